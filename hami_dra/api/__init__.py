@@ -1,0 +1,1 @@
+"""Kubernetes objects as this project reads them, exact quantities and versions, and every name that users see."""

@@ -1,0 +1,187 @@
+"""core/v1, scheduling.k8s.io and coordination.k8s.io objects, as far as placing a pod needs them."""
+
+import msgspec
+
+from hami_dra.api.meta import Condition, LabelSelector, Object, Struct
+
+QuantityText = str | int | float  # as users write it; parse with hami_dra.api.quantity.Quantity
+
+
+class NodeSelectorRequirement(Struct, frozen=True):
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Struct, frozen=True):
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+
+class NodeSelector(Struct, frozen=True):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredSchedulingTerm(Struct, frozen=True):
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Struct, frozen=True):
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
+
+
+class Affinity(Struct, frozen=True):
+    node_affinity: NodeAffinity | None = None
+
+
+class Toleration(Struct, frozen=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class Taint(Struct, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class TopologySpreadConstraint(Struct, frozen=True):
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] = ()
+
+
+class ContainerClaim(Struct, frozen=True):
+    """An entry of `resources.claims`: which claim of the pod, and optionally which request of it, a container sees."""
+
+    name: str
+    request: str = ""
+
+
+class ResourceRequirements(Struct, frozen=True):
+    limits: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+    requests: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+    claims: tuple[ContainerClaim, ...] = ()
+
+
+class Container(Struct, frozen=True):
+    name: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str = ""
+    """`Always` on an init container makes it a sidecar."""
+
+
+class PodResourceClaim(Struct, frozen=True):
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class SchedulingGate(Struct, frozen=True):
+    name: str
+
+
+class PodSpec(Struct, frozen=True):
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+    resources: ResourceRequirements | None = None
+    """Pod-level requests and limits; where set they replace the sum over containers."""
+
+
+class PodResourceClaimStatus(Struct, frozen=True):
+    name: str
+    resource_claim_name: str | None = None
+
+
+class PodExtendedResourceClaimStatus(Struct, frozen=True):
+    resource_claim_name: str = ""
+
+
+class PodStatus(Struct, frozen=True):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    nominated_node_name: str = ""
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
+
+
+class Pod(Object, frozen=True):
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class NodeSpec(Struct, frozen=True):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    provider_id: str = msgspec.field(default="", name="providerID")
+
+
+class NodeStatus(Struct, frozen=True):
+    allocatable: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+    capacity: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+
+
+class Node(Object, frozen=True):
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Namespace(Object, frozen=True):
+    pass
+
+
+class ResourceQuotaSpec(Struct, frozen=True):
+    hard: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+
+
+class ResourceQuota(Object, frozen=True):
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+
+
+class PriorityClass(Object, frozen=True):
+    value: int = 0
+    global_default: bool = False
+
+
+class LeaseSpec(Struct, frozen=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Object, frozen=True):
+    spec: LeaseSpec = LeaseSpec()
+
+
+class Secret(Object, frozen=True):
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class ConfigMap(Object, frozen=True):
+    data: dict[str, str] = msgspec.field(default_factory=dict)

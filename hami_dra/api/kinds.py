@@ -1,0 +1,107 @@
+"""The kinds this project talks about: where the API server keeps them and which Struct reads them."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from hami_dra.api import core, resource, workloads
+from hami_dra.api.meta import Object
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """`type` is the Struct that reads it; `Object` where only metadata matters."""
+
+    name: str
+    group: str
+    version: str
+    plural: str
+    namespaced: bool
+    type: type[T]
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """URL path of the collection (no name), the object, or its subresource."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        tail = (f"/{name}" if name else "") + (f"/{subresource}" if subresource else "")
+        return f"{root}{scope}/{self.plural}{tail}"
+
+
+POD = Kind("Pod", "", "v1", "pods", True, core.Pod)
+NODE = Kind("Node", "", "v1", "nodes", False, core.Node)
+NAMESPACE = Kind("Namespace", "", "v1", "namespaces", False, core.Namespace)
+RESOURCE_QUOTA = Kind("ResourceQuota", "", "v1", "resourcequotas", True, core.ResourceQuota)
+SECRET = Kind("Secret", "", "v1", "secrets", True, core.Secret)
+CONFIG_MAP = Kind("ConfigMap", "", "v1", "configmaps", True, core.ConfigMap)
+SERVICE_ACCOUNT: Kind[Object] = Kind("ServiceAccount", "", "v1", "serviceaccounts", True, Object)
+SERVICE: Kind[Object] = Kind("Service", "", "v1", "services", True, Object)
+PRIORITY_CLASS = Kind("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses", False, core.PriorityClass)
+LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases", True, core.Lease)
+EVENT: Kind[Object] = Kind("Event", "events.k8s.io", "v1", "events", True, Object)
+
+RESOURCE_SLICE = Kind("ResourceSlice", "resource.k8s.io", "v1", "resourceslices", False, resource.ResourceSlice)
+RESOURCE_CLAIM = Kind("ResourceClaim", "resource.k8s.io", "v1", "resourceclaims", True, resource.ResourceClaim)
+RESOURCE_CLAIM_TEMPLATE = Kind(
+    "ResourceClaimTemplate",
+    "resource.k8s.io",
+    "v1",
+    "resourceclaimtemplates",
+    True,
+    resource.ResourceClaimTemplate,
+)
+DEVICE_CLASS = Kind("DeviceClass", "resource.k8s.io", "v1", "deviceclasses", False, resource.DeviceClass)
+DEVICE_TAINT_RULE = Kind(
+    "DeviceTaintRule", "resource.k8s.io", "v1", "devicetaintrules", False, resource.DeviceTaintRule
+)
+DEVICE_TAINT_RULE_V1BETA2 = Kind(
+    "DeviceTaintRule",
+    "resource.k8s.io",
+    "v1beta2",
+    "devicetaintrules",
+    False,
+    resource.DeviceTaintRule,
+)
+
+DEPLOYMENT = Kind("Deployment", "apps", "v1", "deployments", True, workloads.Workload)
+REPLICA_SET = Kind("ReplicaSet", "apps", "v1", "replicasets", True, workloads.Workload)
+STATEFUL_SET = Kind("StatefulSet", "apps", "v1", "statefulsets", True, workloads.Workload)
+DAEMON_SET = Kind("DaemonSet", "apps", "v1", "daemonsets", True, workloads.Workload)
+JOB = Kind("Job", "batch", "v1", "jobs", True, workloads.Workload)
+
+CLUSTER_ROLE: Kind[Object] = Kind("ClusterRole", "rbac.authorization.k8s.io", "v1", "clusterroles", False, Object)
+CLUSTER_ROLE_BINDING: Kind[Object] = Kind(
+    "ClusterRoleBinding",
+    "rbac.authorization.k8s.io",
+    "v1",
+    "clusterrolebindings",
+    False,
+    Object,
+)
+ROLE: Kind[Object] = Kind("Role", "rbac.authorization.k8s.io", "v1", "roles", True, Object)
+ROLE_BINDING: Kind[Object] = Kind("RoleBinding", "rbac.authorization.k8s.io", "v1", "rolebindings", True, Object)
+
+_ADMISSION = "admissionregistration.k8s.io"
+MUTATING_WEBHOOK: Kind[Object] = Kind(
+    "MutatingWebhookConfiguration", _ADMISSION, "v1", "mutatingwebhookconfigurations", False, Object
+)
+MUTATING_POLICY: Kind[Object] = Kind(
+    "MutatingAdmissionPolicy", _ADMISSION, "v1", "mutatingadmissionpolicies", False, Object
+)
+MUTATING_POLICY_BINDING: Kind[Object] = Kind(
+    "MutatingAdmissionPolicyBinding", _ADMISSION, "v1", "mutatingadmissionpolicybindings", False, Object
+)
+VALIDATING_POLICY: Kind[Object] = Kind(
+    "ValidatingAdmissionPolicy", _ADMISSION, "v1", "validatingadmissionpolicies", False, Object
+)
+VALIDATING_POLICY_BINDING: Kind[Object] = Kind(
+    "ValidatingAdmissionPolicyBinding", _ADMISSION, "v1", "validatingadmissionpolicybindings", False, Object
+)
+
+WORKLOADS = (DEPLOYMENT, REPLICA_SET, STATEFUL_SET, DAEMON_SET, JOB)
+ALL: tuple[Kind[Object], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Kind))
+BY_GVK: dict[tuple[str, str], Kind[Object]] = {(kind.api_version, kind.name): kind for kind in ALL}

@@ -1,0 +1,74 @@
+"""Object metadata and selectors, shared by all kinds.
+
+The Structs of `hami_dra.api` hold the fields this project reads and nothing else. They are never written back:
+every write is a patch of the fields we own, so fields we do not know survive. All are frozen, lists are tuples.
+"""
+
+from typing import Final
+
+import msgspec
+
+NO_LABELS: Final[dict[str, str]] = {}
+
+
+class Struct(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True, omit_defaults=True):
+    """Base of all API objects: camelCase on the wire, unknown fields ignored on reading."""
+
+
+class OwnerReference(Struct, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(Struct, frozen=True):
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class Object(Struct, frozen=True):
+    """What every kind has. `api_version` and `kind` are empty on items of a list, as the API server sends them."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or `name` for cluster-scoped objects: the key of stores, queues and messages."""
+        meta = self.metadata
+        return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+
+class LabelSelectorRequirement(Struct, frozen=True):
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Struct, frozen=True):
+    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class Condition(Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    last_heartbeat_time: str | None = None
+    observed_generation: int = 0

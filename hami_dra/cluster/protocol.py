@@ -1,0 +1,152 @@
+"""What the rest of the project may ask of a cluster, and the errors it may answer with.
+
+Two adapters speak it: `hami_dra.cluster.http` (a real API server) and `hami_dra.cluster.memory` (the embedded default:
+same optimistic concurrency, watch events, finalizers). Callers never know which one they have.
+
+Errors, each with what to do next::
+
+    ClusterError
+    ├── NotFound        the object is gone: drop what was planned for it
+    ├── Conflict        somebody was faster: read again, decide again
+    │   └── AlreadyExists
+    ├── Gone            the watch's resourceVersion is too old: list again
+    ├── Invalid         the API server refuses the content: never retry as it is
+    ├── Forbidden       a right is missing: name it to the operator
+    └── Unavailable     no clear answer: the write may or may not have happened; only a read can tell
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+
+T = TypeVar("T", bound=Object)
+Body = Mapping[str, Any]
+PatchType = Literal["merge", "json", "apply"]
+MERGE: Final[PatchType] = "merge"
+JSON: Final[PatchType] = "json"
+APPLY: Final[PatchType] = "apply"
+
+
+class ClusterError(Exception):
+    """Base; the message names the verb, the object and the server's own words."""
+
+
+class NotFound(ClusterError):
+    pass
+
+
+class Conflict(ClusterError):
+    pass
+
+
+class AlreadyExists(Conflict):
+    pass
+
+
+class Gone(ClusterError):
+    pass
+
+
+class Invalid(ClusterError):
+    pass
+
+
+class Forbidden(ClusterError):
+    pass
+
+
+class Unavailable(ClusterError):
+    pass
+
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[T]):
+    """For BOOKMARK only `object.metadata.resource_version` means anything."""
+
+    type: EventType
+    object: T
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    items: tuple[T, ...]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerVersion:
+    major: int
+    minor: int
+    git_version: str
+
+    def at_least(self, major: int, minor: int) -> bool:
+        return (self.major, self.minor) >= (major, minor)
+
+
+class Cluster(Protocol):
+    """Reads return Structs; writes take plain JSON objects and return the Struct of the result.
+
+    To guard a write put `metadata.resourceVersion` (and `metadata.uid`) into the patch: the server answers `Conflict`
+    when it is not the newest.
+    """
+
+    async def version(self) -> ServerVersion: ...
+
+    async def serves(self, kind: Kind[T]) -> bool:
+        """Whether the server offers this group, version and plural at all."""
+
+    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T: ...
+
+    async def get_raw(self, kind: Kind[T], name: str, namespace: str = "") -> dict[str, Any]:
+        """The whole object as JSON, for the rare caller that must see fields we do not model."""
+
+    async def list(
+        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
+    ) -> Listing[T]:
+        """A quorum read (no resourceVersion asked for), paged inside."""
+
+    def watch(
+        self,
+        kind: Kind[T],
+        *,
+        resource_version: str,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncIterator[WatchEvent[T]]:
+        """Events after `resource_version`, bookmarks included. Ends when the server ends it; raises `Gone` on 410."""
+
+    async def create(self, kind: Kind[T], body: Body, *, namespace: str = "", dry_run: bool = False) -> T: ...
+
+    async def patch(
+        self,
+        kind: Kind[T],
+        name: str,
+        patch: Body | Sequence[Body],
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        patch_type: PatchType = MERGE,
+        field_manager: str = "hami-dra",
+        force: bool = False,
+    ) -> T: ...
+
+    async def delete(
+        self,
+        kind: Kind[T],
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+        grace_period_seconds: int | None = None,
+    ) -> None:
+        """With `uid` or `resource_version` as preconditions: `Conflict` when they do not hold."""
+
+    async def close(self) -> None: ...

@@ -1,0 +1,26 @@
+"""Reason codes as small integers, so that columns of them can be kept and counted."""
+
+from typing import Final
+
+from hami_dra.api import names
+
+CODES: Final[tuple[str, ...]] = (
+    "",
+    names.CARD_NOT_HEALTH,
+    names.CARD_CORDONED,
+    names.CARD_TYPE_MISMATCH,
+    names.CARD_UUID_MISMATCH,
+    names.MODE_NOT_FIT,
+    names.CARD_TIME_SLICING_EXHAUSTED,
+    names.RESOURCE_QUOTA_NOT_FIT,
+    names.CARD_INSUFFICIENT_MEMORY,
+    names.CARD_INSUFFICIENT_CORE,
+    names.EXCLUSIVE_CONFLICT,
+    names.CARD_COMPUTE_UNITS_EXHAUSTED,
+    names.CUSTOM_FILTER_RULE,
+    names.NUMA_NOT_FIT,
+    names.ALLOCATED_CARDS_INSUFFICIENT,
+)
+"""Index = number of the code. The order is HAMi's order of checks: the first that fails is the card's reason."""
+
+NUMBER: Final[dict[str, int]] = {code: number for number, code in enumerate(CODES)}
