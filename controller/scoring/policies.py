@@ -1,0 +1,160 @@
+"""Which policy holds for a pod: read from annotations, checked, with where it came from.
+
+Called by `reconcile.demand` and by `simulate` before `decide`. Pure. The order is pod, claim, template, class, then the
+default; the first one found wins. The node policy is one per pod; the device policy and its weights are one per claim.
+Values are HAMi's (S/policy at HEAD). An unknown value is never guessed: `InvalidPolicy` names it and the choices.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.api.meta import Object
+from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
+
+
+class InvalidPolicy(ValueError):
+    """The annotation of an object has a value that is not one of the choices; the pod is not placed until it is fixed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Of the three terms of the device score; integers, at least one above 0."""
+
+    slot: int = 1
+    core: int = 1
+    memory: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePolicy:
+    """`keys` in their order of importance: one for a plain policy, several for a comma list such as `spread,mutex`."""
+
+    keys: tuple[str, ...] = (names.SPREAD,)
+    weights: Weights = Weights()
+    origin: str = "default"
+
+    @property
+    def name(self) -> str:
+        return ",".join(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What holds for one pod. `devices` is by claim key; claims that are not in it use `device`."""
+
+    node: str = names.BINPACK
+    node_origin: str = "default"
+    device: DevicePolicy = DevicePolicy()
+    devices: Mapping[str, DevicePolicy] = field(default_factory=dict)
+
+    def for_claim(self, claim_key: str) -> DevicePolicy:
+        return self.devices.get(claim_key, self.device)
+
+
+def parse_node_policy(value: str, origin: str) -> str:
+    if value not in names.NODE_POLICIES:
+        raise _unknown(origin, names.NODE_POLICY, value, names.NODE_POLICIES)
+    return value
+
+
+def parse_device_policy(value: str, origin: str) -> tuple[str, ...]:
+    """A policy or a comma list of policies, each at most once."""
+    keys = tuple(part.strip() for part in value.split(","))
+    if not all(key in names.DEVICE_POLICIES for key in keys):
+        raise _unknown(origin, names.DEVICE_POLICY, value, names.DEVICE_POLICIES)
+    if len(set(keys)) != len(keys):
+        raise InvalidPolicy(f"{origin}: annotation {names.DEVICE_POLICY}: {value!r} names a policy twice")
+    return keys
+
+
+def parse_weights(value: str, origin: str) -> Weights:
+    """`slot=1,core=2,memory=3`: all three, any order, integers >= 0 and not all 0 (HAMi HEAD)."""
+    problem = f"{origin}: annotation {names.SCORING_WEIGHTS}: {value!r} is not like slot=1,core=1,memory=1"
+    found: dict[str, int] = {}
+    for part in value.split(","):
+        name, equals, number = part.strip().partition("=")
+        name, number = name.strip(), number.strip()
+        if not equals or name not in {"slot", "core", "memory"} or name in found:
+            raise InvalidPolicy(f"{problem}: name each of slot, core and memory once")
+        if not number.isascii() or not number.isdigit() or len(number) > 9:
+            raise InvalidPolicy(f"{problem}: {name} must be an integer from 0 to 999999999")
+        found[name] = int(number)
+    if len(found) != 3:
+        raise InvalidPolicy(f"{problem}: name each of slot, core and memory once")
+    if not any(found.values()):
+        raise InvalidPolicy(f"{problem}: at least one weight must be above 0")
+    return Weights(found["slot"], found["core"], found["memory"])
+
+
+def resolve(
+    pod: Pod,
+    claims: Sequence[ResourceClaim],
+    templates: Mapping[str, ResourceClaimTemplate],
+    classes: Mapping[str, DeviceClass],
+    defaults: Policies,
+) -> Policies:
+    """The policies of `pod`.
+
+    `templates` by claim key: the template a generated claim was made from, where it is known. `classes` by name.
+    Raises `InvalidPolicy`.
+    """
+    per_claim = [(claim, _sources(pod, claim, templates, classes)) for claim in claims]
+    node, node_origin = defaults.node, defaults.node_origin
+    for source in _by_rank(pod, [sources for _, sources in per_claim]):
+        value = source.metadata.annotations.get(names.NODE_POLICY)
+        if value is not None:
+            origin = _label(source)
+            node, node_origin = parse_node_policy(value, origin), origin
+            break
+    devices = {claim.key: _device_policy(sources, defaults.device) for claim, sources in per_claim}
+    return Policies(node=node, node_origin=node_origin, device=_device_policy([pod], defaults.device), devices=devices)
+
+
+def _sources(
+    pod: Pod,
+    claim: ResourceClaim,
+    templates: Mapping[str, ResourceClaimTemplate],
+    classes: Mapping[str, DeviceClass],
+) -> list[Object]:
+    """The objects whose annotations count for one claim, most specific first."""
+    template = templates.get(claim.key)
+    found: list[Object] = [pod, claim]
+    if template is not None:
+        found.append(template)
+    for request in claim.spec.devices.requests:
+        for exact in (request.exactly, *request.first_available):
+            device_class = classes.get(exact.device_class_name) if exact else None
+            if device_class is not None and device_class not in found:
+                found.append(device_class)
+    return found
+
+
+def _by_rank(pod: Pod, per_claim: list[list[Object]]) -> Iterable[Object]:
+    """The node policy is one per pod: all claims come before all templates before all classes."""
+    yield pod
+    for wanted in (ResourceClaim, ResourceClaimTemplate, DeviceClass):
+        for sources in per_claim:
+            yield from (source for source in sources if isinstance(source, wanted))
+
+
+def _device_policy(sources: Iterable[Object], default: DevicePolicy) -> DevicePolicy:
+    keys, weights, origin = default.keys, default.weights, default.origin
+    found_keys = found_weights = False
+    for source in sources:
+        annotations = source.metadata.annotations
+        if not found_keys and (value := annotations.get(names.DEVICE_POLICY)) is not None:
+            origin = _label(source)
+            keys, found_keys = parse_device_policy(value, origin), True
+        if not found_weights and (value := annotations.get(names.SCORING_WEIGHTS)) is not None:
+            weights, found_weights = parse_weights(value, _label(source)), True
+    return DevicePolicy(keys, weights, origin)
+
+
+def _label(source: Object) -> str:
+    return f"{type(source).__name__} {source.key}"
+
+
+def _unknown(origin: str, annotation: str, value: str, choices: Sequence[str]) -> InvalidPolicy:
+    return InvalidPolicy(f"{origin}: annotation {annotation}: {value!r} is not one of {', '.join(choices)}")
