@@ -1,0 +1,24 @@
+"""What NVIDIA cards shared by HAMi-core refuse beyond what Kubernetes checks (HAMi D/nvidia/device.go, Fit)."""
+
+import numpy as np
+
+from hami_dra.api import names
+from hami_dra.vendors.protocol import Ask, Cards, Codes
+from hami_dra.vendors.reasons import NUMBER
+
+WHOLE = 100
+"""Percent of a card's cores; a card whose cores are scaled above it is never exclusive (HAMi: Totalcore == 100)."""
+
+
+def refuse(cards: Cards, ask: Ask) -> Codes:
+    """Per card 0 or the number of the reason.
+
+    - All 100 percent of the cores means an exclusive card: refused while anything else is on it.
+    - No cores asked for means no core limit: refused only where all cores are promised to others.
+    """
+    codes = np.zeros(cards.index.shape, dtype=np.uint8)
+    unlimited = (ask.cores == 0) & (cards.cores_total > 0) & (cards.cores_used >= cards.cores_total)
+    codes[unlimited] = NUMBER[names.CARD_COMPUTE_UNITS_EXHAUSTED]
+    exclusive = (ask.cores == WHOLE) & (cards.cores_total == WHOLE) & (cards.slots_used > 0)
+    codes[exclusive] = NUMBER[names.EXCLUSIVE_CONFLICT]
+    return codes
