@@ -74,9 +74,19 @@ class WatchEvent(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class Broken:
+    """An object that does not fit its Struct (a user's slip, a newer API): only its metadata could be read."""
+
+    type: EventType
+    object: Object
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
     items: tuple[T, ...]
     resource_version: str
+    broken: tuple[Broken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +129,11 @@ class Cluster(Protocol):
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-    ) -> AsyncIterator[WatchEvent[T]]:
+    ) -> AsyncIterator[WatchEvent[T] | Broken]:
         """Events after `resource_version`, bookmarks included. Ends when the server ends it; raises `Gone` on 410."""
 
-    async def create(self, kind: Kind[T], body: Body, *, namespace: str = "", dry_run: bool = False) -> T: ...
+    async def create(self, kind: Kind[T], body: Body, *, namespace: str = "", dry_run: bool = False) -> T:
+        """`namespace` may be left out where `body.metadata.namespace` says it."""
 
     async def patch(
         self,

@@ -1,0 +1,117 @@
+"""One resource of the memory cluster: its objects, its recent changes, and who watches it.
+
+Called by `memory.MemoryCluster` only. Records are never changed; every write puts a new one.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+from hami_dra.cluster.protocol import EventType, Gone, Unavailable
+from hami_dra.cluster.selectors import Predicate
+
+T = TypeVar("T", bound=Object)
+
+
+class Record:
+    """A stored version of an object: raw JSON (read only) and the Structs made of it."""
+
+    __slots__ = ("_decoded", "raw", "version")
+
+    def __init__(self, raw: dict[str, Any], version: int) -> None:
+        self.raw = raw
+        self.version = version
+        self._decoded: dict[tuple[str, type[Object]], Object] = {}
+
+    def read(self, kind: Kind[T]) -> T:
+        """Raises msgspec.ValidationError when the object does not fit its Struct."""
+        key = (kind.api_version, kind.type)
+        found = self._decoded.get(key)
+        if found is None:
+            found = msgspec.json.decode(self.encoded(kind), type=kind.type)
+            self._decoded[key] = found
+        return found  # type: ignore[return-value]  # the key holds the type
+
+    def metadata_only(self, kind: Kind[T]) -> Object:
+        return msgspec.json.decode(self.encoded(kind), type=Object)
+
+    def encoded(self, kind: Kind[T]) -> bytes:
+        return msgspec.json.encode({**self.raw, "apiVersion": kind.api_version, "kind": kind.name})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`before` is None for a creation, `after` is the last state (with the deletion's version) for a removal."""
+
+    version: int
+    before: Record | None
+    after: Record
+    removed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Watcher:
+    """`end`: None while it runs, True when the server closes it, an error to raise."""
+
+    predicate: Predicate
+    pending: deque[tuple[EventType, Record]] = field(default_factory=deque)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    end: Exception | bool | None = None
+
+    def offer(self, change: Change) -> None:
+        """Objects that start or stop to match appear as ADDED and DELETED, as the API server does it."""
+        was = change.before is not None and self.predicate(change.before.raw)
+        now = not change.removed and self.predicate(change.after.raw)
+        if was or now:
+            event: EventType = "DELETED" if not now else "MODIFIED" if was else "ADDED"
+            self.pending.append((event, change.after))
+            self.wake.set()
+
+    def finish(self, reason: Exception | bool) -> None:
+        self.end = reason
+        self.wake.set()
+
+
+class Table:
+    """`objects` by `namespace/name` or `name`. `history` bounds the changes a watch may resume from."""
+
+    def __init__(self, history: int) -> None:
+        self.objects: dict[str, Record] = {}
+        self.watchers: list[Watcher] = []
+        self._changes: deque[Change] = deque()
+        self._history = history
+        self._forgotten = 0
+
+    def apply(self, key: str, change: Change) -> None:
+        if change.removed:
+            self.objects.pop(key, None)
+        else:
+            self.objects[key] = change.after
+        self._changes.append(change)
+        if len(self._changes) > self._history:
+            self._forgotten = self._changes.popleft().version
+        for watcher in self.watchers:
+            watcher.offer(change)
+
+    def forget(self, version: int) -> None:
+        """Drop the history up to `version`: watches from before it are Gone."""
+        self._changes.clear()
+        self._forgotten = version
+
+    def watcher(self, since: int, newest: int, predicate: Predicate) -> Watcher:
+        """Raises Gone when `since` is older than the history, Unavailable when it is of the future."""
+        if since < self._forgotten:
+            raise Gone(f"too old resource version: {since} ({self._forgotten})")
+        if since > newest:
+            raise Unavailable(f"Too large resource version: {since}, current: {newest}")
+        watcher = Watcher(predicate)
+        for change in self._changes:
+            if change.version > since:
+                watcher.offer(change)
+        self.watchers.append(watcher)
+        return watcher
