@@ -1,0 +1,1 @@
+"""What better means: policies, node and device scores, the order in which devices are tried. HAMi's semantics."""

@@ -29,7 +29,8 @@ def device_scores(cards: Cards, ask: Ask, weights: Weights) -> Floats:
     slots = _share(cards.slots_used + ask.slots, cards.slots_total)
     cores = np.where(cards.cores_total > 0, _share(cards.cores_used + ask.cores, cards.cores_total), slots)
     memory = np.where(cards.memory_total > 0, _share(cards.memory_used + ask.memory, cards.memory_total), slots)
-    return 10.0 * (weights.slot * slots + weights.core * cores + weights.memory * memory)
+    scores: Floats = 10.0 * (weights.slot * slots + weights.core * cores + weights.memory * memory)
+    return scores
 
 
 def device_order(cards: Cards, scores: Floats, policy: DevicePolicy) -> npt.NDArray[np.intp]:

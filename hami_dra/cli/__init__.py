@@ -1,0 +1,1 @@
+"""Typer commands, thin: they read input, call the library and print."""
