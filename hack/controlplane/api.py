@@ -130,20 +130,26 @@ class Api:
 
     def path_of(self, item: Object, *, collection: bool = False) -> str:
         """The path of an object from its apiVersion, kind, metadata.name and namespace (default: `default`)."""
+        plural, namespaced = self._resource(item)
+        root, metadata = _root(item), item["metadata"]
+        folder = f"{root}/namespaces/{metadata.get('namespace', 'default')}" if namespaced else root
+        return f"{folder}/{plural}" if collection else f"{folder}/{plural}/{metadata['name']}"
+
+    def is_namespaced(self, item: Object) -> bool:
+        return self._resource(item)[1]
+
+    def _resource(self, item: Object) -> tuple[str, bool]:
+        """The plural of an object's kind and whether it lives in namespaces, from discovery."""
         version, kind = item["apiVersion"], item["kind"]
-        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         if kind not in self._resources.get(version, {}):
             self._resources[version] = {
                 found["kind"]: (found["name"], found["namespaced"])
-                for found in self.get(root)["resources"]
+                for found in self.get(_root(item))["resources"]
                 if "/" not in found["name"]
             }
         if kind not in self._resources[version]:
-            raise ApiError("GET", root, 404, {"reason": "NotFound", "message": f"{version} has no kind {kind}"})
-        plural, namespaced = self._resources[version][kind]
-        metadata = item["metadata"]
-        folder = f"{root}/namespaces/{metadata.get('namespace', 'default')}" if namespaced else root
-        return f"{folder}/{plural}" if collection else f"{folder}/{plural}/{metadata['name']}"
+            raise ApiError("GET", _root(item), 404, {"reason": "NotFound", "message": f"{version} has no kind {kind}"})
+        return self._resources[version][kind]
 
     def add(self, item: Object) -> Object:
         """Creates an object; metadata.generateName works too."""
@@ -200,6 +206,11 @@ class Api:
 
     def _connect(self, timeout: float) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
+
+
+def _root(item: Object) -> str:
+    version = item["apiVersion"]
+    return f"/apis/{version}" if "/" in version else f"/api/{version}"
 
 
 def _with(path: str, query: dict[str, str]) -> str:

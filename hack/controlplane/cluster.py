@@ -110,7 +110,7 @@ class ControlPlane:
             return
         self._stopped = True
         atexit.unregister(self.stop)
-        stopping = [threading.Thread(target=one.stop, args=(2.0,)) for one in self.components.values()]
+        stopping = [threading.Thread(target=one.stop, args=(1.0,)) for one in self.components.values()]
         for thread in stopping:
             thread.start()
         self.nodes.stop()  # its watch ends with the API server

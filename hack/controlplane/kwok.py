@@ -7,6 +7,7 @@ kwok/stages.yaml. It must not be mixed with `ControlPlane.nodes` on one cluster:
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Final, Self
 
@@ -24,13 +25,20 @@ class Kwok:
             str(build.ensure("kwok") / "kwok"),
             f"--kubeconfig={plane.admin_kubeconfig}",
             f"--config={_STAGES}",
-            "--manage-all-nodes=true",
-            "--node-lease-duration-seconds=40",
         ]
         self.component = plane.add_component("kwok", command)
 
     def start(self) -> Self:
+        """Returns when kwok watches the cluster. Raises ComponentDied with the end of its log."""
+        log = self.component.log
+        before = log.stat().st_size if log.exists() else 0
         self.component.start()
+        deadline = time.monotonic() + 30
+        while b"Watch all nodes" not in log.read_bytes()[before:]:
+            self.component.check()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"kwok did not begin within 30 s; the end of {log}:\n{self.component.tail()}")
+            time.sleep(0.05)
         return self
 
     def stop(self) -> None:

@@ -91,6 +91,8 @@ class Guardian:
         # -I -S: starts in some ten milliseconds and imports nothing but the standard library
         command = [sys.executable, "-I", "-S", __file__, *([str(folder)] if folder else [])]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
+        assert self._process.stdin is not None
+        self._pipe = self._process.stdin
 
     def watch(self, pid: int) -> None:
         self._tell(f"+{pid}")
@@ -98,16 +100,19 @@ class Guardian:
     def forget(self, pid: int) -> None:
         self._tell(f"-{pid}")
 
+    def check(self) -> None:
+        """Raises RuntimeError after close(): what starts now would be guarded by nobody."""
+        if self._pipe.closed:
+            raise RuntimeError("this cluster has been stopped; make a new one")
+
     def close(self) -> None:
-        if self._process.stdin:
-            self._process.stdin.close()
+        self._pipe.close()
         self._process.wait()
 
     def _tell(self, line: str) -> None:
-        if self._process.stdin is None or self._process.stdin.closed:
-            raise RuntimeError("this cluster has been stopped; make a new one")
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
+        self.check()
+        self._pipe.write(f"{line}\n")
+        self._pipe.flush()
 
 
 def _guard(folder: str | None) -> None:
@@ -151,6 +156,7 @@ class Component:
     def start(self) -> None:
         if self.running:
             return
+        self._guardian.check()
         self._bury()  # it may have died by itself
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

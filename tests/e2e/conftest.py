@@ -1,0 +1,161 @@
+"""Fixtures of the tests that run against a real Kubernetes; how it is made is in hack/controlplane.
+
+A test that asks for `control_plane` (or `api`, `namespace`, `nodes`, `create`) shares one control plane per session and
+version. The version is $HAMI_DRA_K8S (default 1.37.1; several with commas), or what the test or its module pins:
+`@pytest.mark.kubernetes("1.36.4")`. Missing binaries are built after collection, outside any test's time limit. Where
+they cannot be built the tests are skipped loudly, or fail with REQUIRE_ALL=1.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+
+import pytest
+
+from hack.controlplane import build
+from hack.controlplane.api import ApiError
+from hack.controlplane.cluster import ControlPlane
+
+_LOG = logging.getLogger(__name__)
+_VERSIONS = os.environ.get("HAMI_DRA_K8S", build.DEFAULT_VERSION).split(",")
+_WHY_MISSING = pytest.StashKey[dict[str, str]]()
+_CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
+# The components' own client limits bind about 10 pods/s; tests are not about them.
+_CLIENT_QPS = 5000
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "kubernetes(*versions): run on these versions whatever HAMI_DRA_K8S says")
+    config.stash[_WHY_MISSING] = {}
+
+
+def pytest_generate_tests(metafunc):
+    if "control_plane" in metafunc.fixturenames:
+        marker = metafunc.definition.get_closest_marker("kubernetes")
+        versions = list(marker.args) if marker else _VERSIONS
+        metafunc.parametrize("control_plane", versions, indirect=True, scope="session")
+
+
+def _versions_of(item):
+    """The versions that a collected test needs; none when it does not touch a control plane."""
+    callspec = getattr(item, "callspec", None)
+    if callspec and "control_plane" in callspec.params:
+        return [callspec.params["control_plane"]]
+    return _VERSIONS if "make_control_plane" in getattr(item, "fixturenames", ()) else []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if _versions_of(item):
+            item.add_marker(pytest.mark.e2e)
+
+
+def pytest_collection_finish(session):
+    if session.config.option.collectonly:
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    say = reporter.write_line if reporter else print
+    for version in sorted({version for item in session.items for version in _versions_of(item)}):
+        try:
+            build.ensure(version, say)
+        except build.BuildError as error:
+            session.config.stash[_WHY_MISSING][version] = str(error)
+
+
+def _require(config, version):
+    if why := config.stash[_WHY_MISSING].get(version):
+        if os.environ.get("REQUIRE_ALL") == "1":
+            pytest.fail(f"no Kubernetes {version}: {why}", pytrace=False)
+        pytest.skip(f"NO KUBERNETES {version}, NOT TESTED: {why}")
+
+
+@pytest.fixture(scope="session")
+def control_plane(request):
+    """The shared `ControlPlane`; leave it as found."""
+    _require(request.config, request.param)
+    with ControlPlane(request.param, client_qps=_CLIENT_QPS) as plane:
+        yield plane
+
+
+@pytest.fixture
+def make_control_plane(request):
+    """`make_control_plane(version=..., feature_gates=..., ...)`: a started one of the test's own, for rough handling."""
+    planes = []
+
+    def make(version=_VERSIONS[0], **options):
+        _require(request.config, version)
+        plane = ControlPlane(version, **{"client_qps": _CLIENT_QPS, **options})
+        planes.append(plane)
+        return plane.start()
+
+    yield make
+    for plane in planes:
+        plane.stop()
+
+
+@pytest.fixture
+def api(control_plane):
+    """The administrator's client."""
+    return control_plane.api
+
+
+@pytest.fixture
+def namespace(control_plane):
+    """A namespace of the test's own; afterwards its pods and claims are gone, and it follows by itself."""
+    name = f"test-{secrets.token_hex(4)}"
+    api = control_plane.api
+    api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    api.wait_for(
+        "its service account", lambda: api.get(f"/api/v1/namespaces/{name}/serviceaccounts/default"), seconds=60
+    )
+    yield name
+    _remove(api, name)
+
+
+def _remove(api, namespace):
+    # First the namespace, so that controllers make nothing new in it; a namespace on its way out still takes deletes.
+    api.delete(f"/api/v1/namespaces/{namespace}")
+    pods, claims = f"/api/v1/namespaces/{namespace}/pods", _CLAIMS.format(namespace)
+
+    def gone():
+        for path in (pods, claims):
+            api.delete(path, gracePeriodSeconds=0)
+        return not api.list(pods) and not api.list(claims)
+
+    try:
+        api.wait_for(f"pods and claims of {namespace} gone", gone, seconds=20, every=0.2)
+    except TimeoutError:
+        # Allocated claims that nobody frees. The test that made them has been judged; the next needs the devices.
+        for claim in api.list(claims):
+            name = claim["metadata"]["name"]
+            _LOG.warning("left behind: claim %s/%s", namespace, name)
+            with contextlib.suppress(ApiError):  # it may go at this very moment
+                api.patch(f"{claims}/{name}", {"metadata": {"finalizers": None}})
+
+
+@pytest.fixture
+def nodes(control_plane):
+    """The fake nodes of the control plane; those that the test created are deleted after it."""
+    yield control_plane.nodes
+    control_plane.nodes.delete_all()
+    control_plane.nodes.run_pods = True
+
+
+@pytest.fixture
+def create(control_plane, namespace):
+    """`create(object)` adds it, in the test's namespace unless it names one, and removes it after the test."""
+    api = control_plane.api
+    created = []
+
+    def add(item):
+        if api.is_namespaced(item):
+            item = {**item, "metadata": {"namespace": namespace, **item["metadata"]}}
+        created.append(api.add(item))
+        return created[-1]
+
+    yield add
+    for item in reversed(created):
+        if item["metadata"].get("namespace") != namespace:  # the namespace takes its own with it
+            api.remove(item)
