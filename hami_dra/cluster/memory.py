@@ -13,7 +13,7 @@ import asyncio
 import random
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
@@ -234,7 +234,7 @@ class MemoryCluster:
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-    ) -> AsyncIterator[WatchEvent[T] | Broken]:
+    ) -> AsyncGenerator[WatchEvent[T] | Broken]:
         fault = await self._begin(Request("watch", kind, namespace, ""))
         predicate = _predicate(kind, namespace, label_selector, field_selector)
         table = self._table(kind)

@@ -15,7 +15,7 @@ Errors, each with what to do next::
     └── Unavailable     no clear answer: the write may or may not have happened; only a read can tell
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
@@ -60,6 +60,10 @@ class Forbidden(ClusterError):
 
 class Unavailable(ClusterError):
     pass
+
+
+class ConfigError(Exception):
+    """What the operator set cannot work; the message names the setting and the fix. Never retried."""
 
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -129,7 +133,7 @@ class Cluster(Protocol):
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-    ) -> AsyncIterator[WatchEvent[T] | Broken]:
+    ) -> AsyncGenerator[WatchEvent[T] | Broken]:
         """Events after `resource_version`, bookmarks included. Ends when the server ends it; raises `Gone` on 410."""
 
     async def create(self, kind: Kind[T], body: Body, *, namespace: str = "", dry_run: bool = False) -> T:

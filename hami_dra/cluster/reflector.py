@@ -1,0 +1,201 @@
+"""Keeps a local copy of one kind true: list, watch, resume, and tell a handler what changed.
+
+Called by the controller, the driver and the embedded control plane, one Reflector per kind. In: a Cluster. Out: a `Store`, and
+`handler.changed(old, new)` for every difference, in order, plus `handler.synced()` after each list.
+It must not write to the cluster, and it never lets one undecodable object stop the others.
+
+Versions are compared as integers, which Kubernetes guarantees for its own kinds (KEP-5504). Everything up to `_seen` is in
+the store; an object handed to `observe` may be ahead of that, and older news about it are ignored.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Final, Generic, Protocol, TypeVar
+
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.protocol import Broken, Cluster, ClusterError, Gone, Listing, WatchEvent
+from hami_dra.cluster.store import Store
+
+T = TypeVar("T", bound=Object)
+T_contra = TypeVar("T_contra", bound=Object, contravariant=True)
+
+log = logging.getLogger(__name__)
+
+_FAILED_WATCHES_BEFORE_LIST: Final = 3
+"""A watch that keeps failing may start from a version the server no longer knows (etcd restored): list again."""
+
+
+class Handler(Protocol[T_contra]):
+    """An object that was deleted and made again under its name is reported as (old, None), then (None, new)."""
+
+    def changed(self, old: T_contra | None, new: T_contra | None) -> None: ...
+
+    def synced(self) -> None: ...
+
+
+def _log_broken(broken: Broken) -> None:
+    log.warning("%s skipped: %s", broken.object.key, broken.problem)
+
+
+class Reflector(Generic[T]):
+    """`run()` until cancelled. Errors of the cluster are retried for ever; an error of the handler ends it.
+
+    `problem` says why the copy may be stale, or is empty. A broken object leaves its last good version in the store.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kind: Kind[T],
+        handler: Handler[T],
+        *,
+        store: Store[T] | None = None,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        on_broken: Callable[[Broken], None] = _log_broken,
+        backoff: Backoff | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.kind = kind
+        self.store: Store[T] = Store() if store is None else store
+        self.problem = ""
+        self._cluster = cluster
+        self._handler = handler
+        self._scope = {"namespace": namespace, "label_selector": label_selector, "field_selector": field_selector}
+        self._on_broken = on_broken
+        self._backoff = backoff or Backoff()
+        self._sleep = sleep
+        self._seen = 0
+        self._synced = asyncio.Event()
+        self._listing = asyncio.Lock()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether a list was ever completed."""
+        return self._synced.is_set()
+
+    async def wait_synced(self) -> None:
+        await self._synced.wait()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._list(watching=False)
+                await self._watch_until_gone()
+            except ClusterError as error:
+                await self._pause(f"list {self.kind.plural}: {error}")
+
+    async def relist(self) -> None:
+        """A fresh quorum read, while the watch goes on. Raises ClusterError; the store is then as before."""
+        await self._list(watching=True)
+
+    def observe(self, new: T) -> None:
+        """What the caller's own write returned: reported at once, so that the store is never behind our own writes."""
+        version = _version(new)
+        current = self.store.get(new.key)
+        if version > self._seen and (current is None or version > _version(current)):
+            self._report(current, new)
+
+    # --- list --------------------------------------------------------------------------------------------------------
+
+    async def _list(self, *, watching: bool) -> None:
+        async with self._listing:
+            listing = await self._cluster.list(self.kind, **self._scope)
+            newest = int(listing.resource_version)
+            # While no watch runs, only a server that lost its past (etcd restored) can answer with an older version.
+            rewound = newest < self._seen and not watching
+            if newest >= self._seen or rewound:
+                self._absorb(listing, newest, trust_all=rewound)
+                self._seen = newest
+            self._recovered()
+            self._synced.set()
+            self._handler.synced()
+
+    def _absorb(self, listing: Listing[T], newest: int, *, trust_all: bool) -> None:
+        present = {broken.object.key for broken in listing.broken}
+        for broken in listing.broken:
+            self._on_broken(broken)
+        present.update(item.key for item in listing.items)
+        for old in list(self.store):
+            if old.key not in present and (trust_all or _version(old) <= newest):
+                self._report(old, None)
+        for item in listing.items:
+            current = self.store.get(item.key)
+            if current is None or _version(item) > _version(current) or (trust_all and item != current):
+                self._report(current, item)
+
+    # --- watch -------------------------------------------------------------------------------------------------------
+
+    async def _watch_until_gone(self) -> None:
+        """Returns when only a list can help."""
+        failures = 0
+        while failures < _FAILED_WATCHES_BEFORE_LIST:
+            before = self._seen
+            try:
+                await self._watch_once()
+            except Gone:
+                return
+            except ClusterError as error:
+                failures = 0 if self._seen > before else failures + 1
+                await self._pause(f"watch {self.kind.plural}: {error}")
+            else:
+                failures = 0
+                if self._seen == before:
+                    # closed by the server before anything came: do not spin
+                    await self._pause("")
+
+    async def _watch_once(self) -> None:
+        async with aclosing(self._cluster.watch(self.kind, resource_version=str(self._seen), **self._scope)) as events:
+            async for event in events:
+                self._recovered()
+                version = _version(event.object)
+                if version > self._seen:
+                    self._take(event, version)
+
+    def _take(self, event: WatchEvent[T] | Broken, version: int) -> None:
+        self._seen = version
+        if event.type == "BOOKMARK":
+            return
+        current = self.store.get(event.object.key)
+        if current is not None and version <= _version(current):
+            return
+        if event.type == "DELETED":
+            if current is not None:
+                self._report(current, None)
+        elif isinstance(event, Broken):
+            self._on_broken(event)
+        else:
+            self._report(current, event.object)
+
+    # --- both --------------------------------------------------------------------------------------------------------
+
+    def _report(self, old: T | None, new: T | None) -> None:
+        if old is not None and new is not None and old.metadata.uid != new.metadata.uid:
+            self._report(old, None)
+            old = None
+        if new is not None:
+            self.store.put(new)
+        elif old is not None:
+            self.store.remove(old.key)
+        self._handler.changed(old, new)
+
+    def _recovered(self) -> None:
+        if self.problem:
+            log.info("%s: up to date again", self.kind.plural)
+        self.problem = ""
+        self._backoff.reset()
+
+    async def _pause(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            log.warning("%s; trying again", problem)
+        self.problem = problem
+        await self._sleep(self._backoff.next())
+
+
+def _version(item: Object) -> int:
+    return int(item.metadata.resource_version)
