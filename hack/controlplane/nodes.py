@@ -52,8 +52,10 @@ class FakeNodes:
     ) -> Object:
         """Creates a Node, Ready from the start; `allocatable` is added to a big default.
 
-        With `wait` it returns once the controller-manager has taken the not-ready taint off.
+        With `wait` it returns once the controller-manager has taken the not-ready taint off. For many nodes create
+        all without, then call wait_schedulable().
         """
+        resources = {**_DEFAULT_ALLOCATABLE, **(allocatable or {})}
         body: Object = {
             "metadata": {
                 "name": name,
@@ -66,24 +68,23 @@ class FakeNodes:
                 "annotations": dict(annotations or {}),
             },
             "spec": {"taints": [dict(taint) for taint in taints]},
+            # Nodes are the one kind whose status is taken at creation. The Lease follows with the next heartbeat.
+            "status": {
+                "conditions": [_ready("True")],
+                "capacity": resources,
+                "allocatable": resources,
+                "addresses": [{"type": "Hostname", "address": name}],
+                "nodeInfo": _NODE_INFO,
+            },
         }
-        self._api.create(_NODES, body)
+        node = self._api.create(_NODES, body)
         with self._lock:
             self._nodes.add(name)
             self._silent.discard(name)
-        resources = {**_DEFAULT_ALLOCATABLE, **(allocatable or {})}
-        self._renew_lease(name)
-        status = {
-            "conditions": [_ready("True")],
-            "capacity": resources,
-            "allocatable": resources,
-            "addresses": [{"type": "Hostname", "address": name}],
-            "nodeInfo": _NODE_INFO,
-        }
-        self._patch_status(name, status)
         self._start_threads()
-        if wait:
-            self.wait_schedulable([name])
+        if not wait:
+            return node
+        self.wait_schedulable([name])
         return self._api.get(f"{_NODES}/{name}")
 
     def wait_schedulable(self, names: Iterable[str], seconds: float = 30.0) -> None:

@@ -109,7 +109,8 @@ def test_a_go_too_old_is_passed_over_for_the_wheel(tmp_path, fake_go, monkeypatc
 
 def test_two_builders_make_one_build(fake_go, tmp_path, monkeypatch):
     fake_go(f'echo once >> "{tmp_path}/count"; sleep 0.2; {MAKES_THEM}')
-    monkeypatch.setattr(build.time, "sleep", lambda _, wait=threading.Event().wait: wait(0.02))
+    never = threading.Event()
+    monkeypatch.setattr(build.time, "sleep", lambda _: never.wait(0.02))
     said = []
     builders = [threading.Thread(target=build.ensure, args=("kwok", said.append)) for _ in range(2)]
     for builder in builders:
