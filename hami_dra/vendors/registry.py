@@ -1,9 +1,17 @@
 """All vendors, by the driver whose devices they know. A driver that is not here has no vendor rules."""
 
+from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.nvidia import Nvidia
+from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
+from hami_dra.vendors.nvidia.published import Published as NvidiaPublished
 from hami_dra.vendors.protocol import Vendor
+from hami_dra.vendors.publishing import PublishingVendor
 
 VENDORS: tuple[Vendor, ...] = (Nvidia(),)
+LEGACY_VENDORS: tuple[LegacyVendor, ...] = (NvidiaLegacy(),)
+"""Whose old resource names the webhook converts; requests of a claim come in this order."""
+PUBLISHING_VENDORS: tuple[PublishingVendor, ...] = (NvidiaPublished(),)
+"""Whose cards a driver of ours publishes; deviceclasses/ is made from them."""
 _BY_DRIVER = {vendor.profile.driver: vendor for vendor in VENDORS}
 
 

@@ -1,0 +1,50 @@
+"""Pods that asked for vendor resources by their old names and reached the cluster without being converted.
+
+Called by the controller for pods that kube-scheduler finds unschedulable; it makes an event of the message. Pure.
+"""
+
+from collections.abc import Collection
+
+from controller.bridge.convert import IGNORE
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.vendors.legacy import LegacyVendor
+from hami_dra.vendors.registry import LEGACY_VENDORS
+
+
+def bypassed(
+    pod: Pod,
+    *,
+    native: bool = False,
+    offered: Collection[str] = (),
+    vendors: Collection[LegacyVendor] = LEGACY_VENDORS,
+) -> str | None:
+    """What to do about a pod that waits for vendor resources nobody will give it, or None.
+
+    `offered`: extended resources in the `status.allocatable` of some node. A pod that waits for one of them waits for a
+    device plugin, and a pod that opted out of the webhook does so on purpose. In `native` mode kube-scheduler serves plain
+    counts through DeviceClasses.
+    """
+    if pod.spec.node_name or pod.metadata.labels.get(names.WEBHOOK_LABEL) == IGNORE or not _unschedulable(pod):
+        return None
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        asked = {*container.resources.limits, *container.resources.requests}
+        for vendor in vendors:
+            waiting = [name for name in vendor.resources if name in asked and name not in offered]
+            if native:
+                waiting = [name for name in waiting if name not in vendor.plugin_resources]
+            if waiting and asked.isdisjoint(name for name in vendor.plugin_resources if name in offered):
+                return (
+                    f'container "{container.name}" asks for {", ".join(waiting)}, but the pod did not pass hami-dra\'s webhook '
+                    "when it was created: it has no claim, and no device plugin serves it. Delete the pod and create it again "
+                    "once the webhook runs and covers this namespace (hami-dra webhook), or convert the manifest "
+                    "(hami-dra convert -f FILE)"
+                )
+    return None
+
+
+def _unschedulable(pod: Pod) -> bool:
+    return any(
+        condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable"
+        for condition in pod.status.conditions
+    )

@@ -1,0 +1,317 @@
+"""Legacy pods become claim pods: pure conversion, the same for the webhook, `convert` and `simulate`.
+
+In: a pod as JSON and options. Out: the pod with claims instead of vendor resources, and the ResourceClaimTemplate that it
+refers to. Fields it does not know survive; what was passed in is never changed. Converting twice changes nothing more.
+Must not talk to a cluster.
+
+    limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 7500}   →   claims: [{name: hami, request: nvidia-0}]
+
+Two kinds of pods stay as they are: those labelled `hami.io/webhook: ignore`, and in native mode those that want plain whole
+cards, which kube-scheduler serves as extended resources through a DeviceClass (KEP-5004).
+"""
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from controller.bridge.gate import add_gate
+from controller.bridge.request import (
+    CLAIM_NAME,
+    ConvertedRequest,
+    InvalidRequest,
+    NamedRequest,
+    decode,
+    plugin_resources,
+    template,
+)
+from controller.bridge.sharing import Role, share
+from hami_dra.api import names
+from hami_dra.vendors.legacy import MAX_CARDS, CardRequest, ContainerResources, InvalidLegacy, LegacyVendor
+from hami_dra.vendors.registry import LEGACY_VENDORS
+
+Raw = dict[str, Any]
+IGNORE: Final = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    mode: Literal["exclusive", "native"] = "exclusive"
+    gate: bool = True
+    """Add the scheduling gate where it belongs (`controller.bridge.gate`). Never in native mode."""
+    schedulers: tuple[str, ...] = ("default-scheduler",)
+    """Only pods of these schedulers are gated."""
+    vendors: tuple[LegacyVendor, ...] = LEGACY_VENDORS
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    pod: Raw
+    templates: list[Raw]
+    """The ResourceClaimTemplates that a converted pod needs, to be made before it; also those of an earlier conversion."""
+    warnings: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    """Extended resources that claims stand for: a node whose device plugin still offers one is no place for the pod."""
+    left: tuple[str, ...] = ()
+    """Extended resources left to kube-scheduler (native mode)."""
+
+
+class ConversionRefused(ValueError):
+    """The pod asks for something that cannot be; each of the `problems` names the field and the fix."""
+
+    def __init__(self, pod: str, problems: tuple[str, ...]) -> None:
+        super().__init__("; ".join(f"{pod}: {problem}" for problem in problems))
+        self.problems = problems
+
+
+def convert_pod(raw_pod: Mapping[str, Any], namespace: str, options: Options | None = None) -> Conversion:
+    """Raises ConversionRefused, with all problems of the pod at once."""
+    options = options or Options()
+    pod: Raw = deepcopy(dict(raw_pod))
+    try:
+        metadata = _object(pod, "metadata", "")
+        if _object(metadata, "labels", "metadata.").get(names.WEBHOOK_LABEL) == IGNORE:
+            return Conversion(pod, [])
+        conversion = _Conversion(pod, namespace, options).run()
+    except _Problems as error:
+        raise ConversionRefused(pod_key(raw_pod, namespace), error.problems) from None
+    if options.gate and options.mode == "exclusive":
+        add_gate(pod, options.schedulers)
+    return conversion
+
+
+def pod_key(pod: Mapping[str, Any], namespace: str) -> str:
+    """For messages: pods of a ReplicaSet have no name of their own yet."""
+    metadata = pod.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    name = metadata.get("name") or f"{metadata.get('generateName') or '(no name)'}..."
+    return f"Pod {namespace}/{name}"
+
+
+class _Problems(Exception):
+    def __init__(self, *problems: str) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class _Container:
+    raw: Raw
+    where: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    container: _Container
+    cards: CardRequest
+    """What this container wants; the request it shares may be larger."""
+
+
+class _Conversion:
+    """One conversion. Changes `pod` in place, and only once nothing is wrong with it."""
+
+    def __init__(self, pod: Raw, namespace: str, options: Options) -> None:
+        self._pod = pod
+        self._namespace = namespace
+        self._options = options
+        self._spec = _object(pod, "spec", "")
+        self._annotations = _object(_object(pod, "metadata", ""), "annotations", "metadata.")
+        self._claims = _objects(self._spec, "resourceClaims", "spec.")
+        self._problems: list[str] = []
+        self._warnings: list[str] = []
+        self._left: list[str] = []
+        self._handled: list[tuple[_Container, LegacyVendor]] = []
+
+    def run(self) -> Conversion:
+        entry, earlier = self._converted_before()
+        requests = list(earlier)
+        pointers: list[tuple[_Wish, LegacyVendor, str]] = []
+        containers = list(_containers(self._spec))
+        for vendor in self._options.vendors:
+            self._add_requests(vendor, containers, requests, pointers)
+        request = ConvertedRequest(tuple(requests))
+        if request.cards > MAX_CARDS:
+            self._problems.append(
+                f"its containers ask for {request.cards} cards together, and a claim holds {MAX_CARDS}; split the pod"
+            )
+        if self._problems:
+            raise _Problems(*self._problems)
+        made = self._template(request) if requests else None
+        for container, vendor in self._handled:
+            _strip(container.raw, vendor)
+        if made is not None and pointers:
+            self._write(request, made, entry, pointers)
+        return Conversion(
+            pod=self._pod,
+            templates=[made] if made else [],
+            warnings=tuple(self._warnings),
+            resources=plugin_resources(request, self._options.vendors),
+            left=tuple(dict.fromkeys(self._left)),
+        )
+
+    def _converted_before(self) -> tuple[Raw | None, tuple[NamedRequest, ...]]:
+        """The claim entry and requests of an earlier conversion; new containers (injected sidecars) are added to them.
+
+        An annotation without the claim that belongs to it was copied from elsewhere and says nothing.
+        """
+        annotation = self._annotations.get(names.CONVERTED_REQUEST)
+        try:
+            request = decode(str(annotation), self._options.vendors) if annotation else None
+            name = template(request, self._namespace, self._options.vendors)["metadata"]["name"] if request else ""
+        except InvalidRequest:
+            return None, ()
+        for entry in self._claims:
+            if request is not None and entry.get("resourceClaimTemplateName") == name:
+                return entry, request.requests
+        return None, ()
+
+    def _add_requests(
+        self,
+        vendor: LegacyVendor,
+        containers: list[_Container],
+        requests: list[NamedRequest],
+        pointers: list[tuple[_Wish, LegacyVendor, str]],
+    ) -> None:
+        mentioned = [container for container in containers if _mentions(container.raw, vendor)]
+        if not mentioned:
+            return
+        try:
+            filters = vendor.filters(self._annotations)
+            vendor.selectors(filters)
+        except InvalidLegacy as error:
+            self._problems.append(str(error))
+            return
+        wishes = self._wishes(vendor, mentioned, plain_stays=not filters)
+        sharing = share([(wish.container.role, wish.cards) for wish in wishes])
+        first = sum(named.vendor == vendor.name for named in requests)
+        requests.extend(
+            NamedRequest(f"{vendor.name}-{first + index}", vendor.name, cards, filters)
+            for index, cards in enumerate(sharing.requests)
+        )
+        pointers.extend(
+            (wish, vendor, f"{vendor.name}-{first + index}")
+            for wish, index in zip(wishes, sharing.request_of, strict=True)
+        )
+        self._warnings.extend(
+            f"{wishes[index].container.where} gets cards of its own for the whole life of the pod: a percentage of "
+            "memory and a number of MiB cannot be compared; give both in MiB"
+            for index in sharing.alone
+        )
+
+    def _wishes(self, vendor: LegacyVendor, containers: list[_Container], *, plain_stays: bool) -> list[_Wish]:
+        native = self._options.mode == "native"
+        wishes = []
+        for container in containers:
+            resources = _resources(container.raw)
+            try:
+                reading = vendor.read(resources)
+            except InvalidLegacy as error:
+                self._problems.append(f"{container.where}: {error}")
+                continue
+            self._warnings.extend(f"{container.where}: {warning}" for warning in reading.warnings)
+            present = [name for name in vendor.resources if name in resources]
+            cards = reading.request
+            if cards is not None and native and cards.memory_percent is not None:
+                self._problems.append(
+                    f"{container.where}: a percentage of memory is resolved on the card that is chosen, and in native mode "
+                    "kube-scheduler chooses; ask for MiB"
+                )
+            elif cards is not None and native and plain_stays and vendor.is_plain(cards) and len(present) == 1:
+                self._left.extend(present)
+            else:
+                self._handled.append((container, vendor))
+                if cards is not None:
+                    wishes.append(_Wish(container, cards))
+        return wishes
+
+    def _template(self, request: ConvertedRequest) -> Raw:
+        try:
+            return template(request, self._namespace, self._options.vendors)
+        except InvalidRequest as error:
+            raise _Problems(str(error)) from error
+
+    def _write(
+        self,
+        request: ConvertedRequest,
+        made: Raw,
+        entry: Raw | None,
+        pointers: list[tuple[_Wish, LegacyVendor, str]],
+    ) -> None:
+        if entry is None:
+            entry = {"name": self._free_claim_name()}
+            self._spec["resourceClaims"] = [*self._claims, entry]
+        entry["resourceClaimTemplateName"] = made["metadata"]["name"]
+        for wish, vendor, name in pointers:
+            container = wish.container.raw
+            if env := vendor.env(wish.cards):
+                added = [{"name": key, "value": value} for key, value in env.items()]
+                container["env"] = [*(container.get("env") or []), *added]
+            resources = container["resources"]
+            resources["claims"] = [*(resources.get("claims") or []), {"name": entry["name"], "request": name}]
+        metadata = self._pod["metadata"] = self._pod.get("metadata") or {}
+        metadata["labels"] = {**(metadata.get("labels") or {}), names.DRA_LABEL: "true"}
+        metadata["annotations"] = {**self._annotations, names.CONVERTED_REQUEST: request.encode()}
+
+    def _free_claim_name(self) -> str:
+        taken = {entry.get("name") for entry in self._claims}
+        number = 1
+        while (name := CLAIM_NAME if number == 1 else f"{CLAIM_NAME}-{number}") in taken:
+            number += 1
+        return name
+
+
+def _containers(spec: Raw) -> Iterator[_Container]:
+    for kind, key in (("init container", "initContainers"), ("container", "containers")):
+        for index, raw in enumerate(_objects(spec, key, "spec.")):
+            where = f'{kind} "{raw.get("name", index)}"'
+            resources = _object(raw, "resources", f"{where}: ")
+            for part in ("limits", "requests"):
+                _object(resources, part, f"{where}: resources.")
+            _objects(resources, "claims", f"{where}: resources.")
+            _objects(raw, "env", f"{where}: ")
+            if key == "containers":
+                role = Role.APP
+            else:
+                role = Role.SIDECAR if raw.get("restartPolicy") == "Always" else Role.INIT
+            yield _Container(raw, where, role)
+
+
+def _resources(container: Raw) -> ContainerResources:
+    resources = container.get("resources") or {}
+    limits, requests = (
+        {name: value for name, value in (resources.get(part) or {}).items() if value is not None}
+        for part in ("limits", "requests")
+    )
+    return ContainerResources(limits, requests)
+
+
+def _mentions(container: Raw, vendor: LegacyVendor) -> bool:
+    resources = _resources(container)
+    return any(name in resources for name in vendor.resources)
+
+
+def _strip(container: Raw, vendor: LegacyVendor) -> None:
+    resources = container["resources"]
+    for part in ("limits", "requests"):
+        if resources.get(part):
+            kept = {name: value for name, value in resources[part].items() if name not in vendor.resources}
+            resources[part] = kept
+            if not kept:
+                del resources[part]
+
+
+def _object(parent: Raw, key: str, where: str) -> Raw:
+    value = parent.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise _Problems(f"{where}{key} is {value!r}; it must be an object")
+    return value or {}
+
+
+def _objects(parent: Raw, key: str, where: str) -> list[Raw]:
+    value = parent.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise _Problems(f"{where}{key} must be a list of objects")
+    return value

@@ -1,0 +1,156 @@
+"""The normalised request of a converted pod, and the ResourceClaimTemplate that it stands for.
+
+Called by `controller.bridge` and by the controller, which makes a missing template again from the annotation
+`hami.io/converted-request` of the pod that needs it. Pure. The annotation is text of the pod's author, so it can say no
+more than legacy resources can: never CEL, tolerations, admin access or another vendor's class.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from hami_dra.api import kinds, names
+from hami_dra.api.config import DeviceConfig
+from hami_dra.api.quantity import Format, Quantity
+from hami_dra.vendors.legacy import MAX_CARDS, CardRequest, InvalidLegacy, LegacyVendor
+from hami_dra.vendors.registry import LEGACY_VENDORS
+
+CLAIM_NAME: Final = "hami"
+"""Entry in `spec.resourceClaims` of a converted pod (`hami-2`, ... where the pod has one of that name)."""
+_HASH_LENGTH: Final = 16  # hexadecimal digits: 64 bits; the content of an existing template is compared anyway
+
+
+class InvalidRequest(ValueError):
+    """The annotation is not a request that this webhook writes; the message says where."""
+
+
+class NamedRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One request of the claim: cards of one vendor that one or several containers see."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
+    vendor: str
+    cards: CardRequest
+    filters: dict[str, tuple[str, ...]] = {}
+
+
+class ConvertedRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that a pod asks for, in the order of the claim."""
+
+    requests: Annotated[tuple[NamedRequest, ...], msgspec.Meta(min_length=1, max_length=MAX_CARDS)]
+
+    @property
+    def cards(self) -> int:
+        return sum(request.cards.count for request in self.requests)
+
+    def encode(self) -> str:
+        """The annotation: equal requests give equal text."""
+        return canonical_json(msgspec.to_builtins(self))
+
+
+def decode(annotation: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) -> ConvertedRequest:
+    """Raises InvalidRequest."""
+    try:
+        request = msgspec.json.decode(annotation, type=ConvertedRequest)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise InvalidRequest(f"annotation {names.CONVERTED_REQUEST}: {error}") from None
+    known = {vendor.name for vendor in vendors}
+    if unknown := {named.vendor for named in request.requests} - known:
+        raise InvalidRequest(
+            f"annotation {names.CONVERTED_REQUEST}: unknown vendor {', '.join(sorted(unknown))}; "
+            f"use one of {', '.join(sorted(known))}"
+        )
+    if len({named.name for named in request.requests}) < len(request.requests):
+        raise InvalidRequest(f"annotation {names.CONVERTED_REQUEST}: two requests have the same name")
+    return request
+
+
+def plugin_resources(request: ConvertedRequest, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) -> tuple[str, ...]:
+    """The resources whose device plugins must not serve the pod: nodes that still offer one are no place for it."""
+    used = {named.vendor for named in request.requests}
+    return tuple(name for vendor in vendors if vendor.name in used for name in vendor.plugin_resources)
+
+
+def template_of(annotation: str, namespace: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) -> dict[str, Any]:
+    """The ResourceClaimTemplate of a pod with this annotation, byte for byte as at its conversion. Raises InvalidRequest."""
+    vendors = tuple(vendors)
+    return template(decode(annotation, vendors), namespace, vendors)
+
+
+def template(
+    request: ConvertedRequest, namespace: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS
+) -> dict[str, Any]:
+    """Named after its content. Raises InvalidRequest where filters or capacities make no valid template."""
+    by_name = {vendor.name: vendor for vendor in vendors}
+    devices: dict[str, Any] = {"requests": [], "config": []}
+    for named in request.requests:
+        vendor = by_name[named.vendor]
+        try:
+            devices["requests"].append({"name": named.name, "exactly": _exactly(named, vendor)})
+        except InvalidLegacy as error:
+            raise InvalidRequest(str(error)) from error
+        if parameters := _parameters(named.cards):
+            opaque = {"driver": vendor.driver, "parameters": parameters}
+            devices["config"].append({"requests": [named.name], "opaque": opaque})
+    if not devices["config"]:
+        del devices["config"]
+    spec = {"spec": {"devices": devices}}
+    digest = hashlib.sha256(canonical_json(spec).encode()).hexdigest()[:_HASH_LENGTH]
+    return {
+        "apiVersion": kinds.RESOURCE_CLAIM_TEMPLATE.api_version,
+        "kind": kinds.RESOURCE_CLAIM_TEMPLATE.name,
+        "metadata": {
+            "name": f"hami-{digest}",
+            **({"namespace": namespace} if namespace else {}),
+            "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY, names.TEMPLATE_HASH_LABEL: digest},
+        },
+        "spec": spec,
+    }
+
+
+def canonical_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _exactly(named: NamedRequest, vendor: LegacyVendor) -> dict[str, Any]:
+    """All defaults are spelled out, so that the stored template equals ours."""
+    cards = named.cards
+    exactly: dict[str, Any] = {
+        "deviceClassName": vendor.device_class(cards),
+        "allocationMode": "ExactCount",
+        "count": cards.count,
+    }
+    if cards.capacity:
+        exactly["capacity"] = {
+            "requests": {name: _quantity(name, cards.capacity[name]) for name in sorted(cards.capacity)}
+        }
+    if selectors := vendor.selectors(named.filters):
+        exactly["selectors"] = [{"cel": {"expression": expression}} for expression in selectors]
+    return exactly
+
+
+def _quantity(name: str, amount: int) -> str:
+    in_bytes = name == names.CAP_MEMORY
+    return str(Quantity.from_int(amount, Format.BINARY_SI if in_bytes else Format.DECIMAL_SI))
+
+
+def _parameters(cards: CardRequest) -> dict[str, Any]:
+    if cards.memory_percent is None and cards.priority is None:
+        return {}
+    config = DeviceConfig(memory_percent=cards.memory_percent, priority=cards.priority)
+    return config.model_dump(by_alias=True, exclude_none=True)
+
+
+def same_content(ours: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
+    """Whether a stored template asks for what ours does. Labels and other metadata may differ."""
+    return canonical_json(ours["spec"]) == canonical_json(_without_empty(stored.get("spec")))
+
+
+def _without_empty(value: Any) -> Any:
+    """Older API servers write `metadata: {creationTimestamp: null}` into a template's spec."""
+    if isinstance(value, Mapping):
+        cleaned = {key: _without_empty(entry) for key, entry in value.items()}
+        return {key: entry for key, entry in cleaned.items() if entry not in (None, {}, [])}
+    return [_without_empty(entry) for entry in value] if isinstance(value, list) else value

@@ -1,0 +1,145 @@
+"""Manifests as users keep them: YAML streams, JSON, `kind: List`, whole folders.
+
+Called by `convert`, `simulate` and whoever applies what ships in manifests/ and deviceclasses/. In: paths. Out: the objects
+with where each came from. Nothing is validated beyond "this is an object". Values stay what the API server would read:
+dates and 12:30 are strings, not times; a key given twice is an error.
+"""
+
+import json
+import re
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+try:
+    from yaml import CSafeLoader as _Base
+except ImportError:  # PyYAML without libyaml: slower, the same answers
+    from yaml import SafeLoader as _Base  # type: ignore[assignment]  # has the methods that are used here
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+"""What is read of a folder; a file that is named itself is read whatever its name."""
+
+
+class BadDocument(ValueError):
+    """A file cannot be read; the message names the file, the document and the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    source: Path
+    index: int
+    """Position in its file, from 1; items of a List count on."""
+    raw: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.source}, document {self.index}"
+
+
+def read_documents(paths: Iterable[Path]) -> list[Document]:
+    """All objects of files and folders (recursive, in name order). Raises BadDocument."""
+    return [document for path in paths for file in _files(path) for document in _read(file)]
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(file for file in path.rglob("*") if file.is_file() and file.suffix in SUFFIXES)
+    if not path.exists():
+        raise BadDocument(f"{path}: no such file or folder")
+    return [path]
+
+
+def _read(file: Path) -> Iterator[Document]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadDocument(f"{file}: cannot be read: {error}") from error
+    index = 0
+    for line, value in _parse(file, text):
+        for raw in _objects(file, line, value):
+            index += 1
+            yield Document(file, index, raw)
+
+
+def _parse(file: Path, text: str) -> Iterator[tuple[int, Any]]:
+    """Values with the line each begins on."""
+    if file.suffix == ".json":
+        try:
+            yield 1, json.loads(text)
+        except json.JSONDecodeError as error:
+            raise BadDocument(f"{file}, line {error.lineno}: not JSON: {error.msg}") from error
+        return
+    loader = _Loader(text)
+    document = 0
+    try:
+        while loader.check_node():
+            document += 1
+            node = loader.get_node()
+            if node is not None:  # an empty document
+                yield node.start_mark.line + 1, loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        raise BadDocument(f"{file}, document {document or 1}{line}: not YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise BadDocument(f"{file}, document {document or 1}: not YAML: {error}") from error
+    finally:
+        loader.dispose()
+
+
+def _objects(file: Path, line: int, value: Any) -> Iterator[dict[str, Any]]:
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        raise BadDocument(f"{file}, line {line}: a {type(value).__name__}, not an object with apiVersion and kind")
+    kind = value.get("kind")
+    items = value.get("items")
+    if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
+        for item in items:
+            if not isinstance(item, dict):
+                raise BadDocument(
+                    f"{file}, line {line}: an item of the {kind} is a {type(item).__name__}, not an object"
+                )
+            # items of a PodList carry neither kind nor apiVersion
+            inherited = {"apiVersion": value.get("apiVersion", ""), "kind": kind.removesuffix("List")}
+            yield from _objects(file, line, {**inherited, **item} if kind != "List" else item)
+    else:
+        yield value
+
+
+class _Loader(_Base):
+    """YAML as the API server's reader takes it (sigs.k8s.io/yaml): no dates, no base-60 numbers, no duplicate keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            if isinstance(key_node, yaml.ScalarNode) and key_node.tag != "tag:yaml.org,2002:merge":
+                if key_node.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key_node.value!r} is given twice", key_node.start_mark
+                    )
+                seen.add(key_node.value)
+        return super().construct_mapping(node, deep)
+
+
+_PATTERNS: Final = {
+    "bool": None,
+    "null": None,
+    "merge": None,
+    "int": re.compile(r"^[-+]?(?:0b[0-1_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$"),
+    "float": re.compile(
+        r"^(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+    ),
+}
+"""What a plain scalar may be besides a string; None keeps PyYAML's own pattern."""
+_PREFIX: Final = "tag:yaml.org,2002:"
+_Loader.yaml_implicit_resolvers = {
+    first: [
+        (tag, _PATTERNS[tag.removeprefix(_PREFIX)] or pattern)
+        for tag, pattern in resolvers
+        if tag.removeprefix(_PREFIX) in _PATTERNS
+    ]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}

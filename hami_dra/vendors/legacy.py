@@ -1,0 +1,154 @@
+"""How old extended resource names (`nvidia.com/gpumem`) are read: what each vendor that has such names implements.
+
+Called by `controller.bridge`. In: the resource lists of one container and the annotations of its pod. Out: a `CardRequest`
+in terms of the capacities that the vendor's driver publishes, CEL selectors, a device class, environment variables.
+Must not know about pods, claims or templates.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Protocol
+
+import msgspec
+
+from hami_dra.api import names
+from hami_dra.api.quantity import Format, InvalidQuantity, Quantity
+
+MAX_CARDS: Final = 32
+"""Results of one claim (AllocationResultsMaxSize of resource.k8s.io/v1)."""
+MAX_EXPRESSION: Final = 10 * 1024
+"""Bytes of one CEL selector (CELSelectorExpressionMaxLength)."""
+MIB: Final = 1 << 20
+
+Filters = Mapping[str, tuple[str, ...]]
+"""Annotation name → the items of its list, normalised by the vendor."""
+
+
+class InvalidLegacy(ValueError):
+    """A resource or annotation cannot be converted; the message names it, what is wrong and the fix."""
+
+
+class CardRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
+    """`count` different cards, and of each of them the same part."""
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_CARDS)]
+    capacity: dict[
+        Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,31}$")],
+        Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)],
+    ] = {}
+    """By published capacity, in its unit (memory: bytes; cores: percent). One left out takes the card's default: all."""
+    memory_percent: Annotated[int, msgspec.Meta(ge=1, le=99)] | None = None
+    """Of whatever card is chosen; `capacity` then has no `memory`."""
+    priority: Annotated[int, msgspec.Meta(ge=0, le=1)] | None = None
+    """HAMi's task priority: 0 high, 1 low."""
+
+    @property
+    def takes_all_memory(self) -> bool:
+        return self.memory_percent is None and names.CAP_MEMORY not in self.capacity
+
+    def joined(self, other: "CardRequest") -> "CardRequest | None":
+        """The smallest request that covers both, for containers that never run at the same time.
+
+        None where a percentage of an unknown card meets a number of bytes: nobody can say which is larger.
+        """
+        all_memory = self.takes_all_memory or other.takes_all_memory
+        if not all_memory and (self.memory_percent is None) != (other.memory_percent is None):
+            return None
+        percents = [percent for percent in (self.memory_percent, other.memory_percent) if percent is not None]
+        priorities = [priority for priority in (self.priority, other.priority) if priority is not None]
+        return CardRequest(
+            count=max(self.count, other.count),
+            capacity={
+                name: max(amount, other.capacity[name])
+                for name, amount in self.capacity.items()
+                if name in other.capacity
+            },
+            memory_percent=None if all_memory else max(percents, default=None),
+            priority=min(priorities, default=None),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one container wants of one vendor. `request` is None where it wants no card (a count of 0)."""
+
+    request: CardRequest | None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerResources:
+    """The resource lists of one container. As in HAMi, limits are read first, then requests."""
+
+    limits: Mapping[str, Any]
+    requests: Mapping[str, Any]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.limits or name in self.requests
+
+    def field(self, name: str) -> str:
+        return f'resources.{"limits" if name in self.limits else "requests"}["{name}"]'
+
+    def whole(self, name: str, meaning: str, most: int, *, in_mib: bool = False) -> int | None:
+        """A whole number from 0 to `most`, or None when it is not given. Raises InvalidLegacy.
+
+        The API server writes 16000 as "16k", so decimal suffixes are numbers like any other; binary suffixes say that
+        the user thinks in bytes.
+        """
+        if name not in self:
+            return None
+        value = self.limits[name] if name in self.limits else self.requests[name]
+        problem = f"{self.field(name)} is {value!r}; it is {meaning}: write"
+        try:
+            amount = Quantity.parse(str(value) if isinstance(value, float) else value)
+        except InvalidQuantity:
+            raise InvalidLegacy(f"{problem} a whole number from 0 to {most}") from None
+        bytes_meant = amount.format is Format.BINARY_SI or amount > Quantity.from_int(most)
+        if in_mib and bytes_meant and amount >= Quantity.from_int(MIB):
+            raise InvalidLegacy(f'{problem} "{amount.value() // MIB}" for that many bytes')
+        if amount.format is Format.BINARY_SI or not amount.is_whole() or not 0 <= amount.value() <= most:
+            raise InvalidLegacy(f"{problem} a whole number from 0 to {most}")
+        return amount.value()
+
+
+class LegacyVendor(Protocol):
+    """One vendor's old names. Every method that reads user input raises `InvalidLegacy`."""
+
+    name: str
+    """Requests in claims are named after it: `nvidia-0`."""
+    driver: str
+    resources: tuple[str, ...]
+    """All names it reads, and that a conversion removes from the container."""
+    plugin_resources: tuple[str, ...]
+    """Those of them that a device plugin puts into a node's `status.allocatable`."""
+
+    def read(self, resources: ContainerResources) -> Reading: ...
+
+    def is_plain(self, request: CardRequest) -> bool:
+        """Whole cards and nothing else: what an extended resource alone can say (KEP-5004)."""
+
+    def device_class(self, request: CardRequest) -> str: ...
+
+    def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """The annotations of a pod that choose among cards, normalised: equal lists give equal filters."""
+
+    def selectors(self, filters: Filters) -> tuple[str, ...]:
+        """One CEL expression for each filter; text of users is quoted. Refuses filters that it does not know."""
+
+    def env(self, request: CardRequest) -> dict[str, str]:
+        """Environment variables that HAMi's webhook gives a container with this request."""
+
+
+def comma_list(annotations: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+    """The items of a comma list, trimmed, sorted, each once; None when the annotation is not there."""
+    if name not in annotations:
+        return None
+    value = annotations[name]
+    if not isinstance(value, str):
+        raise InvalidLegacy(f"annotation {name} is {value!r}, not a string; put it in quotes")
+    items = sorted({item.strip() for item in value.split(",")} - {""})
+    if not items:
+        raise InvalidLegacy(
+            f"annotation {name} is an empty list: no card could be chosen by it; name some or remove it"
+        )
+    return tuple(items)

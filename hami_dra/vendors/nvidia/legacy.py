@@ -1,0 +1,141 @@
+"""HAMi's NVIDIA resource names and annotations (HAMi D/nvidia/device.go, MutateAdmission, GenerateResourceRequests, CheckType).
+
+Called by `controller.bridge` through `hami_dra.vendors.legacy.LegacyVendor`. What differs from HAMi: numbers that HAMi
+would drop or read as something else are refused, and an empty list is an error instead of a pod that never runs.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hami_dra.api import names
+from hami_dra.vendors.legacy import (
+    MAX_CARDS,
+    MAX_EXPRESSION,
+    MIB,
+    CardRequest,
+    ContainerResources,
+    Filters,
+    InvalidLegacy,
+    Reading,
+    comma_list,
+)
+from hami_dra.vendors.nvidia import DRIVER
+
+WHOLE_CLASS: Final = "nvidia-gpu.hami.io"
+SHARED_CLASS: Final = "nvidia-vgpu.hami.io"
+
+GPU: Final = "nvidia.com/gpu"
+MEMORY: Final = "nvidia.com/gpumem"
+MEMORY_PERCENT: Final = "nvidia.com/gpumem-percentage"
+CORES: Final = "nvidia.com/gpucores"
+PRIORITY: Final = "nvidia.com/priority"
+
+USE_TYPE: Final = "nvidia.com/use-gputype"
+NOUSE_TYPE: Final = "nvidia.com/nouse-gputype"
+USE_UUID: Final = "nvidia.com/use-gpuuuid"
+NOUSE_UUID: Final = "nvidia.com/nouse-gpuuuid"
+
+_ALL_CORES: Final = 100
+_MAX_CORES: Final = 2**31 - 1  # HAMi reads an int32 and clamps it
+_MAX_MIB: Final = 4 << 20
+"""4 TiB: beyond any card, so a larger number was not meant as MiB."""
+_TYPE_PREFIX: Final = "nvidia-"
+"""HAMi registers a card as NVIDIA-<product name>, and that is the text that its type annotations are looked for in."""
+
+
+class NvidiaLegacy:
+    """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
+
+    name = "nvidia"
+    driver = DRIVER
+    resources: tuple[str, ...] = (GPU, MEMORY, MEMORY_PERCENT, CORES, PRIORITY)
+    plugin_resources: tuple[str, ...] = (GPU,)
+
+    def read(self, resources: ContainerResources) -> Reading:
+        count = resources.whole(GPU, "a number of cards", MAX_CARDS)
+        memory = resources.whole(MEMORY, "MiB of each card", _MAX_MIB, in_mib=True)
+        percent = resources.whole(MEMORY_PERCENT, "percent of each card's memory", 100)
+        cores = resources.whole(CORES, "percent of each card's cores", _MAX_CORES)
+        priority = resources.whole(PRIORITY, "0 for high or 1 for low priority", 1)
+        warnings = []
+        if count is None:
+            if memory is None and percent is None and cores is None:
+                raise InvalidLegacy(f"{resources.field(PRIORITY)} stands without {GPU}; add {GPU}: 1 or remove it")
+            count = 1
+        if count == 0:
+            return Reading(None)
+        if cores is not None and cores > _ALL_CORES:
+            warnings.append(f"{resources.field(CORES)} is {cores}; {_ALL_CORES}, a whole card, is taken")
+            cores = _ALL_CORES
+        if memory and percent:
+            warnings.append(f"{resources.field(MEMORY_PERCENT)} is ignored, for {MEMORY} is given too")
+        if cores is None:
+            # HAMi's exclusive default: a card whose memory nobody limits is not shared
+            cores = _ALL_CORES if percent == 100 or not (memory or percent) else 0
+        capacity = {names.CAP_CORES: cores}
+        if memory:
+            capacity[names.CAP_MEMORY] = memory * MIB
+        in_percent = None if memory or percent in (None, 0, 100) else percent
+        return Reading(CardRequest(count, capacity, in_percent, priority), tuple(warnings))
+
+    def is_plain(self, request: CardRequest) -> bool:
+        return request == CardRequest(request.count, {names.CAP_CORES: _ALL_CORES})
+
+    def device_class(self, request: CardRequest) -> str:
+        whole = request.takes_all_memory and request.capacity.get(names.CAP_CORES, _ALL_CORES) == _ALL_CORES
+        return WHOLE_CLASS if whole else SHARED_CLASS
+
+    def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        lists = {name: comma_list(annotations, name) for name in _EXPRESSIONS}
+        found = {name: items for name, items in lists.items() if items is not None}
+        for name in (USE_TYPE, NOUSE_TYPE):
+            if name in found:
+                found[name] = tuple(sorted({_ascii_lower(item) for item in found[name]}))
+        return found
+
+    def selectors(self, filters: Filters) -> tuple[str, ...]:
+        if unknown := filters.keys() - _EXPRESSIONS.keys():
+            raise InvalidLegacy(f"{', '.join(sorted(unknown))}: use one of {', '.join(_EXPRESSIONS)}")
+        expressions = []
+        for name, template in _EXPRESSIONS.items():
+            if items := filters.get(name):
+                expression = template.format(items="[" + ", ".join(_quote(item) for item in items) + "]")
+                if len(expression.encode()) > MAX_EXPRESSION:
+                    raise InvalidLegacy(
+                        f"annotation {name} has {len(items)} items: its selector is longer than the {MAX_EXPRESSION} "
+                        "bytes that Kubernetes allows; shorten the list"
+                    )
+                expressions.append(expression)
+        return tuple(expressions)
+
+    def env(self, request: CardRequest) -> dict[str, str]:
+        return {} if request.priority is None else {"CUDA_TASK_PRIORITY": str(request.priority)}
+
+
+def _ascii_lower(text: str) -> str:
+    """As CEL's lowerAscii: other letters stay."""
+    return "".join(chr(ord(char) + 32) if "A" <= char <= "Z" else char for char in text)
+
+
+def _quote(text: str) -> str:
+    """A CEL string literal: JSON's escapes are a part of CEL's."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _attribute(name: str) -> str:
+    domain, _, bare = name.partition("/")
+    return f'device.attributes["{domain}"].{bare}'
+
+
+_TYPE_MATCHES: Final = (
+    f'{{items}}.exists(text, ("{_TYPE_PREFIX}" + {_attribute(names.ATTR_PRODUCT)}.lowerAscii()).contains(text))'
+)
+_UUID_MATCHES: Final = f"{_attribute(names.ATTR_UUID)} in {{items}}"
+_EXPRESSIONS: Final[Mapping[str, str]] = {
+    USE_TYPE: _TYPE_MATCHES,
+    NOUSE_TYPE: f"!{_TYPE_MATCHES}",
+    USE_UUID: _UUID_MATCHES,
+    NOUSE_UUID: f"!({_UUID_MATCHES})",
+}
+"""Annotation → CEL with `{items}` where the quoted list goes. All that are given apply together."""
