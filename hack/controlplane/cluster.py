@@ -21,7 +21,6 @@ import secrets
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -110,12 +109,11 @@ class ControlPlane:
             return
         self._stopped = True
         atexit.unregister(self.stop)
-        stopping = [threading.Thread(target=one.stop, args=(1.0,)) for one in self.components.values()]
-        for thread in stopping:
-            thread.start()
-        self.nodes.stop()  # its watch ends with the API server
-        for thread in stopping:
-            thread.join()
+        for component in self.components.values():
+            component.ask_to_stop()
+        for component in self.components.values():
+            component.stop(grace=1.0)  # nothing here is worth a longer farewell
+        self.nodes.stop()  # its watch has ended with the API server
         self.api.close()
         self._guardian.close()
         if self._own_directory:

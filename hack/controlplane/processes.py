@@ -164,11 +164,15 @@ class Component:
             )
         self._guardian.watch(self._process.pid)
 
+    def ask_to_stop(self) -> None:
+        """SIGTERM without waiting, to end several at a time; stop() has to follow."""
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)  # a paused process does not see the first one otherwise
+
     def stop(self, grace: float = 5.0) -> None:
         """SIGTERM, and after `grace` seconds SIGKILL. Does nothing when it is not running."""
         if self._process is not None:
-            self._signal(signal.SIGTERM)
-            self._signal(signal.SIGCONT)  # a paused process does not see the first one otherwise
+            self.ask_to_stop()
             deadline = time.monotonic() + grace
             while not self._has_ended(self._process.pid) and time.monotonic() < deadline:
                 time.sleep(0.02)
