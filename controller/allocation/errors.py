@@ -1,0 +1,29 @@
+"""What can end an allocation without an answer. "No solution" is not among them: then `solve` returns None."""
+
+
+class AllocatorError(Exception):
+    """The allocator cannot search for this pod at all: an object must be fixed first. The message names it.
+
+    Raised by `prepare`, and by `solve` for what depends on devices (a selector that fails on one). Ends the decision.
+    """
+
+
+class InvalidPools(AllocatorError):
+    """This node offers no solution and has a pool that breaks the rules. Other nodes may be tried.
+
+    To be shown only when no node fits, as upstream does.
+    """
+
+
+class BudgetExceeded(Exception):
+    """The search on this node took more steps than its budget. Treat the node as unfit, and say why.
+
+    The counterpart of kube-scheduler's filter timeout, in steps, so that a decision is the same on every machine.
+    """
+
+    def __init__(self, budget: int) -> None:
+        super().__init__(
+            f"the search for devices was given up after {budget} steps; "
+            "simplify the claim: fewer requests, or constraints that fewer devices can meet"
+        )
+        self.budget = budget
