@@ -34,7 +34,8 @@ class Chooser(Protocol):
 
     def kind(self, device: Device) -> Hashable:
         """Devices of one kind are the same to this chooser in everything but order: it never refuses one of them where it
-        would not refuse the other in the same state of use. Lets the search skip what must fail again."""
+        would not refuse the other in the same state of use. Lets the search skip what must fail again.
+        """
 
 
 class FirstFit:

@@ -5,7 +5,8 @@ are still to be allocated, in pod order, and the DeviceClasses. Out: a `Problem`
 Must not look at devices or nodes.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from controller.allocation.features import FeatureGates
@@ -68,8 +69,8 @@ def prepare(
     classes: Mapping[str, api.DeviceClass],
     *,
     features: FeatureGates = FeatureGates(),
-    admin_namespaces: Set[str] | None = None,
-    ignored_taints: Set[str] = frozenset(),
+    admin_namespaces: AbstractSet[str] | None = None,
+    ignored_taints: AbstractSet[str] = frozenset(),
 ) -> Problem:
     """Resolve claims that have no allocation yet (allocated ones are skipped). `classes` is by name.
 

@@ -4,13 +4,13 @@ Called by `decide` for every node it tries. In: a `Problem`, the node and its po
 Pure; steps are counted, never seconds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.allocation.chooser import Chooser
 from controller.allocation.request import Problem, RequestView
-from controller.inventory.model import Device, DeviceId, Pool, Usage
+from controller.inventory.model import Device, Pool, Usage
 from hami_dra.api.core import Node
 
 DEFAULT_BUDGET: Final = 20_000
@@ -45,12 +45,13 @@ class Solution:
 
 
 def solve(
-    problem: Problem, node: Node, pools: Sequence[Pool], usage: Usage, chooser: Chooser, budget: int = DEFAULT_BUDGET
+    problem: Problem,
+    node: Node,
+    pools: Sequence[Pool],
+    usage: Usage,
+    chooser: Chooser,
+    *,
+    budget: int = DEFAULT_BUDGET,
 ) -> Solution | None:
     """The first complete solution in the chooser's order, or None. Raises AllocatorError, InvalidPools, BudgetExceeded."""
-    raise NotImplementedError
-
-
-def explain(problem: Problem, node: Node, pools: Sequence[Pool], usage: Usage) -> Mapping[DeviceId, str]:
-    """The first failing HAMi code of every device of the node that belongs to the class of a request."""
     raise NotImplementedError
