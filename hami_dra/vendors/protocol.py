@@ -13,6 +13,7 @@ from hami_dra.api import names
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,19 @@ class Cards:
     memory_total: Ints
     memory_used: Ints
 
+    def take(self, positions: Positions) -> "Cards":
+        """Copies of some rows."""
+        return Cards(
+            index=self.index[positions],
+            numa=self.numa[positions],
+            slots_total=self.slots_total[positions],
+            slots_used=self.slots_used[positions],
+            cores_total=self.cores_total[positions],
+            cores_used=self.cores_used[positions],
+            memory_total=self.memory_total[positions],
+            memory_used=self.memory_used[positions],
+        )
+
 
 @dataclass(slots=True)
 class Ask:
@@ -61,6 +75,10 @@ class Ask:
     slots: Ints
     cores: Ints
     memory: Ints
+
+    def take(self, positions: Positions) -> "Ask":
+        """Copies of some rows."""
+        return Ask(slots=self.slots[positions], cores=self.cores[positions], memory=self.memory[positions])
 
 
 class Vendor(Protocol):
