@@ -1,0 +1,154 @@
+"""How cards become published devices: what each vendor with a driver implements, and the parts they share.
+
+Called by `hami_dra.driver.slices` and by the generator of `deviceclasses/`. In: `Card` records and how they may be shared.
+Out: devices and DeviceClasses as plain JSON in resource.k8s.io/v1 form, inside the API's limits, quantities canonical.
+Pure; must not know about nodes, pools or slices.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, Protocol
+
+from hami_dra.api import names
+from hami_dra.api.hardware import Card
+from hami_dra.api.quantity import Format, Quantity
+from hami_dra.api.semver import InvalidVersion, SemVer
+from hami_dra.topology.islands import islands
+
+Json = dict[str, Any]
+
+MIB: Final = 1 << 20
+MAX_TEXT: Final = 64
+"""Bytes of a string or version attribute (DeviceAttributeMaxValueLength)."""
+CORES: Final = 100
+"""Percent: the cores of one whole card."""
+_LANES: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_SELF: Final = "-"
+_NONE: Final = "0"
+
+
+class Unpublishable(ValueError):
+    """A card or setting cannot be published; the message names it and the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How a card is shared, HAMi's deviceSplitCount, deviceMemoryScaling and deviceCoreScaling. Raises Unpublishable."""
+
+    slots: int = 10
+    """Allocations that may share a card."""
+    memory_scaling: Fraction = Fraction(1)
+    """Memory on offer / memory there is; above 1 the driver lets memory be oversubscribed."""
+    core_scaling: Fraction = Fraction(1)
+
+    def __post_init__(self) -> None:
+        if self.slots < 1:
+            raise Unpublishable(f"slots is {self.slots}: a card needs at least 1")
+        if self.memory_scaling <= 0:
+            raise Unpublishable(f"memoryScaling is {self.memory_scaling}: give a number above 0")
+        if self.core_scaling * CORES < 1:
+            raise Unpublishable(f"coreScaling is {self.core_scaling}: give a number of at least 1/{CORES}")
+
+
+class PublishingVendor(Protocol):
+    """A vendor with a driver of ours."""
+
+    name: str
+    """`Card.vendor` of the cards it publishes."""
+    driver: str
+
+    def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:
+        """The vendor's cards of one machine, by index. Raises Unpublishable."""
+
+    def device_classes(self) -> list[Json]:
+        """Complete DeviceClass objects; the first serves whole cards."""
+
+
+# --- attributes ------------------------------------------------------------------------------------------------------
+
+
+def string(text: str) -> Json:
+    """Cut to what the API takes."""
+    return {"string": text.encode()[:MAX_TEXT].decode(errors="ignore")}
+
+
+def integer(value: int) -> Json:
+    return {"int": value}
+
+
+def version(text: str) -> Json | None:
+    """Vendors' version numbers made semantic: `550.90.07` → 550.90.7, `9.0` → 9.0.0; None where that is impossible."""
+    try:
+        return {"version": str(SemVer.parse(".".join(text.split(".")[:3]), normalize=True))}
+    except InvalidVersion:
+        return None
+
+
+def common_attributes(cards: Iterable[Card]) -> dict[int, dict[str, Json]]:
+    """Card index → the attributes that every vendor publishes (docs/attributes.md).
+
+    `links` and `distance` have one character per index; a machine with an index above 63 goes without them.
+    """
+    known = {card.index: card for card in cards}
+    width = max(known, default=0) + 1
+    groups = islands({card.index: card.links for card in known.values()})
+    group_of = {index: number for number, group in enumerate(groups, start=1) for index in group}
+    result = {}
+    for index, card in sorted(known.items()):
+        if len(card.uuid) > MAX_TEXT:
+            raise Unpublishable(f"card {index}: the uuid {card.uuid!r} has more than {MAX_TEXT} characters")
+        attributes = {
+            names.ATTR_VENDOR: string(card.vendor),
+            names.ATTR_UUID: string(card.uuid),
+            names.ATTR_PRODUCT: string(card.product),
+            names.ATTR_INDEX: integer(index),
+        }
+        if index in group_of:
+            attributes[names.ATTR_LINK_GROUP] = integer(group_of[index])
+        if width <= MAX_TEXT:
+            lanes = {peer: _LANES[min(count, len(_LANES) - 1)] for peer, count in card.links.items()}
+            attributes[names.ATTR_LINKS] = string(_row(index, width, lanes))
+            attributes[names.ATTR_DISTANCE] = string(_row(index, width, card.distances))
+        if card.pci_bus_id:
+            attributes[names.ATTR_PCI_BUS_ID] = string(card.pci_bus_id)
+        if card.pcie_root:
+            attributes[names.ATTR_PCIE_ROOT] = string(card.pcie_root)
+        if card.numa_node is not None:
+            attributes[names.ATTR_NUMA_NODE] = integer(card.numa_node)
+        result[index] = attributes
+    return result
+
+
+def _row(index: int, width: int, letters: Mapping[int, str]) -> str:
+    return "".join(_SELF if peer == index else letters.get(peer, _NONE) for peer in range(width))
+
+
+# --- capacities ------------------------------------------------------------------------------------------------------
+
+
+def memory_capacity(size: int, scaling: Fraction) -> Json:
+    """Whole MiB, so that the step of 1 MiB divides it. A request without `memory` takes all of it."""
+    mebibytes = int(size * scaling) // MIB
+    if mebibytes < 2:
+        raise Unpublishable(f"{size} bytes of memory times {scaling} is not enough to be shared in steps of 1Mi")
+    total = str(Quantity.from_int(mebibytes * MIB, Format.BINARY_SI))
+    return {
+        "value": total,
+        "requestPolicy": {"default": total, "validRange": {"min": "1Mi", "max": total, "step": "1Mi"}},
+    }
+
+
+def cores_capacity(scaling: Fraction) -> Json:
+    """Percent. A request without `cores` takes the whole card; `cores: 0` asks for no limit."""
+    total = int(CORES * scaling)
+    most = str(min(CORES, total))
+    return {
+        "value": str(total),
+        "requestPolicy": {"default": most, "validRange": {"min": "0", "max": most, "step": "1"}},
+    }
+
+
+def shares_capacity(slots: int) -> Json:
+    """Every allocation takes one slot, whatever it asks for."""
+    return {"value": str(slots), "requestPolicy": {"default": "1", "validValues": ["1"]}}
