@@ -41,8 +41,13 @@ _BY_CODE: Final[dict[int, type[ClusterError]]] = {
 }
 
 
+class _Cause(msgspec.Struct):
+    field: str = ""
+
+
 class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: int = 0
+    causes: tuple[_Cause, ...] = ()
 
 
 class Status(msgspec.Struct):
@@ -140,6 +145,9 @@ def error_of(code: int, status: Status, what: str) -> ClusterError:
     text = f"{what}: {status.message[:_MOST_TEXT] or f'HTTP {code}'}"
     if code == 409 and status.reason == "AlreadyExists":
         return AlreadyExists(text)
+    if code == 422 and status.details and any(cause.field == "metadata.uid" for cause in status.details.causes):
+        # a patch that names the uid of an earlier object of that name: not a bad patch, a late one
+        return Conflict(text)
     return _BY_CODE.get(code, Unavailable)(text)
 
 

@@ -121,7 +121,7 @@ class MemoryCluster:
         self._history = history
         self._now = now
         self._random = random.Random(seed)  # noqa: S311 (names and uids of a simulation, repeatable on purpose)
-        self._newest = 0
+        self._newest = 1  # no real server is ever at version 0, which means something else to a watch
         self._faults: list[_Fault] = []
         self._flowing = asyncio.Event()
         self._flowing.set()
