@@ -37,6 +37,19 @@ DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 
+# --- what an installation consists of (manifests/) -----------------------------------------------------------------------
+SYSTEM_NAMESPACE: Final = "hami-dra-system"
+CONTROLLER: Final = "hami-dra-controller"
+"""Name of its ServiceAccount, roles and lease."""
+WEBHOOK: Final = "hami-dra-webhook"
+"""Name of its ServiceAccount, roles, Service and MutatingWebhookConfiguration."""
+DRIVER: Final = "hami-dra-driver"
+WEBHOOK_SECRET: Final = "hami-dra-webhook-tls"
+GATE_POLICY: Final = "gate.hami.io"
+"""Name of the MutatingAdmissionPolicy and of its binding."""
+FENCE_POLICY: Final = "fence.hami.io"
+"""Name of the ValidatingAdmissionPolicy and of its binding."""
+
 # --- policies --------------------------------------------------------------------------------------------------------
 BINPACK: Final = "binpack"
 SPREAD: Final = "spread"

@@ -1,10 +1,10 @@
 """Label and field selectors as text, the way list and watch take them.
 
-Called by the memory cluster. In: `a=b,c!=d,e in (x,y),f notin (z),g,!h` and raw JSON objects. Out: predicates.
+Called by the memory cluster; `match_expressions` by whoever writes a LabelSelector. In: `a=b,c!=d,e in (x,y),f notin (z),g,!h` and raw JSON objects. Out: predicates.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 Raw = Mapping[str, Any]
@@ -33,17 +33,36 @@ class InvalidSelector(ValueError):
 
 def label_predicate(selector: str) -> Predicate:
     """Raises InvalidSelector. An empty selector matches everything."""
-    tests: list[Callable[[Mapping[str, str]], bool]] = []
+    tests = [_label_test(term) for term in _terms(selector)]
+    if not tests:
+        return lambda _raw: True
+    return lambda raw: all(test(raw["metadata"].get("labels") or {}) for test in tests)
+
+
+def match_expressions(selector: str) -> list[dict[str, Any]]:
+    """The same as the `matchExpressions` of a LabelSelector. Raises InvalidSelector."""
+    return [_match_expression(term) for term in _terms(selector)]
+
+
+def _terms(selector: str) -> Iterator[re.Match[str]]:
     position = 0
     while position < len(selector):
         match = _TERM.match(selector, position)
         if match is None:
             raise InvalidSelector(f"label selector {selector!r} cannot be read at {selector[position:]!r}")
-        tests.append(_label_test(match))
+        yield match
         position = match.end()
-    if not tests:
-        return lambda _raw: True
-    return lambda raw: all(test(raw["metadata"].get("labels") or {}) for test in tests)
+
+
+def _match_expression(term: re.Match[str]) -> dict[str, Any]:
+    if term["absent"]:
+        return {"key": term["absent_key"], "operator": "DoesNotExist"}
+    if term["set_op"]:
+        values = [value.strip() for value in term["values"].split(",")]
+        return {"key": term["set_key"], "operator": "In" if term["set_op"] == "in" else "NotIn", "values": values}
+    if term["op"] is None:
+        return {"key": term["key"], "operator": "Exists"}
+    return {"key": term["key"], "operator": "NotIn" if term["op"] == "!=" else "In", "values": [term["value"]]}
 
 
 def _label_test(match: re.Match[str]) -> Callable[[Mapping[str, str]], bool]:

@@ -92,13 +92,15 @@ class ContainerResources:
     def whole(self, name: str, meaning: str, most: int, *, in_mib: bool = False) -> int | None:
         """A whole number from 0 to `most`, or None when it is not given. Raises InvalidLegacy.
 
+        `meaning` completes the sentence "it ...": counts cards.
+
         The API server writes 16000 as "16k", so decimal suffixes are numbers like any other; binary suffixes say that
         the user thinks in bytes.
         """
         if name not in self:
             return None
         value = self.limits[name] if name in self.limits else self.requests[name]
-        problem = f"{self.field(name)} is {value!r}; it is {meaning}: write"
+        problem = f"{self.field(name)} is {value!r}, but it {meaning}: write"
         try:
             amount = Quantity.parse(str(value) if isinstance(value, float) else value)
         except InvalidQuantity:

@@ -21,11 +21,9 @@ from hami_dra.vendors.legacy import (
     comma_list,
 )
 from hami_dra.vendors.nvidia import DRIVER
+from hami_dra.vendors.nvidia.published import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
 
-WHOLE_CLASS: Final = "nvidia-gpu.hami.io"
-SHARED_CLASS: Final = "nvidia-vgpu.hami.io"
-
-GPU: Final = "nvidia.com/gpu"
+GPU: Final = EXTENDED_RESOURCE
 MEMORY: Final = "nvidia.com/gpumem"
 MEMORY_PERCENT: Final = "nvidia.com/gpumem-percentage"
 CORES: Final = "nvidia.com/gpucores"
@@ -53,11 +51,11 @@ class NvidiaLegacy:
     plugin_resources: tuple[str, ...] = (GPU,)
 
     def read(self, resources: ContainerResources) -> Reading:
-        count = resources.whole(GPU, "a number of cards", MAX_CARDS)
-        memory = resources.whole(MEMORY, "MiB of each card", _MAX_MIB, in_mib=True)
-        percent = resources.whole(MEMORY_PERCENT, "percent of each card's memory", 100)
-        cores = resources.whole(CORES, "percent of each card's cores", _MAX_CORES)
-        priority = resources.whole(PRIORITY, "0 for high or 1 for low priority", 1)
+        count = resources.whole(GPU, "counts cards", MAX_CARDS)
+        memory = resources.whole(MEMORY, "counts MiB of each card", _MAX_MIB, in_mib=True)
+        percent = resources.whole(MEMORY_PERCENT, "is a percentage of each card's memory", 100)
+        cores = resources.whole(CORES, "is a percentage of each card's cores", _MAX_CORES)
+        priority = resources.whole(PRIORITY, "is 0 (high) or 1 (low)", 1)
         warnings = []
         if count is None:
             if memory is None and percent is None and cores is None:

@@ -1,0 +1,105 @@
+"""Whole manifests through the conversion: the engine of `hami-dra convert`.
+
+Called by the command. In: the documents of files. Out: the same documents in the same order, with each ResourceClaimTemplate
+right before the first document that needs it. Kinds without a pod template pass through untouched. Pure; must not print.
+
+Templates in files are the user's own: they carry no `managed-by` label, so the template collector leaves them alone.
+"""
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from controller.bridge.convert import ConversionRefused, Options, convert_pod
+from hami_dra.api import kinds, names
+from hami_dra.cluster.documents import Document
+
+Raw = dict[str, Any]
+_TEMPLATE: Final = ("spec", "template")
+_POD_TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("apps", "Deployment"): _TEMPLATE,
+    ("apps", "ReplicaSet"): _TEMPLATE,
+    ("apps", "StatefulSet"): _TEMPLATE,
+    ("apps", "DaemonSet"): _TEMPLATE,
+    ("batch", "Job"): _TEMPLATE,
+    ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
+    ("", "ReplicationController"): _TEMPLATE,
+    ("", "PodTemplate"): ("template",),
+}
+"""Group and kind → where the pod template is."""
+
+
+class ConvertRefused(ValueError):
+    """Some documents cannot be converted; one line each, with file, document, object, field and fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    documents: list[Raw]
+    warnings: tuple[str, ...]
+
+
+def convert_documents(documents: Iterable[Document], options: Options | None = None) -> Converted:
+    """Raises ConvertRefused. Pods are not gated here: webhook or policy does that when they are created."""
+    options = replace(options or Options(), gate=False)
+    originals = list(documents)
+    known = {_identity(document.raw) for document in originals}
+    converted: list[Raw] = []
+    warnings: list[str] = []
+    refusals: list[str] = []
+    for document in originals:
+        try:
+            raw, templates, found = _convert(document.raw, options)
+        except ConversionRefused as error:
+            owner = _describe(document.raw)
+            refusals.extend(f"{document}: {owner}: {problem}" for problem in error.problems)
+            continue
+        warnings.extend(f"{document}: {_describe(document.raw)}: {warning}" for warning in found)
+        for template in templates:
+            del template["metadata"]["labels"][names.MANAGED_BY_LABEL]
+            if _identity(template) not in known:
+                known.add(_identity(template))
+                converted.append(template)
+        converted.append(raw)
+    if refusals:
+        raise ConvertRefused("\n".join(refusals))
+    return Converted(converted, tuple(warnings))
+
+
+def _convert(raw: Raw, options: Options) -> tuple[Raw, list[Raw], tuple[str, ...]]:
+    namespace = _metadata(raw).get("namespace") or ""
+    group = str(raw.get("apiVersion", "")).rpartition("/")[0]
+    if (group, raw.get("kind")) == (kinds.POD.group, kinds.POD.name):
+        conversion = convert_pod(raw, namespace, options)
+        return conversion.pod, conversion.templates, conversion.warnings
+    path = _POD_TEMPLATES.get((group, str(raw.get("kind"))))
+    parent = raw
+    for step in path or ():
+        parent = parent.get(step) or {} if isinstance(parent, dict) else {}
+    if not isinstance(parent, dict) or not parent:
+        return raw, [], ()
+    conversion = convert_pod(parent, namespace, options)
+    return _replaced(raw, path or (), conversion.pod), conversion.templates, conversion.warnings
+
+
+def _replaced(raw: Raw, path: tuple[str, ...], value: Raw) -> Raw:
+    """A copy of `raw` with another value at `path`, keys in their old order."""
+    if not path:
+        return deepcopy(value)
+    return {key: _replaced(entry, path[1:], value) if key == path[0] else entry for key, entry in raw.items()}
+
+
+def _identity(raw: Raw) -> tuple[str, str, str]:
+    metadata = _metadata(raw)
+    return str(raw.get("kind")), str(metadata.get("namespace") or ""), str(metadata.get("name"))
+
+
+def _describe(raw: Raw) -> str:
+    kind, namespace, name = _identity(raw)
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+def _metadata(raw: Raw) -> Mapping[str, Any]:
+    metadata = raw.get("metadata")
+    return metadata if isinstance(metadata, Mapping) else {}

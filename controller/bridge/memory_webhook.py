@@ -1,0 +1,23 @@
+"""The webhook of a memory cluster: what demo and tests have instead of a server."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from controller.bridge.admission import Admission
+from hami_dra.api import kinds
+from hami_dra.cluster import memory
+from hami_dra.cluster.protocol import Invalid
+
+
+def memory_webhook(admission: Admission) -> Callable[[memory.Admission], Awaitable[dict[str, Any]]]:
+    """Append it to `MemoryCluster.admission`. Refused pods raise `Invalid`, as the API server would answer."""
+
+    async def admit(request: memory.Admission) -> dict[str, Any]:
+        if request.kind.plural != kinds.POD.plural:
+            return request.object
+        verdict = await admission.admit(request.object, request.namespace, dry_run=request.dry_run)
+        if verdict.pod is None:
+            raise Invalid(f"admission webhook denied the request: {verdict.denied}")
+        return verdict.pod
+
+    return admit
