@@ -186,6 +186,15 @@ class MemoryCluster:
         stored["metadata"].setdefault("uid", self._new_uid())
         self._commit(kind, key, before, stored)
 
+    @property
+    def has_undelivered_events(self) -> bool:
+        """Whether a watcher has not taken yet what was written."""
+        return any(watcher.pending for table in self._tables.values() for watcher in table.watchers)
+
+    def knows(self, uid: str) -> bool:
+        """Whether an object with that uid is stored."""
+        return uid in self._uids
+
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def version(self) -> ServerVersion:
@@ -281,7 +290,7 @@ class MemoryCluster:
             self._set_priority(raw)
         raw["metadata"] = {key: value for key, value in raw["metadata"].items() if key != "deletionTimestamp"} | {
             "uid": self._new_uid(),
-            "creationTimestamp": self._timestamp(),
+            "creationTimestamp": self.timestamp(),
             "generation": 1,
         }
         key = _key(space, raw["metadata"]["name"])
@@ -385,7 +394,7 @@ class MemoryCluster:
             raise Conflict(f"bind pod {namespace}/{name}: pod is being deleted, cannot be assigned to a host")
         status = record.raw.get("status") or {}
         others = [condition for condition in status.get("conditions") or () if condition["type"] != "PodScheduled"]
-        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._timestamp()}
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self.timestamp()}
         bound = {
             **record.raw,
             "spec": {**spec, "nodeName": node},
@@ -472,7 +481,7 @@ class MemoryCluster:
         if not meta.get("finalizers"):
             self._remove(kind, key, record, record.raw)
         elif "deletionTimestamp" not in meta:
-            marked = {**meta, "deletionTimestamp": self._timestamp(), "deletionGracePeriodSeconds": 0}
+            marked = {**meta, "deletionTimestamp": self.timestamp(), "deletionGracePeriodSeconds": 0}
             self._commit(kind, key, record, {**record.raw, "metadata": marked})
 
     def _remove(self, kind: Kind[Any], key: str, before: Record, raw: Raw) -> Record:
@@ -507,7 +516,8 @@ class MemoryCluster:
             raise Invalid(f"create Pod {raw['metadata']['name']}: no PriorityClass with name {wanted} was found")
         spec.setdefault("priority", 0)
 
-    def _timestamp(self) -> str:
+    def timestamp(self) -> str:
+        """Now, as objects carry it."""
         return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _new_uid(self) -> str:

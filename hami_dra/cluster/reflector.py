@@ -162,11 +162,13 @@ class Reflector(Generic[T]):
         if event.type == "BOOKMARK":
             return
         current = self.store.get(event.object.key)
-        if current is not None and version <= _version(current):
-            return
+        observed = _version(current) if current is not None else 0
         if event.type == "DELETED":
-            if current is not None:
+            # equal: the own write that was observed took the last finalizer away
+            if current is not None and version >= observed:
                 self._report(current, None)
+        elif version <= observed:
+            return
         elif isinstance(event, Broken):
             self._on_broken(event)
         else:
