@@ -5,13 +5,16 @@ All amounts are integers in the capacity's own unit (bytes, percent, slots): Kub
 by `Quantity.Value()`, so does everything here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from hami_dra.api import resource as api
+from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.cel import DeviceInput
+from hami_dra.vendors.profiles import profile_of
+from hami_dra.vendors.protocol import DriverProfile
 
 
 class DeviceId(NamedTuple):
@@ -40,16 +43,61 @@ class Device:
     @cached_property
     def selector_input(self) -> DeviceInput:
         """What CEL selectors see; built at first use."""
-        raise NotImplementedError
+        return DeviceInput.of(
+            self.id.driver,
+            self.spec.attributes,
+            {name: capacity.value for name, capacity in self.spec.capacity.items()},
+            allow_multiple_allocations=self.shared,
+        )
 
     @cached_property
     def totals(self) -> Mapping[str, int]:
-        """Capacity name, verbatim → `Value()` of the whole device."""
-        raise NotImplementedError
+        """Capacity name, verbatim → `Value()` of the whole device; 0 for text that is no quantity."""
+        return {name: value_of(capacity.value) for name, capacity in self.spec.capacity.items()}
 
-    @property
+    @cached_property
     def shared(self) -> bool:
         return bool(self.spec.allow_multiple_allocations)
+
+    @cached_property
+    def profile(self) -> DriverProfile:
+        return profile_of(self.id.driver)
+
+    @property
+    def taints(self) -> tuple[api.DeviceTaint, ...]:
+        return self.spec.taints + self.extra_taints
+
+    @cached_property
+    def capacity_kind(self) -> Hashable:
+        """Devices of one kind answer every capacity request alike."""
+        return self.id.driver, self.shared, tuple(sorted(self.spec.capacity.items(), key=lambda item: item[0]))
+
+    def attribute(self, name: str | None) -> api.DeviceAttribute | None:
+        """As the allocator looks attributes up: the full name first, then the bare name if the domain is the driver's."""
+        if name is None:
+            return None
+        found = self.spec.attributes.get(name)
+        if found is None:
+            domain, _, bare = name.rpartition("/")
+            if domain == self.id.driver:
+                found = self.spec.attributes.get(bare)
+        return found
+
+    def int_attribute(self, name: str | None, default: int) -> int:
+        found = self.attribute(name)
+        return default if found is None or found.int_ is None else found.int_
+
+    def string_attribute(self, name: str | None) -> str:
+        found = self.attribute(name)
+        return "" if found is None or found.string is None else found.string
+
+
+def value_of(text: str | float) -> int:
+    """`Value()` of a quantity, 0 where it is none: the API server lets no such thing in, files may hold it."""
+    try:
+        return Quantity.parse(str(text)).value()
+    except InvalidQuantity:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +112,8 @@ class Pool:
     incomplete: bool = False
     invalid: str = ""
     """Why the pool cannot be used, or empty."""
+    elsewhere: tuple[Device, ...] = ()
+    """Devices of the same pool and generation that other nodes see: what is allocated of them draws on the same counters."""
 
 
 class Usage(Protocol):

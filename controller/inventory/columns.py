@@ -1,0 +1,201 @@
+"""The cluster as numpy columns: one row per usable device, one row per node. Written by the inventory only.
+
+A row stays the same while its object lives; freed rows are used again. Devices that no single node owns (network-attached)
+have node -1. Columns hold what whole-cluster arithmetic needs; everything else is on the `Device` object of the row.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.inventory.changes import ChangeLog
+from controller.inventory.model import Device, DeviceId
+from controller.inventory.roles import Amounts, totals_of
+from hami_dra.vendors.protocol import Cards, Ints, Positions
+
+NOWHERE: Final = -1
+UNNUMBERED: Final = 1 << 30
+"""Index of a device that publishes none: behind all that do."""
+_FIRST_SIZE: Final = 64
+
+Bools = npt.NDArray[np.bool_]
+
+
+class Interned:
+    """Equal values get one small number; the first value of a number stands for all."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, value: Hashable) -> int:
+        return self._numbers.setdefault(value, len(self._numbers))
+
+
+class DeviceColumns:
+    """Columns of shape (capacity,), dtype int64 unless said otherwise; only the first `size` rows are in use or were.
+
+    `active` bool. `exclusive` bool: wholly held by an exclusive allocation. `shared` bool: may be held by several.
+    `kind`: number of the capacity kind (`Device.capacity_kind`), `taint_kind`: of the set of taints, 0 = none.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.devices: list[Device | None] = []
+        self.changes = ChangeLog()
+        """Rows whose usage or device changed."""
+        self.structure = ChangeLog()
+        """Rows whose device changed."""
+        self.kinds = Interned()
+        self.taint_kinds = Interned()
+        self.taint_kinds.number(())
+        self.kind_samples: list[Device] = []
+        self.taint_samples: list[Device | None] = [None]
+        self._rows: dict[DeviceId, int] = {}
+        self._free: list[int] = []
+        self._allocate(_FIRST_SIZE)
+
+    def _allocate(self, length: int) -> None:
+        def grown(name: str, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+            fresh = np.zeros(length, dtype=dtype)
+            old = getattr(self, name, None)
+            if old is not None:
+                fresh[: len(old)] = old
+            return fresh
+
+        self.active: Bools = grown("active", np.bool_)  # type: ignore[assignment] # dtype is an argument
+        self.exclusive: Bools = grown("exclusive", np.bool_)  # type: ignore[assignment] # as above
+        self.shared: Bools = grown("shared", np.bool_)  # type: ignore[assignment] # as above
+        for name in _INTS:
+            setattr(self, name, grown(name, np.int64))
+
+    node: Ints
+    index: Ints
+    numa: Ints
+    kind: Ints
+    taint_kind: Ints
+    slots_total: Ints
+    slots_used: Ints
+    cores_total: Ints
+    cores_used: Ints
+    memory_total: Ints
+    memory_used: Ints
+
+    def row_of(self, device: DeviceId) -> int:
+        """-1 where the device is not in the columns."""
+        return self._rows.get(device, -1)
+
+    def device(self, row: int) -> Device:
+        found = self.devices[row]
+        if found is None:
+            raise IndexError(f"row {row} is free")
+        return found
+
+    def add(self, device: Device, node: int) -> int:
+        """Gives the device a row; the caller sets its usage. A device of the same id is replaced in its row."""
+        row = self._rows.get(device.id, -1)
+        if row < 0:
+            row = self._free.pop() if self._free else self._next_row()
+            self._rows[device.id] = row
+        device.row = row
+        self.devices[row] = device
+        self.active[row] = True
+        self.node[row] = node
+        self.shared[row] = device.shared
+        self.index[row] = device.int_attribute(device.profile.index, UNNUMBERED)
+        self.numa[row] = device.int_attribute(device.profile.numa, 0)
+        self.slots_total[row], self.cores_total[row], self.memory_total[row] = totals_of(device)
+        self.kind[row] = self.kinds.number(device.capacity_kind)
+        if self.kind[row] == len(self.kind_samples):
+            self.kind_samples.append(device)
+        self.taint_kind[row] = self.taint_kinds.number(device.taints)
+        if self.taint_kind[row] == len(self.taint_samples):
+            self.taint_samples.append(device)
+        self.set_usage(row, (0, 0, 0), exclusive=False)
+        self.structure.add(row)
+        return row
+
+    def remove(self, device: DeviceId) -> None:
+        row = self._rows.pop(device, -1)
+        if row < 0:
+            return
+        found = self.devices[row]
+        if found is not None:
+            found.row = -1
+        self.devices[row] = None
+        self.active[row] = False
+        self.node[row] = NOWHERE
+        self._free.append(row)
+        self.structure.add(row)
+        self.changes.add(row)
+
+    def set_usage(self, row: int, used: Amounts, *, exclusive: bool) -> None:
+        self.slots_used[row], self.cores_used[row], self.memory_used[row] = used
+        self.exclusive[row] = exclusive
+        self.changes.add(row)
+
+    def cards(self, rows: Positions) -> Cards:
+        """Copies of some rows, by role."""
+        return Cards(
+            index=self.index[rows],
+            numa=self.numa[rows],
+            slots_total=self.slots_total[rows],
+            slots_used=self.slots_used[rows],
+            cores_total=self.cores_total[rows],
+            cores_used=self.cores_used[rows],
+            memory_total=self.memory_total[rows],
+            memory_used=self.memory_used[rows],
+        )
+
+    def _next_row(self) -> int:
+        if self.size == len(self.active):
+            self._allocate(2 * self.size)
+        self.devices.append(None)
+        self.size += 1
+        return self.size - 1
+
+
+_INTS: Final = (
+    "node", "index", "numa", "kind", "taint_kind",
+    "slots_total", "slots_used", "cores_total", "cores_used", "memory_total", "memory_used",
+)  # fmt: skip
+
+
+class NodeScores:
+    """HAMi's default node score, kept by difference: per node the sums over its devices, and the score made of them.
+
+    `10 x (used slots / slots + used cores / cores + used memory / memory)`, before the pod (S/policy/node_policy.go:106).
+    A node without any of the three has score 0; a role that none of its devices publishes counts like its slots.
+    (HAMi gives 0 for the whole node there, which switches the policies off, so Neuron nodes could not be packed.)
+    """
+
+    def __init__(self) -> None:
+        self._totals: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+        self._used: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+        self.score: npt.NDArray[np.float64] = np.zeros(_FIRST_SIZE, dtype=np.float64)
+
+    def ensure(self, length: int) -> None:
+        if len(self.score) < length:
+            fresh = np.zeros(max(length, 2 * len(self.score)), dtype=np.float64)
+            fresh[: len(self.score)] = self.score
+            self.score = fresh
+
+    def add(self, node: int, total: Amounts, used: Amounts) -> None:
+        """Add amounts (negative to take away) and score the node anew."""
+        totals, uses = self._totals[node], self._used[node]
+        for role in range(3):
+            totals[role] += total[role]
+            uses[role] += used[role]
+        slots = uses[0] / totals[0] if totals[0] else 0.0
+        terms = [uses[role] / totals[role] if totals[role] else slots for role in range(3)]
+        self.score[node] = 10.0 * sum(terms)
+
+    def clear(self, node: int) -> None:
+        self._totals.pop(node, None)
+        self._used.pop(node, None)
+        self.score[node] = 0.0

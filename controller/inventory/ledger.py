@@ -1,0 +1,132 @@
+"""Who holds what: usage of devices summed over the allocations of all claims, whoever wrote them.
+
+Fed by the inventory with observed claims and with assumptions of our own. An assumption counts instead of what was observed
+of the same claim until it is forgotten. Usage is kept by device id, so it outlives slices: a device that vanishes and comes
+back is as used as before. Admin access uses nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from controller.inventory.model import DeviceId, value_of
+from hami_dra.api.resource import AllocationResult
+
+_NOTHING: Mapping[str, int] = {}
+
+
+@dataclass(slots=True)
+class Use:
+    """Usage of one device."""
+
+    exclusive: int = 0
+    shares: int = 0
+    consumed: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def nothing(self) -> bool:
+        return not self.exclusive and not self.shares
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One device held by one claim; `consumed` is None for an exclusive allocation."""
+
+    device: DeviceId
+    consumed: Mapping[str, int] | None
+
+
+class Ledger:
+    """Implements `controller.inventory.model.Usage`. Every change returns the devices whose usage may have changed."""
+
+    def __init__(self) -> None:
+        self._observed: dict[str, tuple[Holding, ...]] = {}
+        self._assumed: dict[str, tuple[Holding, ...]] = {}
+        self._uses: dict[DeviceId, Use] = {}
+
+    # -- Usage -------------------------------------------------------------------------------------------------------
+
+    def in_use(self, device: DeviceId) -> bool:
+        use = self._uses.get(device)
+        return use is not None and use.exclusive > 0
+
+    def shares(self, device: DeviceId) -> int:
+        use = self._uses.get(device)
+        return use.shares if use is not None else 0
+
+    def consumed(self, device: DeviceId) -> Mapping[str, int]:
+        use = self._uses.get(device)
+        return use.consumed if use is not None else _NOTHING
+
+    def use_of(self, device: DeviceId) -> Use | None:
+        return self._uses.get(device)
+
+    def holders(self, device: DeviceId) -> list[str]:
+        """Uids of the claims that hold a device. Looks at all claims: for reports."""
+        uids = self._observed.keys() | self._assumed.keys()
+        return sorted(uid for uid in uids if any(holding.device == device for holding in self._counted(uid)))
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def observe(self, claim_uid: str, allocation: AllocationResult | None) -> set[DeviceId]:
+        """What the cluster says of a claim; None = it has no allocation, or is gone."""
+        fresh = holdings_of(allocation)
+        if fresh == self._observed.get(claim_uid, ()):
+            return set()
+        return self._replace(self._observed, claim_uid, fresh)
+
+    def assume(self, claim_uid: str, allocation: AllocationResult) -> set[DeviceId]:
+        return self._replace(self._assumed, claim_uid, holdings_of(allocation))
+
+    def forget(self, claim_uid: str) -> set[DeviceId]:
+        """End an assumption: what was observed counts again. Without one nothing happens."""
+        if claim_uid not in self._assumed:
+            return set()
+        return self._replace(self._assumed, claim_uid, ())
+
+    def _counted(self, claim_uid: str) -> tuple[Holding, ...]:
+        assumed = self._assumed.get(claim_uid)
+        return assumed if assumed is not None else self._observed.get(claim_uid, ())
+
+    def _replace(
+        self, where: dict[str, tuple[Holding, ...]], claim_uid: str, fresh: tuple[Holding, ...]
+    ) -> set[DeviceId]:
+        before = self._counted(claim_uid)
+        if fresh:
+            where[claim_uid] = fresh
+        else:
+            where.pop(claim_uid, None)
+        after = self._counted(claim_uid)
+        if before == after:
+            return set()
+        self._count(before, -1)
+        self._count(after, +1)
+        return {holding.device for holding in (*before, *after)}
+
+    def _count(self, holdings: Iterable[Holding], sign: int) -> None:
+        for holding in holdings:
+            use = self._uses.setdefault(holding.device, Use())
+            if holding.consumed is None:
+                use.exclusive += sign
+            else:
+                use.shares += sign
+                for name, amount in holding.consumed.items():
+                    use.consumed[name] += sign * amount
+            if use.nothing:
+                del self._uses[holding.device]
+
+
+def holdings_of(allocation: AllocationResult | None) -> tuple[Holding, ...]:
+    """Shared results carry a shareID or what they consume (`decide` gives no shareIDs); others hold the device alone."""
+    if allocation is None:
+        return ()
+    return tuple(
+        Holding(
+            DeviceId(result.driver, result.pool, result.device),
+            {name: value_of(amount) for name, amount in result.consumed_capacity.items()}
+            if result.share_id or result.consumed_capacity
+            else None,
+        )
+        for result in allocation.devices.results
+        if not result.admin_access
+    )

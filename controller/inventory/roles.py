@@ -1,0 +1,52 @@
+"""From published capacities to the three roles that HAMi scores: slots, cores, memory.
+
+The one place that knows how totals, usage and requests are read through a driver profile. Called by the columns (usage),
+the chooser and the prefilter (requests). Pure.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from controller.inventory.model import Device
+from hami_dra.vendors.protocol import Ask
+
+Amounts = tuple[int, int, int]
+"""(slots, cores, memory)"""
+
+
+def totals_of(device: Device) -> Amounts:
+    """An exclusive device has one slot. A role the driver does not publish has total 0, except slots."""
+    profile, totals = device.profile, device.totals
+    slots = 1
+    if device.shared:
+        slots = totals.get(profile.shares, profile.default_shares) if profile.shares else profile.default_shares
+    return slots, _role(totals, profile.cores), _role(totals, profile.memory)
+
+
+def used_of(device: Device, shares: int, consumed: Mapping[str, int], *, exclusive: bool) -> Amounts:
+    """What allocations hold of a device. An exclusive allocation holds all of it."""
+    if exclusive:
+        return totals_of(device)
+    profile = device.profile
+    slots = consumed.get(profile.shares, shares) if profile.shares else shares
+    return slots, _role(consumed, profile.cores), _role(consumed, profile.memory)
+
+
+def demand_of(device: Device, demand: Mapping[str, int]) -> Amounts:
+    """What one request takes of a device, from `RequestView.demand`."""
+    return used_of(device, 1, demand, exclusive=not device.shared)
+
+
+def ask_of(demand: Callable[[Device], Mapping[str, int] | None], devices: Sequence[Device]) -> Ask:
+    """`demand_of` for some devices, as arrays of shape (n,). Devices that cannot meet the request ask for nothing."""
+    amounts = np.zeros((3, len(devices)), dtype=np.int64)
+    for position, device in enumerate(devices):
+        wanted = demand(device)
+        if wanted is not None:
+            amounts[:, position] = demand_of(device, wanted)
+    return Ask(slots=amounts[0], cores=amounts[1], memory=amounts[2])
+
+
+def _role(amounts: Mapping[str, int], name: str | None) -> int:
+    return amounts.get(name, 0) if name else 0
