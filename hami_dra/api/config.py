@@ -3,10 +3,14 @@
 `DeviceConfig` is what a DeviceClass or ResourceClaim may carry under `config[].opaque.parameters` for a hami.io driver.
 """
 
-from typing import Annotated, Literal
+import re
+from fractions import Fraction
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
+
+from hami_dra.api.quantity import InvalidQuantity, Quantity
 
 API_VERSION = "hami.io/v1alpha1"
 
@@ -24,3 +28,111 @@ class DeviceConfig(ConfigModel):
     """The request leaves `memory` out; the allocator takes floor(card x percent / 100) of the card it chooses."""
     priority: Annotated[int, Field(ge=0, le=1)] | None = None
     """HAMi's task priority: 0 high, 1 low."""
+
+
+# --- the fleet file ----------------------------------------------------------------------------------------------
+
+_INDEX: Final = re.compile(r"\{index(?::0([1-9]))?\}")
+_NODE_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+
+def _scaling(value: object) -> object:
+    """A plain number or text; floats go through their text, so 1.8 is exactly 18/10."""
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        try:
+            return Fraction(str(value))
+        except (ValueError, ZeroDivisionError):
+            pass
+    raise ValueError(f"{value!r} is not a number such as 1.5")
+
+
+def _quantity(text: str) -> str:
+    try:
+        return str(Quantity.parse(text))
+    except InvalidQuantity as error:
+        raise ValueError(str(error)) from error
+
+
+def _label_value(text: str) -> str:
+    if not _LABEL_VALUE.fullmatch(text):
+        raise ValueError(f"{text!r} cannot be the value of a label: letters, digits, '-', '_' and '.', at most 63")
+    return text
+
+
+LabelValue = Annotated[str, AfterValidator(_label_value)]
+QuantityValue = Annotated[str, BeforeValidator(lambda value: _quantity(str(value)))]
+Scaling = Annotated[Fraction, BeforeValidator(_scaling), Field(gt=0, le=100)]
+
+
+class SharingConfig(ConfigModel):
+    """How cards are shared, as HAMi's deviceSplitCount, deviceMemoryScaling and deviceCoreScaling."""
+
+    slots: Annotated[int, Field(ge=1, le=1000)] = 10
+    memory_scaling: Scaling = Fraction(1)
+    core_scaling: Scaling = Fraction(1)
+
+
+class NodeTaint(ConfigModel):
+    key: str
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class FleetNodes(ConfigModel):
+    """Nodes of one kind of machine."""
+
+    machine: str
+    """A reference machine: `hami-dra slices --list`."""
+    count: Annotated[int, Field(ge=0, le=20_000)] = 1
+    name: str = ""
+    """Of the nodes; `{index}` counts from 0, `{index:03}` with leading zeros. Default: the machine, then the index."""
+    publish_as: str = ""
+    """Another driver whose slices are imitated (`gpu.nvidia.com`, ...); empty: our own drivers."""
+    labels: dict[str, LabelValue] = {}
+    annotations: dict[str, str] = {}
+    taints: tuple[NodeTaint, ...] = ()
+    """Of nodes that are created; those that exist keep what they have."""
+    allocatable: dict[str, QuantityValue] = {}
+    """Added to, or in place of, what the machine has."""
+    sharing: SharingConfig | None = None
+    """In place of the fleet's."""
+
+    @model_validator(mode="after")
+    def _check_name(self) -> Self:
+        if self.count > 1 and self.name and not _INDEX.search(self.name):
+            raise ValueError(f"name {self.name!r} is the same for {self.count} nodes: put {{index}} into it")
+        shown = self.node_name(max(self.count - 1, 0))
+        if not _NODE_NAME.fullmatch(shown):
+            raise ValueError(f"name {self.name!r} makes {shown!r}, which cannot be the name of a node")
+        return self
+
+    def node_name(self, index: int) -> str:
+        pattern = self.name or f"{self.machine.replace('.', '-').lower()}-{{index}}"
+        return _INDEX.sub(lambda match: f"{index:0{match[1] or 1}}", pattern)
+
+
+class FleetFile(ConfigModel):
+    """Simulated nodes, by kind and number: what `hami-dra slices --fleet` publishes."""
+
+    api_version: Literal["hami.io/v1alpha1"] = "hami.io/v1alpha1"
+    kind: Literal["Fleet"] = "Fleet"
+    name: LabelValue = Field(default="fleet", min_length=1)
+    """Marks the nodes and slices of this fleet; two fleets in one cluster need two names."""
+    nodes: tuple[FleetNodes, ...] = ()
+    zones: tuple[LabelValue, ...] = ()
+    """Dealt out to the nodes in turn, as the label `topology.kubernetes.io/zone`."""
+    create_nodes: bool = True
+    """False: publish on nodes that somebody else creates, and leave the Node objects alone."""
+    sharing: SharingConfig = SharingConfig()
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        seen: set[str] = set()
+        for group in self.nodes:
+            for index in range(group.count):
+                name = group.node_name(index)
+                if name in seen:
+                    raise ValueError(f"two nodes would be named {name!r}: give each group of nodes a name of its own")
+                seen.add(name)
+        return self

@@ -110,14 +110,20 @@ def common_attributes(cards: Iterable[Card]) -> dict[int, dict[str, Json]]:
             lanes = {peer: _LANES[min(count, len(_LANES) - 1)] for peer, count in card.links.items()}
             attributes[names.ATTR_LINKS] = string(_row(index, width, lanes))
             attributes[names.ATTR_DISTANCE] = string(_row(index, width, card.distances))
-        if card.pci_bus_id:
-            attributes[names.ATTR_PCI_BUS_ID] = string(card.pci_bus_id)
-        if card.pcie_root:
-            attributes[names.ATTR_PCIE_ROOT] = string(card.pcie_root)
-        if card.numa_node is not None:
-            attributes[names.ATTR_NUMA_NODE] = integer(card.numa_node)
-        result[index] = attributes
+        result[index] = attributes | place_attributes(card)
     return result
+
+
+def place_attributes(card: Card) -> dict[str, Json]:
+    """The standard attributes of Kubernetes, as far as they are known."""
+    attributes = {}
+    if card.pci_bus_id:
+        attributes[names.ATTR_PCI_BUS_ID] = string(card.pci_bus_id)
+    if card.pcie_root:
+        attributes[names.ATTR_PCIE_ROOT] = string(card.pcie_root)
+    if card.numa_node is not None:
+        attributes[names.ATTR_NUMA_NODE] = integer(card.numa_node)
+    return attributes
 
 
 def _row(index: int, width: int, letters: Mapping[int, str]) -> str:
@@ -127,7 +133,7 @@ def _row(index: int, width: int, letters: Mapping[int, str]) -> str:
 # --- capacities ------------------------------------------------------------------------------------------------------
 
 
-def memory_capacity(size: int, scaling: Fraction) -> Json:
+def memory_capacity(size: int, scaling: Fraction = Fraction(1)) -> Json:
     """Whole MiB, so that the step of 1 MiB divides it. A request without `memory` takes all of it."""
     mebibytes = int(size * scaling) // MIB
     if mebibytes < 2:
@@ -139,7 +145,7 @@ def memory_capacity(size: int, scaling: Fraction) -> Json:
     }
 
 
-def cores_capacity(scaling: Fraction) -> Json:
+def cores_capacity(scaling: Fraction = Fraction(1)) -> Json:
     """Percent. A request without `cores` takes the whole card; `cores: 0` asks for no limit."""
     total = int(CORES * scaling)
     most = str(min(CORES, total))

@@ -37,7 +37,7 @@ class Published:
         return [
             {
                 "name": f"gpu-{card.index}",
-                "attributes": common[card.index] | _own_attributes(card),
+                "attributes": common[card.index] | {"type": string("gpu")} | software_attributes(card),
                 "capacity": {
                     names.CAP_MEMORY: memory_capacity(card.memory, sharing.memory_scaling),
                     names.CAP_CORES: cores_capacity(sharing.core_scaling),
@@ -64,14 +64,15 @@ class Published:
         ]
 
 
-def _own_attributes(card: Card) -> dict[str, Json]:
-    attributes: dict[str, Json | None] = {"type": string("gpu")}
-    if isinstance(card, GpuRecord):
-        attributes |= {
-            "brand": string(card.brand) if card.brand else None,
-            "architecture": string(card.architecture) if card.architecture else None,
-            "cudaComputeCapability": version(card.compute_capability),
-            "driverVersion": version(card.driver_version),
-            "cudaDriverVersion": version(card.runtime_version),
-        }
+def software_attributes(card: Card) -> dict[str, Json]:
+    """Under the names that NVIDIA's own driver uses; what is not known is left out."""
+    if not isinstance(card, GpuRecord):
+        return {}
+    attributes = {
+        "brand": string(card.brand) if card.brand else None,
+        "architecture": string(card.architecture) if card.architecture else None,
+        "cudaComputeCapability": version(card.compute_capability),
+        "driverVersion": version(card.driver_version),
+        "cudaDriverVersion": version(card.runtime_version),
+    }
     return {name: value for name, value in attributes.items() if value is not None}

@@ -1,0 +1,109 @@
+"""Devices as other people's drivers publish them, for `--manage` and for the compatibility with HAMi-DRA.
+
+Called by the fleet and by tests. In: a machine. Out: devices as plain JSON, by the driver that is imitated. Pure.
+Shapes as published in 2026 by: kubernetes-sigs/dra-driver-nvidia-gpu (gate ConsumableShares, mode `memory`), the AWS Neuron
+DRA driver (names and values from slices captured on trn1 and trn2), Project-HAMi/k8s-dra-driver (HAMi-DRA's NVIDIA driver).
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from hami_dra.api import names
+from hami_dra.api.hardware import Card, Machine
+from hami_dra.vendors.nvidia.published import software_attributes
+from hami_dra.vendors.publishing import cores_capacity, integer, memory_capacity, place_attributes, string
+
+Json = dict[str, Any]
+
+_NEURON_GROUPS: Final = (4, 8, 16)
+_NEURON_ROW: Final = 4
+"""Trainium devices sit in a grid of rows of four."""
+
+
+class NotPublishedBy(ValueError):
+    """This driver does not publish such cards; the message says which machine and which driver."""
+
+
+def foreign_devices(driver: str, machine: Machine) -> list[Json]:
+    """What `driver` would publish on the machine. Raises NotPublishedBy."""
+    if driver not in DRIVERS:
+        raise NotPublishedBy(f"there is no imitation of driver {driver!r}; choose one of: {', '.join(DRIVERS)}")
+    vendor, publish = DRIVERS[driver]
+    cards = [card for card in machine.cards if card.vendor == vendor]
+    if not cards:
+        raise NotPublishedBy(f"{machine.instance_type} has no cards that {driver} publishes (vendor {vendor})")
+    return publish(machine, cards)
+
+
+def _nvidia_device(_machine: Machine, cards: Sequence[Card]) -> list[Json]:
+    return [
+        {
+            "name": f"gpu-{card.index}",
+            "attributes": {
+                "type": string("gpu"),
+                "uuid": string(card.uuid),
+                "productName": string(card.product),
+                **software_attributes(card),
+                **place_attributes(card),
+            },
+            "capacity": {"memory": memory_capacity(card.memory)},
+            "allowMultipleAllocations": True,
+        }
+        for card in cards
+    ]
+
+
+def _hami_device(_machine: Machine, cards: Sequence[Card]) -> list[Json]:
+    return [
+        {
+            "name": f"hami-gpu-{card.index}",
+            "attributes": {
+                "type": string("hami-gpu"),
+                "minor": integer(card.index),
+                "uuid": string(card.uuid),
+                "productName": string(card.product),
+                **software_attributes(card),
+                # not the standard pciBusID: their name
+                "pcieBusID": string(card.pci_bus_id),
+                names.ATTR_PCIE_ROOT: string(card.pcie_root),
+            },
+            "capacity": {"cores": cores_capacity(), "memory": memory_capacity(card.memory)},
+            "allowMultipleAllocations": True,
+        }
+        for card in cards
+    ]
+
+
+def _neuron_device(machine: Machine, cards: Sequence[Card]) -> list[Json]:
+    """Whole devices. Groups of 4, 8 and 16 exist where the devices form a full grid (Trainium)."""
+    grid = len(cards) % max(_NEURON_GROUPS) == 0
+    devices = []
+    for card in cards:
+        attributes = {
+            "deviceId": integer(card.index),
+            "instanceType": string(machine.instance_type),
+            "resourceType": string("neuron_device"),
+            "neuronDriverVersion": string("2.25.4.0"),
+            "draDriverVersion": string("1.0.0"),
+            "resource.aws.com/devicegroup1_id": string(card.pci_bus_id),
+            names.ATTR_PCIE_ROOT: string(card.pcie_root),
+        }
+        if grid:
+            attributes["topology_x"] = integer(card.index // _NEURON_ROW)
+            attributes["topology_y"] = integer(card.index % _NEURON_ROW)
+            for size in _NEURON_GROUPS:
+                block = f"{machine.name}/{size}/{card.index // size}"
+                attributes[f"resource.aws.com/devicegroup{size}_id"] = string(
+                    hashlib.sha256(block.encode()).hexdigest()[:16]
+                )
+        devices.append({"name": f"neuron-device-{card.index}", "attributes": attributes})
+    return devices
+
+
+DRIVERS: Final[dict[str, tuple[str, Callable[[Machine, Sequence[Card]], list[Json]]]]] = {
+    "gpu.nvidia.com": ("nvidia", _nvidia_device),
+    "hami-core-gpu.project-hami.io": ("nvidia", _hami_device),
+    "neuron.aws.com": ("neuron", _neuron_device),
+}
+"""Driver → the vendor whose cards it publishes, and how."""

@@ -1,0 +1,55 @@
+"""Whether a driver's devices must carry the fence taint in their slices.
+
+Used by the fleet and by the node driver. In: a cluster, read by `refresh`. Out: yes or no, per driver. It never writes.
+
+The fence is a DeviceTaintRule of the controller wherever that API is served (by default from Kubernetes 1.37). Where it is not,
+the taint is in the slices. After an upgrade it leaves the slices only once the rule is in force: seen, and still there
+`QUIET` seconds later, since kube-scheduler learns of a rule later than we do.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final, Literal
+
+from hami_dra.api import names
+from hami_dra.api.kinds import DEVICE_TAINT_RULE, DEVICE_TAINT_RULE_V1BETA2
+from hami_dra.cluster.protocol import Cluster
+
+FenceMode = Literal["auto", "on", "off"]
+"""`on`, `off`: the taint is in the slices, or is not, whatever the cluster has (`off` for native mode)."""
+
+QUIET: Final = 10.0
+
+
+class Fence:
+    def __init__(self, cluster: Cluster, mode: FenceMode = "auto", now: Callable[[], float] = time.monotonic) -> None:
+        self.mode: FenceMode = mode
+        self._cluster = cluster
+        self._now = now
+        self._served = False
+        self._in_force_at: dict[str, float] = {}
+
+    async def refresh(self) -> None:
+        """Look at the cluster. Raises ClusterError."""
+        if self.mode != "auto":
+            return
+        served = [kind for kind in (DEVICE_TAINT_RULE, DEVICE_TAINT_RULE_V1BETA2) if await self._cluster.serves(kind)]
+        self._served = bool(served)
+        rules = (await self._cluster.list(served[0])).items if served else ()
+        fenced = {
+            rule.spec.device_selector.driver
+            for rule in rules
+            if rule.spec.taint.key == names.FENCE_TAINT
+            and rule.spec.device_selector
+            and rule.spec.device_selector.driver
+        }
+        in_force_at = self._now() + QUIET
+        self._in_force_at = {driver: self._in_force_at.get(driver, in_force_at) for driver in fenced}
+
+    def in_slices(self, driver: str, *, tainted: bool) -> bool:
+        """As of the last `refresh`. `tainted`: the slices carry the taint now."""
+        if self.mode != "auto":
+            return self.mode == "on"
+        if not self._served:
+            return True
+        return tainted and self._now() < self._in_force_at.get(driver, float("inf"))

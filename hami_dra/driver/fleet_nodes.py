@@ -1,0 +1,85 @@
+"""What a fleet file asks for: each node with its Node object and its pools.
+
+Called by `fleet` and by `hami-dra slices --fleet`. In: a FleetFile. Out: planned nodes, by name, in the order of the file. Pure.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hami_dra.api import names
+from hami_dra.api.config import FleetFile, FleetNodes, SharingConfig
+from hami_dra.api.hardware import Machine
+from hami_dra.api.quantity import Format, Quantity
+from hami_dra.cluster.protocol import ConfigError
+from hami_dra.discovery.simulated import UnknownMachine, machine
+from hami_dra.discovery.simulated.foreign import NotPublishedBy, foreign_devices
+from hami_dra.driver.slices import Pool, machine_pools, pool_of
+from hami_dra.vendors.publishing import Sharing, Unpublishable
+
+Json = dict[str, Any]
+
+_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+_ZONE = "topology.kubernetes.io/zone"
+_PODS = "110"
+_STORAGE = "1Ti"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNode:
+    name: str
+    body: Json
+    """The Node as it is created, but for its status."""
+    resources: dict[str, str]
+    """Capacity and allocatable."""
+    pools: tuple[Pool, ...]
+
+
+def planned_nodes(file: FleetFile) -> dict[str, PlannedNode]:
+    """Raises ConfigError, which names the entry of the file."""
+    planned: dict[str, PlannedNode] = {}
+    for number, group in enumerate(file.nodes):
+        for index in range(group.count):
+            zone = file.zones[len(planned) % len(file.zones)] if file.zones else ""
+            try:
+                node = _node(file, group, group.node_name(index), zone)
+            except (UnknownMachine, NotPublishedBy, Unpublishable) as error:
+                raise ConfigError(f"nodes[{number}]: {error}") from error
+            planned[node.name] = node
+    return planned
+
+
+def pools_of(found: Machine, *, publish_as: str = "", sharing: SharingConfig | None = None) -> list[Pool]:
+    """Raises Unpublishable or NotPublishedBy."""
+    if publish_as:
+        return [pool_of(publish_as, found.name, foreign_devices(publish_as, found))]
+    how = sharing or SharingConfig()
+    return machine_pools(found, Sharing(how.slots, how.memory_scaling, how.core_scaling))
+
+
+def _node(file: FleetFile, group: FleetNodes, name: str, zone: str) -> PlannedNode:
+    found = machine(group.machine, name)
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        _INSTANCE_TYPE: found.instance_type,
+        **({_ZONE: zone} if zone else {}),
+        **found.labels,
+        **group.labels,
+        names.FLEET_LABEL: file.name,
+    }
+    body: Json = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {}}
+    if group.annotations:
+        body["metadata"]["annotations"] = dict(group.annotations)
+    if group.taints:
+        body["spec"]["taints"] = [taint.model_dump(exclude_defaults=True) for taint in group.taints]
+    resources = {
+        "cpu": str(found.cpu),
+        "memory": str(Quantity.from_int(found.memory, Format.BINARY_SI)),
+        "ephemeral-storage": _STORAGE,
+        "pods": _PODS,
+        **group.allocatable,
+    }
+    pools = pools_of(found, publish_as=group.publish_as, sharing=group.sharing or file.sharing)
+    own = {names.FLEET_LABEL: file.name}
+    return PlannedNode(name, body, resources, tuple(replace(pool, labels=own) for pool in pools))

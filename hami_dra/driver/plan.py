@@ -1,0 +1,186 @@
+"""Which writes make the published slices of one pool what they should be.
+
+Called by the publisher only. In: the pool as wanted and its slices as they are. Out: deletes, updates, creates, to be carried
+out in this order. Pure. The rules are those of Kubernetes' own helper (resourceslicecontroller.go, syncPool):
+
+- The generation of a pool is raised whenever more than one write changes it: readers then see an incomplete pool, which they
+  ignore, and never a mixture of two states. One changed slice is one write, so it keeps the generation.
+- Obsolete slices go first: devices that are gone must not be offered, even if the rest cannot be written.
+- `timeAdded` of a taint stays what it was.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from hami_dra.api.resource import CounterSet, Device, DeviceTaint, ResourceSlice
+from hami_dra.driver.slices import Json, Pool, SliceContent, owner_references, slice_body, slice_name
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What the server made of a content: it may drop fields whose feature is off. Writing it again would change nothing."""
+
+    wanted: SliceContent
+    devices: tuple[Device, ...]
+    shared_counters: tuple[CounterSet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    index: int
+    current: ResourceSlice
+    patch: dict[str, Any] = field(compare=False)
+    """A merge patch, guarded by uid and resourceVersion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    deletes: tuple[ResourceSlice, ...]
+    updates: tuple[Update, ...]
+    creates: tuple[tuple[int, Json], ...]
+    """Index and body."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.deletes or self.updates or self.creates)
+
+
+def plan(pool: Pool, existing: Sequence[ResourceSlice], accepted: Mapping[int, Accepted] | None = None) -> Plan:
+    """`existing`: all slices of this driver and pool name, whoever made them; `accepted`: by index in the pool."""
+    accepted = accepted or {}
+    by_name = {slice_name(pool, index): index for index in range(len(pool.slices))}
+    matched: dict[int, ResourceSlice] = {}
+    deletes = []
+    for current in sorted(existing, key=lambda item: item.metadata.name):
+        index = by_name.get(current.metadata.name)
+        if index is None or current.spec.node_name != pool.node:  # the node of a slice cannot be changed
+            deletes.append(current)
+        else:
+            matched[index] = current
+    generation = max((current.spec.pool.generation for current in existing), default=0)
+    new = [index for index in range(len(pool.slices)) if index not in matched]
+    changed = {
+        index
+        for index, current in matched.items()
+        if not _is_right(pool, index, generation, current, accepted.get(index))
+    }
+    if new or len(changed) > 1:
+        generation += 1
+        changed = set(matched)
+    return Plan(
+        deletes=tuple(deletes),
+        updates=tuple(
+            Update(index, matched[index], _patch(pool, index, generation, matched[index])) for index in sorted(changed)
+        ),
+        creates=tuple((index, slice_body(pool, index, generation)) for index in new),
+    )
+
+
+def accepted_form(content: SliceContent, stored: ResourceSlice) -> Accepted | None:
+    """None where the server stored what was sent; times that it added do not count."""
+    devices, counters = _decoded(content)
+    if _with_times(devices, stored.spec.devices) == stored.spec.devices and counters == stored.spec.shared_counters:
+        return None
+    return Accepted(content, stored.spec.devices, stored.spec.shared_counters)
+
+
+def dropped_fields(accepted: Accepted) -> str:
+    """For people: where the stored form differs from the wanted one."""
+    wanted, counters = _decoded(accepted.wanted)
+    names = [
+        f"{device.name}.{name}"
+        for device, stored in zip(wanted, accepted.devices, strict=False)
+        for name, value in msgspec.structs.asdict(device).items()
+        if value != getattr(stored, name)
+    ]
+    if len(wanted) != len(accepted.devices):
+        names.append("devices")
+    if counters != accepted.shared_counters:
+        names.append("sharedCounters")
+    return ", ".join(names)
+
+
+def _is_right(pool: Pool, index: int, generation: int, current: ResourceSlice, accepted: Accepted | None) -> bool:
+    spec = current.spec
+    content = pool.slices[index]
+    if accepted is not None and accepted.wanted == content:
+        devices, counters = accepted.devices, accepted.shared_counters
+    else:
+        devices, counters = _decoded(content)
+    return (
+        (spec.pool.generation, spec.pool.resource_slice_count) == (generation, len(pool.slices))
+        and _with_times(devices, spec.devices) == spec.devices
+        and counters == spec.shared_counters
+        and spec.node_selector is None
+        and spec.all_nodes is None
+        and spec.per_device_node_selection is None
+        and pool.labels.items() <= current.metadata.labels.items()
+        and (not pool.node_uid or [owner.uid for owner in current.metadata.owner_references] == [pool.node_uid])
+    )
+
+
+def _patch(pool: Pool, index: int, generation: int, current: ResourceSlice) -> dict[str, Any]:
+    body = slice_body(pool, index, generation)
+    metadata: Json = {"uid": current.metadata.uid, "resourceVersion": current.metadata.resource_version}
+    if pool.labels:
+        metadata["labels"] = dict(pool.labels)
+    if pool.node_uid:
+        metadata["ownerReferences"] = owner_references(pool)
+    spec = {name: body["spec"].get(name) for name in ("pool", "devices", "sharedCounters")}
+    if spec["devices"] is not None:
+        times = _times(current.spec.devices)
+        spec["devices"] = [_timed(device, times) for device in spec["devices"]]
+    return {
+        "metadata": metadata,
+        "spec": spec | {"nodeSelector": None, "allNodes": None, "perDeviceNodeSelection": None},
+    }
+
+
+# --- times of taints -------------------------------------------------------------------------------------------------
+
+_Times = Mapping[tuple[str, str, str, str], str]
+"""Device, key, value and effect of a taint → when it was added."""
+
+
+def _times(devices: Sequence[Device]) -> _Times:
+    return {
+        (device.name, taint.key, taint.value, taint.effect): taint.time_added
+        for device in devices
+        for taint in device.taints
+        if taint.time_added
+    }
+
+
+def _timed(device: Json, times: _Times) -> Json:
+    if not device.get("taints"):
+        return device
+    taints = []
+    for taint in device["taints"]:
+        added = times.get((device["name"], taint["key"], taint.get("value", ""), taint["effect"]))
+        taints.append(taint if added is None or taint.get("timeAdded") else taint | {"timeAdded": added})
+    return device | {"taints": taints}
+
+
+def _with_times(devices: tuple[Device, ...], stored: Sequence[Device]) -> tuple[Device, ...]:
+    times = _times(stored)
+    if not times:
+        return devices
+
+    def timed(device: Device, taint: DeviceTaint) -> DeviceTaint:
+        added = times.get((device.name, taint.key, taint.value, taint.effect))
+        return taint if taint.time_added or added is None else msgspec.structs.replace(taint, time_added=added)
+
+    return tuple(
+        msgspec.structs.replace(device, taints=tuple(timed(device, taint) for taint in device.taints))
+        for device in devices
+    )
+
+
+def _decoded(content: SliceContent) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
+    return (
+        msgspec.convert(content.devices, tuple[Device, ...]),
+        msgspec.convert(content.shared_counters, tuple[CounterSet, ...]),
+    )

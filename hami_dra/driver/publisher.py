@@ -1,0 +1,199 @@
+"""Keeps the slices of pools true on a cluster: written when a pool changes, restored when somebody else changes them.
+
+Used by the fleet and by the node driver. In: pools (`want`, `drop`) and a Cluster. Out: ResourceSlices. What is to be written is
+decided by `plan`; this module only reads and writes. It touches slices of wanted pools and those that `owns` claims.
+
+A slice that the API server refuses (Invalid) is not sent again until the pool changes: `problems` says why. Everything else
+is retried. kubelet removes the slices of a node when it starts, so restoring them is the normal case and not an accident.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple
+
+from hami_dra.api.kinds import RESOURCE_SLICE
+from hami_dra.api.resource import ResourceSlice
+from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, Invalid, NotFound
+from hami_dra.cluster.reflector import Reflector
+from hami_dra.cluster.store import Store
+from hami_dra.driver.plan import Accepted, accepted_form, dropped_fields, plan
+from hami_dra.driver.slices import Pool, SliceContent
+from hami_dra.driver.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 5
+_PARALLEL: Final = 8
+
+
+class PoolKey(NamedTuple):
+    driver: str
+    pool: str
+
+    def __str__(self) -> str:
+        return f"pool {self.driver}/{self.pool}"
+
+
+class NotPublished(Exception):
+    """Slices could not be written; the message names each pool and the server's words."""
+
+
+class Publisher:
+    """`run()` keeps pools true until cancelled; `sync_once()` makes them true now. Use one of the two at a time.
+
+    `owns`: whether a slice that belongs to no wanted pool is ours to delete. `field_selector` narrows what is watched.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        owns: Callable[[ResourceSlice], bool],
+        field_selector: str = "",
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.problems: dict[PoolKey, str] = {}
+        """Pools whose slices are not as wanted, and why."""
+        self._cluster = cluster
+        self._owns = owns
+        self._wanted: dict[PoolKey, Pool] = {}
+        self._accepted: dict[PoolKey, dict[int, Accepted]] = {}
+        self._store: Store[ResourceSlice] = Store(pool=lambda item: [_index(_key(item))])
+        self._reflector = Reflector(
+            cluster, RESOURCE_SLICE, self, store=self._store, field_selector=field_selector, sleep=sleep
+        )
+        self._queue: WorkQueue[PoolKey] = WorkQueue(self._sync, workers=_PARALLEL, sleep=sleep)
+
+    @property
+    def wanted(self) -> Mapping[PoolKey, Pool]:
+        return self._wanted
+
+    def published(self, key: PoolKey) -> list[ResourceSlice]:
+        """The slices of a pool as they were last seen."""
+        return self._store.find("pool", _index(key))
+
+    def want(self, pool: Pool) -> None:
+        key = PoolKey(pool.driver, pool.name)
+        if self._wanted.get(key) != pool:
+            self._wanted[key] = pool
+            self.problems.pop(key, None)
+            self._queue.add(key)
+
+    def drop(self, key: PoolKey) -> None:
+        """The pool is gone: its slices, if ours, are deleted."""
+        if self._wanted.pop(key, None) is not None:
+            self._accepted.pop(key, None)
+            self.problems.pop(key, None)
+            self._queue.add(key)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._reflector.run())
+            await self._reflector.wait_synced()
+            tasks.create_task(self._queue.run())
+
+    async def wait_synced(self) -> None:
+        """Until `published` can be relied on; `run` must be running."""
+        await self._reflector.wait_synced()
+
+    async def relist(self) -> None:
+        """Bring `published` up to date. Raises ClusterError."""
+        await self._reflector.relist()
+
+    async def sync_once(self) -> None:
+        """Raises NotPublished; every pool was tried."""
+        try:
+            await self.relist()
+        except ClusterError as error:
+            raise NotPublished(str(error)) from error
+        keys = dict.fromkeys([*self._wanted, *(_key(item) for item in self._store if self._owns(item))])
+        turns = asyncio.Semaphore(_PARALLEL)
+        failures = [failure for failure in await asyncio.gather(*(self._insist(key, turns) for key in keys)) if failure]
+        failures += [f"{key}: {problem}" for key, problem in self.problems.items()]
+        if failures:
+            raise NotPublished("; ".join(failures))
+
+    async def _insist(self, key: PoolKey, turns: asyncio.Semaphore) -> str:
+        """Why the pool could not be synced after all, or an empty text."""
+        async with turns:
+            for attempt in range(_ATTEMPTS):
+                try:
+                    if attempt:  # what we knew was old
+                        await self.relist()
+                    await self._sync(key)
+                except (Conflict, NotFound) as error:
+                    failure = str(error)
+                except ClusterError as error:
+                    return f"{key}: {error}"
+                else:
+                    return ""
+        return f"{key}: {failure}"
+
+    # --- told by the reflector ---------------------------------------------------------------------------------------
+
+    def changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        for item in (old, new):
+            if item is not None:
+                self._queue.add(_key(item))
+
+    def synced(self) -> None:
+        self.problems.clear()  # another server, or the same one after a restart, may think otherwise
+        for key in self._wanted:
+            self._queue.add(key)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    async def _sync(self, key: PoolKey) -> None:
+        pool = self._wanted.get(key)
+        if pool is None:
+            for item in self.published(key):
+                if self._owns(item):
+                    await self._delete(item)
+            return
+        if key in self.problems:
+            return
+        steps = plan(pool, self.published(key), self._accepted.get(key))
+        try:
+            for item in steps.deletes:
+                await self._delete(item)
+            for update in steps.updates:
+                name = update.current.metadata.name
+                stored = await self._cluster.patch(RESOURCE_SLICE, name, update.patch)
+                self._stored(key, update.index, pool.slices[update.index], stored)
+            for index, body in steps.creates:
+                stored = await self._cluster.create(RESOURCE_SLICE, body)
+                self._stored(key, index, pool.slices[index], stored)
+        except Invalid as error:
+            self.problems[key] = str(error)
+            log.error("%s: the API server refuses the slice: %s", key, error)  # noqa: TRY400 (its own words say it all)
+
+    async def _delete(self, item: ResourceSlice) -> None:
+        meta = item.metadata
+        try:
+            await self._cluster.delete(RESOURCE_SLICE, meta.name, uid=meta.uid, resource_version=meta.resource_version)
+        except NotFound:
+            log.debug("%s was already deleted", meta.name)
+
+    def _stored(self, key: PoolKey, index: int, sent: SliceContent, stored: ResourceSlice) -> None:
+        self._reflector.observe(stored)
+        forms = self._accepted.setdefault(key, {})
+        form = accepted_form(sent, stored)
+        if form is None:
+            forms.pop(index, None)
+        elif forms.get(index) != form:
+            forms[index] = form
+            log.warning(
+                "%s: the API server dropped fields of %s (%s): is a feature gate off?",
+                key,
+                stored.metadata.name,
+                dropped_fields(form),
+            )
+
+
+def _key(item: ResourceSlice) -> PoolKey:
+    return PoolKey(item.spec.driver, item.spec.pool.name)
+
+
+def _index(key: PoolKey) -> str:
+    return f"{key.driver} {key.pool}"
