@@ -1,0 +1,196 @@
+"""Slices become pools, by the rules of the structured allocator (k8s.io/dynamic-resource-allocation, pools_incubating.go).
+
+Fed by the inventory; asked by `decide` for the pools of a node. For one node: slices are grouped by driver and pool, the
+highest generation among those that reach the node counts; the pool is complete if there are as many as
+`resourceSliceCount`. If not, all slices of that generation in the cluster are looked at: a newer generation makes the pool
+obsolete (left out), a wrong count makes it incomplete. Duplicate names and unknown counters make it invalid. Order: pools
+without binding conditions first, by driver and name; slices by name; devices as listed.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from controller.inventory.model import Device, DeviceId, Pool
+from controller.inventory.selectors import node_selector_matches
+from hami_dra.api import resource as api
+from hami_dra.api.core import Node, NodeSelector
+
+PoolKey = tuple[str, str]
+"""(driver, pool name)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One slice with its devices."""
+
+    slice: api.ResourceSlice
+    devices: tuple[Device, ...]
+
+
+class PoolBook:
+    """All slices, by pool and by the nodes they reach. Pools of a node are built at first use and kept until a slice changes."""
+
+    def __init__(self) -> None:
+        self._slices: dict[PoolKey, dict[str, Compiled]] = defaultdict(dict)
+        self._pool_of: dict[str, PoolKey] = {}
+        self._local: dict[str, Counter[PoolKey]] = defaultdict(Counter)
+        self._wide: Counter[PoolKey] = Counter()
+        self._built: dict[str, list[Pool]] = {}
+
+    def put(self, compiled: Compiled) -> PoolKey:
+        """Add or replace a slice; returns its pool."""
+        name, spec = compiled.slice.metadata.name, compiled.slice.spec
+        self.drop(name)
+        key = (spec.driver, spec.pool.name)
+        self._slices[key][name] = compiled
+        self._pool_of[name] = key
+        if spec.node_name:
+            self._local[spec.node_name][key] += 1
+            self._built.pop(spec.node_name, None)
+        else:
+            self._wide[key] += 1
+            self._built.clear()
+        self._forget_pool(key)
+        return key
+
+    def drop(self, slice_name: str) -> PoolKey | None:
+        key = self._pool_of.pop(slice_name, None)
+        if key is None:
+            return None
+        spec = self._slices[key].pop(slice_name).slice.spec
+        if spec.node_name:
+            counts = self._local[spec.node_name]
+            counts[key] -= 1
+            if not counts[key]:
+                del counts[key]
+            if not counts:
+                del self._local[spec.node_name]
+            self._built.pop(spec.node_name, None)
+        else:
+            self._wide[key] -= 1
+            if not self._wide[key]:
+                del self._wide[key]
+            self._built.clear()
+        self._forget_pool(key)
+        if not self._slices[key]:
+            del self._slices[key]
+        return key
+
+    def slices(self, key: PoolKey) -> list[Compiled]:
+        """By name, as the allocator orders them."""
+        return [compiled for _, compiled in sorted(self._slices.get(key, {}).items())]
+
+    def single_node(self, key: PoolKey) -> str:
+        """The one node that sees all slices of the pool, or empty."""
+        nodes = {compiled.slice.spec.node_name for compiled in self._slices.get(key, {}).values()}
+        (node,) = nodes if len(nodes) == 1 else (None,)
+        return node or ""
+
+    def forget_node(self, node_name: str) -> None:
+        """The node's labels changed: which wide pools reach it may have, too."""
+        self._built.pop(node_name, None)
+
+    def on(self, node: Node) -> list[Pool]:
+        name = node.metadata.name
+        pools = self._built.get(name)
+        if pools is None:
+            keys = set(self._local.get(name, ())) | set(self._wide)
+            found = (build(key, self.slices(key), name, node.metadata.labels) for key in keys)
+            pools = sorted((pool for pool in found if pool is not None), key=_order)
+            self._built[name] = pools
+        return pools
+
+    def _forget_pool(self, key: PoolKey) -> None:
+        """Nodes that see other slices of the pool judge completeness and counters by this one too."""
+        for compiled in self._slices.get(key, {}).values():
+            if compiled.slice.spec.node_name:
+                self._built.pop(compiled.slice.spec.node_name, None)
+
+
+def build(key: PoolKey, slices: Iterable[Compiled], node: str, labels: Mapping[str, str]) -> Pool | None:
+    """The pool as the node sees it, or None where it does not reach the node or is obsolete. `slices` by name."""
+    everything = list(slices)
+    relevant = [(compiled, devices) for compiled in everything if (devices := _reach(compiled, node, labels)) is not None]
+    if not relevant:
+        return None
+    generation = max(compiled.slice.spec.pool.generation for compiled, _ in relevant)
+    current = [entry for entry in relevant if entry[0].slice.spec.pool.generation == generation]
+    whole = everything
+    incomplete = False
+    if len(current) != current[0][0].slice.spec.pool.resource_slice_count:
+        if any(compiled.slice.spec.pool.generation > generation for compiled in everything):
+            return None
+        whole = [compiled for compiled in everything if compiled.slice.spec.pool.generation == generation]
+        incomplete = len(whole) != whole[0].slice.spec.pool.resource_slice_count
+    same = [compiled for compiled in whole if compiled.slice.spec.pool.generation == generation]
+    counters, invalid = _check(same)
+    mine = tuple(device for _, devices in current for device in devices)
+    rows = set(map(id, mine))
+    return Pool(
+        driver=key[0],
+        name=key[1],
+        generation=generation,
+        devices=mine,
+        counter_sets=counters,
+        incomplete=incomplete,
+        invalid=invalid,
+        elsewhere=tuple(device for compiled in same for device in compiled.devices if id(device) not in rows),
+    )
+
+
+def compile_slice(slice_: api.ResourceSlice) -> Compiled:
+    spec = slice_.spec
+    return Compiled(
+        slice_,
+        tuple(Device(DeviceId(spec.driver, spec.pool.name, device.name), device, slice_) for device in spec.devices),
+    )
+
+
+def _reach(compiled: Compiled, node: str, labels: Mapping[str, str]) -> tuple[Device, ...] | None:
+    """The devices of the slice that the node can use, or None where the slice does not reach it."""
+    spec = compiled.slice.spec
+    if not spec.per_device_node_selection:
+        return compiled.devices if _reaches(spec.node_name, spec.node_selector, spec.all_nodes, node, labels) else None
+    found = tuple(
+        device
+        for device in compiled.devices
+        if _reaches(device.spec.node_name, device.spec.node_selector, device.spec.all_nodes, node, labels)
+    )
+    return found or None
+
+
+def _reaches(
+    node_name: str | None, selector: NodeSelector | None, all_nodes: bool | None, node: str, labels: Mapping[str, str]
+) -> bool:
+    if node_name:
+        return node_name == node
+    return bool(all_nodes) or (selector is not None and node_selector_matches(selector, node, labels))
+
+
+def _check(slices: list[Compiled]) -> tuple[dict[str, api.CounterSet], str]:
+    """Counter sets by name, and why the pool is invalid."""
+    counters: dict[str, api.CounterSet] = {}
+    seen: set[str] = set()
+    for compiled in slices:
+        for counter_set in compiled.slice.spec.shared_counters:
+            if counter_set.name in counters:
+                return counters, f"duplicate counter set {counter_set.name}"
+            counters[counter_set.name] = counter_set
+    for compiled in slices:
+        for device in compiled.devices:
+            if device.id.device in seen:
+                return counters, f"duplicate device name {device.id.device}"
+            seen.add(device.id.device)
+            for consumed in device.spec.consumes_counters:
+                known = counters.get(consumed.counter_set)
+                if known is None:
+                    return counters, f"device {device.id.device} uses the unknown counter set {consumed.counter_set}"
+                for name in consumed.counters:
+                    if name not in known.counters:
+                        return counters, f"device {device.id.device} uses the unknown counter {consumed.counter_set}.{name}"
+    return counters, ""
+
+
+def _order(pool: Pool) -> tuple[bool, str, str]:
+    return any(device.spec.binding_conditions for device in pool.devices), pool.driver, pool.name
