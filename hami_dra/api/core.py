@@ -143,6 +143,7 @@ class NodeStatus(Struct, frozen=True):
     allocatable: dict[str, QuantityText] = msgspec.field(default_factory=dict)
     capacity: dict[str, QuantityText] = msgspec.field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
+    declared_features: tuple[str, ...] = ()
 
 
 class Node(Object, frozen=True):

@@ -94,6 +94,7 @@ class ResourceSliceSpec(Struct, frozen=True):
     per_device_node_selection: bool | None = None
     devices: tuple[Device, ...] = ()
     shared_counters: tuple[CounterSet, ...] = ()
+    skip_node_operations: tuple[str, ...] = ()
 
 
 class ResourceSlice(Object, frozen=True, kw_only=True):
@@ -134,6 +135,11 @@ class CapacityRequirements(Struct, frozen=True):
     requests: dict[str, QuantityText] = msgspec.field(default_factory=dict)
 
 
+class DeviceDerivedAttribute(Struct, frozen=True):
+    name: str
+    expression: str
+
+
 class ExactDeviceRequest(Struct, frozen=True):
     """Also the shape of `DeviceSubRequest`, where `name` is set and `admin_access` never is."""
 
@@ -145,6 +151,7 @@ class ExactDeviceRequest(Struct, frozen=True):
     admin_access: bool | None = None
     tolerations: tuple[Toleration, ...] = ()
     capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
 
 
 class DeviceRequest(Struct, frozen=True):
