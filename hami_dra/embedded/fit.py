@@ -28,14 +28,17 @@ _CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _NOT_READY = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 
 
-def unfit(pod: Pod, node: Node, used: Amounts) -> str:
-    """Why kube-scheduler would pass over the node, in its words; empty when it fits. `used`: by the pods already there."""
+def unfit(pod: Pod, wanted: Amounts, node: Node, used: Amounts) -> str:
+    """Why kube-scheduler would pass over the node, in its words; empty when it fits.
+
+    `wanted`: `requested(pod)`; `used`: the same, summed over the pods already there.
+    """
     if not tolerated(pod.spec.tolerations, taints_of(node)):
         return "node(s) had untolerated taint(s)"
     if not selected(pod, node):
         return "node(s) didn't match Pod's node affinity/selector"
     allocatable = amounts(node.status.allocatable)
-    for name, amount in requested(pod).items():
+    for name, amount in wanted.items():
         if amount > 0 and used[name] + amount > allocatable[name]:
             return "Too many pods" if name == "pods" else f"Insufficient {name}"
     return ""

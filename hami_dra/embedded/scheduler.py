@@ -109,8 +109,9 @@ class Scheduler:
         """The node; else why not, by number of nodes, and a claim whose allocation kept the pod from a fitting node."""
         reasons: Counter[str] = Counter()
         blocking: ResourceClaim | None = None
+        wanted = requested(pod)
         for node in sorted(self._copies.nodes.store, key=lambda node: node.metadata.name):
-            if reason := unfit(pod, node, self._used.get(node.metadata.name, Counter())):
+            if reason := unfit(pod, wanted, node, self._used.get(node.metadata.name, Counter())):
                 reasons[reason] += 1
                 continue
             away = [claim for claim in claims if not _available_on(claim, node)]

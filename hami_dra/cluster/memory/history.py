@@ -69,8 +69,11 @@ class Watcher:
         now = not change.removed and self.predicate(change.after.raw)
         if was or now:
             event: EventType = "DELETED" if not now else "MODIFIED" if was else "ADDED"
-            self.pending.append((event, change.after))
-            self.wake.set()
+            self.deliver(event, change.after)
+
+    def deliver(self, event: EventType, record: Record) -> None:
+        self.pending.append((event, record))
+        self.wake.set()
 
     def finish(self, reason: Exception | bool) -> None:
         self.end = reason
