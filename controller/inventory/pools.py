@@ -111,7 +111,9 @@ class PoolBook:
 def build(key: PoolKey, slices: Iterable[Compiled], node: str, labels: Mapping[str, str]) -> Pool | None:
     """The pool as the node sees it, or None where it does not reach the node or is obsolete. `slices` by name."""
     everything = list(slices)
-    relevant = [(compiled, devices) for compiled in everything if (devices := _reach(compiled, node, labels)) is not None]
+    relevant = [
+        (compiled, devices) for compiled in everything if (devices := _reach(compiled, node, labels)) is not None
+    ]
     if not relevant:
         return None
     generation = max(compiled.slice.spec.pool.generation for compiled, _ in relevant)
@@ -188,7 +190,10 @@ def _check(slices: list[Compiled]) -> tuple[dict[str, api.CounterSet], str]:
                     return counters, f"device {device.id.device} uses the unknown counter set {consumed.counter_set}"
                 for name in consumed.counters:
                     if name not in known.counters:
-                        return counters, f"device {device.id.device} uses the unknown counter {consumed.counter_set}.{name}"
+                        return (
+                            counters,
+                            f"device {device.id.device} uses the unknown counter {consumed.counter_set}.{name}",
+                        )
     return counters, ""
 
 

@@ -1,0 +1,308 @@
+"""`Inventory`: what the cluster has and what of it is in use, kept by difference.
+
+Fed by the reflectors of `reconcile` and by `simulate` with (old, new) pairs; read by `decide`. Every feed may be repeated
+and may come in any order; what is stored under an object's key decides, not `old`. Objects that make no sense are kept out
+and named in `problems`. Must not talk to a cluster.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from controller.inventory.columns import NOWHERE, DeviceColumns
+from controller.inventory.ledger import Ledger, Use
+from controller.inventory.model import Device, DeviceId, Pool
+from controller.inventory.nodefit import NodeFit, NodeFits
+from controller.inventory.nodes import FINISHED, NodeColumns, Placed, place
+from controller.inventory.pools import PoolBook, PoolKey, build, compile_slice
+from controller.inventory.roles import Amounts, totals_of, used_of
+from controller.inventory.topologyspread import SpreadCounts
+from controller.inventory.verdicts import Verdicts
+from hami_dra.api.core import Namespace, Node, Pod
+from hami_dra.api.names import ADMIN_ACCESS_LABEL
+from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+
+_NONE: Amounts = (0, 0, 0)
+
+
+class Inventory:
+    """Devices as columns (`devices`), nodes as columns (`nodes`), who holds what (`usage`), selectors (`verdicts`)."""
+
+    def __init__(self) -> None:
+        self.devices = DeviceColumns()
+        self.nodes = NodeColumns()
+        self.usage = Ledger()
+        self.verdicts = Verdicts(self.devices)
+        self.classes: dict[str, DeviceClass] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.problems: dict[str, str] = {}
+        """Object → what is wrong with it: pools that cannot be used as they are published."""
+        self._pools = PoolBook()
+        self._rules: dict[str, DeviceTaintRule] = {}
+        self._spread = SpreadCounts(self.nodes)
+        self._fits = NodeFits(self.nodes, self._spread)
+        self._bound: dict[str, Placed] = {}
+        self._assumed: dict[str, Placed] = {}
+        self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
+        self._troubled: dict[PoolKey, str] = {}
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def pools_on(self, node_name: str) -> list[Pool]:
+        """In upstream's order; incomplete and invalid ones included, obsolete ones not."""
+        row = self.nodes.index_of(node_name)
+        return self._pools.on(self.nodes.node(row)) if row >= 0 else []
+
+    def troubled_nodes(self) -> set[str]:
+        """Nodes with a local pool that is incomplete or invalid: its devices are in no column, only the search sees them."""
+        return set(self._troubled.values())
+
+    def node_fit(self, pod: Pod) -> NodeFit:
+        return self._fits.of(pod)
+
+    def admin_namespaces(self) -> set[str]:
+        """Namespaces where claims may ask for admin access."""
+        return {
+            name for name, each in self.namespaces.items() if each.metadata.labels.get(ADMIN_ACCESS_LABEL) == "true"
+        }
+
+    def assumed_node(self, pod_uid: str) -> str:
+        """Where a pod that is not bound yet counts, or empty."""
+        placed = self._assumed.get(pod_uid)
+        return placed.node if placed is not None else ""
+
+    # -- feeds -------------------------------------------------------------------------------------------------------
+
+    def class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
+        _store(self.classes, old, new)
+
+    def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        _store(self.namespaces, old, new)
+
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
+        name = (new or old or Node()).metadata.name
+        row = self.nodes.index_of(name)
+        if new is None:
+            self.nodes.remove(name)
+            self._renode(name, NOWHERE)
+        else:
+            labels = self.nodes.node(row).metadata.labels if row >= 0 else None
+            fresh = self.nodes.put(new)
+            if labels != new.metadata.labels:
+                self._pools.forget_node(name)
+            if row < 0:
+                self._renode(name, fresh)
+        if new is None:
+            self._pools.forget_node(name)
+
+    def slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        touched: set[PoolKey] = set()
+        if old is not None and (new is None or new.metadata.name != old.metadata.name):
+            key = self._pools.drop(old.metadata.name)
+            touched |= {key} if key else set()
+        if new is not None:
+            # the slice may have been in another pool before: then that one changes too
+            before = self._pools.drop(new.metadata.name)
+            compiled = compile_slice(new)
+            self._taint(compiled.devices)
+            touched |= {self._pools.put(compiled), before or self._pools.put(compiled)}
+        for key in touched:
+            self._repool(key)
+
+    def taint_rule_changed(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
+        _store(self._rules, old, new)
+        for key in list(self._rows_of_pool.keys() | self._troubled.keys()):
+            if any(rule is not None and _concerns(rule, key) for rule in (old, new)):
+                for compiled in self._pools.slices(key):
+                    self._taint(compiled.devices)
+                self._repool(key)
+
+    def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        """A claim that is gone uses nothing, nor does one that was made anew under the name of another."""
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._recount(self.usage.observe(old.metadata.uid, None))
+        if new is not None:
+            self._recount(self.usage.observe(new.metadata.uid, new.status.allocation))
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Bound pods count on their node until they finish or go; an assumption about them ends when they are bound or gone."""
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._unbind(old.metadata.uid)
+            self.forget_pod(old.metadata.uid)
+        if new is None:
+            return
+        uid = new.metadata.uid
+        counts = new.spec.node_name and new.status.phase not in FINISHED
+        before = self._bound.get(uid)
+        if before is not None and counts and before.pod.spec is new.spec and before.pod.metadata == new.metadata:
+            return
+        self._unbind(uid)
+        if new.spec.node_name or new.status.phase in FINISHED:
+            self.forget_pod(uid)
+        if counts:
+            placed = place(new, new.spec.node_name)
+            self._bound[uid] = placed
+            self._count_pod(uid, placed)
+
+    # -- assumptions -------------------------------------------------------------------------------------------------
+
+    def assume(self, claim_uid: str, allocation: AllocationResult | Mapping[str, Any]) -> None:
+        """Count an allocation that we are about to write, whatever is observed of the claim, until `forget`."""
+        if not isinstance(allocation, AllocationResult):
+            allocation = msgspec.convert(allocation, AllocationResult, strict=False)
+        self._recount(self.usage.assume(claim_uid, allocation))
+
+    def forget(self, claim_uid: str) -> None:
+        """The write is observed, or did not happen: what is observed counts again."""
+        self._recount(self.usage.forget(claim_uid))
+
+    confirm = forget
+
+    def assume_pod(self, pod: Pod, node: str) -> None:
+        """Count a pod on the node that was chosen for it, until it is bound, gone, or forgotten."""
+        self.forget_pod(pod.metadata.uid)
+        if pod.metadata.uid not in self._bound:
+            self._assumed[pod.metadata.uid] = placed = place(pod, node)
+            self._count_pod(pod.metadata.uid, placed)
+
+    def forget_pod(self, pod_uid: str) -> None:
+        placed = self._assumed.pop(pod_uid, None)
+        if placed is not None:
+            self._uncount_pod(pod_uid, placed)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _unbind(self, uid: str) -> None:
+        placed = self._bound.pop(uid, None)
+        if placed is not None:
+            self._uncount_pod(uid, placed)
+
+    def _count_pod(self, uid: str, placed: Placed) -> None:
+        self.nodes.use(placed.node, placed.requests, +1)
+        self._spread.add(uid, placed)
+
+    def _uncount_pod(self, uid: str, placed: Placed) -> None:
+        self.nodes.use(placed.node, placed.requests, -1)
+        self._spread.remove(uid)
+
+    def _taint(self, devices: tuple[Device, ...]) -> None:
+        for device in devices:
+            device.extra_taints = tuple(
+                rule.spec.taint for _, rule in sorted(self._rules.items()) if _selects(rule, device.id)
+            )
+
+    def _repool(self, key: PoolKey) -> None:
+        """Make the rows of a pool anew where they differ. Only pools that can be used have rows."""
+        node = self._pools.single_node(key)
+        slices = self._pools.slices(key)
+        fresh: tuple[Device, ...] = ()
+        self._troubled.pop(key, None)
+        self.problems.pop(f"pool {key[0]}/{key[1]}", None)
+        if node:
+            pool = build(key, slices, node, {})
+            if pool is not None and not pool.invalid and not pool.incomplete:
+                fresh = pool.devices
+            elif pool is not None:
+                self._troubled[key] = node
+                why = pool.invalid or "incomplete: fewer or more slices than pool.resourceSliceCount says"
+                self.problems[f"pool {key[0]}/{key[1]}"] = why
+        else:
+            # devices that several nodes reach: a superset, the search decides per node
+            fresh = tuple({device.id: device for compiled in slices for device in compiled.devices}.values())
+        row = self.nodes.index_of(node) if node else NOWHERE
+        before = self._rows_of_pool.pop(key, ())
+        kept = {device.id for device in fresh}
+        for device in before:
+            if device.id not in kept:
+                self._remove_row(device.id)
+        for device in fresh:
+            self._put_row(device, row)
+        if fresh:
+            self._rows_of_pool[key] = fresh
+
+    def _put_row(self, device: Device, node: int) -> None:
+        row = self.devices.row_of(device.id)
+        if row >= 0:
+            self._score(self.devices.device(row), row, -1)
+        row = self.devices.add(device, node)
+        used, exclusive = self._used(device)
+        self.devices.set_usage(row, used, exclusive=exclusive)
+        self._score(device, row, +1)
+
+    def _remove_row(self, device: DeviceId) -> None:
+        row = self.devices.row_of(device)
+        if row >= 0:
+            self._score(self.devices.device(row), row, -1)
+            self.devices.remove(device)
+
+    def _renode(self, name: str, node: int) -> None:
+        """A node got its row, or lost it: so do its devices."""
+        for key, devices in self._rows_of_pool.items():
+            if self._pools.single_node(key) == name:
+                for device in devices:
+                    if node == NOWHERE:
+                        self.devices.node[device.row] = NOWHERE
+                        self.devices.structure.add(device.row)
+                        self.devices.changes.add(device.row)
+                    else:
+                        self._put_row(device, node)
+
+    def _recount(self, devices: set[DeviceId]) -> None:
+        for device_id in devices:
+            row = self.devices.row_of(device_id)
+            if row < 0:
+                continue
+            device = self.devices.device(row)
+            used, exclusive = self._used(device)
+            columns = self.devices
+            before: Amounts = (
+                int(columns.slots_used[row]), int(columns.cores_used[row]), int(columns.memory_used[row])
+            )  # fmt: skip
+            columns.set_usage(row, used, exclusive=exclusive)
+            node = int(columns.node[row])
+            if node >= 0:
+                change = (used[0] - before[0], used[1] - before[1], used[2] - before[2])
+                self.nodes.scores.add(node, _NONE, change)
+
+    def _used(self, device: Device) -> tuple[Amounts, bool]:
+        use = self.usage.use_of(device.id) or Use()
+        exclusive = use.exclusive > 0
+        return used_of(device, use.shares, use.consumed, exclusive=exclusive), exclusive
+
+    def _score(self, device: Device, row: int, sign: int) -> None:
+        """Add a row to the sums of its node, or take it away, with its usage as the columns have it."""
+        node = int(self.devices.node[row])
+        if node < 0:
+            return
+        total = totals_of(device)
+        columns = self.devices
+        used = (columns.slots_used[row], columns.cores_used[row], columns.memory_used[row])
+        self.nodes.scores.add(
+            node,
+            (sign * total[0], sign * total[1], sign * total[2]),
+            (sign * int(used[0]), sign * int(used[1]), sign * int(used[2])),
+        )
+
+
+def _store(where: dict[str, Any], old: Any, new: Any) -> None:
+    if old is not None and (new is None or new.metadata.name != old.metadata.name):
+        where.pop(old.metadata.name, None)
+    if new is not None:
+        where[new.metadata.name] = new
+
+
+def _concerns(rule: DeviceTaintRule, key: PoolKey) -> bool:
+    selector = rule.spec.device_selector
+    if selector is None:
+        return True
+    return selector.driver in (None, key[0]) and selector.pool in (None, key[1])
+
+
+def _selects(rule: DeviceTaintRule, device: DeviceId) -> bool:
+    """An absent selector selects every device, a field of it that is absent too."""
+    selector = rule.spec.device_selector
+    if selector is None:
+        return True
+    wanted = (selector.driver, selector.pool, selector.device)
+    return all(want is None or want == have for want, have in zip(wanted, device, strict=True))

@@ -1,0 +1,178 @@
+"""Nodes as columns: what they offer, what their pods use, and what keeps pods away. Written by the inventory only.
+
+A row stays the same while its node lives. Node names that pods or slices mention before the node itself is seen have no
+row yet; usage is kept by name until then.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from controller.inventory.changes import ChangeLog
+from controller.inventory.columns import Bools, NodeScores
+from controller.inventory.podresources import Amounts, amounts, pod_requests
+from hami_dra.api.core import Node, Pod, Taint
+from hami_dra.vendors.protocol import Ints
+
+FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_FIRST_SIZE: Final = 64
+UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+NOT_READY_TAINT: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A pod that counts on a node: bound to it, or about to be."""
+
+    pod: Pod
+    node: str
+    requests: Amounts
+
+
+class NodeColumns:
+    """Columns of shape (capacity,); the first `size` rows are in use or were.
+
+    `present` bool. `rank` int64: position of the name among all names, ascending. `score`: see `NodeScores`.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.count = 0
+        self.names: list[str] = []
+        self.nodes: list[Node | None] = []
+        self.present: Bools = np.zeros(_FIRST_SIZE, dtype=np.bool_)
+        self.changes = ChangeLog()
+        """Rows whose node object changed."""
+        self.scores = NodeScores()
+        self._offers: dict[str, Ints] = {}
+        self._uses: dict[str, Ints] = {}
+        self._used_by_name: defaultdict[str, Amounts] = defaultdict(Counter)
+        self._index: dict[str, int] = {}
+        self._free: list[int] = []
+        self._rank: Ints | None = None
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    @property
+    def score(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Shape (size,)."""
+        return self.scores.score[: self.size]
+
+    @property
+    def rank(self) -> Ints:
+        """Shape (size,). Made anew when nodes come or go."""
+        if self._rank is None or len(self._rank) != self.size:
+            self._rank = np.zeros(self.size, dtype=np.int64)
+            order = sorted(range(self.size), key=lambda row: self.names[row])
+            self._rank[order] = np.arange(self.size)
+        return self._rank
+
+    def index_of(self, name: str) -> int:
+        """-1 where there is no such node."""
+        return self._index.get(name, -1)
+
+    def node(self, row: int) -> Node:
+        found = self.nodes[row]
+        if found is None:
+            raise IndexError(f"row {row} is free")
+        return found
+
+    def offers(self, resource: str) -> Ints:
+        """`status.allocatable[resource]`, 0 where it is not offered. Shape (size,)."""
+        return self._column(self._offers, resource)[: self.size]
+
+    def used(self, resource: str) -> Ints:
+        """Shape (size,)."""
+        return self._column(self._uses, resource)[: self.size]
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def put(self, node: Node) -> int:
+        name = node.metadata.name
+        row = self._index.get(name, -1)
+        if row < 0:
+            row = self._free.pop() if self._free else self._next_row()
+            self._index[name] = row
+            self.names[row] = name
+            self.present[row] = True
+            self.count += 1
+            self._rank = None
+            for resource, used in self._used_by_name[name].items():
+                self._column(self._uses, resource)[row] = used
+        self.nodes[row] = node
+        offered = amounts(node.status.allocatable)
+        for resource in self._offers.keys() | offered.keys():
+            self._column(self._offers, resource)[row] = offered[resource]
+        self.changes.add(row)
+        return row
+
+    def remove(self, name: str) -> int:
+        """The row that was freed, or -1."""
+        row = self._index.pop(name, -1)
+        if row < 0:
+            return -1
+        self.nodes[row] = None
+        self.names[row] = ""
+        self.present[row] = False
+        self.count -= 1
+        for columns in (self._offers, self._uses):
+            for column in columns.values():
+                column[row] = 0
+        self.scores.clear(row)
+        self._free.append(row)
+        self._rank = None
+        self.changes.add(row)
+        return row
+
+    def use(self, name: str, requests: Mapping[str, int], sign: int) -> None:
+        """Add (+1) or take away (-1) what a pod asks of its node."""
+        by_name = self._used_by_name[name]
+        row = self._index.get(name, -1)
+        for resource, wanted in requests.items():
+            by_name[resource] += sign * wanted
+            if row >= 0:
+                self._column(self._uses, resource)[row] = by_name[resource]
+        if row < 0 and not by_name["pods"]:
+            del self._used_by_name[name]
+
+    def _column(self, columns: dict[str, Ints], resource: str) -> Ints:
+        column = columns.get(resource)
+        if column is None or len(column) < len(self.present):
+            fresh = np.zeros(len(self.present), dtype=np.int64)
+            if column is not None:
+                fresh[: len(column)] = column
+            columns[resource] = column = fresh
+        return column
+
+    def _next_row(self) -> int:
+        if self.size == len(self.present):
+            fresh = np.zeros(2 * self.size, dtype=np.bool_)
+            fresh[: self.size] = self.present
+            self.present = fresh
+        self.names.append("")
+        self.nodes.append(None)
+        self.size += 1
+        self.scores.ensure(self.size)
+        return self.size - 1
+
+
+def is_ready(node: Node) -> bool:
+    """Nodes in files may have no condition at all: then nothing speaks against them."""
+    return all(condition.status == "True" for condition in node.status.conditions if condition.type == "Ready")
+
+
+def effective_taints(node: Node) -> tuple[Taint, ...]:
+    """With the taints that the node life-cycle controller puts on a cordoned or a NotReady node, which may come late."""
+    taints = tuple(taint for taint in node.spec.taints if taint.effect in {"NoSchedule", "NoExecute"})
+    if node.spec.unschedulable:
+        taints += (UNSCHEDULABLE_TAINT,)
+    if not is_ready(node):
+        taints += (NOT_READY_TAINT,)
+    return taints
+
+
+def place(pod: Pod, node: str) -> Placed:
+    return Placed(pod, node, pod_requests(pod))
