@@ -1,7 +1,7 @@
 """The cluster as numpy columns: one row per usable device, one row per node. Written by the inventory only.
 
 A row stays the same while its object lives; freed rows are used again. Devices that no single node owns (network-attached)
-have node -1. Columns hold what whole-cluster arithmetic needs; everything else is on the `Device` object of the row.
+have node NOWHERE. Columns hold what whole-cluster arithmetic needs; everything else is on the `Device` object of the row.
 """
 
 from collections import defaultdict
@@ -17,6 +17,9 @@ from controller.inventory.roles import Amounts, totals_of
 from hami_dra.vendors.protocol import Cards, Ints, Positions
 
 NOWHERE: Final = -1
+"""Node of a device that several nodes may reach."""
+UNSEEN: Final = -2
+"""Node of a device whose Node object is not there."""
 UNNUMBERED: Final = 1 << 30
 """Index of a device that publishes none: behind all that do."""
 _FIRST_SIZE: Final = 64
@@ -129,8 +132,14 @@ class DeviceColumns:
             found.row = -1
         self.devices[row] = None
         self.active[row] = False
-        self.node[row] = NOWHERE
+        self.node[row] = UNSEEN
         self._free.append(row)
+        self.structure.add(row)
+        self.changes.add(row)
+
+    def move(self, row: int, node: int) -> None:
+        """The node of the device came or went; its sums are the caller's."""
+        self.node[row] = node
         self.structure.add(row)
         self.changes.add(row)
 

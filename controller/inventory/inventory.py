@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from controller.inventory.columns import NOWHERE, DeviceColumns
+from controller.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
 from controller.inventory.ledger import Ledger, Use
 from controller.inventory.model import Device, DeviceId, Pool
 from controller.inventory.nodefit import NodeFit, NodeFits
@@ -85,7 +85,7 @@ class Inventory:
         row = self.nodes.index_of(name)
         if new is None:
             self.nodes.remove(name)
-            self._renode(name, NOWHERE)
+            self._renode(name, UNSEEN)
         else:
             labels = self.nodes.node(row).metadata.labels if row >= 0 else None
             fresh = self.nodes.put(new)
@@ -106,7 +106,8 @@ class Inventory:
             before = self._pools.drop(new.metadata.name)
             compiled = compile_slice(new)
             self._taint(compiled.devices)
-            touched |= {self._pools.put(compiled), before or self._pools.put(compiled)}
+            touched.add(self._pools.put(compiled))
+            touched |= {before} if before else set()
         for key in touched:
             self._repool(key)
 
@@ -210,7 +211,7 @@ class Inventory:
         else:
             # devices that several nodes reach: a superset, the search decides per node
             fresh = tuple({device.id: device for compiled in slices for device in compiled.devices}.values())
-        row = self.nodes.index_of(node) if node else NOWHERE
+        row = self._row_of_node(node)
         before = self._rows_of_pool.pop(key, ())
         kept = {device.id for device in fresh}
         for device in before:
@@ -220,6 +221,12 @@ class Inventory:
             self._put_row(device, row)
         if fresh:
             self._rows_of_pool[key] = fresh
+
+    def _row_of_node(self, name: str) -> int:
+        if not name:
+            return NOWHERE
+        row = self.nodes.index_of(name)
+        return row if row >= 0 else UNSEEN
 
     def _put_row(self, device: Device, node: int) -> None:
         row = self.devices.row_of(device.id)
@@ -238,15 +245,14 @@ class Inventory:
 
     def _renode(self, name: str, node: int) -> None:
         """A node got its row, or lost it: so do its devices."""
-        for key, devices in self._rows_of_pool.items():
-            if self._pools.single_node(key) == name:
-                for device in devices:
-                    if node == NOWHERE:
-                        self.devices.node[device.row] = NOWHERE
-                        self.devices.structure.add(device.row)
-                        self.devices.changes.add(device.row)
-                    else:
-                        self._put_row(device, node)
+        for key in self._pools.local_to(name):
+            for device in self._rows_of_pool.get(key, ()):
+                if self.devices.node[device.row] == NOWHERE:
+                    continue  # other nodes reach the pool too
+                if node == UNSEEN:
+                    self.devices.move(device.row, UNSEEN)
+                else:
+                    self._put_row(device, node)
 
     def _recount(self, devices: set[DeviceId]) -> None:
         for device_id in devices:

@@ -87,6 +87,10 @@ class PoolBook:
         (node,) = nodes if len(nodes) == 1 else (None,)
         return node or ""
 
+    def local_to(self, node_name: str) -> list[PoolKey]:
+        """Pools with a slice of this node."""
+        return list(self._local.get(node_name, ()))
+
     def forget_node(self, node_name: str) -> None:
         """The node's labels changed: which wide pools reach it may have, too."""
         self._built.pop(node_name, None)
@@ -173,28 +177,31 @@ def _reaches(
 def _check(slices: list[Compiled]) -> tuple[dict[str, api.CounterSet], str]:
     """Counter sets by name, and why the pool is invalid."""
     counters: dict[str, api.CounterSet] = {}
-    seen: set[str] = set()
     for compiled in slices:
         for counter_set in compiled.slice.spec.shared_counters:
             if counter_set.name in counters:
                 return counters, f"duplicate counter set {counter_set.name}"
             counters[counter_set.name] = counter_set
-    for compiled in slices:
-        for device in compiled.devices:
-            if device.id.device in seen:
-                return counters, f"duplicate device name {device.id.device}"
-            seen.add(device.id.device)
-            for consumed in device.spec.consumes_counters:
-                known = counters.get(consumed.counter_set)
-                if known is None:
-                    return counters, f"device {device.id.device} uses the unknown counter set {consumed.counter_set}"
-                for name in consumed.counters:
-                    if name not in known.counters:
-                        return (
-                            counters,
-                            f"device {device.id.device} uses the unknown counter {consumed.counter_set}.{name}",
-                        )
+    seen: set[str] = set()
+    for device in (device for compiled in slices for device in compiled.devices):
+        name = device.id.device
+        if name in seen:
+            return counters, f"duplicate device name {name}"
+        seen.add(name)
+        if unknown := _unknown_counter(device, counters):
+            return counters, f"device {name} uses the unknown {unknown}"
     return counters, ""
+
+
+def _unknown_counter(device: Device, counters: Mapping[str, api.CounterSet]) -> str:
+    for consumed in device.spec.consumes_counters:
+        known = counters.get(consumed.counter_set)
+        if known is None:
+            return f"counter set {consumed.counter_set}"
+        for name in consumed.counters:
+            if name not in known.counters:
+                return f"counter {consumed.counter_set}.{name}"
+    return ""
 
 
 def _order(pool: Pool) -> tuple[bool, str, str]:
