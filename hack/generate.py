@@ -1,0 +1,80 @@
+"""Write the manifests that are made from code: `deviceclasses/` from the vendors, `resourceslices/` from the reference machines.
+
+    python -m hack.generate           write them (make generate)
+    python -m hack.generate --check   change nothing; fail if a file is not what it should be
+
+A test does the check, so a change of what we publish is seen as a diff. Files that belong to nobody any more are removed;
+`deviceclasses/compat/` holds other projects' manifests and is left alone.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+from hami_dra.discovery.simulated import machine, machine_names, summary
+from hami_dra.driver.slices import machine_pools, slice_bodies
+from hami_dra.driver.yaml_text import yaml_text
+from hami_dra.vendors.registry import PUBLISHING_VENDORS
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+CLASSES: Final = "deviceclasses"
+SLICES: Final = "resourceslices"
+
+
+def generated() -> dict[str, str]:
+    """Path below the root of the checkout → text."""
+    files = {}
+    for vendor in PUBLISHING_VENDORS:
+        for device_class in vendor.device_classes():
+            resource = device_class["spec"].get("extendedResourceName")
+            use = f"Whole cards, also for pods that ask for {resource}." if resource else "Parts of cards."
+            text = _header(f"vendor {vendor.name}", use) + yaml_text([device_class])
+            files[f"{CLASSES}/{device_class['metadata']['name']}.yaml"] = text
+    ours = {vendor.name for vendor in PUBLISHING_VENDORS}
+    for name in machine_names():
+        node = name.replace(".", "-")
+        found = machine(name, node)
+        if {card.vendor for card in found.cards} <= ours:
+            text = _header(f"machine {name}", f"{summary(name)}; as node {node}.") + yaml_text(
+                slice_bodies(machine_pools(found))
+            )
+            files[f"{SLICES}/{name}.yaml"] = text
+    return files
+
+
+def stale() -> list[str]:
+    """Files that are missing, differ, or should not be there."""
+    wanted = generated()
+    present = {
+        str(path.relative_to(ROOT)): path for folder in (CLASSES, SLICES) for path in (ROOT / folder).glob("*.yaml")
+    }
+    different = [path for path, text in wanted.items() if path not in present or present[path].read_text() != text]
+    return sorted([*different, *(present.keys() - wanted.keys())])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    outdated = stale()
+    if parser.parse_args().check:
+        print("\n".join(f"{path}: not up to date; run make generate" for path in outdated) or "all up to date")
+        return 1 if outdated else 0
+    wanted = generated()
+    for path in outdated:
+        target = ROOT / path
+        if path in wanted:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(wanted[path])
+        else:
+            target.unlink()
+        print(f"{'wrote' if path in wanted else 'removed'} {path}")
+    return 0
+
+
+def _header(source: str, use: str) -> str:
+    return f"# Generated from {source}: change it there and run make generate.\n# {use}\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
