@@ -96,12 +96,15 @@ class Server:
         self._runner = web.AppRunner(
             application(Admission(self._cluster, self._settings.options), lambda: self._not_ready),
             access_log=None,
+            shutdown_timeout=10.0,
         )
         await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._settings.host, self._settings.port, ssl_context=self._tls).start()
+        except OSError:
+            await self._runner.cleanup()
+            raise
         self._upkeep = asyncio.create_task(self._look_after_certificates())
-        await web.TCPSite(
-            self._runner, self._settings.host, self._settings.port, ssl_context=self._tls, shutdown_timeout=10.0
-        ).start()
         return self
 
     async def __aexit__(self, *_: object) -> None:

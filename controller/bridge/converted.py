@@ -1,0 +1,43 @@
+"""What the controller must know about pods that were converted, or should have been.
+
+Implements `controller.reconcile.demand.Bridge`; made by whoever starts the controller. Pure.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+from controller.bridge import bypass
+from controller.bridge.request import decode, plugin_resources, template
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.vendors.legacy import LegacyVendor
+from hami_dra.vendors.registry import LEGACY_VENDORS
+
+
+class LegacyBridge:
+    """`native`: kube-scheduler serves plain counts of whole cards itself."""
+
+    def __init__(self, *, native: bool = False, vendors: tuple[LegacyVendor, ...] = LEGACY_VENDORS) -> None:
+        self._native = native
+        self._vendors = vendors
+
+    def plugin_resources(self, pod: Pod) -> tuple[str, ...]:
+        """The extended resources that the pod's claims stand for. Raises InvalidRequest (a ValueError)."""
+        annotation = pod.metadata.annotations.get(names.CONVERTED_REQUEST)
+        return plugin_resources(decode(annotation, self._vendors), self._vendors) if annotation else ()
+
+    def template(self, pod: Pod) -> dict[str, Any] | None:
+        """The template that the pod was converted to, byte for byte. Raises InvalidRequest (a ValueError).
+
+        None when the pod does not refer to what its annotation describes: then the annotation was copied or changed,
+        and nothing is made from it.
+        """
+        annotation = pod.metadata.annotations.get(names.CONVERTED_REQUEST)
+        if not annotation:
+            return None
+        made = template(decode(annotation, self._vendors), pod.metadata.namespace, self._vendors)
+        wanted = {entry.resource_claim_template_name for entry in pod.spec.resource_claims}
+        return made if made["metadata"]["name"] in wanted else None
+
+    def bypassed(self, pod: Pod, offered: Collection[str]) -> str | None:
+        return bypass.bypassed(pod, native=self._native, offered=offered, vendors=self._vendors)

@@ -1,0 +1,230 @@
+"""One admission request: the answer, the template it leaves behind, and what goes wrong."""
+
+import base64
+import json
+from copy import deepcopy
+
+import pytest
+
+from controller.bridge.admission import Admission, BadReview
+from controller.bridge.convert import Options
+from controller.bridge.memory_webhook import memory_webhook
+from hami_dra.api import kinds
+from hami_dra.cluster.memory import MemoryCluster
+from hami_dra.cluster.memory.patches import json_patch
+from hami_dra.cluster.protocol import Forbidden, Invalid, Unavailable
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web"},
+    "spec": {
+        "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "10"}}}]
+    },
+}
+TEMPLATES = kinds.RESOURCE_CLAIM_TEMPLATE
+
+
+def review(pod=POD, *, operation="CREATE", **request):
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "u-1",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "namespace": "team",
+            "operation": operation,
+            "object": deepcopy(pod),
+            **request,
+        },
+    }
+
+
+def with_limits(**limits):
+    pod = deepcopy(POD)
+    pod["spec"]["containers"][0]["resources"]["limits"] = {f"nvidia.com/{key}": value for key, value in limits.items()}
+    return pod
+
+
+@pytest.fixture
+def cluster():
+    return MemoryCluster()
+
+
+async def templates(cluster):
+    return (await cluster.list(TEMPLATES)).items
+
+
+async def answer(cluster, body, options=None):
+    reviewed = await Admission(cluster, options).review(body)
+    assert (reviewed["apiVersion"], reviewed["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert reviewed["response"]["uid"] == "u-1"
+    return reviewed["response"]
+
+
+def patched(pod, response):
+    return json_patch(pod, json.loads(base64.b64decode(response["patch"])))
+
+
+async def test_a_legacy_pod_is_patched_and_its_template_made(cluster):
+    response = await answer(cluster, review())
+    assert response["allowed"]
+    assert response["patchType"] == "JSONPatch"
+    pod = patched(POD, response)
+    (template,) = await templates(cluster)
+    assert pod["spec"]["resourceClaims"] == [{"name": "hami", "resourceClaimTemplateName": template.metadata.name}]
+    assert template.metadata.namespace == "team"
+    assert pod["spec"]["schedulingGates"] == [{"name": "hami.io/allocation"}]
+
+
+async def test_a_dry_run_gets_the_same_answer_and_creates_nothing(cluster):
+    dry = await answer(cluster, review(dryRun=True))
+    assert await templates(cluster) == ()
+    assert dry == await answer(cluster, review())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(review(with_limits()), id="nothing to do"),
+        pytest.param(review(operation="UPDATE"), id="not a create"),
+        pytest.param(review(operation="DELETE", object=None), id="a delete"),
+        pytest.param(review(kind={"kind": "Node"}), id="not a pod"),
+    ],
+)
+async def test_others_pass_unchanged(cluster, body):
+    assert await answer(cluster, body) == {"uid": "u-1", "allowed": True}
+    assert await templates(cluster) == ()
+
+
+async def test_a_refusal_names_object_field_and_fix(cluster):
+    response = await answer(cluster, review(with_limits(gpu="1", gpumem="16Gi")))
+    assert not response["allowed"]
+    assert response["status"]["code"] == 422
+    assert response["status"]["message"].startswith(
+        'Pod team/web: container "main": resources.limits["nvidia.com/gpumem"]'
+    )
+    assert 'write "16384"' in response["status"]["message"]
+    assert "patch" not in response
+
+
+async def test_warnings_reach_the_user(cluster):
+    response = await answer(cluster, review(with_limits(gpu="1", gpucores="200")))
+    assert response["allowed"]
+    assert "a whole card, is taken" in response["warnings"][0]
+
+
+async def test_a_template_that_exists_is_used(cluster):
+    await answer(cluster, review())
+    await answer(cluster, review())
+    assert len(await templates(cluster)) == 1
+
+
+async def test_a_template_is_looked_up_once_a_minute(cluster):
+    looked_up = []
+    times = [0.0]
+    admission = Admission(cluster, clock=lambda: times[-1])
+    for now in (0.0, 59.0, 61.0):
+        times.append(now)
+        await admission.review(review())
+        looked_up.append(cluster.requests["get resourceclaimtemplates"])
+    assert looked_up == [1, 1, 2]
+
+
+async def test_another_replica_may_be_faster(cluster):
+    other = Admission(MemoryCluster())
+    raced = []
+
+    async def be_faster(request):
+        if request.label == "create resourceclaimtemplates" and not raced:
+            raced.append(request.body)
+            await cluster.create(TEMPLATES, request.body, namespace="team")
+
+    cluster.hooks.append(be_faster)
+    assert (await answer(cluster, review()))["allowed"]
+    assert len(await templates(cluster)) == 1
+    assert (await other.review(review()))["response"]["allowed"]
+
+
+async def test_a_template_of_the_same_name_with_other_content_is_not_used(cluster):
+    await answer(cluster, review())
+    (template,) = await templates(cluster)
+    raw = await cluster.get_raw(TEMPLATES, template.metadata.name, "team")
+    await cluster.delete(TEMPLATES, template.metadata.name, namespace="team")
+    raw["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = 8
+    raw["metadata"] = {"name": template.metadata.name}
+    await cluster.create(TEMPLATES, raw, namespace="team")
+    response = await answer(cluster, review())
+    assert not response["allowed"]
+    assert (
+        f"ResourceClaimTemplate team/{template.metadata.name} exists with other content"
+        in response["status"]["message"]
+    )
+
+
+async def test_a_right_that_is_missing_is_told(cluster):
+    cluster.fail_next(Forbidden("create ResourceClaimTemplate: quota exceeded"), verb="create")
+    response = await answer(cluster, review())
+    assert response["status"]["message"] == "Pod team/web: create ResourceClaimTemplate: quota exceeded"
+
+
+async def test_when_the_api_server_does_not_answer_the_pod_comes_in_for_the_controller_makes_the_template(cluster):
+    cluster.fail_next(Unavailable("timeout"), verb="create")
+    response = await answer(cluster, review())
+    assert response["allowed"]
+    assert "the controller will" in response["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        [],
+        {},
+        {"apiVersion": "admission.k8s.io/v1"},
+        {"apiVersion": "admission.k8s.io/v1", "request": {}},
+        {**review(), "apiVersion": "admission.k8s.io/v1beta1"},
+        review(object=None),
+    ],
+)
+async def test_what_is_no_review_is_refused(cluster, body):
+    with pytest.raises(BadReview, match="not an AdmissionReview"):
+        await Admission(cluster).review(body)
+
+
+# --- native mode ---------------------------------------------------------------------------------------------------------
+
+
+async def device_class(cluster, name, resource="nvidia.com/gpu"):
+    await cluster.create(kinds.DEVICE_CLASS, {"metadata": {"name": name}, "spec": {"extendedResourceName": resource}})
+
+
+async def test_classes_that_clash_over_an_extended_resource_are_a_warning(cluster):
+    await device_class(cluster, "nvidia-gpu.hami.io")
+    await device_class(cluster, "gpu.nvidia.com")
+    await device_class(cluster, "other", "example.com/other")
+    response = await answer(cluster, review(with_limits(gpu="1")), Options(mode="native"))
+    (warning,) = response["warnings"]
+    assert warning.startswith("nvidia.com/gpu is mapped by several DeviceClasses (gpu.nvidia.com, nvidia-gpu.hami.io)")
+    assert "patch" not in response
+
+
+async def test_one_class_is_no_clash(cluster):
+    await device_class(cluster, "nvidia-gpu.hami.io")
+    assert "warnings" not in await answer(cluster, review(with_limits(gpu="1")), Options(mode="native"))
+
+
+async def test_classes_that_cannot_be_read_are_no_reason_to_refuse(cluster):
+    cluster.fail_next(Forbidden("no"), verb="list")
+    assert (await answer(cluster, review(with_limits(gpu="1")), Options(mode="native")))["allowed"]
+
+
+# --- the memory cluster's webhook -----------------------------------------------------------------------------------------
+
+
+async def test_pods_of_a_memory_cluster_are_converted_on_their_way_in(cluster):
+    cluster.admission.append(memory_webhook(Admission(cluster)))
+    pod = await cluster.create(kinds.POD, POD, namespace="team")
+    assert pod.spec.resource_claims[0].resource_claim_template_name == (await templates(cluster))[0].metadata.name
+    with pytest.raises(Invalid, match="admission webhook denied the request: Pod team/web"):
+        await cluster.create(kinds.POD, with_limits(gpu="x"), namespace="team")

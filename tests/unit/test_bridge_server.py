@@ -1,0 +1,155 @@
+"""The admission server over real TLS on loopback, against the memory cluster."""
+
+import asyncio
+import base64
+import ssl
+
+import aiohttp
+import pytest
+
+from controller.bridge.certificates import renewed
+from controller.bridge.server import BadSettings, Server, Settings, serve
+from hami_dra.api import kinds
+from hami_dra.cluster.memory import MemoryCluster
+from tests.unit.test_bridge_admission import review
+from tests.unit.test_bridge_certificates import NOW
+
+LOCAL = {"host": "127.0.0.1", "port": 0, "hosts": ("127.0.0.1",), "retry_interval": 0.01, "upkeep_interval": 0.01}
+
+
+@pytest.fixture
+async def cluster():
+    cluster = MemoryCluster()
+    webhooks = [{"name": "a", "clientConfig": {"url": "https://x"}}]
+    await cluster.create(kinds.MUTATING_WEBHOOK, {"metadata": {"name": "hami-dra-webhook"}, "webhooks": webhooks})
+    return cluster
+
+
+async def bundle(cluster):
+    raw = await cluster.get_raw(kinds.MUTATING_WEBHOOK, "hami-dra-webhook")
+    return base64.b64decode(raw["webhooks"][0]["clientConfig"].get("caBundle", "")).decode()
+
+
+async def call(server, authorities, path, body=None, data=None):
+    """Status and body of one request by a client that trusts these authorities and nobody else."""
+    trust = ssl.create_default_context(cadata=authorities)
+    async with aiohttp.ClientSession() as session:
+        url = f"https://127.0.0.1:{server.port}{path}"
+        method = "GET" if body is None and data is None else "POST"
+        async with session.request(method, url, json=body, data=data, ssl=trust) as response:
+            return response.status, await response.text()
+
+
+async def test_the_api_server_is_told_whom_to_trust_and_then_answered(cluster):
+    async with Server(cluster, Settings(**LOCAL)) as server:
+        await server.ready()
+        status, text = await call(server, await bundle(cluster), "/mutate", review())
+        assert status == 200
+        assert '"allowed":true' in text
+        assert '"patch":' in text
+        for path in ("/healthz", "/readyz"):
+            assert await call(server, await bundle(cluster), path) == (200, "ok")
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b'{"apiVersion": "admission.k8s.io/v1"}'])
+async def test_nonsense_is_a_bad_request(cluster, data):
+    async with Server(cluster, Settings(**LOCAL)) as server:
+        await server.ready()
+        assert (await call(server, await bundle(cluster), "/mutate", data=data))[0] == 400
+
+
+async def test_without_a_configuration_it_lives_but_is_not_ready(cluster):
+    await cluster.delete(kinds.MUTATING_WEBHOOK, "hami-dra-webhook")
+    asked = asyncio.Event()
+
+    async def notice(request):
+        if request.kind is kinds.MUTATING_WEBHOOK:
+            asked.set()
+
+    cluster.hooks.append(notice)
+    async with Server(cluster, Settings(**LOCAL)) as server:
+        await asked.wait()
+        secret = await cluster.get(kinds.SECRET, "hami-dra-webhook-tls", "hami-dra-system")
+        authorities = base64.b64decode(secret.data["ca.crt"]).decode()
+        assert await call(server, authorities, "/healthz") == (200, "ok")
+        status, why = await call(server, authorities, "/readyz")
+        assert status == 503
+        assert why
+
+
+async def served(server, authorities):
+    """Once the server shows a certificate of the authorities that `authorities` finds."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await call(server, await authorities(), "/readyz")
+            except aiohttp.ClientConnectorCertificateError:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_new_secret_is_served_and_trusted_without_a_restart(cluster):
+    async with Server(cluster, Settings(**LOCAL)) as server:
+        await server.ready()
+        first = await bundle(cluster)
+        await cluster.delete(kinds.SECRET, "hami-dra-webhook-tls", namespace="hami-dra-system")
+
+        async def second():
+            secret = await cluster.get(kinds.SECRET, "hami-dra-webhook-tls", "hami-dra-system")
+            return base64.b64decode(secret.data["ca.crt"]).decode()
+
+        async def made_again(request):
+            if request.label == "patch mutatingwebhookconfigurations":
+                done.set()
+
+        done = asyncio.Event()
+        cluster.hooks.append(made_again)
+        await done.wait()
+        assert await served(server, second) == (200, "ok")
+        assert await bundle(cluster) == await second() != first
+
+
+async def test_certificates_may_be_files_and_are_read_again_when_they_change(tmp_path):
+    def write(material):
+        (tmp_path / "tls.crt").write_bytes(material.certificate)
+        (tmp_path / "tls.key").write_bytes(material.key)
+
+    first, second = renewed(None, ("127.0.0.1",), NOW), renewed(None, ("127.0.0.1",), NOW)
+    write(first)
+    cluster = MemoryCluster()
+    settings = Settings(**LOCAL, cert_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key")
+    async with Server(cluster, settings) as server:
+        await server.ready()
+        assert await call(server, first.authorities.decode(), "/readyz") == (200, "ok")
+        write(second)
+
+        async def authorities():
+            return second.authorities.decode()
+
+        assert await served(server, authorities) == (200, "ok")
+    assert not cluster.requests
+
+
+def test_a_certificate_file_needs_a_key_file(tmp_path):
+    with pytest.raises(BadSettings, match="give both or neither"):
+        Settings(cert_file=tmp_path / "tls.crt")
+
+
+async def test_serve_runs_until_it_is_cancelled(cluster):
+    trusted = asyncio.Event()
+
+    async def notice(request):
+        if request.label == "patch mutatingwebhookconfigurations":
+            trusted.set()
+
+    cluster.hooks.append(notice)
+    task = asyncio.create_task(serve(cluster, Settings(**LOCAL)))
+    await trusted.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_running(cluster):
+    async with Server(cluster, Settings(**LOCAL)) as server:
+        with pytest.raises(OSError, match="address already in use"):
+            await Server(cluster, Settings(**{**LOCAL, "port": server.port})).__aenter__()
