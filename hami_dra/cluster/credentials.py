@@ -101,8 +101,9 @@ class Access:
     namespace: str = "default"
 
 
-def in_cluster(folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Access:
-    """The pod's own service account."""
+def in_cluster(folder: Path | None = None, environment: Mapping[str, str] = os.environ) -> Access:
+    """The pod's own service account, from `folder` (default: where kubelet puts it)."""
+    folder = folder or SERVICE_ACCOUNT
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise ConfigError(

@@ -7,10 +7,11 @@ from contextlib import aclosing, suppress
 import pytest
 
 from hami_dra.api import kinds
-from hami_dra.cluster.http import PAGE, HttpCluster, Timeouts
+from hami_dra.cluster.http import PAGE, HttpCluster
 from hami_dra.cluster.protocol import ClusterError, Forbidden, Gone
 from hami_dra.cluster.reflector import Reflector
 from hami_dra.cluster.requirements import require_version
+from hami_dra.cluster.transport import Timeouts
 from tests.unit.test_cluster_contract import ClusterContract, claim, config_map
 
 

@@ -1,0 +1,175 @@
+"""Requests to an API server: credentials, connections, deadlines, repetition. Bytes in, bytes out.
+
+Called by `http.HttpCluster` only. One Transport belongs to one event loop. Reads are repeated when the server is busy or away.
+A write is sent once (again only after a 429, which says it was not carried out, or after renewed credentials) and is
+over, one way or the other, within `Timeouts.write` seconds: leader election counts on that bound.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from hami_dra.cluster.answers import Status, error_of, read_status
+from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.credentials import Access
+from hami_dra.cluster.protocol import ConfigError, Unavailable
+
+MOST_WRITE_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds. `watch_silence`: bookmarks come about once a minute, so a longer silence is a dead connection."""
+
+    connect: float = 5.0
+    read: float = 60.0
+    write: float = MOST_WRITE_SECONDS
+    watch: float = 300.0
+    watch_silence: float = 150.0
+    attempts: int = 4
+
+    def __post_init__(self) -> None:
+        if not 0 < self.write <= MOST_WRITE_SECONDS:
+            raise ConfigError(f"write timeout {self.write} s: it must be above 0 and at most {MOST_WRITE_SECONDS} s")
+
+
+class Transport:
+    def __init__(self, access: Access, timeouts: Timeouts, user_agent: str) -> None:
+        self.timeouts = timeouts
+        self._access = access
+        self._user_agent = user_agent
+        self._session: aiohttp.ClientSession | None = None
+
+    async def read(self, what: str, path: str, query: Mapping[str, str]) -> bytes:
+        """GET, repeated while the server is busy or away."""
+        backoff = Backoff(first=0.1, most=2.0)
+        timeout = aiohttp.ClientTimeout(total=self.timeouts.read, sock_connect=self.timeouts.connect)
+        while True:
+            try:
+                code, body, wait = await self._once("GET", what, path, query, timeout=timeout)
+                if code < 300:
+                    return body
+                error = error_of(code, read_status(body), what)
+                if not isinstance(error, Unavailable):
+                    raise error
+            except Unavailable as unavailable:
+                error, wait = unavailable, 0.0
+            if backoff.failures + 1 >= self.timeouts.attempts:
+                raise error
+            await asyncio.sleep(max(wait, backoff.next()))
+
+    async def write(
+        self,
+        method: str,
+        what: str,
+        path: str,
+        query: Mapping[str, str],
+        document: Any,
+        *,
+        content_type: str = "application/json",
+    ) -> bytes:
+        data = msgspec.json.encode(document)
+        backoff = Backoff(first=0.1, most=2.0)
+        try:
+            # one deadline over all attempts: after it nothing of this write is under way any more
+            async with asyncio.timeout(self.timeouts.write):
+                while True:
+                    code, body, wait = await self._once(method, what, path, query, data=data, content_type=content_type)
+                    if code < 300:
+                        return body
+                    if code != 429 or wait >= self.timeouts.write:
+                        raise error_of(code, read_status(body), what)
+                    await asyncio.sleep(max(wait, backoff.next()))
+        except TimeoutError:
+            raise Unavailable(f"{what}: no answer within {self.timeouts.write} s") from None
+
+    async def _once(
+        self,
+        method: str,
+        what: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own)
+        data: bytes | None = None,
+        content_type: str = "",
+    ) -> tuple[int, bytes, float]:
+        """Status code, body, and how many seconds the server asks to wait. Raises Unavailable."""
+        async with self.response(
+            method, what, path, query, timeout=timeout, data=data, content_type=content_type
+        ) as response:
+            body = await response.read()
+            return response.status, body, _retry_after(response, body)
+
+    @asynccontextmanager
+    async def response(
+        self,
+        method: str,
+        what: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own)
+        data: bytes | None = None,
+        content_type: str = "",
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """One response; after a 401 the second, with renewed credentials. Transport errors become Unavailable."""
+        # Compression costs both sides more than a cluster's network; Kubernetes' own components switch it off too.
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": self._user_agent}
+        if content_type:
+            headers["Content-Type"] = content_type
+        options: dict[str, Any] = {"params": query, "data": data, "allow_redirects": False}
+        if timeout is not None:
+            options["timeout"] = timeout
+        if self._access.server_name:
+            options["server_hostname"] = self._access.server_name
+        if self._access.proxy:
+            options["proxy"] = self._access.proxy
+        try:
+            for renew in (False, True):
+                if authorization := await self._access.identity.header(renew=renew):
+                    headers["Authorization"] = authorization
+                async with self._open_session().request(
+                    method, self._access.server + path, headers=headers, **options
+                ) as response:
+                    if response.status == 401 and not renew:
+                        continue
+                    yield response
+                    return
+        except TimeoutError:
+            raise Unavailable(f"{what}: no answer in time") from None
+        except (aiohttp.ClientError, OSError) as error:
+            # only the type and system error: aiohttp's texts repeat the proxy with its password
+            reason = getattr(error, "strerror", None) or ""
+            raise Unavailable(f"{what}: {type(error).__name__} {reason}".rstrip()) from None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=0,  # watches hold theirs for minutes; whoever calls bounds its own concurrency
+                    ssl=self._access.tls if self._access.tls is not None else True,
+                    keepalive_timeout=75.0,
+                ),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.timeouts.connect),
+                trust_env=False,
+                read_bufsize=2**18,
+            )
+        return self._session
+
+
+def _retry_after(response: aiohttp.ClientResponse, body: bytes) -> float:
+    text = response.headers.get("Retry-After", "")
+    if text.isdecimal():
+        return float(text)
+    status = read_status(body) if response.status in (429, 503) else Status()
+    return float(status.details.retry_after_seconds) if status.details else 0.0
