@@ -1,29 +1,307 @@
 """Which cards a request could take, for the whole cluster at once: columns of reason codes, kept by difference.
 
-Called by `decide` before it searches single nodes. For each shape of request (class, selectors, capacity, tolerations)
-one `RequestColumns` is kept: per device row the first reason that rules the card out (0 = it fits), and per node how many
-fit. A decision recomputes only the rows that changed since the last one, so its cost does not grow with the cluster.
+Called by `decide` before it searches single nodes. For each shape of request (class, selectors, capacity, tolerations) one
+`RequestColumns` is kept: per device row the first reason that rules the card out (0 = it fits), and per node how many fit.
+A decision recomputes only the rows that changed since the last one, so its cost does not grow with the cluster.
 
 What it says is necessary, not sufficient: constraints, counters and several requests on one card are the search's business
-(`search.solve`). It must never rule out a card that the search would take.
+(`search.solve`). It never rules out a card that the search would take.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable
 from typing import Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
+from controller.allocation.candidates import blocking_taint
+from controller.allocation.errors import AllocatorError
 from controller.allocation.request import RequestView
+from controller.allocation.scope import Scope
+from controller.inventory.columns import NOWHERE, Bools
 from controller.inventory.inventory import Inventory
+from controller.inventory.model import Device, value_of
+from controller.inventory.roles import demand_of
 from hami_dra.api import names
-from hami_dra.vendors.protocol import Ask, Codes, Ints
-from hami_dra.vendors.reasons import CODES, NUMBER
-from hami_dra.vendors.registry import vendor_of
+from hami_dra.vendors.protocol import Ask, Codes, Ints, Positions
+from hami_dra.vendors.reasons import NUMBER
+from hami_dra.vendors.registry import VENDORS, vendor_of
 
 NOT_OF_CLASS: Final = 255
 """The row is free, or its device is not of the request's class: not a card as far as this request is concerned."""
-SHAPES_KEPT: Final = 128
+_UNJUDGED: Final = 254
+"""The device cannot be judged (negative amounts): the search must come by to report it."""
+_SHAPES_KEPT: Final = 128
+_FEW: Final = 512
+"""Up to so many changed rows the counts are mended one by one."""
+
+
+class Prefilter:
+    """The kept columns of one inventory."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._kept: OrderedDict[Hashable, RequestColumns] = OrderedDict()
+
+    def columns(self, view: RequestView, scope: Scope, ignored_taints: frozenset[str]) -> "RequestColumns":
+        key = (view.shape, scope, ignored_taints)
+        columns = self._kept.get(key)
+        if columns is None:
+            columns = self._kept[key] = RequestColumns(self._inventory, view, scope, ignored_taints)
+            if len(self._kept) > _SHAPES_KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        columns.refresh()
+        return columns
+
+
+_PREFILTERS: "WeakKeyDictionary[Inventory, Prefilter]" = WeakKeyDictionary()
+
+
+def prefilter_of(inventory: Inventory) -> Prefilter:
+    """Kept as long as the inventory lives. A cache and nothing else: without it the answers are the same, later."""
+    found = _PREFILTERS.get(inventory)
+    if found is None:
+        found = _PREFILTERS[inventory] = Prefilter(inventory)
+    return found
+
+
+class RequestColumns:
+    """`codes` uint8 per device row; `fitting` int64 per node row; `roaming`: fitting cards that no single node owns."""
+
+    def __init__(self, inventory: Inventory, view: RequestView, scope: Scope, ignored_taints: frozenset[str]) -> None:
+        self._inventory = inventory
+        self._view = view
+        self._scope = scope
+        self._ignored = ignored_taints
+        self._kinds = _Kinds(view, scope)
+        self._taints: list[int] = []
+        self._version = -1
+        self._node: Ints = np.zeros(0, dtype=np.int64)
+        self.codes: Codes = np.zeros(0, dtype=np.uint8)
+        self.fitting: Ints = np.zeros(0, dtype=np.int64)
+        self.roaming = 0
+
+    def enough(self, count: int) -> Bools:
+        """Nodes that may have `count` cards for the request, shape (nodes.size,)."""
+        return self.fitting[: self._inventory.nodes.size] + self.roaming >= count
+
+    def cards(self) -> Ints:
+        """Cards of the request's class per node, fitting or not. Shape (nodes.size,). Looks at every row: for refusals."""
+        rows = np.flatnonzero(self.codes != NOT_OF_CLASS)
+        return self._per_node(rows)
+
+    def rows_on(self, nodes: Bools) -> Positions:
+        """Rows of the class's cards on some nodes."""
+        mine = np.flatnonzero((self.codes != NOT_OF_CLASS) & (self._node >= 0))
+        return mine[nodes[self._node[mine]]]
+
+    # -- keeping it up to date ---------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        devices, nodes = self._inventory.devices, self._inventory.nodes
+        if len(self.fitting) < nodes.size:
+            self.fitting = _grown(self.fitting, len(nodes.present))
+        if self._version == devices.changes.version:
+            return
+        changed = None if self._version < 0 else devices.changes.since(self._version)
+        if len(self.codes) < devices.size:
+            self._node = _grown(self._node, len(devices.active))
+            codes = np.full(len(devices.active), NOT_OF_CLASS, dtype=np.uint8)
+            codes[: len(self.codes)] = self.codes
+            self.codes = codes
+        if changed is None or len(changed) > _FEW:
+            self._all()
+        else:
+            self._some(changed)
+        self._version = devices.changes.version
+
+    def _all(self) -> None:
+        devices = self._inventory.devices
+        rows = np.arange(devices.size)
+        self.codes[rows] = self._judge(rows)
+        self._node[rows] = devices.node[rows]
+        fits = np.flatnonzero(self.codes[rows] == 0)
+        self.fitting[:] = 0
+        counts = self._per_node(fits)
+        self.fitting[: len(counts)] = counts
+        self.roaming = int((self._node[fits] == NOWHERE).sum())
+
+    def _some(self, rows: Positions) -> None:
+        codes = self._judge(rows)
+        for row, code in zip(rows, codes, strict=True):
+            if self.codes[row] == 0:
+                self._count(int(self._node[row]), -1)
+            self.codes[row] = code
+            self._node[row] = self._inventory.devices.node[row]
+            if code == 0:
+                self._count(int(self._node[row]), +1)
+
+    def _count(self, node: int, sign: int) -> None:
+        if node >= 0:
+            self.fitting[node] += sign
+        elif node == NOWHERE:
+            self.roaming += sign
+
+    def _per_node(self, rows: Positions) -> Ints:
+        nodes = self._node[rows]
+        return np.bincount(nodes[nodes >= 0], minlength=self._inventory.nodes.size).astype(np.int64)
+
+    # -- judging rows ------------------------------------------------------------------------------------------------
+
+    def _judge(self, rows: Positions) -> Codes:
+        """The first failing reason of each row, in HAMi's order."""
+        devices = self._inventory.devices
+        self._kinds.learn(devices.kind_samples)
+        kind = devices.kind[rows]
+        codes = self._kinds.code[kind]
+        codes[
+            ~devices.active[rows] | ~self._selected([each.expression for each in self._view.class_selectors], rows)
+        ] = NOT_OF_CLASS
+        late = codes.copy()  # what the kind says comes after health and selectors
+        codes[codes != NOT_OF_CLASS] = 0
+        _where(codes, self._taint_codes()[devices.taint_kind[rows]])
+        for selector in self._view.selectors:
+            reason = names.CARD_UUID_MISMATCH if selector.asks_for_uuid else names.CARD_TYPE_MISMATCH
+            _where(codes, np.where(self._selected([selector.expression], rows), 0, NUMBER[reason]))
+        _where(codes, late)
+        if not self._view.admin_access:
+            self._judge_usage(codes, rows, kind)
+        codes[codes == _UNJUDGED] = 0
+        return codes
+
+    def _judge_usage(self, codes: Codes, rows: Positions, kind: Ints) -> None:
+        devices = self._inventory.devices
+        kinds = self._kinds
+        _where(codes, np.where(devices.exclusive[rows], NUMBER[names.CARD_TIME_SLICING_EXHAUSTED], 0))
+        shared = devices.shared[rows]
+        for need, used, total, limited, reason in (
+            (
+                kinds.slots,
+                devices.slots_used,
+                devices.slots_total,
+                kinds.slots_limited,
+                names.CARD_TIME_SLICING_EXHAUSTED,
+            ),
+            (kinds.memory, devices.memory_used, devices.memory_total, kinds.limited, names.CARD_INSUFFICIENT_MEMORY),
+            (kinds.cores, devices.cores_used, devices.cores_total, kinds.limited, names.CARD_INSUFFICIENT_CORE),
+        ):
+            over = shared & limited[kind] & (used[rows] + need[kind] > total[rows])
+            _where(codes, np.where(over, NUMBER[reason], 0))
+        if self._scope.vendor_rules:
+            self._judge_vendors(codes, rows, kind)
+
+    def _judge_vendors(self, codes: Codes, rows: Positions, kind: Ints) -> None:
+        kinds = self._kinds
+        for number, vendor in enumerate(VENDORS):
+            mine = np.flatnonzero((kinds.vendor[kind] == number) & (codes == 0))
+            if mine.size:
+                ask = Ask(slots=kinds.slots[kind[mine]], cores=kinds.cores[kind[mine]], memory=kinds.memory[kind[mine]])
+                codes[mine] = vendor.refuse(self._inventory.devices.cards(rows[mine]), ask)
+
+    def _selected(self, expressions: list[str], rows: Positions) -> Bools:
+        chosen = np.ones(len(rows), dtype=np.bool_)
+        for expression in expressions:
+            column = self._inventory.verdicts.matching(
+                expression, list_attributes=self._view.features.list_type_attributes
+            )
+            chosen &= column[rows]
+        return chosen
+
+    def _taint_codes(self) -> Codes:
+        samples = self._inventory.devices.taint_samples
+        for sample in samples[len(self._taints) :]:
+            taint = None if sample is None else blocking_taint(self._view, sample, self._ignored)
+            code = ""
+            if taint is not None:
+                code = names.CARD_CORDONED if taint.key == names.CORDON_TAINT else names.CARD_NOT_HEALTH
+            self._taints.append(NUMBER[code])
+        return np.array(self._taints, dtype=np.uint8)
+
+
+class _Kinds:
+    """What the request takes of each kind of device; one entry per number of `DeviceColumns.kinds`."""
+
+    def __init__(self, view: RequestView, scope: Scope) -> None:
+        self._view = view
+        self._scope = scope
+        self._known = 0
+        self.code: Codes = np.zeros(0, dtype=np.uint8)
+        self.slots: Ints = np.zeros(0, dtype=np.int64)
+        self.cores: Ints = np.zeros(0, dtype=np.int64)
+        self.memory: Ints = np.zeros(0, dtype=np.int64)
+        self.limited: Bools = np.zeros(0, dtype=np.bool_)
+        self.slots_limited: Bools = np.zeros(0, dtype=np.bool_)
+        self.vendor: Ints = np.zeros(0, dtype=np.int64)
+
+    def learn(self, samples: list[Device]) -> None:
+        if self._known == len(samples):
+            return
+        self._known = len(samples)
+        codes = [self._code(sample) for sample in samples]
+        amounts = np.array(
+            [
+                demand_of(sample, self._view.demand(sample) or {}) if code == 0 else (0, 0, 0)
+                for sample, code in zip(samples, codes, strict=True)
+            ],
+            dtype=np.int64,
+        ).reshape(-1, 3)
+        self.code = np.array(codes, dtype=np.uint8)
+        self.slots, self.cores, self.memory = (np.ascontiguousarray(amounts[:, role]) for role in range(3))
+        self.limited = np.array([self._view.shared(sample) for sample in samples], dtype=np.bool_)
+        # slots that nobody publishes only count for scores
+        self.slots_limited = self.limited & np.array([_publishes_slots(sample) for sample in samples], dtype=np.bool_)
+        self.vendor = np.array([_vendor_number(sample) for sample in samples], dtype=np.int64)
+
+    def _code(self, sample: Device) -> int:
+        if not self._scope.covers(sample.id.driver):
+            return NOT_OF_CLASS
+        try:
+            if self._view.need(sample) is not None:
+                return 0
+        except AllocatorError:
+            return _UNJUDGED
+        return NUMBER[impossible(self._view, sample)]
+
+
+def impossible(view: RequestView, device: Device) -> str:
+    """Why a device could never meet the capacity that a request asks for, however idle it is."""
+    profile = device.profile
+    for role, reason in (
+        (profile.memory, names.CARD_INSUFFICIENT_MEMORY),
+        (profile.cores, names.CARD_INSUFFICIENT_CORE),
+        (profile.shares, names.CARD_TIME_SLICING_EXHAUSTED),
+    ):
+        if (
+            role is not None
+            and role in view.capacity_requests
+            and (role not in device.totals or _alone_fails(view, device, role))
+        ):
+            return reason
+    return names.CARD_INSUFFICIENT_MEMORY if view.memory_percents else names.CUSTOM_FILTER_RULE
+
+
+def _alone_fails(view: RequestView, device: Device, role: str) -> bool:
+    return value_of(view.capacity_requests[role]) > device.totals[role]
+
+
+def _publishes_slots(device: Device) -> bool:
+    return device.profile.shares is not None and device.profile.shares in device.totals
+
+
+def _vendor_number(device: Device) -> int:
+    vendor = vendor_of(device.id.driver)
+    return VENDORS.index(vendor) if vendor is not None else -1
+
+
+def _where(codes: Codes, later: Codes | Ints) -> None:
+    """Rows without a reason take the later one."""
+    open_rows = codes == 0
+    codes[open_rows] = later[open_rows]
+
+
+def _grown(column: Ints, length: int) -> Ints:
+    fresh = np.zeros(length, dtype=np.int64)
+    fresh[: len(column)] = column
+    return fresh

@@ -63,8 +63,12 @@ def best_node(scores: Floats, rank: Ints, candidates: npt.NDArray[np.intp], node
 
 
 def ranked_nodes(
-    scores: Floats, rank: Ints, candidates: npt.NDArray[np.intp], node_policy: str
+    scores: Floats, rank: Ints, candidates: npt.NDArray[np.intp], node_policy: str, most: int
 ) -> npt.NDArray[np.intp]:
-    """All `candidates`, best first, by the rule of `best_node`."""
-    values = scores[candidates]
-    return candidates[np.lexsort((rank[candidates], values if node_policy == names.SPREAD else -values))]
+    """The first `most` of `candidates`, best first, by the rule of `best_node`."""
+    keys = scores[candidates] if node_policy == names.SPREAD else -scores[candidates]
+    if 0 < most < len(candidates):
+        bound = np.partition(keys, most - 1)[most - 1]
+        near = np.flatnonzero(keys <= bound)
+        candidates, keys = candidates[near], keys[near]
+    return candidates[np.lexsort((rank[candidates], keys))][:most]

@@ -22,6 +22,8 @@ TEMPLATE_HASH_LABEL: Final = "hami.io/request-hash"
 # --- what the controller leaves behind in the cluster --------------------------------------------------------------
 GATE: Final = "hami.io/allocation"
 FENCE_TAINT: Final = "hami.io/controller-allocates"
+CORDON_TAINT: Final = "hami.io/cordoned"
+"""Key of the taint on a card that an operator took out of service."""
 ALLOCATED_BY: Final = "hami.io/allocated-by"
 FLEET_LABEL: Final = "hami.io/fleet"
 """On the nodes and slices of a simulated fleet: its name."""

@@ -79,5 +79,6 @@ def test_nodes_binpack_highest_spread_lowest_ties_by_name():
     everyone = np.arange(4)
     assert best_node(scores, rank, everyone, "binpack") == 3
     assert best_node(scores, rank, everyone, "spread") == 0
-    assert list(ranked_nodes(scores, rank, everyone, "binpack")) == [3, 1, 2, 0]
-    assert list(ranked_nodes(scores, rank, np.array([1, 2, 3]), "spread")) == [2, 3, 1]
+    assert list(ranked_nodes(scores, rank, everyone, "binpack", 10)) == [3, 1, 2, 0]
+    assert list(ranked_nodes(scores, rank, np.array([1, 2, 3]), "spread", 10)) == [2, 3, 1]
+    assert list(ranked_nodes(scores, rank, everyone, "binpack", 2)) == [3, 1]

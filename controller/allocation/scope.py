@@ -1,0 +1,67 @@
+"""Which drivers' devices a search may touch, and whose business a claim is (docs/decision.md).
+
+Called by `decide` and `reconcile`. Pure.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from controller.allocation.request import Problem, RequestView
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """`managed`: drivers that are ours to allocate, None = all. A scope covers those, or with `foreign` the others."""
+
+    managed: frozenset[str] | None = None
+    foreign: bool = False
+    vendor_rules: bool = True
+
+    def covers(self, driver: str) -> bool:
+        ours = self.managed is None or driver in self.managed
+        return ours is not self.foreign
+
+    def pools(self, pools: Iterable[Pool]) -> list[Pool]:
+        return [pool for pool in pools if self.covers(pool.driver)]
+
+
+class Owner(Enum):
+    """Whose business a claim is, by the drivers of the devices that match it."""
+
+    MANAGED = "managed"
+    FOREIGN = "foreign"
+    MIXED = "mixed"
+    """Some requests can only be met by managed devices, others only by foreign ones: it must be split."""
+    UNKNOWN = "unknown"
+    """No device matches it now, or it cannot be evaluated."""
+
+
+def owners(inventory: Inventory, problem: Problem, managed: frozenset[str] | None) -> list[Owner]:
+    """By claim of the problem. A class that matches both kinds is ours: only managed devices are candidates then."""
+    return [_owner(inventory, [group.alternatives for group in claim.requests], managed) for claim in problem.claims]
+
+
+def _owner(inventory: Inventory, requests: list[tuple[RequestView, ...]], managed: frozenset[str] | None) -> Owner:
+    ours = foreign = False
+    for alternatives in requests:
+        drivers = set[str]().union(*(matching_drivers(inventory, view) for view in alternatives))
+        if any(managed is None or driver in managed for driver in drivers):
+            ours = True
+        elif drivers:
+            foreign = True
+    if ours:
+        return Owner.MIXED if foreign else Owner.MANAGED
+    return Owner.FOREIGN if foreign else Owner.UNKNOWN
+
+
+def matching_drivers(inventory: Inventory, view: RequestView) -> set[str]:
+    """Drivers of the devices that class and request select, in use or not."""
+    columns = inventory.devices
+    chosen = columns.active[: columns.size].copy()
+    for selector in (*view.class_selectors, *view.selectors):
+        chosen &= inventory.verdicts.matching(selector.expression, list_attributes=view.features.list_type_attributes)
+    kinds = set(columns.kind[: columns.size][chosen].tolist())
+    return {columns.kind_samples[kind].id.driver for kind in kinds}
