@@ -1,0 +1,98 @@
+"""The bodies of every write to claims and pods. Pure: objects in, JSON patches out.
+
+All are merge patches guarded by uid and resourceVersion, except the one that takes our gate away: that is a JSON patch
+which tests that it removes our gate and nothing else.
+"""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from datetime import datetime
+from typing import Any
+
+from controller.reconcile.clock import timestamp
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.api.resource import ResourceClaim
+
+Json = dict[str, Any]
+
+
+def stamped(allocation: Mapping[str, Any], now: datetime, new_share_id: Callable[[], str]) -> Json:
+    """What `decide` leaves out: the allocation timestamp, and a share id for each result that takes a share.
+
+    Without the timestamp kube-scheduler (1.36 and later) can never reserve the claim; without a share id it counts the
+    whole device as taken. A result takes a share when it says what it consumes, be it nothing.
+    """
+    result = deepcopy(dict(allocation))
+    result["allocationTimestamp"] = timestamp(now)
+    for device in (result.get("devices") or {}).get("results") or ():
+        if "consumedCapacity" in device:
+            device["shareID"] = new_share_id()
+    return result
+
+
+def guard(claim: ResourceClaim) -> Json:
+    return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
+
+
+def is_marked(claim: ResourceClaim, installation: str) -> bool:
+    """Finalizer and annotation are there: the status may be written."""
+    return names.DELETE_PROTECTION in claim.metadata.finalizers and is_ours(claim, installation)
+
+
+def is_ours(claim: ResourceClaim, installation: str) -> bool:
+    return claim.metadata.annotations.get(names.ALLOCATED_BY) == installation
+
+
+def mark(claim: ResourceClaim, installation: str) -> Json:
+    """First write: the finalizer that keeps an allocated claim from vanishing, and who allocates it."""
+    finalizers = list(claim.metadata.finalizers)
+    if names.DELETE_PROTECTION not in finalizers:
+        finalizers.append(names.DELETE_PROTECTION)
+    annotations = {names.ALLOCATED_BY: installation}
+    return {"metadata": {**guard(claim), "finalizers": finalizers, "annotations": annotations}}
+
+
+def allocate(claim: ResourceClaim, allocation: Json, pod: Pod) -> Json:
+    """Second write: allocation and reservation in one, so that the claim controller frees it when the pod goes."""
+    consumer = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
+    return {"metadata": guard(claim), "status": {"allocation": allocation, "reservedFor": [consumer]}}
+
+
+def clear(claim: ResourceClaim) -> Json:
+    """Takes an allocation back."""
+    return {"metadata": guard(claim), "status": {"allocation": None, "reservedFor": None, "devices": None}}
+
+
+def unmark(claim: ResourceClaim) -> Json:
+    """Last write of a claim that is not allocated any more: our annotation goes, and the finalizer with it."""
+    finalizers = [name for name in claim.metadata.finalizers if name != names.DELETE_PROTECTION]
+    annotations = {names.ALLOCATED_BY: None}
+    return {"metadata": {**guard(claim), "finalizers": finalizers, "annotations": annotations}}
+
+
+def disown(claim: ResourceClaim) -> Json:
+    """Only our annotation goes: the allocation and its finalizer stay with the pod that uses them."""
+    return {"metadata": {**guard(claim), "annotations": {names.ALLOCATED_BY: None}}}
+
+
+def lift_gate(pod: Pod) -> list[Json]:
+    """Raises StopIteration when the pod has no gate of ours: ask `has_our_gate` first."""
+    position = next(i for i, gate in enumerate(pod.spec.scheduling_gates) if gate.name == names.GATE)
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
+        {"op": "test", "path": f"/spec/schedulingGates/{position}/name", "value": names.GATE},
+        {"op": "remove", "path": f"/spec/schedulingGates/{position}"},
+    ]
+
+
+def pinned_node(claim: ResourceClaim) -> str:
+    """The one node an allocation can be used from, or empty."""
+    allocation = claim.status.allocation
+    selector = allocation.node_selector if allocation is not None else None
+    if selector is None or len(selector.node_selector_terms) != 1:
+        return ""
+    for requirement in selector.node_selector_terms[0].match_fields:
+        if requirement.key == "metadata.name" and requirement.operator == "In" and len(requirement.values) == 1:
+            return requirement.values[0]
+    return ""

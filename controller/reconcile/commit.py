@@ -1,0 +1,107 @@
+"""Writes a decision down: all claims of the pod, or none.
+
+Called by the placer, many at a time, each for another pod. The order (docs/decision.md): the pod is read once more; every
+claim gets the finalizer and our annotation; every claim gets allocation and reservation in one status write. A crash
+between any two of them leaves something that the next leader finishes or takes back. Lifting the gate is the caller's.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from controller.decide import ClaimAllocation, Decision
+from controller.reconcile import bodies
+from controller.reconcile.claims import ClaimWriter, Rejected, Stale
+from controller.reconcile.context import Context
+from controller.reconcile.pods import has_our_gate, is_live, other_gates
+from hami_dra.api.core import Pod
+from hami_dra.api.kinds import POD
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.cluster.protocol import ClusterError, NotFound
+
+log = logging.getLogger(__name__)
+
+
+def new_share_id() -> str:
+    return str(uuid.uuid4())
+
+
+class Committer:
+    def __init__(
+        self,
+        context: Context,
+        claims: ClaimWriter,
+        may_go_on: Callable[[], bool],
+        share_id: Callable[[], str] = new_share_id,
+    ) -> None:
+        self._cluster = context.cluster
+        self._clock = context.clock
+        self._claims = claims
+        self._may_go_on = may_go_on
+        self._share_id = share_id
+
+    async def commit(self, pod: Pod, decision: Decision) -> Pod:
+        """Returns the pod as read before the first write. Raises Stale (decide again), Rejected, LeadershipLost."""
+        current = await self._read(pod, decision)
+        marked = await _all([self._claims.mark(entry.claim) for entry in decision.allocations])
+        _raise_first(marked)
+        results = await _all(
+            [
+                self._allocate(entry, claim, pod)
+                for entry, claim in zip(decision.allocations, marked, strict=True)
+                if isinstance(claim, ResourceClaim)
+            ]
+        )
+        if any(isinstance(result, BaseException) for result in results):
+            await self._take_back([result for result in results if isinstance(result, ResourceClaim)], pod)
+            _raise_first(results)
+        return current
+
+    async def _allocate(self, entry: ClaimAllocation, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+        allocation = bodies.stamped(entry.allocation, self._clock.wall(), self._share_id)
+        return await self._claims.allocate(claim, allocation, pod, self._may_go_on)
+
+    async def _read(self, pod: Pod, decision: Decision) -> Pod:
+        try:
+            current = await self._cluster.get(POD, pod.metadata.name, pod.metadata.namespace)
+        except NotFound:
+            raise Stale(f"pod {pod.key} is gone") from None
+        except ClusterError as error:
+            raise Stale(f"pod {pod.key} cannot be read: {error}") from error
+        if current.metadata.uid != pod.metadata.uid or not is_live(current):
+            raise Stale(f"pod {pod.key} is gone")
+        if current.spec.node_name not in ("", decision.node):
+            raise Stale(f"pod {pod.key} was bound to {current.spec.node_name}")
+        if other_gates(current):
+            raise Stale(f"pod {pod.key} waits for another gate")
+        if has_our_gate(pod) and not has_our_gate(current):
+            log.debug("pod %s: the gate was lifted meanwhile", pod.key)
+        return current
+
+    async def _take_back(self, done: list[ResourceClaim], pod: Pod) -> None:
+        """Nobody but the pod itself can have come to rely on them: it cannot be bound while a claim is missing."""
+
+        def only_ours(claim: ResourceClaim) -> bool:
+            return self._claims.is_ours(claim) and all(
+                consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for
+            )
+
+        await _all([self._claims.clear(claim, only_ours) for claim in done])
+
+
+async def _all(steps: list[Any]) -> list[Any]:
+    """Results and exceptions, in order. One step runs by itself: most pods have one claim."""
+    if len(steps) == 1:
+        try:
+            return [await steps[0]]
+        except (Stale, Rejected) as error:
+            return [error]
+    return await asyncio.gather(*steps, return_exceptions=True)
+
+
+def _raise_first(results: list[Any]) -> None:
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result

@@ -1,0 +1,26 @@
+"""What every acting part of one term shares. Made by `term`."""
+
+from dataclasses import dataclass
+
+from controller.inventory.inventory import Inventory
+from controller.reconcile.clock import Clock
+from controller.reconcile.events import Events
+from controller.reconcile.metrics import Metrics
+from controller.reconcile.settings import Settings
+from controller.reconcile.world import World
+from controller.reconcile.writer import Writer
+from hami_dra.cluster.protocol import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """`cluster` is for reading; what matters is written through `writer`."""
+
+    cluster: Cluster
+    writer: Writer
+    world: World
+    inventory: Inventory
+    settings: Settings
+    clock: Clock
+    events: Events
+    metrics: Metrics

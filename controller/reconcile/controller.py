@@ -1,0 +1,157 @@
+"""The controller: one object that runs until it is cancelled. Made by the CLI, by the demo and by tests.
+
+    await Controller(cluster, settings, bridge=..., ...).run()
+
+Standby and leader keep the same local copies; only the leader acts (`term`). Losing the lease ends a term, not the process.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+from controller.decide import decide as default_decide
+from controller.inventory.inventory import Inventory
+from controller.reconcile.clock import Clock, LoopClock
+from controller.reconcile.context import Context
+from controller.reconcile.demand import Bridge
+from controller.reconcile.events import Events
+from controller.reconcile.fence import require_fenceable
+from controller.reconcile.leaving import LeavingWatch
+from controller.reconcile.metrics import Metrics
+from controller.reconcile.placer import Decide
+from controller.reconcile.server import serving
+from controller.reconcile.settings import Mode, Settings
+from controller.reconcile.term import Helper, Term
+from controller.reconcile.world import World, taint_rule_kind
+from controller.reconcile.writer import LeadershipLost, Writer
+from hami_dra.cluster.lease import LeaderElector, boot_clock
+from hami_dra.cluster.protocol import Cluster
+from hami_dra.cluster.requirements import require_version
+
+log = logging.getLogger(__name__)
+
+
+class Controller:
+    """`listen`: (host, port) of the health and metrics server, or None. `elector_clock`: see `LeaderElector`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Settings,
+        *,
+        bridge: Bridge | None = None,
+        helpers: tuple[Helper, ...] = (),
+        clock: Clock | None = None,
+        elector_clock: Callable[[], float] = boot_clock,
+        metrics: Metrics | None = None,
+        inventory: Inventory | None = None,
+        decide: Decide = default_decide,
+        listen: tuple[str, int] | None = None,
+        on_synced: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.settings = settings
+        self.metrics = metrics or Metrics()
+        self.inventory = inventory or Inventory()
+        self.world: World | None = None
+        self._cluster = cluster
+        self._bridge = bridge
+        self._helpers = helpers
+        self._clock = clock or LoopClock()
+        self._elector_clock = elector_clock
+        self._decide = decide
+        self._listen = listen
+        self._on_synced = on_synced
+
+    async def run(self) -> None:
+        """Until cancelled; the lease is given back last. Raises UnsupportedKubernetes, ConfigError, ClusterError at start."""
+        await require_version(self._cluster)
+        rule_kind = await taint_rule_kind(self._cluster)
+        if self.settings.mode is Mode.EXCLUSIVE:
+            require_fenceable(self.settings, rule_kind)
+        world = self.world = World(self._cluster, self.inventory, self._clock, rule_kind)
+        events = Events(self._cluster, self._clock, self.metrics, self.settings.identity)
+        async with AsyncExitStack() as stack:
+            if self._listen is not None:
+                host, port = self._listen
+                bound = await stack.enter_async_context(serving(host, port, self.metrics, self._unready))
+                log.info("health and metrics on port %d", bound)
+            group = await stack.enter_async_context(asyncio.TaskGroup())
+            group.create_task(world.run(), name="world")
+            group.create_task(events.run(), name="events")
+            group.create_task(self._tell_synced(world), name="sync")
+            if self.settings.leader_election:
+                leaving = LeavingWatch(self._cluster, self.settings.namespace, self.settings.lease_name, self._clock)
+                group.create_task(leaving.run(), name="leaving")
+                group.create_task(self._elect(world, events, leaving), name="elect")
+            else:
+                group.create_task(self._lead(world, events, lambda: True), name="lead")
+
+    def _unready(self) -> list[str]:
+        if self.world is None or not self.world.is_synced:
+            return ["not all objects are listed yet"]
+        return self.world.problems()
+
+    async def _tell_synced(self, world: World) -> None:
+        await world.wait_synced()
+        log.info(
+            "synced: %d nodes, %d pods, %d claims",
+            len(world.nodes.store),
+            len(world.pods.store),
+            len(world.claims.store),
+        )
+        self._on_synced()
+
+    # --- leading -----------------------------------------------------------------------------------------------------
+
+    async def _elect(self, world: World, events: Events, leaving: LeavingWatch) -> None:
+        settings = self.settings
+        elector = LeaderElector(
+            self._cluster,
+            settings.namespace,
+            settings.lease_name,
+            timings=settings.lease,
+            clock=self._elector_clock,
+            sleep=self._clock.sleep,
+            wall=self._clock.wall,
+        )
+        while True:
+            await leaving.wait_back()
+            # comes back when the cluster is left; the lease is then free, so that uninstall sees it
+            await elector.run(lambda: _first_of(lambda: self._lead(world, events, elector.holds), leaving.wait_leaving))
+
+    async def _lead(self, world: World, events: Events, may_write: Callable[[], bool]) -> None:
+        """One term, until cancelled. When the lease is gone it waits for the elector to say so."""
+        context = Context(
+            cluster=self._cluster,
+            writer=Writer(self._cluster, may_write, self.settings.write_timeout),
+            world=world,
+            inventory=self.inventory,
+            settings=self.settings,
+            clock=self._clock,
+            events=events,
+            metrics=self.metrics,
+        )
+        self.metrics.leader.set(1)
+        try:
+            await Term(context, self._decide, self._bridge, self._helpers, may_write).run()
+        except* LeadershipLost as lost:
+            log.warning("%s", lost.exceptions[0])
+            await asyncio.Event().wait()
+        finally:
+            self.metrics.leader.set(0)
+            self.metrics.fence_ready.set(0)
+
+
+async def _first_of(*starts: Callable[[], Awaitable[None]]) -> None:
+    """Run side by side; when one ends, or this is cancelled, all end."""
+    tasks = [asyncio.ensure_future(start()) for start in starts]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()

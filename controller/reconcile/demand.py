@@ -1,0 +1,223 @@
+"""From a pod and the stores to what `decide` needs to know, or why there is nothing to decide.
+
+Called by the placer, once per look at a pod. Reads the world, changes nothing, talks to nobody: what is to be said or done
+is in the answer.
+
+- `Ready`: decide now.
+- `Wait`: not now. It ends by an event about the pod, its claims, template or classes, or at `until`.
+- `NotOurs`: nothing to allocate here, now or ever: a gate of ours goes at once.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Container, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from controller.decide import Demand, PodClaim
+from controller.reconcile.context import Context
+from controller.reconcile.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
+from controller.reconcile.ownership import Owner
+from controller.reconcile.pods import ClaimRef, claim_refs, is_live, is_pending, is_probe, other_gates
+from controller.reconcile.refusals import Refusals
+from controller.scoring.policies import InvalidPolicy, Policies, resolve
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
+
+
+class Bridge(Protocol):
+    """What the controller needs to know about pods that were converted from legacy resources."""
+
+    def plugin_resources(self, pod: Pod) -> tuple[str, ...]:
+        """The extended resources it asked for before; raises ValueError when its annotation is not ours."""
+
+    def template(self, pod: Pod) -> Mapping[str, Any] | None:
+        """The ResourceClaimTemplate that the pod was converted to, or None for other pods. Raises ValueError."""
+
+    def bypassed(self, pod: Pod, offered: Collection[str]) -> str | None:
+        """What to do about a pod that should have been converted and was not, or None.
+
+        `offered`: extended resources that device plugins offer on some node.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    demand: Demand
+    signature: bytes
+    """Equal for pods that ask for the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    why: str
+    until: float | None = None
+    passing: bool = True
+    """It ends by itself or by the cluster's own doing: the pod keeps its gate meanwhile."""
+    tell: Message | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotOurs:
+    why: str
+
+
+Answer = Ready | Wait | NotOurs
+
+
+class Assessor:
+    """`busy`: uids of claims that are being written right now."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        refusals: Refusals,
+        busy: Container[str],
+        owner_of: Callable[[ResourceClaim], Owner],
+        bridge: Bridge | None,
+    ) -> None:
+        self._world = context.world
+        self._settings = context.settings
+        self._refusals = refusals
+        self._busy = busy
+        self._owner_of = owner_of
+        self._bridge = bridge
+
+    def assess(self, pod: Pod, now: float) -> Answer:
+        if (not_ours := self._not_ours(pod)) is not None:
+            return not_ours
+        if gates := other_gates(pod):
+            return Wait(f"waits for the scheduling gate {', '.join(gates)}")
+        refs = claim_refs(pod)
+        if not refs:
+            return NotOurs("needs no claim")
+        claims: list[PodClaim] = []
+        for ref in refs:
+            found = self._claim(pod, ref)
+            if not isinstance(found, ResourceClaim):
+                return found
+            claims.append(PodClaim(ref.pod_claim_name, found))
+        open_claims = [entry.claim for entry in claims if entry.claim.status.allocation is None]
+        if not open_claims:
+            return NotOurs("all its claims are allocated")
+        if any(claim.metadata.uid in self._busy for claim in open_claims):
+            return Wait("a claim is being written")
+        if all(self._owner_of(claim) is Owner.FOREIGN for claim in open_claims):
+            return NotOurs("its claims match only devices of drivers that are not managed")
+        if (until := self._refusals.settling(pod.metadata.uid, now)) is not None:
+            return Wait("kube-scheduler is deciding what to do about it", until=until)
+        return self._ready(pod, refs, claims, open_claims, now)
+
+    def _not_ours(self, pod: Pod) -> NotOurs | None:
+        if not is_live(pod):
+            return NotOurs("finished or being deleted")
+        if not pod.spec.resource_claims:
+            return NotOurs("has no claim")
+        if is_probe(pod):
+            return NotOurs("tests the fence")
+        if pod.spec.scheduler_name not in self._settings.scheduler_names:
+            return NotOurs(f"belongs to the scheduler {pod.spec.scheduler_name}")
+        return None
+
+    def _claim(self, pod: Pod, ref: ClaimRef) -> ResourceClaim | Wait:
+        where = f"spec.resourceClaims[{ref.pod_claim_name}]"
+        if not ref.key:
+            if self._world.template(ref.template) is not None:
+                return Wait(f"{where}: its claim is not generated yet")
+            # that of a converted pod is made again (`templates`)
+            passing = names.CONVERTED_REQUEST in pod.metadata.annotations
+            return Wait(f"{where}: ResourceClaimTemplate {ref.template} does not exist", passing=passing)
+        claim = self._world.claim(ref.key)
+        if claim is None:
+            return Wait(f"{where}: ResourceClaim {ref.key} does not exist", passing=bool(ref.template))
+        if ref.template and not _is_own(claim, pod):
+            note = f"{where}: ResourceClaim {ref.key} was not made for this pod; delete it and let it be generated"
+            return Wait(note, passing=False, tell=warning(INVALID_CLAIM, note))
+        if claim.metadata.deletion_timestamp is not None:
+            return Wait(f"{where}: ResourceClaim {ref.key} is being deleted")
+        return claim
+
+    def _ready(
+        self,
+        pod: Pod,
+        refs: list[ClaimRef],
+        claims: list[PodClaim],
+        open_claims: list[ResourceClaim],
+        now: float,
+    ) -> Answer:
+        templates: dict[str, ResourceClaimTemplate] = {}
+        for ref in refs:
+            template = self._world.template(ref.template) if ref.template else None
+            if template is not None:
+                templates[ref.key] = template
+        classes = {device_class.metadata.name: device_class for device_class in self._world.classes.store}
+        try:
+            policies = resolve(pod, [entry.claim for entry in claims], templates, classes, self._settings.policies)
+        except InvalidPolicy as error:
+            return Wait(str(error), passing=False, tell=warning(INVALID_POLICY, str(error)))
+        try:
+            plugin_resources = self._bridge.plugin_resources(pod) if self._bridge else ()
+        except ValueError as error:
+            return Wait(str(error), passing=False, tell=warning(INVALID_CLAIM, str(error)))
+        companions = self._companions(pod, open_claims)
+        refused = self._refusals.nodes(pod.metadata.uid, now)
+        for companion in companions:
+            refused = {**self._refusals.nodes(companion.metadata.uid, now), **refused}
+        demand = Demand(
+            pod=pod,
+            claims=tuple(claims),
+            policies=policies,
+            refused_nodes=refused,
+            preferred_node=pod.status.nominated_node_name,
+            required_node=pod.spec.node_name,
+            companions=companions,
+            plugin_resources=plugin_resources,
+        )
+        return Ready(demand, signature(demand))
+
+    def _companions(self, pod: Pod, open_claims: list[ResourceClaim]) -> tuple[Pod, ...]:
+        """The other pending pods that wait for one of these claims, by key."""
+        found: dict[str, Pod] = {}
+        for claim in open_claims:
+            for other in self._world.pods_of(claim.key):
+                if other.metadata.uid != pod.metadata.uid and is_pending(other):
+                    found[other.key] = other
+        return tuple(found[key] for key in sorted(found))
+
+
+def signature(demand: Demand) -> bytes:
+    """A digest of all that `decide` looks at, except who asks: pods with equal ones fit or do not fit together."""
+    pod = demand.pod
+    spec = pod.spec
+    claims = [
+        entry.claim.spec if entry.claim.status.allocation is None and _is_own(entry.claim, pod) else entry.claim
+        for entry in demand.claims
+    ]
+    asked = (
+        pod.metadata.namespace,
+        pod.metadata.labels if spec.topology_spread_constraints else None,
+        (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints, spec.overhead),
+        [container.resources for container in (*spec.init_containers, *spec.containers)],
+        [container.restart_policy for container in spec.init_containers],
+        spec.resources,
+        claims,
+        _policies(demand.policies, [entry.claim.key for entry in demand.claims]),
+        sorted(demand.refused_nodes),
+        (demand.preferred_node, demand.required_node, demand.plugin_resources),
+        [companion.metadata.uid for companion in demand.companions],
+    )
+    return hashlib.blake2b(msgspec.json.encode(asked, order="sorted"), digest_size=16).digest()
+
+
+def _is_own(claim: ResourceClaim, pod: Pod) -> bool:
+    """Generated for this pod: nobody else may use it."""
+    return any(owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references)
+
+
+def _policies(policies: Policies, claim_keys: list[str]) -> object:
+    """What the policies come to for each claim, wherever they were written."""
+    per_claim = [policies.for_claim(key) for key in claim_keys]
+    return policies.node, [(device.keys, device.weights) for device in per_claim]

@@ -1,0 +1,150 @@
+"""Sends events without ever holding anybody up.
+
+Called by every part of `reconcile`: `tell` queues a message and returns at once; `run` sends in the background.
+The same message about the same object again becomes a series of the first event, counted up at most once a minute.
+Too many are dropped and counted; a lost event loses nobody's allocation. It must not raise.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from controller.reconcile.clock import Clock, micro_timestamp
+from controller.reconcile.messages import Message
+from controller.reconcile.metrics import Metrics
+from hami_dra.api import kinds
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+from hami_dra.cluster.protocol import Cluster, ClusterError, NotFound
+
+log = logging.getLogger(__name__)
+
+CONTROLLER: Final = "hami.io/controller"
+_WAITING_MOST: Final = 2_000
+_REMEMBERED: Final = 4_000
+_SERIES_SECONDS: Final = 60.0
+_FORGET_SECONDS: Final = 600.0
+_NAME_LENGTH: Final = 200
+_PER_SECOND: Final = 25.0
+_BURST: Final = 300.0
+
+
+@dataclass(slots=True)
+class _Series:
+    namespace: str
+    name: str
+    count: int = 1
+    sent_count: int = 1
+    sent_at: float = 0.0
+    last_at: float = 0.0
+    queued: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    series: _Series
+    body: dict[str, Any] | None
+    """The event to create, or None: bring the count of the series up to date."""
+
+
+class Events:
+    def __init__(self, cluster: Cluster, clock: Clock, metrics: Metrics, identity: str) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._metrics = metrics
+        self._identity = identity[:128]
+        self._waiting: deque[_Job] = deque()
+        self._wake = asyncio.Event()
+        self._known: OrderedDict[tuple[str, str, str], _Series] = OrderedDict()
+        self._serial = 0
+        self._tokens = _BURST
+        self._filled_at = clock.monotonic()
+
+    def tell(self, kind: Kind[Any], about: Object, message: Message, action: str = "Allocate") -> None:
+        now = self._clock.monotonic()
+        key = (about.metadata.uid or about.key, message.reason, message.note)
+        series = self._known.get(key)
+        if series is not None and now - series.last_at < _FORGET_SECONDS:
+            self._known.move_to_end(key)
+            series.count += 1
+            series.last_at = now
+            if not series.queued and now - series.sent_at >= _SERIES_SECONDS:
+                self._enqueue(_Job(series, None))
+            return
+        self._serial += 1
+        moment = self._clock.wall()
+        name = f"{about.metadata.name[:_NAME_LENGTH]}.{int(moment.timestamp() * 1e6):x}{self._serial:04x}"
+        series = _Series(about.metadata.namespace or "default", name, sent_at=now, last_at=now)
+        self._known[key] = series
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        self._enqueue(_Job(series, {**self._body(kind, about, message, action), **_naming(series, moment)}))
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            while self._waiting:
+                await self._take_token()
+                job = self._waiting.popleft()
+                job.series.queued = False
+                await self._send(job)
+            self._wake.clear()
+
+    def _enqueue(self, job: _Job) -> None:
+        if len(self._waiting) >= _WAITING_MOST:
+            self._metrics.events_dropped.inc()
+            return
+        job.series.queued = True
+        self._waiting.append(job)
+        self._wake.set()
+
+    def _body(self, kind: Kind[Any], about: Object, message: Message, action: str) -> dict[str, Any]:
+        meta = about.metadata
+        regarding = {"apiVersion": kind.api_version, "kind": kind.name, "name": meta.name, "uid": meta.uid}
+        if meta.namespace:
+            regarding["namespace"] = meta.namespace
+        return {
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._identity,
+            "action": action,
+            "reason": message.reason,
+            "regarding": {name: value for name, value in regarding.items() if value},
+            "note": message.note,
+            "type": message.type,
+        }
+
+    async def _take_token(self) -> None:
+        while True:
+            now = self._clock.monotonic()
+            self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * _PER_SECOND)
+            self._filled_at = now
+            if self._tokens >= 1:
+                self._tokens -= 1
+                return
+            await self._clock.sleep((1 - self._tokens) / _PER_SECOND)
+
+    async def _send(self, job: _Job) -> None:
+        series = job.series
+        try:
+            if job.body is not None:
+                await self._cluster.create(kinds.EVENT, job.body, namespace=series.namespace)
+            else:
+                series.sent_count, series.sent_at = series.count, self._clock.monotonic()
+                patch = {"series": {"count": series.count, "lastObservedTime": micro_timestamp(self._clock.wall())}}
+                await self._cluster.patch(kinds.EVENT, series.name, patch, namespace=series.namespace)
+        except NotFound:
+            # its namespace is going, or the event itself has expired: the next one starts anew
+            series.last_at = float("-inf")
+        except ClusterError as error:
+            self._metrics.events_dropped.inc()
+            log.debug("event not sent: %s", error)
+
+
+def _naming(series: _Series, moment: datetime) -> dict[str, Any]:
+    return {
+        "metadata": {"name": series.name, "namespace": series.namespace},
+        "eventTime": micro_timestamp(moment),
+    }

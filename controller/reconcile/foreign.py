@@ -1,0 +1,148 @@
+"""Watches for allocations of managed devices by somebody else: the fence is the rule, this is the smoke detector.
+
+Each one that appears while we lead gives an event on its claim and is counted. Where it overlaps with allocations of ours,
+our unbound ones on that device are undone, the youngest first, until the device holds what is left. What is bound is told
+about and left alone: the driver's prepare is the last line.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from controller.reconcile import messages
+from controller.reconcile.claims import ClaimWriter, Rejected, Stale
+from controller.reconcile.context import Context
+from hami_dra.api.kinds import RESOURCE_CLAIM
+from hami_dra.api.quantity import InvalidQuantity, Quantity
+from hami_dra.api.resource import DeviceRequestAllocationResult, ResourceClaim
+
+log = logging.getLogger(__name__)
+
+Totals = Callable[[str], Mapping[str, int] | None]
+"""`driver/pool/device` -> capacity name -> whole device; None for a device that is not published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What one claim takes of one device."""
+
+    claim: ResourceClaim
+    results: tuple[DeviceRequestAllocationResult, ...]
+
+
+def overlaps(uses: Iterable[Use], totals: Mapping[str, int] | None) -> bool:
+    """Whether the device is given away twice, or more of it than there is. Admin access takes nothing."""
+    exclusive = shared = 0
+    taken: Counter[str] = Counter()
+    for use in uses:
+        for result in use.results:
+            if result.admin_access:
+                continue
+            if result.share_id is None:
+                exclusive += 1
+                continue
+            shared += 1
+            for name, text in result.consumed_capacity.items():
+                try:
+                    taken[name] += Quantity.parse(str(text)).value()
+                except InvalidQuantity:
+                    return True
+    if exclusive > 1 or (exclusive and shared):
+        return True
+    return totals is not None and any(amount > totals.get(name, 0) for name, amount in taken.items())
+
+
+class ForeignWatch:
+    def __init__(self, context: Context, claims: ClaimWriter, totals: Totals) -> None:
+        self._world = context.world
+        self._managed = context.settings.managed
+        self._events = context.events
+        self._metrics = context.metrics
+        self._claims = claims
+        self._totals = totals
+        self._suspects: asyncio.Queue[str] = asyncio.Queue()
+
+    def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        """Subscribed by the controller."""
+        if new is None or new.status.allocation is None or (old is not None and old.status.allocation is not None):
+            return
+        devices = self._managed_devices(new)
+        if self._claims.is_ours(new):
+            for _, device in devices:
+                if not all(self._claims.is_ours(claim) for claim in self._world.claims_on(device)):
+                    self._suspects.put_nowait(device)
+            return
+        for driver in sorted({driver for driver, _ in devices}):
+            self._metrics.foreign.labels(driver).inc()
+            note = (
+                f"a device of {driver} was allocated by somebody other than hami-dra, which manages it: "
+                "a claim that tolerates the fence, or another scheduler"
+            )
+            self._events.tell(RESOURCE_CLAIM, new, messages.warning(messages.FOREIGN_ALLOCATION, note), "Watch")
+        for _, device in devices:
+            self._suspects.put_nowait(device)
+
+    async def run(self) -> None:
+        """Until cancelled. Begins with all devices that somebody else holds now."""
+        for claim in list(self._world.claims.store):
+            if not self._claims.is_ours(claim):
+                for _, device in self._managed_devices(claim):
+                    self._suspects.put_nowait(device)
+        while True:
+            device = await self._suspects.get()
+            try:
+                await self._settle(device)
+            except (Stale, Rejected) as error:
+                log.warning("device %s is allocated twice and could not be put right: %s", device, error)
+
+    async def _settle(self, device: str) -> None:
+        if not self._is_overlapping(device):
+            return
+        driver = device.partition("/")[0]
+        self._metrics.overlaps.labels(driver).inc()
+        ours = [claim for claim in self._world.claims_on(device) if self._claims.is_ours(claim)]
+        log.warning("device %s is given away twice: %s", device, ", ".join(claim.key for claim in ours) or "not by us")
+        for claim in sorted(ours, key=_age, reverse=True):
+            if not self._is_overlapping(device):
+                return
+            if self._is_bound(claim):
+                continue
+            if await self._claims.clear(claim, lambda newest: not self._is_bound(newest)):
+                self._metrics.undos.labels("overlap").inc()
+                note = f"allocation taken back: device {device} was also allocated by somebody else"
+                self._events.tell(RESOURCE_CLAIM, claim, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
+        if self._is_overlapping(device):
+            for claim in self._world.claims_on(device):
+                note = f"device {device} is allocated to several claims at once, and pods are bound already: delete one of them"
+                self._events.tell(RESOURCE_CLAIM, claim, messages.warning(messages.FOREIGN_ALLOCATION, note), "Watch")
+
+    def _is_overlapping(self, device: str) -> bool:
+        uses = []
+        for claim in self._world.claims_on(device):
+            allocation = claim.status.allocation
+            results = allocation.devices.results if allocation is not None else ()
+            uses.append(Use(claim, tuple(result for result in results if _id(result) == device)))
+        return overlaps(uses, self._totals(device))
+
+    def _is_bound(self, claim: ResourceClaim) -> bool:
+        return any(pod.spec.node_name for pod in self._world.pods_of(claim.key))
+
+    def _managed_devices(self, claim: ResourceClaim) -> list[tuple[str, str]]:
+        """(driver, `driver/pool/device`) of what it holds of ours."""
+        allocation = claim.status.allocation
+        if allocation is None:
+            return []
+        results = [result for result in allocation.devices.results if not result.admin_access]
+        return sorted({(result.driver, _id(result)) for result in results if result.driver in self._managed})
+
+
+def _id(result: DeviceRequestAllocationResult) -> str:
+    return f"{result.driver}/{result.pool}/{result.device}"
+
+
+def _age(claim: ResourceClaim) -> tuple[str, str]:
+    """Youngest last."""
+    allocation = claim.status.allocation
+    return (allocation.allocation_timestamp or "" if allocation is not None else "", claim.key)

@@ -1,0 +1,89 @@
+"""Takes our scheduling gate off pods, in the background, as often as it takes. Nobody waits for it.
+
+Called by the placer (allocated, not ours, no room), for every pod that still carries the gate in native mode, and by
+uninstall. The patch tests that it removes our gate and nothing else; a pod that is gone, or has no such gate any more, is done.
+"""
+
+import asyncio
+import logging
+
+from controller.reconcile import bodies
+from controller.reconcile.clock import Clock
+from controller.reconcile.context import Context
+from controller.reconcile.pods import has_our_gate
+from controller.reconcile.writer import Writer
+from hami_dra.api import kinds
+from hami_dra.api.core import Pod
+from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.protocol import JSON, Cluster, ClusterError, Forbidden, NotFound
+
+log = logging.getLogger(__name__)
+
+
+async def take_off(cluster: Cluster, writer: Writer, clock: Clock, pod: Pod) -> Pod | None:
+    """The pod as it is without the gate, or None when it was off or the pod gone before. Raises LeadershipLost."""
+    backoff = Backoff()
+    current: Pod | None = pod
+    while current is not None and current.metadata.uid == pod.metadata.uid and has_our_gate(current):
+        meta = current.metadata
+        try:
+            patch = bodies.lift_gate(current)
+            return await writer.patch(kinds.POD, meta.name, patch, namespace=meta.namespace, patch_type=JSON)
+        except NotFound:
+            return None
+        except ClusterError as error:
+            level = logging.WARNING if isinstance(error, Forbidden) else logging.INFO
+            log.log(level, "gate of pod %s not lifted yet: %s", pod.key, error)
+            await clock.sleep(backoff.next())
+            current = await _read(cluster, current)
+    return None
+
+
+async def _read(cluster: Cluster, pod: Pod) -> Pod | None:
+    try:
+        return await cluster.get(kinds.POD, pod.metadata.name, pod.metadata.namespace)
+    except NotFound:
+        return None
+    except ClusterError:
+        return pod
+
+
+class GateKeeper:
+    def __init__(self, context: Context) -> None:
+        self._cluster = context.cluster
+        self._writer = context.writer
+        self._world = context.world
+        self._clock = context.clock
+        self._metrics = context.metrics
+        self._busy: set[str] = set()
+
+    async def lift(self, pod: Pod, why: str) -> None:
+        """Returns when the gate is off or the pod is gone. Raises LeadershipLost."""
+        uid = pod.metadata.uid
+        if uid in self._busy:
+            return
+        self._busy.add(uid)
+        try:
+            result = await take_off(self._cluster, self._writer, self._clock, pod)
+            if result is not None:
+                self._metrics.gates_lifted.inc()
+                log.debug("gate of pod %s lifted: %s", pod.key, why)
+                self._world.observe_pod(result)
+        finally:
+            self._busy.discard(uid)
+
+    async def lift_all(self, why: str) -> None:
+        """Every gate that is there or turns up, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+
+            def seen(_old: Pod | None, new: Pod | None) -> None:
+                if new is not None and has_our_gate(new):
+                    group.create_task(self.lift(new, why))
+
+            end = self._world.pods.subscribe(seen)
+            try:
+                for pod in list(self._world.pods.store):
+                    seen(None, pod)
+                await asyncio.Event().wait()
+            finally:
+                end()

@@ -1,0 +1,70 @@
+"""The texts of events, in HAMi's form. Pure.
+
+Source: HAMi pkg/scheduler/event.go and scheduler.go (FilteringSucceed, FilteringFailed, BindingSucceed, BindingFailed).
+Reasons that HAMi does not have are ours and say what to do.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from controller.decide import Decision, Refusal
+
+NORMAL: Final = "Normal"
+WARNING: Final = "Warning"
+
+FILTERING_SUCCEED: Final = "FilteringSucceed"
+FILTERING_FAILED: Final = "FilteringFailed"
+BINDING_FAILED: Final = "BindingFailed"
+INVALID_POLICY: Final = "InvalidPolicy"
+INVALID_CLAIM: Final = "InvalidClaim"
+ALLOCATION_UNDONE: Final = "AllocationUndone"
+ORPHAN_FREED: Final = "OrphanedAllocationFreed"
+FOREIGN_ALLOCATION: Final = "ForeignAllocation"
+FENCE_RESTORED: Final = "FenceRestored"
+FENCE_BROKEN: Final = "FenceNotInForce"
+WEBHOOK_BYPASSED: Final = "WebhookBypassed"
+FORBIDDEN: Final = "Forbidden"
+
+NOTE_LENGTH: Final = 1024
+"""events.k8s.io/v1 refuses longer notes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    type: Literal["Normal", "Warning"]
+    reason: str
+    note: str
+
+
+def placed(decision: Decision) -> Message:
+    """`find fit node(<n>), <k> nodes not fit, <m> nodes fit(<n>:<score %.2f>,...)`"""
+    scores = ",".join(f"{node}:{score:.2f}" for node, score in decision.fitting)
+    note = (
+        f"find fit node({decision.node}), {decision.unfit_count} nodes not fit, "
+        f"{decision.fitting_count} nodes fit({scores})"
+    )
+    return Message(NORMAL, FILTERING_SUCCEED, shortened(note))
+
+
+def refused(refusal: Refusal) -> list[Message]:
+    """`no available node, <k> nodes do not meet`, then one `<k> nodes <Code>(<node>,<node>)` per code."""
+    if refusal.error:
+        return [Message(WARNING, FILTERING_FAILED, shortened(refusal.error))]
+    by_code: dict[str, list[str]] = defaultdict(list)
+    for node, codes in refusal.nodes.items():
+        for code in codes:
+            by_code[code].append(node)
+    messages = [Message(WARNING, FILTERING_FAILED, shortened(refusal.message))]
+    for code, nodes in sorted(by_code.items()):
+        note = f"{len(nodes)} nodes {code}({','.join(sorted(nodes))})"
+        messages.append(Message(WARNING, FILTERING_FAILED, shortened(note)))
+    return messages
+
+
+def warning(reason: str, note: str) -> Message:
+    return Message(WARNING, reason, shortened(note))
+
+
+def shortened(note: str) -> str:
+    return note if len(note) <= NOTE_LENGTH else note[: NOTE_LENGTH - 3] + "..."

@@ -1,0 +1,63 @@
+"""What the controller counts, for Prometheus. One object per controller, with a registry of its own.
+
+Labels have few values by construction: never a pod, claim or node name.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_DECISION_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
+_COMMIT_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0)
+
+
+class Metrics:
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self.decisions = Counter(
+            "hami_dra_decisions",
+            "Pods decided on, by result: placed, refused, error.",
+            ["result"],
+            registry=self.registry,
+        )
+        self.decision_seconds = Histogram(
+            "hami_dra_decision_seconds", "Time of one decision.", buckets=_DECISION_BUCKETS, registry=self.registry
+        )
+        self.commits = Counter(
+            "hami_dra_commits",
+            "Decisions written, by result: done, stale, refused.",
+            ["result"],
+            registry=self.registry,
+        )
+        self.commit_seconds = Histogram(
+            "hami_dra_commit_seconds", "From decision to written.", buckets=_COMMIT_BUCKETS, registry=self.registry
+        )
+        self.undos = Counter(
+            "hami_dra_undos", "Allocations taken back, by cause: node, unschedulable, scheduler, sibling, overlap.", ["cause"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.gates_lifted = Counter("hami_dra_gates_lifted", "Scheduling gates removed.", registry=self.registry)
+        self.orphans_freed = Counter(
+            "hami_dra_orphans_freed", "Allocations nobody referred to, freed.", registry=self.registry
+        )
+        self.foreign = Counter(
+            "hami_dra_foreign_allocations", "Allocations of managed devices by somebody else.", ["driver"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.overlaps = Counter(
+            "hami_dra_overlaps", "Foreign allocations that overlap with ours.", ["driver"], registry=self.registry
+        )
+        self.fence_restored = Counter(
+            "hami_dra_fence_restored", "Fence rules that were gone or changed and were put back.", ["driver"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.fence_ready = Gauge("hami_dra_fence_ready", "1 while the fence is known to hold.", registry=self.registry)
+        self.leader = Gauge("hami_dra_leader", "1 while this process leads.", registry=self.registry)
+        self.pending = Gauge(
+            "hami_dra_pending_pods", "Pods in the queue, by state: ready, no_room, waiting.", ["state"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.unclear_writes = Counter(
+            "hami_dra_unclear_writes", "Writes without a clear answer, settled by reading.", registry=self.registry
+        )
+        self.events_dropped = Counter(
+            "hami_dra_events_dropped", "Events not sent because too many were waiting.", registry=self.registry
+        )

@@ -1,0 +1,259 @@
+"""The decision loop: one pod after the other, each decided in memory, assumed, and written down in the background.
+
+Made by `controller` for the time this process leads. `triggers` puts pods into the queue, `run` takes them out.
+Decisions are serial, so that each sees all before it; commits run side by side (`aftermath`), so that the API server's answers
+do not hold up the next decision. Nothing is decided while the fence is not known to hold, but pods that need no decision
+lose their gate all the same.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+
+from controller.decide import Decision, Demand, Options, Refusal
+from controller.inventory.inventory import Inventory
+from controller.reconcile import messages, narrate
+from controller.reconcile.aftermath import Aftermath
+from controller.reconcile.claims import ClaimWriter
+from controller.reconcile.context import Context
+from controller.reconcile.demand import Answer, Assessor, NotOurs, Ready, Wait
+from controller.reconcile.fence import Fence
+from controller.reconcile.gate import GateKeeper
+from controller.reconcile.patience import Patience
+from controller.reconcile.pods import has_our_gate
+from controller.reconcile.queue import FOREVER, Queue
+from controller.reconcile.refusals import Refusals
+from controller.reconcile.triggers import Triggers
+from controller.reconcile.undo import Undoer
+from hami_dra.api.core import Pod
+from hami_dra.api.kinds import POD
+
+log = logging.getLogger(__name__)
+
+Decide = Callable[[Inventory, Demand, Options], Decision | Refusal]
+
+_REFUSALS_KEPT = 1_000
+_ROOM_INTERVAL = 0.02
+"""Seconds between two rounds over the groups of refused pods: a burst of events makes one round."""
+_NOMINATION_INTERVAL = 1.0
+
+
+class Placer:
+    def __init__(
+        self,
+        context: Context,
+        *,
+        decide: Decide,
+        options: Options,
+        queue: Queue,
+        triggers: Triggers,
+        patience: Patience,
+        refusals: Refusals,
+        assessor: Assessor,
+        aftermath: Aftermath,
+        gate: GateKeeper,
+        undoer: Undoer,
+        claims: ClaimWriter,
+        fence: Fence,
+        wake: asyncio.Event,
+    ) -> None:
+        self._world = context.world
+        self._inventory = context.inventory
+        self._settings = context.settings
+        self._clock = context.clock
+        self._events = context.events
+        self._metrics = context.metrics
+        self._decide = decide
+        self._options = options
+        self._queue = queue
+        self._triggers = triggers
+        self._patience = patience
+        self._refusals = refusals
+        self._assessor = assessor
+        self._aftermath = aftermath
+        self._gate = gate
+        self._undoer = undoer
+        self._claims = claims
+        self._fence = fence
+        self._wake = wake
+        self._group: asyncio.TaskGroup
+        self._fenced_off: set[str] = set()
+        self._nominated_since: dict[str, float] = {}
+        self._refused: OrderedDict[bytes, Refusal] = OrderedDict()
+        self._room_not_before = float("-inf")
+
+    async def run(self) -> None:
+        """Until cancelled, or `LeadershipLost` (in an exception group)."""
+        async with asyncio.TaskGroup() as self._group:
+            self._triggers.start()
+            while True:
+                await self._aftermath.wait_for_slot()
+                now = self._clock.monotonic()
+                self._spread_news(now)
+                key = self._queue.pop(now)
+                if key is None:
+                    self._count_pending()
+                    await self._idle(now)
+                    continue
+                self._look(key, now)
+                await asyncio.sleep(0)
+
+    # --- waiting -------------------------------------------------------------------------------------------------------
+
+    def _spread_news(self, now: float) -> None:
+        if self._fenced_off and self._fence.ready:
+            for key in self._fenced_off:
+                if (pod := self._world.pod(key)) is not None:
+                    self._triggers.look_at(pod)
+            self._fenced_off.clear()
+        if self._triggers.room_made and now >= self._room_not_before:
+            self._triggers.room_made = False
+            self._room_not_before = now + _ROOM_INTERVAL
+            self._queue.room_made()
+
+    async def _idle(self, now: float) -> None:
+        until = self._queue.next_timer()
+        if self._triggers.room_made:
+            until = min(until, self._room_not_before)
+        if until < FOREVER:
+            try:
+                async with asyncio.timeout(max(until - now, 0.0)):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
+        else:
+            await self._wake.wait()
+        self._wake.clear()
+
+    # --- one pod -------------------------------------------------------------------------------------------------------
+
+    def _look(self, key: str, now: float) -> None:
+        pod = self._world.pod(key)
+        if pod is None:
+            self._queue.drop(key)
+            return
+        if self._aftermath.is_committing(key):
+            self._queue.wait(key)
+            return
+        if not self._settings.gate and has_our_gate(pod):
+            self._lift(pod, "the gate is off")
+        try:
+            self._act(pod, self._assessor.assess(pod, now), now)
+        except Exception as error:  # one pod's bad luck, or a bug, must not stop the others
+            log.exception("pod %s: cannot be decided", key)
+            self._metrics.decisions.labels("error").inc()
+            note = f"internal error, see the controller's log: {error!r}"
+            self._events.tell(POD, pod, messages.warning(messages.FILTERING_FAILED, note))
+            self._queue.wait(key, now + self._settings.retry_most)
+
+    def _act(self, pod: Pod, answer: Answer, now: float) -> None:
+        match answer:
+            case NotOurs(why):
+                self._let_go(pod, why)
+            case Wait():
+                self._keep_waiting(pod, answer, now)
+            case Ready():
+                self._decide_on(pod, answer, now)
+
+    def _let_go(self, pod: Pod, why: str) -> None:
+        log.debug("pod %s: %s", pod.key, why)
+        self._queue.drop(pod.key)
+        self._patience.forget(pod.metadata.uid)
+        self._nominated_since.pop(pod.metadata.uid, None)
+        if has_our_gate(pod):
+            self._lift(pod, why)
+
+    def _keep_waiting(self, pod: Pod, wait: Wait, now: float) -> None:
+        log.debug("pod %s waits: %s", pod.key, wait.why)
+        if wait.tell is not None:
+            self._events.tell(POD, pod, wait.tell)
+        until = FOREVER if wait.until is None else wait.until
+        if not wait.passing:
+            until = min(until, self._let_see(pod, now))
+        self._queue.wait(pod.key, until)
+
+    def _let_see(self, pod: Pod, now: float) -> float:
+        """The pod has no place for now: when its patience is over, the gate goes. Returns when to look again."""
+        if not has_our_gate(pod):
+            return FOREVER
+        until = self._patience.runs_out(pod.metadata.uid, now)
+        if now < until:
+            return until
+        self._lift(pod, "no room for a while: autoscaler and preemption should see it")
+        return FOREVER
+
+    def _lift(self, pod: Pod, why: str) -> None:
+        self._group.create_task(self._gate.lift(pod, why), name=f"gate of {pod.key}")
+
+    # --- deciding ------------------------------------------------------------------------------------------------------
+
+    def _decide_on(self, pod: Pod, ready: Ready, now: float) -> None:
+        key = pod.key
+        if not self._fence.ready:
+            self._fenced_off.add(key)
+            self._queue.wait(key)
+            return
+        known = self._refused.get(ready.signature) if self._queue.is_known_full(ready.signature) else None
+        if known is not None:
+            self._no_room(pod, ready, known, now)
+            return
+        answer = self._ask(pod, ready.demand)
+        if isinstance(answer, Refusal):
+            narrate.refused(pod, answer)
+            self._metrics.decisions.labels("error" if answer.error else "refused").inc()
+            self._no_room(pod, ready, answer, now)
+        elif self._waits_for_nominated(pod, ready.demand, answer, now):
+            self._queue.wait(key, now + _NOMINATION_INTERVAL)
+        else:
+            self._place(pod, ready.demand, answer)
+
+    def _ask(self, pod: Pod, demand: Demand) -> Decision | Refusal:
+        """A pod that keeps a claim from before counts on that claim's node; it must not be in its own way."""
+        counted_on = self._inventory.assumed_node(pod.metadata.uid)
+        self._inventory.forget_pod(pod.metadata.uid)
+        with self._metrics.decision_seconds.time():
+            answer = self._decide(self._inventory, demand, self._options)
+        if counted_on and isinstance(answer, Refusal):
+            self._inventory.assume_pod(pod, counted_on)
+        return answer
+
+    def _no_room(self, pod: Pod, ready: Ready, refusal: Refusal, now: float) -> None:
+        for message in messages.refused(refusal):
+            self._events.tell(POD, pod, message)
+        self._refused[ready.signature] = refusal
+        self._refused.move_to_end(ready.signature)
+        while len(self._refused) > _REFUSALS_KEPT:
+            self._refused.popitem(last=False)
+        until = min(
+            now + self._settings.reconsider, self._let_see(pod, now), self._refusals.next_end(pod.metadata.uid, now)
+        )
+        self._queue.no_room(pod.key, ready.signature, until)
+        if any(self._claims.is_ours(entry.claim) and entry.claim.status.allocation for entry in ready.demand.claims):
+            why = "its other claims find no room beside it"
+            self._group.create_task(self._undoer.release(pod, why), name=f"release {pod.key}")
+
+    def _place(self, pod: Pod, demand: Demand, decision: Decision) -> None:
+        if not decision.allocations:
+            self._let_go(pod, "nothing of it is ours to allocate")
+            return
+        narrate.placed(pod, decision)
+        self._metrics.decisions.labels("placed").inc()
+        self._patience.forget(pod.metadata.uid)
+        self._nominated_since.pop(pod.metadata.uid, None)
+        self._queue.placed(pod.key)
+        self._aftermath.start(self._group, pod, demand, decision)
+
+    def _waits_for_nominated(self, pod: Pod, demand: Demand, decision: Decision, now: float) -> bool:
+        """kube-scheduler is emptying a node for this pod: no victim shall have died in vain."""
+        nominated = demand.preferred_node
+        if not nominated or decision.node == nominated or demand.required_node:
+            return False
+        since = self._nominated_since.setdefault(pod.metadata.uid, now)
+        if now - since >= self._settings.nomination_patience:
+            return False
+        return any(victim.metadata.deletion_timestamp is not None for victim in self._world.pods_on(nominated))
+
+    def _count_pending(self) -> None:
+        for state in ("ready", "no_room", "waiting"):
+            self._metrics.pending.labels(state).set(self._queue.count(state))

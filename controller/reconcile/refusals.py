@@ -1,0 +1,95 @@
+"""Nodes that kube-scheduler refused for a pod, remembered so that the next decision avoids them. Pure.
+
+A refusal ends by itself after a time that doubles with every refusal of the same pair, and at once when the node changes in
+a way that may matter (allocatable, labels, taints, its pods); but from the second refusal on not before a floor that doubles
+too, so that a busy node does not make the pod go round in circles.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+from hami_dra.api.core import Node
+
+_FLOOR_FIRST: Final = 15.0
+
+
+@dataclass(slots=True)
+class _Refusal:
+    reason: str
+    times: int
+    until: float
+    floor: float
+    """A change of the node does not end it before this."""
+
+
+class Refusals:
+    """Times are seconds of the monotonic clock. Pods are known by uid, nodes by name."""
+
+    def __init__(self, first: float, most: float) -> None:
+        self._first = first
+        self._most = most
+        self._by_pod: dict[str, dict[str, _Refusal]] = defaultdict(dict)
+        self._by_node: dict[str, set[str]] = defaultdict(set)
+        self._settling: dict[str, float] = {}
+
+    def settle(self, pod_uid: str, now: float, until: float) -> None:
+        """kube-scheduler is still saying what it wants for this pod: decide nothing before `until`."""
+        self._settling = {uid: end for uid, end in self._settling.items() if now < end} | {pod_uid: until}
+
+    def settling(self, pod_uid: str, now: float) -> float | None:
+        """Until when, or None."""
+        until = self._settling.get(pod_uid)
+        return until if until is not None and now < until else None
+
+    def add(self, pod_uid: str, node: str, reason: str, now: float) -> None:
+        earlier = self._by_pod[pod_uid].get(node)
+        times = earlier.times + 1 if earlier else 1
+        growth = float(2 ** min(times - 1, 20))
+        floor = now if times == 1 else now + min(_FLOOR_FIRST * growth / 2, self._most)
+        until = now + min(self._first * growth, self._most)
+        self._by_pod[pod_uid][node] = _Refusal(reason, times, until, floor)
+        self._by_node[node].add(pod_uid)
+
+    def nodes(self, pod_uid: str, now: float) -> dict[str, str]:
+        """Node -> why, as far as still in force."""
+        return {node: entry.reason for node, entry in self._by_pod.get(pod_uid, {}).items() if now < entry.until}
+
+    def next_end(self, pod_uid: str, now: float) -> float:
+        """When the first of them ends by itself; infinity if there is none."""
+        ends = [entry.until for entry in self._by_pod.get(pod_uid, {}).values() if now < entry.until]
+        return min(ends, default=float("inf"))
+
+    def node_changed(self, node: str, now: float) -> bool:
+        """Whether the node may be tried again now for some pod. Others may at their floor."""
+        freed = False
+        for uid in self._by_node.get(node, ()):
+            entry = self._by_pod[uid][node]
+            if now < entry.until:
+                entry.until = max(now, entry.floor)
+                freed = freed or entry.until == now
+        return freed
+
+    def lift(self, pod_uid: str, node: str, now: float) -> None:
+        """kube-scheduler itself made room there for this pod."""
+        if (entry := self._by_pod.get(pod_uid, {}).get(node)) is not None:
+            entry.until = min(entry.until, now)
+
+    def pod_gone(self, pod_uid: str) -> None:
+        self._settling.pop(pod_uid, None)
+        for node in self._by_pod.pop(pod_uid, {}):
+            self._by_node[node].discard(pod_uid)
+            if not self._by_node[node]:
+                del self._by_node[node]
+
+
+def matters(old: Node | None, new: Node | None) -> bool:
+    """Whether a change of a node may change kube-scheduler's mind about it."""
+    if old is None or new is None:
+        return True
+    return (
+        old.status.allocatable != new.status.allocatable
+        or old.metadata.labels != new.metadata.labels
+        or old.spec.taints != new.spec.taints
+        or old.spec.unschedulable != new.spec.unschedulable
+    )

@@ -1,0 +1,47 @@
+"""/healthz, /readyz and /metrics of the controller.
+
+Started by the controller when it was given a port. healthz: the loop answers. readyz: the local copies are complete and
+fresh; a standby is ready too. Must not change anything.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import generate_latest
+
+from controller.reconcile.metrics import Metrics
+
+
+@asynccontextmanager
+async def serving(host: str, port: int, metrics: Metrics, unready: Callable[[], list[str]]) -> AsyncIterator[int]:
+    """Yields the port (a free one for 0). `unready`: why not ready, empty when ready. Raises OSError when it is taken."""
+
+    async def healthz(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_request: web.Request) -> web.Response:
+        problems = unready()
+        if problems:
+            return web.Response(status=503, text="".join(f"{problem}\n" for problem in problems))
+        return web.Response(text="ok\n")
+
+    async def exposition(_request: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(metrics.registry),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+        )
+
+    app = web.Application()
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", exposition)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        address = runner.addresses[0]
+        yield int(address[1])
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,95 @@
+"""Every time span and name the controller goes by, in one frozen object. Made by the CLI, by the demo and by tests.
+
+All spans are seconds. What must hold between them is checked here (and in `Timings`), so that a mistake stops the start.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from controller.decide import Options
+from controller.scoring.policies import Policies
+from hami_dra.api import names
+from hami_dra.cluster.lease import Timings
+from hami_dra.cluster.protocol import ConfigError
+
+MOST_WRITE_SECONDS: Final = 5.0
+"""No write lasts longer; a new leader waits as long before it looks."""
+
+
+class Mode(StrEnum):
+    EXCLUSIVE = "exclusive"
+    """The controller is the one writer of allocations; the fence keeps kube-scheduler's allocator off."""
+    NATIVE = "native"
+    """kube-scheduler allocates; the controller observes, accounts and clears away what exclusive mode left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    installation: str = "hami-dra"
+    """Value of the annotation hami.io/allocated-by: claims of another installation are never touched."""
+    namespace: str = names.SYSTEM_NAMESPACE
+    """Where the lease and the probe live."""
+    identity: str = names.CONTROLLER
+    """Who reports events; and who holds the lease, where it is not left to be made up (`LeaderElector`)."""
+    mode: Mode = Mode.EXCLUSIVE
+    gate: bool = True
+    """False: pods that carry our gate are let go at once; allocation works without it."""
+    managed: frozenset[str] = frozenset()
+    """Drivers whose devices only this controller allocates."""
+    own_drivers: frozenset[str] = frozenset()
+    """Those of them that publish the fence taint themselves where the cluster has no DeviceTaintRule."""
+    policies: Policies = Policies()
+    options: Options = field(default_factory=Options)
+    """Passed on to `decide`; `managed` above replaces `options.managed`."""
+    scheduler_names: frozenset[str] = frozenset({"default-scheduler"})
+    """Pods of other schedulers are none of our business."""
+
+    unschedulable_timeout: float = 15.0
+    """How long kube-scheduler may call a pod unschedulable after our commit before the commit is undone."""
+    silent_timeout: float = 60.0
+    """The same where its condition never changed since the commit: it may not have looked yet."""
+    settle_time: float = 1.0
+    """After kube-scheduler undid an allocation: how long to wait for its nomination of a node."""
+    nomination_patience: float = 60.0
+    """How long a pod waits for the node that kube-scheduler is emptying for it."""
+    refusal_time: float = 30.0
+    """How long a node stays refused for a pod the first time; doubles each time up to `refusal_time_most`."""
+    refusal_time_most: float = 600.0
+    gate_patience: float = 10.0
+    """How long a pod without room keeps the gate; then autoscaler and preemption should see it."""
+    orphan_age: float = 60.0
+    orphan_interval: float = 10.0
+    sweep_interval: float = 1.0
+    retry_first: float = 1.0
+    retry_most: float = 60.0
+    reconsider: float = 300.0
+    """A pod without room is looked at again after this even if nothing happened."""
+
+    quiet_time: float = 10.0
+    """After a fence is made or mended: how long nothing is committed."""
+    probe: bool = True
+    """Show with a claim that kube-scheduler respects the fence, before anything is committed."""
+    probe_image: str = "registry.k8s.io/pause:3.10"
+    probe_timeout: float = 60.0
+
+    commits_at_once: int = 64
+    settle_reads_most: float = 5.0
+    """Longest pause between two reads that are to settle an unclear write."""
+
+    leader_election: bool = True
+    lease_name: str = names.CONTROLLER
+    lease: Timings = field(default_factory=Timings)
+
+    @property
+    def write_timeout(self) -> float:
+        return self.lease.write_timeout
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError."""
+        if self.write_timeout > MOST_WRITE_SECONDS:
+            raise ConfigError(f"write timeout {self.write_timeout:g} s: at most {MOST_WRITE_SECONDS:g} s")
+        if self.commits_at_once < 1:
+            raise ConfigError(f"commits at once: at least 1, not {self.commits_at_once}")
+        if self.mode is Mode.EXCLUSIVE and not self.managed:
+            raise ConfigError("exclusive mode needs at least one managed driver (--manage)")

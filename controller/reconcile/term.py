@@ -1,0 +1,206 @@
+"""One term of leadership: everything that acts, made anew each time this process begins to lead, gone when it ends.
+
+Called by `controller`. Nothing survives a term but what is in the cluster; so a takeover and a restart are the same thing.
+`run` first waits one write timeout (a write of the former leader may still be under way) and lists all claims afresh.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import DeviceId
+from controller.reconcile.aftermath import Aftermath, InFlight
+from controller.reconcile.bypass import BypassWatch
+from controller.reconcile.claims import ClaimWriter
+from controller.reconcile.commit import Committer
+from controller.reconcile.context import Context
+from controller.reconcile.demand import Assessor, Bridge
+from controller.reconcile.fence import Fence
+from controller.reconcile.fence_rules import is_fence_rule
+from controller.reconcile.foreign import ForeignWatch
+from controller.reconcile.gate import GateKeeper
+from controller.reconcile.orphans import Orphans
+from controller.reconcile.ownership import owner_of
+from controller.reconcile.patience import Patience
+from controller.reconcile.placer import Decide, Placer
+from controller.reconcile.probe import Prober
+from controller.reconcile.queue import Queue
+from controller.reconcile.refusals import Refusals
+from controller.reconcile.settings import Mode
+from controller.reconcile.templates import TemplateKeeper
+from controller.reconcile.triggers import Triggers
+from controller.reconcile.undo import Undoer
+from controller.reconcile.world import World
+from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.protocol import ClusterError, NotFound
+
+log = logging.getLogger(__name__)
+
+Helper = Callable[[World, Callable[[], bool]], Coroutine[Any, Any, None]]
+"""Runs while this process leads; asks the callable before each write."""
+
+
+class Term:
+    def __init__(
+        self,
+        context: Context,
+        decide: Decide,
+        bridge: Bridge | None,
+        helpers: tuple[Helper, ...],
+        may_write: Callable[[], bool],
+    ) -> None:
+        settings = context.settings
+        self._context = context
+        self._helpers = helpers
+        self._may_write = may_write
+        self._gate = GateKeeper(context)
+        self._templates = TemplateKeeper(context, bridge) if bridge else None
+        self._bypass = BypassWatch(bridge, context.events) if bridge else None
+        claims = ClaimWriter(context)
+        self._orphans = Orphans(context, claims)
+        self._foreign = ForeignWatch(context, claims, lambda device: _totals(context.inventory, device))
+        self._fence = Fence(context, Prober(context))
+        refusals = Refusals(settings.refusal_time, settings.refusal_time_most)
+        self._undoer = Undoer(context, claims, refusals)
+        self._wake = asyncio.Event()
+        queue, patience, in_flight = Queue(), Patience(settings.gate_patience), InFlight()
+        self._triggers = Triggers(
+            context,
+            queue=queue,
+            refusals=refusals,
+            patience=patience,
+            committing=in_flight.pods,
+            wake=self._wake.set,
+        )
+        self._aftermath = Aftermath(
+            context,
+            committer=Committer(context, claims, lambda: self._fence.ready),
+            gate=self._gate,
+            queue=queue,
+            in_flight=in_flight,
+            wake=self._wake.set,
+        )
+        self._placer = Placer(
+            context,
+            decide=decide,
+            options=replace(settings.options, managed=settings.managed),
+            queue=queue,
+            triggers=self._triggers,
+            patience=patience,
+            refusals=refusals,
+            assessor=Assessor(
+                context,
+                refusals=refusals,
+                busy=in_flight.claims,
+                owner_of=lambda claim: owner_of(context.inventory, claim, settings.managed),
+                bridge=bridge,
+            ),
+            aftermath=self._aftermath,
+            gate=self._gate,
+            undoer=self._undoer,
+            claims=claims,
+            fence=self._fence,
+            wake=self._wake,
+        )
+
+    async def run(self) -> None:
+        """Until cancelled. Raises an exception group with LeadershipLost when that was noticed first."""
+        settings, world = self._context.settings, self._context.world
+        if settings.leader_election:
+            await self._context.clock.sleep(settings.write_timeout)
+        await world.wait_synced()
+        await self._list_claims()
+        with ExitStack() as ends:
+            self._subscribe_bridge(ends)
+            async with asyncio.TaskGroup() as group:
+                if settings.mode is Mode.NATIVE:
+                    group.create_task(self._gate.lift_all("native mode has no gate"), name="gates")
+                    group.create_task(self._drop_fence(), name="fence")
+                else:
+                    self._subscribe(ends)
+                    group.create_task(self._fence.run(), name="fence")
+                    group.create_task(self._placer.run(), name="placer")
+                    group.create_task(self._undoer.run(), name="undo")
+                    group.create_task(self._foreign.run(), name="foreign")
+                group.create_task(self._orphans.run(), name="orphans")
+                if self._templates is not None:
+                    group.create_task(self._templates.run(), name="templates")
+                for helper in self._helpers:
+                    group.create_task(helper(world, self._may_write))
+
+    async def _list_claims(self) -> None:
+        """A quorum read: nothing the former leader wrote is missed."""
+        backoff = Backoff()
+        while True:
+            try:
+                await self._context.world.relist_claims()
+            except ClusterError as error:
+                log.warning("claims cannot be listed yet: %s", error)
+                await self._context.clock.sleep(backoff.next())
+            else:
+                return
+
+    async def _drop_fence(self) -> None:
+        """Mode was switched: the rules of exclusive mode go, however long it takes; then nothing more."""
+        feed = self._context.world.taint_rules
+        backoff = Backoff()
+        rules = [rule for rule in feed.store if is_fence_rule(rule)] if feed is not None else []
+        while feed is not None and rules:
+            name = rules[-1].metadata.name
+            try:
+                await self._context.writer.delete(feed.kind, name)
+            except NotFound:
+                rules.pop()
+            except ClusterError as error:
+                log.warning("fence rule %s not deleted yet: %s", name, error)
+                await self._context.clock.sleep(backoff.next())
+            else:
+                rules.pop()
+                log.info("fence rule %s deleted: native mode has none", name)
+
+    def _subscribe(self, ends: ExitStack) -> None:
+        """Order matters within a kind: what undo remembers of a change, the queue must see."""
+        world, triggers, undoer = self._context.world, self._triggers, self._undoer
+        ends.callback(self._aftermath.abandon)
+        ends.callback(undoer.stop)
+        ends.callback(world.nodes.subscribe(undoer.node_changed))
+        ends.callback(world.nodes.subscribe(triggers.node_changed))
+        ends.callback(world.namespaces.subscribe(triggers.namespace_changed))
+        ends.callback(world.classes.subscribe(triggers.class_changed))
+        ends.callback(world.slices.subscribe(self._fence.slice_changed))
+        ends.callback(world.slices.subscribe(triggers.anything_changed))
+        ends.callback(world.templates.subscribe(triggers.template_changed))
+        ends.callback(world.claims.subscribe(self._foreign.claim_changed))
+        ends.callback(world.claims.subscribe(undoer.claim_changed))
+        ends.callback(world.claims.subscribe(triggers.claim_changed))
+        ends.callback(world.pods.subscribe(undoer.pod_changed))
+        ends.callback(world.pods.subscribe(triggers.pod_changed))
+        if world.taint_rules is not None:
+            ends.callback(world.taint_rules.subscribe(self._fence.rule_changed))
+            ends.callback(world.taint_rules.subscribe(triggers.anything_changed))
+        self._fence.on_change(self._wake.set)
+        undoer.start()
+
+    def _subscribe_bridge(self, ends: ExitStack) -> None:
+        world = self._context.world
+        if self._templates is not None:
+            ends.callback(world.pods.subscribe(self._templates.pod_changed))
+            ends.callback(world.templates.subscribe(self._templates.template_changed))
+        if self._bypass is not None:
+            for node in world.nodes.store:
+                self._bypass.node_changed(None, node)
+            for pod in world.pods.store:
+                self._bypass.pod_changed(None, pod)
+            ends.callback(world.nodes.subscribe(self._bypass.node_changed))
+            ends.callback(world.pods.subscribe(self._bypass.pod_changed))
+
+
+def _totals(inventory: Inventory, device: str) -> Mapping[str, int] | None:
+    driver, _, rest = device.partition("/")
+    pool, _, name = rest.rpartition("/")
+    row = inventory.devices.row_of(DeviceId(driver, pool, name))
+    return inventory.devices.device(row).totals if row >= 0 else None

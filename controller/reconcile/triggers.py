@@ -1,0 +1,144 @@
+"""Which event of the cluster makes which pod worth another look.
+
+Subscribed by the controller while it leads. Only moves pods within the queue and forgets what is over; never decides. An
+event about a pod, or about a claim or template it refers to, makes that pod ready. What may make room (devices freed or
+published, nodes changed, pods gone) lets one pod of each refused group try.
+"""
+
+from collections.abc import Callable, Container
+
+from controller.reconcile.context import Context
+from controller.reconcile.patience import Patience
+from controller.reconcile.pods import claim_refs, has_our_gate, is_live, is_pending, priority
+from controller.reconcile.queue import Queue, Rank
+from controller.reconcile.refusals import Refusals, matters
+from hami_dra.api.core import Namespace, Node, Pod
+from hami_dra.api.meta import Object
+from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
+
+
+def rank(pod: Pod) -> Rank:
+    return Rank(-priority(pod), pod.metadata.creation_timestamp or "", pod.key)
+
+
+class Triggers:
+    """`committing`: keys of pods whose decision is being written; their turn comes when that is over."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        queue: Queue,
+        refusals: Refusals,
+        patience: Patience,
+        committing: Container[str],
+        wake: Callable[[], None],
+    ) -> None:
+        self._world = context.world
+        self._clock = context.clock
+        self._queue = queue
+        self._refusals = refusals
+        self._patience = patience
+        self._committing = committing
+        self._wake = wake
+        self.room_made = False
+        """Set by events, taken away by the placer."""
+
+    def start(self) -> None:
+        """Everything that is there already counts as new."""
+        for pod in self._world.pods.store:
+            self.pod_changed(None, pod)
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and old.spec.node_name and (new is None or is_live(old) != is_live(new)):
+            self._made_room()
+        for node in {pod.spec.node_name for pod in (old, new) if pod is not None} - {""}:
+            if old is None or new is None or old.spec.node_name != new.spec.node_name or is_live(old) != is_live(new):
+                self._node_may_help(node)
+        if new is None:
+            assert old is not None
+            self._gone(old)
+        elif not is_live(new):
+            self._gone(new)
+        elif old is None or _concerns_us(old, new):
+            if old is not None and old.spec.node_name != new.spec.node_name:
+                self._patience.forget(new.metadata.uid)
+            self.look_at(new)
+
+    def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        claim = new or old
+        assert claim is not None
+        had = old is not None and old.status.allocation is not None
+        has = new is not None and new.status.allocation is not None
+        if had and not has:
+            self._made_room()
+        for pod in self._world.pods_of(claim.key):
+            if is_live(pod) and (is_pending(pod) or not has):
+                self.look_at(pod)
+
+    def template_changed(self, old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> None:
+        template = new or old
+        assert template is not None
+        for pod in self._world.pods_waiting_for_template(template.key):
+            self.look_at(pod)
+
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
+        node = new or old
+        assert node is not None
+        if new is not None and (
+            matters(old, new) or (old is not None and old.status.conditions != new.status.conditions)
+        ):
+            self._made_room()
+        if matters(old, new):
+            self._node_may_help(node.metadata.name)
+
+    def class_changed(self, _old: Object | None, _new: Object | None) -> None:
+        """Classes carry policies and selectors: pods that wait because of one must be asked again."""
+        self._made_room()
+        for key in self._queue.keys_in("waiting"):
+            if (pod := self._world.pod(key)) is not None:
+                self.look_at(pod)
+
+    def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        if old is None or new is None or old.metadata.labels != new.metadata.labels:
+            self._made_room()
+
+    def anything_changed(self, _old: Object | None, _new: Object | None) -> None:
+        """Slices and taint rules."""
+        self._made_room()
+
+    def look_at(self, pod: Pod) -> None:
+        if pod.key in self._committing:
+            return
+        if pod.spec.resource_claims or has_our_gate(pod):
+            self._queue.ready(pod.key, rank(pod))
+            self._wake()
+
+    def _gone(self, pod: Pod) -> None:
+        self._queue.drop(pod.key)
+        self._refusals.pod_gone(pod.metadata.uid)
+        self._patience.forget(pod.metadata.uid)
+        # those who share a claim with it need not fit beside it any more
+        for ref in claim_refs(pod):
+            for other in self._world.pods_of(ref.key) if ref.key else ():
+                if is_pending(other):
+                    self.look_at(other)
+
+    def _made_room(self) -> None:
+        self.room_made = True
+        self._wake()
+
+    def _node_may_help(self, node: str) -> None:
+        if self._refusals.node_changed(node, self._clock.monotonic()):
+            self._made_room()
+
+
+def _concerns_us(old: Pod, new: Pod) -> bool:
+    return (
+        old.metadata.uid != new.metadata.uid
+        or old.status.resource_claim_statuses != new.status.resource_claim_statuses
+        or old.status.nominated_node_name != new.status.nominated_node_name
+        or old.spec != new.spec
+        or old.metadata.annotations != new.metadata.annotations
+        or old.metadata.labels != new.metadata.labels
+    )

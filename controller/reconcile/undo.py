@@ -1,0 +1,293 @@
+"""Takes allocations back that kube-scheduler cannot use, so that no pod waits for ever for a node that refuses it.
+
+Watches every pod that is not bound but has an allocation of ours pinned to a node. `verdict` (pure) says when to give up;
+`Undoer` carries it out: the pod is read live, all its claims of ours on that node that only unbound pods have reserved are
+cleared, the refusal is remembered, an event says why. What kube-scheduler cleared by itself is noticed and completed the
+same way. When the world shows the claims unallocated, the queue decides them anew. Devices are never preempted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from controller.inventory.nodefit import tolerates
+from controller.inventory.nodes import UNSCHEDULABLE_TAINT
+from controller.reconcile import bodies, messages
+from controller.reconcile.claims import ClaimWriter, Rejected, Stale
+from controller.reconcile.context import Context
+from controller.reconcile.pods import claim_refs, is_pending, is_unschedulable, scheduled_condition
+from controller.reconcile.refusals import Refusals
+from controller.reconcile.settings import Settings
+from hami_dra.api.core import Node, Pod
+from hami_dra.api.kinds import POD
+from hami_dra.api.meta import Condition
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.cluster.protocol import ClusterError, NotFound
+
+log = logging.getLogger(__name__)
+
+_TRY_AGAIN = 5.0
+"""Seconds until an undo that could not be carried out is tried again."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """A pod that kube-scheduler should bind to `node` any moment now."""
+
+    key: str
+    node: str
+    since: float
+    condition: Condition | None
+    refused_at: float | None = None
+    """When kube-scheduler first said Unschedulable anew since `since`. What it says later does not start the time again."""
+    not_before: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    cause: str
+    """Label of the metric: node, unschedulable."""
+    why: str
+
+
+def verdict(watched: Watched, pod: Pod, node: Node | None, now: float, settings: Settings) -> Verdict | None:
+    """Why to give up on this node for this pod, or None: keep waiting."""
+    if node is None:
+        return Verdict("node", f"node {watched.node} is gone")
+    if _is_not_ready(node):
+        return Verdict("node", f"node {watched.node} is not ready")
+    if node.spec.unschedulable and not _tolerates_cordon(pod):
+        return Verdict("node", f"node {watched.node} is cordoned")
+    if not is_unschedulable(pod) or pod.status.nominated_node_name == watched.node:
+        return None
+    if watched.refused_at is not None:
+        patient_until = watched.refused_at + settings.unschedulable_timeout
+    else:
+        # the condition is from before the commit: a busy kube-scheduler may not have looked again yet
+        patient_until = watched.since + settings.silent_timeout
+    if now < patient_until:
+        return None
+    condition = scheduled_condition(pod)
+    said = condition.message if condition is not None else ""
+    return Verdict("unschedulable", f"kube-scheduler does not bind it to node {watched.node}: {said}")
+
+
+class Undoer:
+    def __init__(self, context: Context, claims: ClaimWriter, refusals: Refusals) -> None:
+        self._cluster = context.cluster
+        self._world = context.world
+        self._inventory = context.inventory
+        self._settings = context.settings
+        self._clock = context.clock
+        self._events = context.events
+        self._metrics = context.metrics
+        self._claims = claims
+        self._refusals = refusals
+        self._watched: dict[str, Watched] = {}
+        self._busy: set[str] = set()
+        self._to_complete: dict[str, str] = {}
+        """Pod key -> node: kube-scheduler took one claim back; the others of the pod follow."""
+        self._wake = asyncio.Event()
+
+    # --- what the world says (subscribed by the controller) ------------------------------------------------------------
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        assert pod is not None
+        if new is None:
+            self._watched.pop(pod.metadata.uid, None)
+            return
+        self._refresh(new)
+        if new.status.nominated_node_name:
+            self._refusals.lift(new.metadata.uid, new.status.nominated_node_name, self._clock.monotonic())
+
+    def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        claim = new or old
+        assert claim is not None
+        if old is not None and new is not None:
+            self._notice_foreign_undo(old, new)
+        if (old is None or old.status.allocation is None) and (new is None or new.status.allocation is None):
+            return
+        for pod in self._world.pods_of(claim.key):
+            self._refresh(pod)
+
+    def start(self) -> None:
+        """Everything that is there already."""
+        for pod in self._world.pods.store:
+            self._refresh(pod)
+
+    def stop(self) -> None:
+        """Nothing is counted on behalf of pods any more."""
+        for uid in self._watched:
+            self._inventory.forget_pod(uid)
+        self._watched.clear()
+
+    def node_changed(self, _old: Node | None, _new: Node | None) -> None:
+        if self._watched:
+            self._wake.set()
+
+    # --- carrying out --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for pod_key, node in list(self._to_complete.items()):
+                    del self._to_complete[pod_key]
+                    self._start(group, pod_key, node, Verdict("sibling", f"kube-scheduler gave up node {node}"))
+                now = self._clock.monotonic()
+                for watched in list(self._watched.values()):
+                    found = self._judge(watched, now)
+                    if found is not None:
+                        watched.not_before = now + _TRY_AGAIN
+                        self._start(group, watched.key, watched.node, found)
+                self._wake.clear()
+                await self._wait(self._settings.sweep_interval)
+
+    async def release(self, pod: Pod, why: str) -> None:
+        """Clear what this unbound pod holds although it cannot get the rest. No node is refused for it."""
+        held = {bodies.pinned_node(claim) for claim in self._claims_of(pod) if claim.status.allocation is not None}
+        for node in sorted(held - {""}):
+            await self._undo(pod.key, node, Verdict("sibling", why), refuse=False)
+
+    def _start(self, group: asyncio.TaskGroup, pod_key: str, node: str, found: Verdict) -> None:
+        if pod_key not in self._busy:
+            group.create_task(self._undo(pod_key, node, found), name=f"undo {pod_key}")
+
+    async def _undo(self, pod_key: str, node: str, found: Verdict, *, refuse: bool = True) -> None:
+        if pod_key in self._busy:
+            return
+        self._busy.add(pod_key)
+        try:
+            pod = await self._read_pod(pod_key)
+            if pod is None or not is_pending(pod):
+                return
+            cleared = [
+                claim
+                for claim in self._claims_of(pod)
+                if self._may_clear(claim, node) and await self._clear(claim, node)
+            ]
+            if cleared or found.cause == "sibling":
+                self._remember(pod, cleared, node, found, refuse=refuse)
+        except (Stale, Rejected) as error:
+            log.warning("pod %s: allocation on node %s not taken back: %s", pod_key, node, error)
+        finally:
+            self._busy.discard(pod_key)
+
+    async def _clear(self, claim: ResourceClaim, node: str) -> bool:
+        return await self._claims.clear(claim, lambda newest: self._may_clear(newest, node))
+
+    def _remember(self, pod: Pod, cleared: list[ResourceClaim], node: str, found: Verdict, *, refuse: bool) -> None:
+        now = self._clock.monotonic()
+        log.info("pod %s: node %s given up (%d claims cleared): %s", pod.key, node, len(cleared), found.why)
+        if cleared:
+            self._metrics.undos.labels(found.cause).inc(len(cleared))
+            note = f"allocation on node {node} taken back: {found.why}"
+            self._events.tell(POD, pod, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
+        if not refuse:
+            return
+        affected = {pod.metadata.uid: pod}
+        for claim in cleared:
+            affected |= {other.metadata.uid: other for other in self._world.pods_of(claim.key) if is_pending(other)}
+        for uid, other in affected.items():
+            if other.status.nominated_node_name != node:
+                self._refusals.add(uid, node, found.why, now)
+
+    # --- judging -------------------------------------------------------------------------------------------------------
+
+    def _judge(self, watched: Watched, now: float) -> Verdict | None:
+        pod = self._world.pod(watched.key)
+        if pod is None or now < watched.not_before:
+            return None
+        found = verdict(watched, pod, self._world.node(watched.node), now, self._settings)
+        if found is None or not any(self._may_clear(claim, watched.node) for claim in self._claims_of(pod)):
+            return None
+        return found
+
+    def _refresh(self, pod: Pod) -> None:
+        """Begin, go on, or stop watching the pod. While it is watched it counts on its node."""
+        uid = pod.metadata.uid
+        node = self._node_of(pod)
+        if not node:
+            if self._watched.pop(uid, None) is not None:
+                self._inventory.forget_pod(uid)
+            return
+        now = self._clock.monotonic()
+        watched = self._watched.get(uid)
+        condition = scheduled_condition(pod)
+        if watched is None or watched.node != node:
+            self._watched[uid] = Watched(pod.key, node, now, condition)
+            self._inventory.assume_pod(pod, node)
+        elif not is_unschedulable(pod):
+            watched.condition, watched.refused_at = condition, None
+        elif watched.condition != condition and watched.refused_at is None:
+            watched.refused_at = now
+
+    def _node_of(self, pod: Pod) -> str:
+        """Where an allocation of ours pins this unbound pod, or empty."""
+        if not is_pending(pod):
+            return ""
+        for claim in self._claims_of(pod):
+            if self._claims.is_ours(claim) and (node := bodies.pinned_node(claim)):
+                return node
+        return ""
+
+    def _may_clear(self, claim: ResourceClaim, node: str) -> bool:
+        """Allocated by us on that node, and nobody who uses it is bound."""
+        if not self._claims.is_ours(claim) or bodies.pinned_node(claim) != node:
+            return False
+        users = {pod.metadata.uid: pod for pod in self._world.pods_of(claim.key)}
+        bound = any(pod.spec.node_name for pod in users.values())
+        reserved_elsewhere = any(
+            consumer.resource != "pods" or consumer.uid not in users for consumer in claim.status.reserved_for
+        )
+        return not bound and not reserved_elsewhere
+
+    def _notice_foreign_undo(self, old: ResourceClaim, new: ResourceClaim) -> None:
+        """kube-scheduler cleared an allocation of ours: its pod does not fit the node."""
+        if old.status.allocation is None or new.status.allocation is not None:
+            return
+        node = bodies.pinned_node(old)
+        if not node or not self._claims.is_ours(old) or self._claims.is_clearing(new):
+            return
+        reserved = {consumer.uid for consumer in old.status.reserved_for}
+        now = self._clock.monotonic()
+        for pod in self._world.pods_of(new.key):
+            if pod.metadata.uid in reserved and is_pending(pod):
+                self._metrics.undos.labels("scheduler").inc()
+                self._refusals.settle(pod.metadata.uid, now, now + self._settings.settle_time)
+                self._to_complete[pod.key] = node
+                self._wake.set()
+
+    def _claims_of(self, pod: Pod) -> Iterable[ResourceClaim]:
+        found = (self._world.claim(ref.key) for ref in claim_refs(pod) if ref.key)
+        return [claim for claim in found if claim is not None]
+
+    async def _read_pod(self, key: str) -> Pod | None:
+        """Live: the store may not have heard yet that it was bound."""
+        namespace, _, name = key.partition("/")
+        try:
+            pod = await self._cluster.get(POD, name, namespace)
+        except NotFound:
+            return None
+        except ClusterError as error:
+            raise Stale(str(error)) from error
+        self._world.observe_pod(pod)
+        return pod
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+
+def _is_not_ready(node: Node) -> bool:
+    return any(condition.type == "Ready" and condition.status != "True" for condition in node.status.conditions)
+
+
+def _tolerates_cordon(pod: Pod) -> bool:
+    """DaemonSet pods run on cordoned nodes."""
+    return any(tolerates(toleration, UNSCHEDULABLE_TAINT) for toleration in pod.spec.tolerations)

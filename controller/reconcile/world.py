@@ -1,0 +1,182 @@
+"""What the controller knows of the cluster: one reflector per kind, stores with indices, and who hears of a change.
+
+Made by `controller`; read by every part. A change reaches the inventory first and the subscribers after it, in the order
+they subscribed, all before the next change. Must not write to the cluster.
+
+After a write of ours its answer is handed to `observe_*`, so that nobody ever decides on something older than our own writes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Generic, TypeVar
+
+from controller.inventory.inventory import Inventory
+from controller.reconcile.clock import Clock
+from controller.reconcile.pods import claim_keys, is_pending
+from hami_dra.api import kinds
+from hami_dra.api.core import Namespace, Node, Pod
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+from hami_dra.api.resource import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from hami_dra.cluster.protocol import Cluster
+from hami_dra.cluster.reflector import Reflector
+from hami_dra.cluster.store import Store
+
+T = TypeVar("T", bound=Object)
+Listener = Callable[[T | None, T | None], None]
+"""Called with (old, new): None for what did not exist before, or does not any more."""
+
+log = logging.getLogger(__name__)
+
+TAINT_RULE_KINDS: Final = (kinds.DEVICE_TAINT_RULE, kinds.DEVICE_TAINT_RULE_V1BETA2)
+
+
+class Feed(Generic[T]):
+    """One kind: its reflector's handler, and the list of those who want to hear."""
+
+    def __init__(self, cluster: Cluster, kind: Kind[T], clock: Clock, store: Store[T] | None = None) -> None:
+        self.kind = kind
+        self._listeners: list[Listener[T]] = []
+        self.reflector: Reflector[T] = Reflector(cluster, kind, self, store=store, sleep=clock.sleep)
+
+    @property
+    def store(self) -> Store[T]:
+        return self.reflector.store
+
+    def subscribe(self, listener: Listener[T]) -> Callable[[], None]:
+        """Returns what ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def changed(self, old: T | None, new: T | None) -> None:
+        for listener in tuple(self._listeners):
+            listener(old, new)
+
+    def synced(self) -> None:
+        log.debug("%s: %d in store", self.kind.plural, len(self.store))
+
+
+class World:
+    """`taint_rules` is None where the cluster serves no DeviceTaintRule."""
+
+    def __init__(
+        self, cluster: Cluster, inventory: Inventory, clock: Clock, taint_rule_kind: Kind[DeviceTaintRule] | None
+    ) -> None:
+        pod_store: Store[Pod] = Store(claim=claim_keys, template=_template_keys, node=_node_names)
+        claim_store: Store[ResourceClaim] = Store(device=allocated_devices)
+        self.pods: Feed[Pod] = Feed(cluster, kinds.POD, clock, pod_store)
+        self.nodes: Feed[Node] = Feed(cluster, kinds.NODE, clock)
+        self.namespaces: Feed[Namespace] = Feed(cluster, kinds.NAMESPACE, clock)
+        self.claims: Feed[ResourceClaim] = Feed(cluster, kinds.RESOURCE_CLAIM, clock, claim_store)
+        self.templates: Feed[ResourceClaimTemplate] = Feed(cluster, kinds.RESOURCE_CLAIM_TEMPLATE, clock)
+        self.slices: Feed[ResourceSlice] = Feed(cluster, kinds.RESOURCE_SLICE, clock)
+        self.classes: Feed[DeviceClass] = Feed(cluster, kinds.DEVICE_CLASS, clock)
+        self.taint_rules: Feed[DeviceTaintRule] | None = (
+            Feed(cluster, taint_rule_kind, clock) if taint_rule_kind is not None else None
+        )
+        self.nodes.subscribe(inventory.node_changed)
+        self.namespaces.subscribe(inventory.namespace_changed)
+        self.classes.subscribe(inventory.class_changed)
+        self.slices.subscribe(inventory.slice_changed)
+        self.claims.subscribe(inventory.claim_changed)
+        self.pods.subscribe(inventory.pod_changed)
+        if self.taint_rules is not None:
+            self.taint_rules.subscribe(inventory.taint_rule_changed)
+
+    def feeds(self) -> Iterator[Feed[Any]]:
+        yield from (self.nodes, self.namespaces, self.classes, self.slices, self.templates, self.claims, self.pods)
+        if self.taint_rules is not None:
+            yield self.taint_rules
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for feed in self.feeds():
+                group.create_task(feed.reflector.run(), name=f"reflector {feed.kind.plural}")
+
+    async def wait_synced(self) -> None:
+        for feed in self.feeds():
+            await feed.reflector.wait_synced()
+
+    @property
+    def is_synced(self) -> bool:
+        return all(feed.reflector.is_synced for feed in self.feeds())
+
+    def problems(self) -> list[str]:
+        """Why a copy may be stale now."""
+        return [feed.reflector.problem for feed in self.feeds() if feed.reflector.problem]
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def pod(self, key: str) -> Pod | None:
+        return self.pods.store.get(key)
+
+    def claim(self, key: str) -> ResourceClaim | None:
+        return self.claims.store.get(key)
+
+    def node(self, name: str) -> Node | None:
+        return self.nodes.store.get(name)
+
+    def template(self, key: str) -> ResourceClaimTemplate | None:
+        return self.templates.store.get(key)
+
+    def pods_of(self, claim_key: str) -> list[Pod]:
+        """All pods that refer to the claim."""
+        return self.pods.store.find("claim", claim_key)
+
+    def pods_on(self, node: str) -> list[Pod]:
+        return self.pods.store.find("node", node)
+
+    def pods_waiting_for_template(self, template_key: str) -> list[Pod]:
+        return [pod for pod in self.pods.store.find("template", template_key) if is_pending(pod)]
+
+    def claims_on(self, device: str) -> list[ResourceClaim]:
+        """The claims whose allocation names the device, by `driver/pool/device`."""
+        return self.claims.store.find("device", device)
+
+    # --- our own writes ----------------------------------------------------------------------------------------------
+
+    def observe_claim(self, claim: ResourceClaim) -> None:
+        self.claims.reflector.observe(claim)
+
+    def observe_pod(self, pod: Pod) -> None:
+        self.pods.reflector.observe(pod)
+
+    async def relist_claims(self) -> None:
+        """A fresh quorum read of all claims. Raises ClusterError."""
+        await self.claims.reflector.relist()
+
+
+def allocated_devices(claim: ResourceClaim) -> Iterable[str]:
+    allocation = claim.status.allocation
+    if allocation is None:
+        return ()
+    return {f"{result.driver}/{result.pool}/{result.device}" for result in allocation.devices.results}
+
+
+def _template_keys(pod: Pod) -> Iterable[str]:
+    namespace = pod.metadata.namespace
+    return [
+        f"{namespace}/{entry.resource_claim_template_name}"
+        for entry in pod.spec.resource_claims
+        if entry.resource_claim_template_name
+    ]
+
+
+def _node_names(pod: Pod) -> Iterable[str]:
+    return [pod.spec.node_name] if pod.spec.node_name else ()
+
+
+async def taint_rule_kind(cluster: Cluster) -> Kind[DeviceTaintRule] | None:
+    """The newest DeviceTaintRule that the cluster serves: v1 since 1.37, v1beta2 on 1.36 where it was switched on."""
+    for kind in TAINT_RULE_KINDS:
+        if await cluster.serves(kind):
+            return kind
+    return None
