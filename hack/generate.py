@@ -1,4 +1,5 @@
-"""Write the manifests that are made from code: `deviceclasses/` from the vendors, `resourceslices/` from the reference machines.
+"""Write the manifests that are made from code: `deviceclasses/` from the vendors, `resourceslices/` from the reference machines,
+and the golden output of `hami-dra convert`.
 
     python -m hack.generate           write them (make generate)
     python -m hack.generate --check   change nothing; fail if a file is not what it should be
@@ -12,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from controller.bridge.files import convert_documents
+from hami_dra.cluster.documents import Document, read_documents
 from hami_dra.discovery.simulated import machine, machine_names, summary
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.driver.yaml_text import yaml_text
@@ -20,6 +23,7 @@ from hami_dra.vendors.registry import PUBLISHING_VENDORS
 ROOT: Final = Path(__file__).resolve().parent.parent
 CLASSES: Final = "deviceclasses"
 SLICES: Final = "resourceslices"
+CONVERT: Final = "tests/golden/convert"
 
 
 def generated() -> dict[str, str]:
@@ -40,15 +44,26 @@ def generated() -> dict[str, str]:
                 slice_bodies(machine_pools(found))
             )
             files[f"{SLICES}/{name}.yaml"] = text
+    files[f"{CONVERT}/output.yaml"] = converted()
     return files
+
+
+def converted() -> str:
+    """What `hami-dra convert` makes of the golden input."""
+    documents = read_documents([ROOT / CONVERT / "input.yaml"])
+    result = convert_documents([Document(Path(one.source.name), one.index, one.raw) for one in documents])
+    warnings = "".join(f"# warning: {warning}\n" for warning in result.warnings)
+    return (
+        _header(f"{CONVERT}/input.yaml", "What hami-dra convert makes of it.") + warnings + yaml_text(result.documents)
+    )
 
 
 def stale() -> list[str]:
     """Files that are missing, differ, or should not be there."""
     wanted = generated()
-    present = {
-        str(path.relative_to(ROOT)): path for folder in (CLASSES, SLICES) for path in (ROOT / folder).glob("*.yaml")
-    }
+    folders = [*(ROOT / folder for folder in (CLASSES, SLICES)), *{(ROOT / path).parent for path in wanted}]
+    present = {str(path.relative_to(ROOT)): path for folder in folders for path in folder.glob("*.yaml")}
+    present.pop(f"{CONVERT}/input.yaml", None)  # written by hand
     different = [path for path, text in wanted.items() if path not in present or present[path].read_text() != text]
     return sorted([*different, *(present.keys() - wanted.keys())])
 
