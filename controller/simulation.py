@@ -85,6 +85,7 @@ def simulate(documents: Sequence[tuple[str, dict[str, Any]]], settings: Settings
             workloads.append((source, kind, raw))
         else:
             run.feed(source, kind, raw)
+    run.assume_nodes()
     waiting: list[tuple[str, dict[str, Any]]] = []
     for what, position in order:
         if what == "pod":
@@ -118,10 +119,10 @@ def expand(kind: Kind[Any], raw: Mapping[str, Any], nodes: Sequence[str]) -> Ite
         pod_meta = deepcopy(dict(template.get("metadata") or {}))
         pod_meta["name"] = f"{meta.get('name', '')}-{number}"
         pod_meta["namespace"] = meta.get("namespace") or "default"
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": pod_meta, "spec": deepcopy(template.get("spec") or {})}
+        pod_spec = deepcopy(dict(template.get("spec") or {}))
         if node is not None:
-            _pin(pod["spec"], node)
-        yield pod
+            _pin(pod_spec, node)
+        yield {"apiVersion": "v1", "kind": "Pod", "metadata": pod_meta, "spec": pod_spec}
 
 
 def _pin(spec: dict[str, Any], node: str) -> None:
@@ -145,6 +146,7 @@ class _Run:
         self._raw_templates: dict[str, dict[str, Any]] = {}
         self._classes: dict[str, DeviceClass] = {}
         self.node_names: list[str] = []
+        self._slice_nodes: dict[str, None] = {}
 
     def feed(self, source: str, kind: Kind[Any], raw: dict[str, Any]) -> None:
         obj = _read(source, kind, raw)
@@ -155,6 +157,7 @@ class _Run:
             case "Namespace":
                 self._inventory.namespace_changed(None, obj)
             case "ResourceSlice":
+                self._slice_nodes[obj.spec.node_name or ""] = None
                 self._inventory.slice_changed(None, obj)
             case "DeviceClass":
                 self._classes[obj.metadata.name] = obj
@@ -166,6 +169,14 @@ class _Run:
             case "ResourceClaimTemplate":
                 self._templates[obj.key] = obj
                 self._raw_templates[obj.key] = raw
+
+    def assume_nodes(self) -> None:
+        """Slices alone are enough to try something out: without any Node their nodes are taken to be there and empty."""
+        missing = [name for name in self._slice_nodes if name and not self.node_names]
+        for name in missing:
+            self.feed("(assumed)", kinds.NODE, {"kind": "Node", "metadata": {"name": name}})
+        if missing:
+            self._report.notes.append(f"no Node in the input: assumed {', '.join(missing)}, ready and empty")
 
     def running(self, source: str, raw: dict[str, Any]) -> bool:
         """Whether this pod needs no place: it has one (it is counted on its node), or it has finished."""
@@ -195,8 +206,8 @@ class _Run:
         namespace = (raw.get("metadata") or {}).get("namespace") or "default"
         conversion = convert_pod(raw, namespace, ConvertOptions(gate=False))
         self._report.notes.extend(f"{source}: {warning}" for warning in conversion.warnings)
-        for template in conversion.templates:
-            self.feed(source, kinds.RESOURCE_CLAIM_TEMPLATE, template)
+        for made in conversion.templates:
+            self.feed(source, kinds.RESOURCE_CLAIM_TEMPLATE, made)
         pod = _read(source, kinds.POD, conversion.pod)
         gates = [gate.name for gate in pod.spec.scheduling_gates if gate.name != names.GATE]
         if gates:

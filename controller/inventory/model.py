@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from hami_dra.api import resource as api
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.cel import DeviceInput
@@ -45,7 +47,7 @@ class Device:
         """What CEL selectors see; built at first use."""
         return DeviceInput.of(
             self.id.driver,
-            self.spec.attributes,
+            {name: msgspec.to_builtins(attribute) for name, attribute in self.spec.attributes.items()},
             {name: capacity.value for name, capacity in self.spec.capacity.items()},
             allow_multiple_allocations=self.shared,
         )
