@@ -40,18 +40,18 @@ class FeatureGates:
         changes: dict[str, bool] = {}
         for entry in filter(None, (part.strip() for part in text.split(","))):
             name, _, value = (part.strip() for part in entry.partition("="))
-            if name not in _FIELDS and name not in _WITHOUT_EFFECT:
+            if name not in GATES and name not in _WITHOUT_EFFECT:
                 raise UnknownGate(
-                    f"unknown feature gate {name!r}; known: {', '.join(sorted({*_FIELDS, *_WITHOUT_EFFECT}))}"
+                    f"unknown feature gate {name!r}; known: {', '.join(sorted({*GATES, *_WITHOUT_EFFECT}))}"
                 )
             if value.lower() not in {"true", "false"}:
                 raise UnknownGate(f"feature gate {name}: {value!r} is not a value; write {name}=true or {name}=false")
-            if name in _FIELDS:
-                changes[_FIELDS[name]] = value.lower() == "true"
+            if name in GATES:
+                changes[GATES[name]] = value.lower() == "true"
         return replace(cls(), **changes)
 
 
-_FIELDS: Final = {
+GATES: Final = {
     "DRAAdminAccess": "admin_access",
     "DRAPrioritizedList": "prioritized_list",
     "DRAPartitionableDevices": "partitionable_devices",
@@ -65,6 +65,7 @@ _FIELDS: Final = {
     "DRADerivedAttributes": "derived_attributes",
     "DRAOptionalNodeOperations": "optional_node_operations",
 }
+"""Gate → field of FeatureGates."""
 _WITHOUT_EFFECT: Final = frozenset(
     {
         "DynamicResourceAllocation",

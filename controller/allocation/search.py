@@ -2,27 +2,33 @@
 
 Called by `decide` for every node it tries. In: a `Problem`, the node and its pools, the ledger. Out: a `Solution` or None.
 Pure; steps are counted, never seconds.
+
+Claims are met in order, and the requests of each in order; the first complete solution counts. `frames` holds the points of
+decision, this module the state they share: what has been taken, and how to give it back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from controller.allocation import constraints
+from controller.allocation.bounds import hopeless
+from controller.allocation.candidates import Candidate, Candidates
 from controller.allocation.chooser import Chooser
-from controller.allocation.request import Problem, RequestView
+from controller.allocation.counters import Counters, consumption, declared_groups
+from controller.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
+from controller.allocation.frames import Alternatives, Everything, Frame, Select
+from controller.allocation.request import MAX_RESULTS, Problem, RequestView, require_room
+from controller.allocation.result import Pick, allocation_result
+from controller.allocation.trial import Trial
 from controller.inventory.model import Device, Pool, Usage
 from hami_dra.api.core import Node
 
-DEFAULT_BUDGET: Final = 20_000
-"""Steps (devices tried, requests entered) before the search is given up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pick:
-    """One device for one request."""
-
-    request: RequestView
-    device: Device
+DEFAULT_BUDGET: Final = 50_000
+"""Steps before the search is given up; a step is a device tried or a request entered, and takes some microseconds."""
+LOOK_UP_AFTER: Final = 256
+"""The step at which a search asks whether it can succeed at all (`bounds`); most have long ended."""
+_PRIORITIZED_LIST_SIZE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,7 @@ class Solution:
     """Devices for every claim of the problem."""
 
     node: str
+    problem: Problem
     picks: tuple[tuple[Pick, ...], ...]
     """By claim of the problem, in the order they were chosen."""
     steps: int
@@ -37,11 +44,20 @@ class Solution:
     @property
     def rank(self) -> int:
         """Upstream's score of prioritized lists: 8 - alternative, summed over `firstAvailable` requests. Higher is better."""
-        raise NotImplementedError
+        chosen = {
+            (pick.request.claim_index, pick.request.request_index): pick.request.alternative
+            for picks in self.picks
+            for pick in picks
+            if pick.request.name != pick.request.parent_name
+        }
+        return sum(_PRIORITIZED_LIST_SIZE - alternative for alternative in chosen.values())
 
     def allocations(self) -> tuple[dict[str, Any], ...]:
-        """AllocationResult of each claim as plain JSON, without shareID and allocationTimestamp."""
-        raise NotImplementedError
+        """AllocationResult of each claim as plain JSON, without shareID and allocationTimestamp. Raises AllocatorError."""
+        return tuple(
+            allocation_result(claim, picks, self.node)
+            for claim, picks in zip(self.problem.claims, self.picks, strict=True)
+        )
 
 
 def solve(
@@ -54,4 +70,209 @@ def solve(
     budget: int = DEFAULT_BUDGET,
 ) -> Solution | None:
     """The first complete solution in the chooser's order, or None. Raises AllocatorError, InvalidPools, BudgetExceeded."""
-    raise NotImplementedError
+    search = Search(problem, node, pools, usage, chooser, budget=budget)
+    if search.run():
+        return Solution(node.metadata.name, problem, tuple(tuple(picks) for picks in search.picks), search.steps)
+    invalid = [f"{pool.driver}/{pool.name}: {pool.invalid}" for pool in pools if pool.invalid]
+    if invalid:
+        raise InvalidPools(f"node {node.metadata.name} has invalid resource pools: {'; '.join(invalid)}")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One device that the search holds at the moment."""
+
+    view: RequestView
+    candidate: Candidate
+    counters: bool
+    """Its counters were charged: it is the first share, or not shared at all."""
+
+
+class _NoHope(Exception):
+    """There is no solution, however long one searches."""
+
+
+class Search:
+    """What the frames of one search share."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        node: Node,
+        pools: Sequence[Pool],
+        usage: Usage,
+        chooser: Chooser,
+        *,
+        budget: int,
+    ) -> None:
+        features = problem.features
+        self.problem = problem
+        self.chooser = chooser
+        self.usage = usage
+        self.trial = Trial(usage)
+        self.candidates = Candidates(problem, node, pools, usage)
+        self.picks: list[list[Pick]] = [[] for _ in problem.claims]
+        self.steps = 0
+        self._budget = budget
+        self._counters = Counters(usage, groups=features.compatibility_groups)
+        self._constraints = [
+            constraints.build(claim.claim, lists=features.list_type_attributes) for claim in problem.claims
+        ]
+        self._kinds: dict[Device, Hashable] = {}
+
+    def run(self) -> bool:
+        for claim in self.problem.claims:
+            require_room(
+                claim.claim,
+                [(group.name, min(self.count(view) for view in group.alternatives)) for group in claim.requests],
+            )
+        try:
+            return self._run()
+        except _NoHope:
+            return False
+
+    def _run(self) -> bool:
+        stack: list[Frame] = []
+        frame = self.enter(0, 0)
+        while frame is not None:
+            if frame.advance():
+                stack.append(frame)
+                frame = frame.next()
+                continue
+            if not stack:
+                return False
+            failed, frame = frame, stack.pop()
+            # that a claim cannot hold more results says nothing about the claims before it
+            frame.retract(exceeded=failed.exceeded and failed.claim_index == frame.claim_index)
+        return True
+
+    # -- for frames ----------------------------------------------------------------------------------------------------
+
+    def enter(self, claim_index: int, request_index: int, before: "Select | None" = None) -> Frame | None:
+        """The decision for the request at this place, or None past the last. `before`: the one for the request before it."""
+        claims = self.problem.claims
+        while claim_index < len(claims) and request_index >= len(claims[claim_index].requests):
+            claim_index, request_index, before = claim_index + 1, 0, None
+        if claim_index == len(claims):
+            return None
+        group = claims[claim_index].requests[request_index]
+        return Alternatives(self, group) if group.prioritized else self.open(group.alternatives[0], before)
+
+    def open(self, view: RequestView, before: "Select | None" = None) -> Frame:
+        """The choice of devices for one request."""
+        self.step()
+        return Everything(self, view) if view.all_devices else Select(self, view, before)
+
+    def count(self, view: RequestView) -> int:
+        return len(self.candidates.all_of(view)) if view.all_devices else view.count
+
+    def room_for_results(self, view: RequestView) -> bool:
+        return self.count(view) <= MAX_RESULTS - len(self.picks[view.claim_index])
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps > self._budget:
+            raise BudgetExceeded(self._budget)
+        if self.steps == LOOK_UP_AFTER and hopeless(self.problem, self.candidates, self._constraints, self.usage):
+            raise _NoHope
+
+    def available(self, view: RequestView, candidate: Candidate) -> bool:
+        """Not held, and with room left, as far as the search has come."""
+        device = candidate.device
+        if view.admin_access:
+            if self.trial.held_by(device.id, view.claim_index):
+                return False
+        elif self.trial.held(device.id):
+            return False
+        return candidate.need is None or self.trial.has_room(device.id, candidate.need)
+
+    def take(self, view: RequestView, candidate: Candidate) -> Taken | None:
+        """Take a candidate by count: None, and nothing changed, where that is not possible now."""
+        self.step()
+        if not self.available(view, candidate):
+            return None
+        return self._take(view, candidate, must=False)
+
+    def take_all(self, view: RequestView, candidate: Candidate) -> Taken | None:
+        """Take one of all devices. Raises AllocatorError where a constraint is in the way: no other choice can help."""
+        self.step()
+        device = candidate.device
+        held = self.trial.held_by(device.id, view.claim_index) if view.admin_access else self.trial.held(device.id)
+        if held or not self.candidates.usable(view, device):
+            return None
+        return self._take(view, candidate, must=True)
+
+    def release(self, taken: Taken) -> None:
+        """In reverse order of taking."""
+        view, device = taken.view, taken.candidate.device
+        assert taken.candidate.need is not None
+        self.picks[view.claim_index].pop()
+        self.trial.release(view, device, taken.candidate.need)
+        claim_constraints = self._constraints[view.claim_index]
+        for index in reversed(view.constraints):
+            claim_constraints[index].remove()
+        if taken.counters:
+            self._counters.release(taken.candidate.pool, device)
+
+    def kind(self, candidate: Candidate) -> Hashable:
+        """Devices of one kind are interchangeable for the rest of this search: with one of them it goes as with the other."""
+        device = candidate.device
+        static = self._kinds.get(device)
+        if static is None:
+            try:
+                static = self._static_kind(candidate)
+            except AllocatorError:
+                static = device.id
+            self._kinds[device] = static
+        return static, self.trial.state(device.id)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _take(self, view: RequestView, candidate: Candidate, *, must: bool) -> Taken | None:
+        device, need = candidate.device, candidate.need
+        assert need is not None
+        charge = bool(device.spec.consumes_counters) and not (
+            view.shared(device) and self.trial.shared_already(device.id)
+        )
+        if charge and not self._counters.take(candidate.pool, device):
+            return None
+        claim_constraints = self._constraints[view.claim_index]
+        for position, index in enumerate(view.constraints):
+            if not claim_constraints[index].add(view, device):
+                self._undo(view, candidate, position, charge=charge)
+                if must:
+                    raise AllocatorError(
+                        f"ResourceClaim {view.claim_key}: request {view.name}: asks for all devices, and device {device.id} "
+                        f"breaks spec.devices.constraints[{index}]"
+                    )
+                return None
+        if must and not self.trial.has_room(device.id, need):
+            self._undo(view, candidate, len(view.constraints), charge=charge)
+            return None
+        self.trial.take(view, device, need)
+        self.picks[view.claim_index].append(Pick(view, device, need))
+        return Taken(view, candidate, charge)
+
+    def _undo(self, view: RequestView, candidate: Candidate, constraints_added: int, *, charge: bool) -> None:
+        claim_constraints = self._constraints[view.claim_index]
+        for index in reversed(view.constraints[:constraints_added]):
+            claim_constraints[index].remove()
+        if charge:
+            self._counters.release(candidate.pool, candidate.device)
+
+    def _static_kind(self, candidate: Candidate) -> Hashable:
+        device, pool = candidate.device, candidate.pool
+        parts: list[Hashable] = [
+            self.chooser.kind(device),
+            device.shared,
+            self.usage.in_use(device.id),
+            self.usage.shares(device.id) > 0,
+            tuple(sorted(self.usage.consumed(device.id).items())),
+        ]
+        if device.spec.consumes_counters:
+            parts.append((pool.driver, pool.name, frozenset(consumption(device)), frozenset(declared_groups(device))))
+        for view in self.problem.views:
+            parts.append(self.candidates.standing(view, device))
+            parts.extend(self._constraints[view.claim_index][index].value(view, device) for index in view.constraints)
+        return tuple(parts)

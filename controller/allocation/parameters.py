@@ -1,0 +1,68 @@
+"""Opaque parameters of our own drivers, as far as the allocator acts on them: memory by percentage of the card.
+
+Called by `prepare`. In: the configuration entries of a class and a claim. Out: percent by driver. Parameters of other
+drivers are not looked at.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+import msgspec
+from pydantic import ValidationError
+
+from controller.allocation.errors import AllocatorError
+from hami_dra.api import names
+from hami_dra.api import resource as api
+from hami_dra.api.config import DeviceConfig
+
+
+def memory_percent(
+    device_class: api.DeviceClass, claim: api.ResourceClaim, request_names: frozenset[str]
+) -> Mapping[str, int]:
+    """Driver → percent of the card's memory that the request takes there.
+
+    The class comes before the claim, and later entries win, field by field. `request_names`: the request's names
+    (`request`, and `request/subrequest`); an entry without requests is for all. Raises AllocatorError.
+    """
+    found: dict[str, int] = {}
+    for driver, config in _configs(device_class, claim, request_names):
+        if config.memory_percent is not None:
+            found[driver] = config.memory_percent
+    return found
+
+
+def _configs(
+    device_class: api.DeviceClass, claim: api.ResourceClaim, request_names: frozenset[str]
+) -> Iterator[tuple[str, DeviceConfig]]:
+    for index, entry in enumerate(device_class.spec.config):
+        if entry.opaque is not None and _ours(entry.opaque.driver):
+            origin = f"DeviceClass {device_class.key}: spec.config[{index}].opaque.parameters"
+            yield entry.opaque.driver, _parse(entry.opaque.parameters, origin)
+    for index, claimed in enumerate(claim.spec.devices.config):
+        applies = not claimed.requests or not request_names.isdisjoint(claimed.requests)
+        if claimed.opaque is not None and applies and _ours(claimed.opaque.driver):
+            origin = f"ResourceClaim {claim.key}: spec.devices.config[{index}].opaque.parameters"
+            yield claimed.opaque.driver, _parse(claimed.opaque.parameters, origin)
+
+
+def _ours(driver: str) -> bool:
+    return driver.endswith(f".{names.DOMAIN}")
+
+
+def _parse(parameters: msgspec.Raw, origin: str) -> DeviceConfig:
+    parsed = _parse_bytes(bytes(parameters))
+    if isinstance(parsed, str):
+        raise AllocatorError(f"{origin}: {parsed}")
+    return parsed
+
+
+@lru_cache(maxsize=1_024)
+def _parse_bytes(parameters: bytes) -> DeviceConfig | str:
+    """The configuration, or what is wrong with it."""
+    try:
+        return DeviceConfig.model_validate_json(parameters)
+    except ValidationError as error:
+        return "; ".join(
+            f"{'.'.join(map(str, problem['loc'])) or 'document'}: {problem['msg']}"
+            for problem in error.errors(include_url=False)
+        )

@@ -1,0 +1,66 @@
+"""Device selectors of classes and requests, and where they came from.
+
+Called by `prepare` (compile) and by `candidates` (evaluate). The only place of this package that knows the CEL library.
+In: API selectors. Out: verdicts, or AllocatorError that names the object and the selector.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.allocation.errors import AllocatorError
+from controller.inventory.model import Device
+from hami_dra import cel
+from hami_dra.api import resource as api
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """One CEL selector. A compile error is kept until a device is looked at: upstream compiles no earlier either."""
+
+    expression: str
+    origin: str
+    compiled: cel.Selector | cel.CompileError
+
+    def matches(self, device: Device) -> bool:
+        """Raises AllocatorError: it does not compile, or it fails on this device. Neither means "does not match"."""
+        if isinstance(self.compiled, cel.CompileError):
+            raise self.error()
+        try:
+            return self.compiled.evaluate(device.selector_input)
+        except cel.EvaluationError as error:
+            raise AllocatorError(f"{self.origin} fails on device {device.id}: {error}") from error
+
+    @property
+    def broken(self) -> bool:
+        return isinstance(self.compiled, cel.CompileError)
+
+    def error(self) -> AllocatorError:
+        return AllocatorError(f"{self.origin} does not compile: {self.compiled}")
+
+    @property
+    def asks_for_uuid(self) -> bool:
+        """It reads an attribute whose bare name is `uuid`."""
+        return not isinstance(self.compiled, cel.CompileError) and any(
+            name == "uuid" for _, name in self.compiled.attributes
+        )
+
+
+def compile_all(selectors: Sequence[api.DeviceSelector], origin: str) -> tuple[Selector, ...]:
+    """`origin` is the object and field, such as `DeviceClass x: spec.selectors`. Raises AllocatorError: no expression.
+
+    As in kube-scheduler feature gates do not matter: what the API server once let in is evaluated.
+    """
+    result = []
+    for index, selector in enumerate(selectors):
+        where = f"{origin}[{index}]"
+        if selector.cel is None:
+            raise AllocatorError(f"{where}: only CEL selectors are known; set cel.expression")
+        result.append(Selector(selector.cel.expression, where, _compile(selector.cel.expression)))
+    return tuple(result)
+
+
+def _compile(expression: str) -> cel.Selector | cel.CompileError:
+    try:
+        return cel.compile_selector(expression)
+    except cel.CompileError as error:
+        return error

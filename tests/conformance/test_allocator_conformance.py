@@ -1,0 +1,98 @@
+"""First fit against the answers of the Kubernetes allocator, on its own table of cases."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.allocation.chooser import FirstFit
+from controller.allocation.errors import AllocatorError
+from controller.allocation.features import GATES, FeatureGates
+from controller.allocation.request import prepare
+from controller.allocation.search import solve
+from controller.inventory.model import DeviceId
+from controller.inventory.pools import PoolBook, compile_slice
+from hami_dra.api.core import Node
+from hami_dra.api.quantity import Quantity
+from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+
+CASES = [json.loads(line) for line in (Path(__file__).parent / "allocator_cases.jsonl").read_text().splitlines()]
+DIFFERENT: dict[str, str] = {}
+"""Cases that we answer differently → why."""
+ALL_OFF = FeatureGates(**{field.name: False for field in fields(FeatureGates)})
+
+
+class Allocated:
+    """What a case says is in use."""
+
+    def __init__(self, case: Mapping[str, Any]) -> None:
+        self._exclusive = set(case["allocatedDevices"])
+        self._shared = [name.rsplit("/", 1)[0] for name in case["allocatedShared"]]
+        self._consumed = {
+            device: {name: Quantity.parse(amount).value() for name, amount in amounts.items()}
+            for device, amounts in case["aggregatedCapacity"].items()
+        }
+
+    def in_use(self, device: DeviceId) -> bool:
+        return str(device) in self._exclusive
+
+    def shares(self, device: DeviceId) -> int:
+        return self._shared.count(str(device))
+
+    def consumed(self, device: DeviceId) -> Mapping[str, int]:
+        return self._consumed.get(str(device), {})
+
+
+def parse(raw: Any, kind: type[Any]) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(raw), type=kind)
+
+
+def allocate(case: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Our answer to the case: one allocation per claim, or nothing. Raises AllocatorError."""
+    gates = {GATES[gate]: True for feature in case["features"] for gate in feature.split("+")}
+    features = msgspec.structs.replace(ALL_OFF, **gates) if False else _with(ALL_OFF, gates)
+    classes = {raw["metadata"]["name"]: parse(raw, DeviceClass) for raw in case["classes"] or ()}
+    claims = [parse(raw, ResourceClaim) for raw in case["claims"] or ()]
+    node = parse(case["node"], Node)
+    book = PoolBook()
+    for raw in case["slices"] or ():
+        book.put(compile_slice(parse(raw, ResourceSlice)))
+    problem = prepare(claims, classes, features=features)
+    solution = solve(problem, node, book.on(node), Allocated(case), FirstFit())
+    return list(solution.allocations()) if solution is not None else []
+
+
+def _with(features: FeatureGates, changes: Mapping[str, bool]) -> FeatureGates:
+    from dataclasses import replace
+
+    return replace(features, **changes)
+
+
+def comparable(allocation: Mapping[str, Any]) -> Any:
+    """Results in any order, shareID known to be there or not, quantities by amount."""
+    devices = allocation.get("devices", {})
+    results = []
+    for result in devices.get("results") or ():
+        shared = "shareID" in result or "consumedCapacity" in result
+        rest = {key: value for key, value in result.items() if key not in {"shareID", "consumedCapacity"}}
+        consumed = {name: Quantity.parse(amount).nanos for name, amount in (result.get("consumedCapacity") or {}).items()}
+        results.append({**rest, "shared": shared, "consumed": consumed})
+    selector = allocation.get("nodeSelector")
+    return {
+        "results": sorted(results, key=lambda result: json.dumps(result, sort_keys=True)),
+        "config": devices.get("config") or [],
+        "nodeSelector": selector,
+    }
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_first_fit_is_upstream(case):
+    if case["error"]:
+        with pytest.raises(AllocatorError):
+            allocate(case)
+        return
+    assert [comparable(mine) for mine in allocate(case)] == [comparable(theirs) for theirs in case["results"] or ()]
