@@ -108,7 +108,7 @@ class Fleet:
                     failures.append(f"node {name}: {error}")
 
         stale = [node.metadata.name for node in self._reflector.store if self._is_ours(node)]
-        await asyncio.gather(*(sync(name) for name in dict.fromkeys([*self._planned, *stale])))
+        await asyncio.gather(*(sync(name) for name in dict.fromkeys([*self._planned, *self._pools, *stale])))
         failures += [f"node {name}: {problem}" for name, problem in self.problems.items()]
         try:
             await self._publisher.sync_once()
@@ -196,9 +196,10 @@ class Fleet:
         self._keep_pools(planned.name, keys)
 
     def _keep_pools(self, node: str, keys: set[PoolKey]) -> None:
-        for key in self._pools.get(node, set()) - keys:
+        for key in self._pools.pop(node, set()) - keys:
             self._publisher.drop(key)
-        self._pools[node] = keys
+        if keys:
+            self._pools[node] = keys
 
     def _owns(self, item: ResourceSlice) -> bool:
         """Slices that may be deleted: ours, of a pool that the file does not have, published or not yet."""

@@ -1,0 +1,159 @@
+"""The fleet file, and what it asks for."""
+
+from fractions import Fraction
+
+import pytest
+from pydantic import ValidationError
+
+from hami_dra.api.config import FleetFile
+from hami_dra.cluster.protocol import ConfigError
+from hami_dra.driver.fleet_nodes import planned_nodes
+
+
+def file(**fields):
+    return FleetFile.model_validate(fields)
+
+
+def test_names_count_from_zero_and_may_have_leading_zeros():
+    planned = planned_nodes(
+        file(
+            nodes=[
+                {"machine": "g4dn.12xlarge", "count": 2},
+                {"machine": "dgx-h100", "count": 2, "name": "train-{index:03}"},
+                {"machine": "g5.12xlarge", "name": "a10g"},
+            ]
+        )
+    )
+    assert list(planned) == ["g4dn-12xlarge-0", "g4dn-12xlarge-1", "train-000", "train-001", "a10g"]
+
+
+def test_zones_are_dealt_out_in_turn_over_all_nodes():
+    planned = planned_nodes(
+        file(
+            nodes=[{"machine": "g4dn.12xlarge", "count": 2}, {"machine": "g5.12xlarge", "count": 3}],
+            zones=["a", "b", "c"],
+        )
+    )
+    zones = [node.body["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in planned.values()]
+    assert zones == ["a", "b", "c", "a", "b"]
+
+
+def test_a_node_as_it_is_created():
+    (node,) = planned_nodes(
+        file(
+            name="lab",
+            nodes=[
+                {
+                    "machine": "g5.12xlarge",
+                    "name": "gpu",
+                    "labels": {"team": "red"},
+                    "annotations": {"kwok.x-k8s.io/node": "fake"},
+                    "taints": [{"key": "gpu", "effect": "NoSchedule"}],
+                    "allocatable": {"nvidia.com/gpu": 4, "cpu": "4000m"},
+                }
+            ],
+        )
+    ).values()
+    assert node.body == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": "gpu",
+            "labels": {
+                "kubernetes.io/hostname": "gpu",
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "node.kubernetes.io/instance-type": "g5.12xlarge",
+                "team": "red",
+                "hami.io/fleet": "lab",
+            },
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+        },
+        "spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]},
+    }
+    assert node.resources == {
+        "cpu": "4",
+        "memory": "192Gi",
+        "ephemeral-storage": "1Ti",
+        "pods": "110",
+        "nvidia.com/gpu": "4",
+    }
+    (pool,) = node.pools
+    assert (pool.driver, pool.node, pool.labels) == ("nvidia.hami.io", "gpu", {"hami.io/fleet": "lab"})
+
+
+def test_sharing_of_the_fleet_and_of_a_group():
+    planned = planned_nodes(
+        file(
+            sharing={"slots": 4},
+            nodes=[
+                {"machine": "g4dn.12xlarge", "name": "a"},
+                {"machine": "g4dn.12xlarge", "name": "b", "sharing": {"memoryScaling": 1.5}},
+            ],
+        )
+    )
+    first, second = (planned[name].pools[0].slices[0].devices[0]["capacity"] for name in "ab")
+    assert (first["shares"]["value"], first["memory"]["value"]) == ("4", "15Gi")
+    assert (second["shares"]["value"], second["memory"]["value"]) == ("10", "23040Mi")
+
+
+def test_numbers_are_taken_as_they_are_written():
+    assert file(sharing={"memoryScaling": 1.8}).sharing.memory_scaling == Fraction(18, 10)
+    assert file(sharing={"memoryScaling": "9/5"}).sharing.memory_scaling == Fraction(18, 10)
+
+
+def test_a_group_may_be_published_as_another_driver():
+    (node,) = planned_nodes(file(nodes=[{"machine": "trn1.32xlarge", "publishAs": "neuron.aws.com"}])).values()
+    assert [pool.driver for pool in node.pools] == ["neuron.aws.com"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "where", "what"),
+    [
+        ({"nodes": [{"machine": "g4dn.12xlarge", "count": 2, "name": "x"}]}, "nodes.0", "put {index} into it"),
+        ({"nodes": [{"machine": "g4dn.12xlarge", "name": "Bad_Name"}]}, "nodes.0", "cannot be the name of a node"),
+        ({"nodes": [{"machine": "a", "name": "x"}, {"machine": "b", "name": "x"}]}, "", "two nodes would be named 'x'"),
+        ({"nodes": [{"machine": "a", "count": -1}]}, "nodes.0.count", "greater than or equal to 0"),
+        (
+            {"nodes": [{"machine": "a", "allocatable": {"cpu": "4x"}}]},
+            "nodes.0.allocatable.cpu",
+            "'4x' is not a quantity",
+        ),
+        (
+            {"nodes": [{"machine": "a", "labels": {"zone": "a b"}}]},
+            "nodes.0.labels.zone",
+            "cannot be the value of a label",
+        ),
+        (
+            {"nodes": [{"machine": "a", "taints": [{"key": "k", "effect": "Never"}]}]},
+            "nodes.0.taints.0.effect",
+            "NoSchedule",
+        ),
+        ({"nodes": [{"machine": "a", "machin": "b"}]}, "nodes.0.machin", "Extra inputs"),
+        ({"zones": ["a/b"]}, "zones.0", "cannot be the value of a label"),
+        ({"sharing": {"slots": 0}}, "sharing.slots", "greater than or equal to 1"),
+        ({"sharing": {"memoryScaling": "much"}}, "sharing.memoryScaling", "not a number"),
+        ({"kind": "Flotilla"}, "kind", "Fleet"),
+        ({"name": ""}, "name", "at least 1"),
+    ],
+)
+def test_a_bad_file_names_the_field(fields, where, what):
+    with pytest.raises(ValidationError) as caught:
+        file(**fields)
+    (error,) = caught.value.errors()
+    assert ".".join(map(str, error["loc"])) == where
+    assert what in error["msg"]
+
+
+@pytest.mark.parametrize(
+    ("group", "what"),
+    [
+        ({"machine": "dgx"}, r"nodes\[1\]: there is no machine 'dgx'; choose one of: dgx-h100"),
+        ({"machine": "trn1.32xlarge"}, r"nodes\[1\]: node x \(trn1.32xlarge\) has cards of vendor 'neuron'"),
+        ({"machine": "dgx-h100", "publishAs": "neuron.aws.com"}, r"nodes\[1\]: dgx-h100 has no cards"),
+        ({"machine": "dgx-h100", "sharing": {"memoryScaling": "1e-9"}}, r"nodes\[1\]: .*not enough to be shared"),
+    ],
+)
+def test_what_cannot_be_published_names_the_entry(group, what):
+    with pytest.raises(ConfigError, match=what):
+        planned_nodes(file(nodes=[{"machine": "dgx-h100"}, {"name": "x"} | group]))
