@@ -69,13 +69,15 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The spelling that was parsed, where Go keeps it although it is not canonical ("+1", "01"); else empty."""
 
     @staticmethod
-    def parse(source: "str | int") -> "Quantity":
-        """Raises InvalidQuantity. Integers count whole units. Cached: parsing the same text again costs a look-up."""
+    def parse(source: "str | float") -> "Quantity":
+        """Raises InvalidQuantity. Numbers, as JSON may carry them, count whole units and mean the digits they print with.
+        Cached: parsing the same text again costs a look-up.
+        """
         if isinstance(source, str):
             return _parse(source)
-        if isinstance(source, int) and not isinstance(source, bool):
+        if isinstance(source, int | float) and not isinstance(source, bool):
             return _parse(str(source))
-        raise InvalidQuantity(f"a quantity is a string or an integer, not {type(source).__name__}: {source!r}")
+        raise InvalidQuantity(f"a quantity is a string or a number, not {type(source).__name__}: {source!r}")
 
     @staticmethod
     def from_int(value: int, format: Format = Format.DECIMAL_SI) -> "Quantity":  # noqa: A002 (Kubernetes' own word)
@@ -216,7 +218,7 @@ def _parse_binary(text: str, match: re.Match[str], shift: int) -> Quantity:
     digits = int(integer + fraction or "0") << shift
     sign = -1 if match["sign"] == "-" else 1
     if not fraction and (len(integer) or 1) + shift * 3 // 10 < _BINARY_DIGITS:
-        # an odd number of binary units cannot be written with a larger suffix: Go keeps the spelling
+        # not a multiple of 8, so none of 1024: the spelling is canonical, and Go keeps it
         kept = (digits >> shift) % 8 != 0
         return Quantity(sign * digits * NANO, Format.BINARY_SI, text=text if kept else "")
     _require_digits(text, match)

@@ -1,0 +1,17 @@
+"""The selector language of Dynamic Resource Allocation: CEL in the environment that kube-scheduler evaluates, exact.
+
+lexer -> parser (with macros) -> checker -> validate -> compiler (closures); library/ holds the functions.
+
+    selector = compile_selector('device.attributes["gpu.example.com"].productName == "T4"')
+    selector.evaluate(DeviceInput.of("gpu.example.com", {"productName": {"string": "T4"}}))
+
+Not here: messages (`Type{...}`), which no selector has use for.
+"""
+
+from hami_dra.cel.device import DeviceInput
+from hami_dra.cel.environment import Features
+from hami_dra.cel.errors import CompileError, EvaluationError
+from hami_dra.cel.lexer import quote
+from hami_dra.cel.selector import Selector, compile_selector
+
+__all__ = ["CompileError", "DeviceInput", "EvaluationError", "Features", "Selector", "compile_selector", "quote"]

@@ -1,0 +1,69 @@
+"""What a device selector can name: the variable `device`, and the types.
+
+Three forms of the environment exist (k8s.io/dynamic-resource-allocation/cel, compile.go): kube-scheduler evaluates what is
+stored, with every feature there is; the API server accepts new selectors only with the features that are enabled.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from hami_dra.cel.types import ANY, BOOL, DEVICE, DYN, QUANTITY, STRING, Type, map_of
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Feature gates of the DRA selector environment, defaults as in Kubernetes 1.37."""
+
+    consumable_capacity: bool = True
+    """device.allowMultipleAllocations exists (DRAConsumableCapacity)."""
+    list_type_attributes: bool = False
+    """Attributes may be lists, and includes() exists (DRAListTypeAttributes)."""
+    stored: bool = True
+    """Compile as kube-scheduler does what the API server has once accepted: the gates do not matter, everything exists.
+    False compiles as the API server does for a new object."""
+
+    @property
+    def multiple_allocations(self) -> bool:
+        return self.stored or self.consumable_capacity
+
+    @property
+    def lists(self) -> bool:
+        return self.stored or self.list_type_attributes
+
+    @property
+    def attribute_type(self) -> Type:
+        """What the checker knows of an attribute: nothing; as `any` it is no range for a loop."""
+        return DYN if self.lists else ANY
+
+
+def device_fields(features: Features) -> dict[str, Type]:
+    fields = {
+        "driver": STRING,
+        "attributes": map_of(STRING, map_of(STRING, features.attribute_type)),
+        "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
+    }
+    if features.multiple_allocations:
+        fields["allowMultipleAllocations"] = BOOL
+    return fields
+
+
+VARIABLES: Final = {"device": DEVICE}
+TYPE_IDENTIFIERS: Final = frozenset(
+    [
+        "bool",
+        "bytes",
+        "double",
+        "int",
+        "list",
+        "map",
+        "null_type",
+        "string",
+        "type",
+        "uint",
+        "optional_type",
+        "net.IP",
+        "net.CIDR",
+        "google.protobuf.Duration",
+        "google.protobuf.Timestamp",
+    ]
+)

@@ -1,0 +1,40 @@
+"""Kubernetes' authorizer library. It is part of the environment, but a device selector has no authorizer to apply it to:
+the functions are only known to the checker, and calling one on a dynamic value is a run-time error.
+"""
+
+from typing import Final
+
+from hami_dra.cel.library.registry import declare
+
+_NAMES: Final = ("Authorizer", "PathCheck", "GroupCheck", "ResourceCheck", "Decision")
+_METHODS: Final = {
+    "path": "Authorizer, string -> PathCheck",
+    "group": "Authorizer, string -> GroupCheck",
+    "serviceAccount": "Authorizer, string, string -> Authorizer",
+    "resource": "GroupCheck, string -> ResourceCheck",
+    "subresource": "ResourceCheck, string -> ResourceCheck",
+    "namespace": "ResourceCheck, string -> ResourceCheck",
+    "name": "ResourceCheck, string -> ResourceCheck",
+    "fieldSelector": "ResourceCheck, string -> ResourceCheck",
+    "labelSelector": "ResourceCheck, string -> ResourceCheck",
+    "allowed": "Decision -> bool",
+    "reason": "Decision -> string",
+    "error": "Decision -> string",
+    "errored": "Decision -> bool",
+}
+
+
+def _qualified(signature: str) -> str:
+    for name in _NAMES:
+        signature = signature.replace(name, f"kubernetes.authorization.{name}")
+    return signature
+
+
+for _method, _signature in _METHODS.items():
+    declare(_method, _qualified(_signature), member=True)
+declare(
+    "check",
+    _qualified("PathCheck, string -> Decision"),
+    _qualified("ResourceCheck, string -> Decision"),
+    member=True,
+)

@@ -1,0 +1,261 @@
+"""Lists: cel-go's extension library lists (version 3) and sets, Kubernetes' lists library, and optionals."""
+
+from collections.abc import Callable
+from functools import cmp_to_key
+from itertools import pairwise
+from typing import Any, Final
+
+from hami_dra.cel import meter
+from hami_dra.cel.errors import CelError, CostExceeded, no_such_overload
+from hami_dra.cel.library.core import add
+from hami_dra.cel.library.registry import cost_by_name, declare, function, heavy, method
+from hami_dra.cel.values import (
+    MISSING,
+    NONE,
+    Duration,
+    Optional,
+    Uint,
+    compare,
+    is_comparable,
+    is_zero,
+    show,
+    surely_equal,
+)
+
+COMPARABLE: Final = ("int", "uint", "double", "bool", "Duration", "Timestamp", "string", "bytes")
+_ZEROS: Final = {"int": 0, "uint": Uint(0), "double": 0.0, "Duration": Duration(0)}
+
+cost_by_name.update(dict.fromkeys(["isSorted", "sum", "max", "min", "includes"], meter.traverse_first))
+heavy.update({"lists.range", "distinct", "sort", "@sortByAssociatedKeys", "flatten"})
+heavy.update({"sets.contains", "sets.equivalent", "sets.intersects"})
+
+
+# ---- Kubernetes' lists ----
+
+
+def is_sorted(values: list[Any]) -> bool:
+    return all(_order(left, right) <= 0 for left, right in pairwise(values))
+
+
+def _order(left: Any, right: Any) -> int:
+    # as Kubernetes: two values that cannot be compared are in order
+    try:
+        return compare(left, right)
+    except CelError:
+        return 0
+
+
+def _extreme(name: str, wanted: int) -> Callable[[list[Any]], Any]:
+    def pick(values: list[Any]) -> Any:
+        if not values:
+            raise CelError(f"{name} called on empty list")
+        best = values[0]
+        for value in values:
+            if not is_comparable(value):
+                raise no_such_overload()
+            if _order(value, best) == wanted:
+                best = value
+        return best
+
+    return pick
+
+
+def _sum_from(zero: Any) -> Callable[[list[Any]], Any]:
+    def total(values: list[Any]) -> Any:
+        result = zero
+        for value in values:
+            result = add(None, result, value)
+        return result
+
+    return total
+
+
+for _type in COMPARABLE:
+    method("isSorted", f"list({_type}) -> bool")(is_sorted)
+    method("max", f"list({_type}) -> {_type}")(_extreme("max", 1))
+    method("min", f"list({_type}) -> {_type}")(_extreme("min", -1))
+for _type, _zero in _ZEROS.items():
+    method("sum", f"list({_type}) -> {_type}")(_sum_from(_zero))
+
+
+@method("indexOf", "list(A), A -> int")
+def index_of(values: list[Any], wanted: Any) -> int:
+    return next((index for index, value in enumerate(values) if surely_equal(value, wanted)), -1)
+
+
+@method("lastIndexOf", "list(A), A -> int")
+def last_index_of(values: list[Any], wanted: Any) -> int:
+    return next((index for index in range(len(values) - 1, -1, -1) if surely_equal(values[index], wanted)), -1)
+
+
+@method("includes", "dyn, dyn -> bool")
+def includes(target: Any, wanted: Any) -> bool:
+    if type(target) is list:
+        return any(surely_equal(value, wanted) for value in target)
+    return surely_equal(target, wanted)
+
+
+# ---- cel-go's lists ----
+
+
+@method("slice", "list(T), int, int -> list(T)", cost=meter.build_result)
+def slice_(values: list[Any], start: int, end: int) -> list[Any]:
+    problem = ""
+    if start < 0 or end < 0:
+        problem = "negative indexes not supported"
+    elif start > end:
+        problem = "start index must be less than or equal to end index"
+    elif len(values) < end:
+        problem = f"list is length {len(values)}"
+    if problem:
+        raise CelError(f"cannot slice({start}, {end}), {problem}")
+    return values[start:end]
+
+
+def _flatten_cost(args: Any, _: Any) -> int:
+    depth = args[1] if len(args) == 2 else 1
+    return int(meter.size(args[0]) * max(depth, 1 if depth < 0 else 0)) + 1 + meter.LIST
+
+
+@method("flatten", "list(list(T)) -> list(T)", cost=_flatten_cost, wants_meter=True)
+def flatten(counter: meter.Meter, values: list[Any]) -> list[Any]:
+    return flatten_to(counter, values, 1)
+
+
+@method("flatten", "list(dyn), int -> list(dyn)", cost=_flatten_cost, wants_meter=True)
+def flatten_to(counter: meter.Meter, values: list[Any], depth: int) -> list[Any]:
+    if depth < 0:
+        raise CelError("level must be non-negative")
+    flat: list[Any] = []
+    for value in values:
+        if type(value) is list and depth > 0:
+            flat.extend(flatten_to(counter, value, depth - 1))
+        else:
+            flat.append(value)
+    counter.allocate(len(flat))
+    return flat
+
+
+@function("lists.range", "int -> list(int)", cost=meter.build_result)
+def range_(count: int) -> list[int]:
+    if count < 0:
+        raise CelError(f"lists.range: size must be non-negative, got {count}")
+    if count > meter.COST_LIMIT:  # would be refused for its cost as soon as it was built
+        raise CostExceeded
+    return list(range(count))
+
+
+@method("reverse", "list(T) -> list(T)", cost=meter.build_result)
+def reverse(values: list[Any]) -> list[Any]:
+    return values[::-1]
+
+
+@method("distinct", "list(T) -> list(T)", cost=lambda args, _: meter.compare_all_pairs(args[0]), wants_meter=True)
+def distinct(counter: meter.Meter, values: list[Any]) -> list[Any]:
+    counter.allocate(len(values) ** 2)  # comparisons, before they are paid for
+    unique: list[Any] = []
+    for value in values:
+        if not any(surely_equal(value, other) for other in unique):
+            unique.append(value)
+    return unique
+
+
+def sort(values: list[Any]) -> list[Any]:
+    return sort_by_keys(values, values)
+
+
+def sort_by_keys(values: list[Any], keys: list[Any]) -> list[Any]:
+    """`values` in the order of `keys`, which belong to them one by one."""
+    if len(values) != len(keys):
+        raise CelError(
+            "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, "
+            f"but got {len(values)} and {len(keys)} elements respectively"
+        )
+    if not keys:
+        return values
+    if not is_comparable(keys[0]):
+        raise CelError("list elements must be comparable")
+    if any(type(key) is not type(keys[0]) for key in keys):
+        raise CelError("list elements must have the same type")
+    by_key: Callable[[int, int], int] = lambda left, right: _order(keys[left], keys[right])  # noqa: E731 (typed for cmp_to_key)
+    order = sorted(range(len(keys)), key=cmp_to_key(by_key))
+    return [values[index] for index in order]
+
+
+for _type in COMPARABLE:
+    method("sort", f"list({_type}) -> list({_type})", cost=lambda args, _: meter.compare_all_pairs(args[0]))(sort)
+    method(
+        "@sortByAssociatedKeys",
+        f"list(T), list({_type}) -> list(T)",
+        cost=lambda args, _: meter.compare_all_pairs(args[1]),
+    )(sort_by_keys)
+
+
+# ---- sets ----
+
+
+@function("sets.contains", "list(T), list(T) -> bool", cost=meter.cross_product(1))
+def sets_contains(values: list[Any], wanted: list[Any]) -> bool:
+    return all(includes(values, value) for value in wanted)
+
+
+@function("sets.equivalent", "list(T), list(T) -> bool", cost=meter.cross_product(2))
+def sets_equivalent(left: list[Any], right: list[Any]) -> bool:
+    return sets_contains(left, right) and sets_contains(right, left)
+
+
+@function("sets.intersects", "list(T), list(T) -> bool", cost=meter.cross_product(1))
+def sets_intersects(left: list[Any], right: list[Any]) -> bool:
+    return any(includes(right, value) for value in left)
+
+
+# ---- optionals ----
+
+declare("or", "optional(V), optional(V) -> optional(V)", member=True)
+declare("orValue", "optional(V), V -> V", member=True)
+
+
+@function("optional.of", "V -> optional(V)")
+def optional_of(value: Any) -> Optional:
+    return Optional(value)
+
+
+@function("optional.ofNonZeroValue", "V -> optional(V)")
+def optional_of_non_zero(value: Any) -> Optional:
+    return NONE if is_zero(value) else Optional(value)
+
+
+@function("optional.none", "-> optional(V)")
+def optional_none() -> Optional:
+    return NONE
+
+
+@method("value", "optional(V) -> V")
+def optional_value(value: Optional) -> Any:
+    if value.value is MISSING:
+        raise CelError("optional.none() dereference")
+    return value.value
+
+
+@method("hasValue", "optional(V) -> bool")
+def has_value(value: Optional) -> bool:
+    return value.value is not MISSING
+
+
+@method("first", "list(V) -> optional(V)")
+def first(values: list[Any]) -> Optional:
+    return Optional(values[0]) if values else NONE
+
+
+@method("last", "list(V) -> optional(V)")
+def last(values: list[Any]) -> Optional:
+    return Optional(values[-1]) if values else NONE
+
+
+@function("optional.unwrap", "list(optional(V)) -> list(V)")
+@method("unwrapOpt", "list(optional(V)) -> list(V)")
+def unwrap(values: list[Any]) -> list[Any]:
+    for value in values:
+        if type(value) is not Optional:
+            raise CelError(f"value {show(value)} is not optional")
+    return [value.value for value in values if value.value is not MISSING]

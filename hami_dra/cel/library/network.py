@@ -1,0 +1,239 @@
+"""Kubernetes' ip and cidr libraries, with the strictness of Go's net/netip (no zones, no IPv4 in IPv6)."""
+
+import re
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Any, Final
+
+from hami_dra.cel import meter
+from hami_dra.cel.errors import CelError
+from hami_dra.cel.library.formatting import go_quote
+from hami_dra.cel.library.registry import cost_by_name, function, method
+from hami_dra.cel.values import TYPE_NAMES
+
+_PREFIX_LENGTH: Final = re.compile(r"0|[1-9][0-9]{0,2}")
+
+
+class IP:
+    """An address."""
+
+    __slots__ = ("address",)
+
+    def __init__(self, address: IPv4Address | IPv6Address) -> None:
+        self.address = address
+
+    @property
+    def cost_size(self) -> int:
+        return self.address.max_prefixlen // 8
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IP) and self.address == other.address
+
+    def __hash__(self) -> int:
+        return hash(self.address)
+
+
+class CIDR:
+    """An address and the length of a prefix; the bits behind the prefix are kept."""
+
+    __slots__ = ("address", "bits")
+
+    def __init__(self, address: IPv4Address | IPv6Address, bits: int) -> None:
+        self.address = address
+        self.bits = bits
+
+    @property
+    def cost_size(self) -> int:
+        return (self.bits + 7) // 8
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CIDR) and self.address == other.address and self.bits == other.bits
+
+    def __hash__(self) -> int:
+        return hash((self.address, self.bits))
+
+    def network(self, bits: int) -> int:
+        """The first `bits` bits of the address."""
+        return int(self.address) >> (self.address.max_prefixlen - bits)
+
+    def contains(self, address: IPv4Address | IPv6Address) -> bool:
+        return address.version == self.address.version and int(address) >> (
+            address.max_prefixlen - self.bits
+        ) == self.network(self.bits)
+
+
+TYPE_NAMES[IP] = "net.IP"
+TYPE_NAMES[CIDR] = "net.CIDR"
+
+
+def _contains_ip_cost(args: Any, _: Any) -> int:
+    return meter.scan(2 * meter.size(args[0]))
+
+
+def _contains_ip_text_cost(args: Any, result: Any) -> int:
+    return _contains_ip_cost(args, result) + meter.scan(meter.size(args[1]))
+
+
+def _contains_cidr_cost(args: Any, _: Any) -> int:
+    return meter.scan(2 * meter.size(args[0])) + meter.scan(meter.size(args[0])) + 1
+
+
+def _contains_cidr_text_cost(args: Any, result: Any) -> int:
+    return _contains_cidr_cost(args, result) + meter.scan(meter.size(args[1]))
+
+
+cost_by_name.update(
+    dict.fromkeys(["cidr", "isIP", "isCIDR"], meter.scan_first)
+    | {"ip.isCanonical": meter.scan_twice, "containsIP": _contains_ip_cost, "containsCIDR": _contains_cidr_cost}
+)
+
+
+def parse_ip(text: str) -> IPv4Address | IPv6Address:
+    """Raises CelError."""
+    try:
+        address = IPv6Address(text) if ":" in text else IPv4Address(text)
+    except AddressValueError as error:
+        raise CelError(
+            f"IP Address {go_quote(text)} parse error during conversion from string: ParseAddr({go_quote(text)}): {error}"
+        ) from None
+    if isinstance(address, IPv6Address):
+        if address.scope_id is not None:
+            raise CelError(f"IP address {go_quote(text)} with zone value is not allowed")
+        if address.ipv4_mapped is not None:
+            raise CelError(f"IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
+    return address
+
+
+def _parse_cidr(text: str) -> CIDR:
+    address_text, slash, bits_text = text.rpartition("/")
+    problem = "network address parse error during conversion from string: "
+    if not slash:
+        raise CelError(f"{problem * 2}netip.ParsePrefix({go_quote(text)}): no '/'")
+    try:
+        address = parse_ip(address_text)
+    except CelError as error:
+        raise CelError(f"{problem * 2}netip.ParsePrefix({go_quote(text)}): {error}") from None
+    if not _PREFIX_LENGTH.fullmatch(bits_text) or int(bits_text) > address.max_prefixlen:
+        raise CelError(f"{problem * 2}netip.ParsePrefix({go_quote(text)}): bad bits after slash: {go_quote(bits_text)}")
+    return CIDR(address, int(bits_text))
+
+
+@function("ip", "string -> IP", cost=meter.scan_first)
+def ip(text: str) -> IP:
+    return IP(parse_ip(text))
+
+
+@method("ip", "CIDR -> IP")
+def cidr_ip(value: CIDR) -> IP:
+    return IP(value.address)
+
+
+@function("isIP", "string -> bool")
+def is_ip(text: str) -> bool:
+    try:
+        parse_ip(text)
+    except CelError:
+        return False
+    return True
+
+
+@function("ip.isCanonical", "string -> bool")
+def is_canonical(text: str) -> bool:
+    return str(parse_ip(text)) == text
+
+
+@function("string", "IP -> string", conversion=True)
+def ip_to_text(value: IP) -> str:
+    return str(value.address)
+
+
+@method("family", "IP -> int")
+def family(value: IP) -> int:
+    return value.address.version
+
+
+@method("isUnspecified", "IP -> bool")
+def is_unspecified(value: IP) -> bool:
+    return int(value.address) == 0
+
+
+@method("isLoopback", "IP -> bool")
+def is_loopback(value: IP) -> bool:
+    return value.address.packed[0] == 127 if value.address.version == 4 else int(value.address) == 1
+
+
+@method("isLinkLocalMulticast", "IP -> bool")
+def is_link_local_multicast(value: IP) -> bool:
+    packed = value.address.packed
+    if value.address.version == 4:
+        return packed[:3] == b"\xe0\x00\x00"
+    return packed[0] == 0xFF and packed[1] & 0x0F == 0x02
+
+
+@method("isLinkLocalUnicast", "IP -> bool")
+def is_link_local_unicast(value: IP) -> bool:
+    packed = value.address.packed
+    if value.address.version == 4:
+        return packed[:2] == b"\xa9\xfe"
+    return packed[0] == 0xFE and packed[1] & 0xC0 == 0x80
+
+
+@method("isGlobalUnicast", "IP -> bool")
+def is_global_unicast(value: IP) -> bool:
+    packed = value.address.packed
+    if value.address.version == 4:
+        multicast = 224 <= packed[0] <= 239
+        if packed == b"\xff\xff\xff\xff":
+            return False
+    else:
+        multicast = packed[0] == 0xFF
+    return not (multicast or is_unspecified(value) or is_loopback(value) or is_link_local_unicast(value))
+
+
+@function("cidr", "string -> CIDR")
+def cidr(text: str) -> CIDR:
+    return _parse_cidr(text)
+
+
+@function("isCIDR", "string -> bool")
+def is_cidr(text: str) -> bool:
+    try:
+        _parse_cidr(text)
+    except CelError:
+        return False
+    return True
+
+
+@function("string", "CIDR -> string", conversion=True)
+def cidr_to_text(value: CIDR) -> str:
+    return f"{value.address}/{value.bits}"
+
+
+@method("containsIP", "CIDR, string -> bool", cost=_contains_ip_text_cost)
+def contains_ip_text(value: CIDR, text: str) -> bool:
+    return value.contains(parse_ip(text))
+
+
+@method("containsIP", "CIDR, IP -> bool")
+def contains_ip(value: CIDR, address: IP) -> bool:
+    return value.contains(address.address)
+
+
+@method("containsCIDR", "CIDR, string -> bool", cost=_contains_cidr_text_cost)
+def contains_cidr_text(value: CIDR, text: str) -> bool:
+    return contains_cidr(value, _parse_cidr(text))
+
+
+@method("containsCIDR", "CIDR, CIDR -> bool")
+def contains_cidr(value: CIDR, other: CIDR) -> bool:
+    return value.bits <= other.bits and value.contains(other.address)
+
+
+@method("prefixLength", "CIDR -> int")
+def prefix_length(value: CIDR) -> int:
+    return value.bits
+
+
+@method("masked", "CIDR -> CIDR")
+def masked(value: CIDR) -> CIDR:
+    shift = value.address.max_prefixlen - value.bits
+    return CIDR(type(value.address)(int(value.address) >> shift << shift), value.bits)

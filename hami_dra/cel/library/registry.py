@@ -1,0 +1,111 @@
+"""How the library is declared: every function once, its signature beside its code.
+
+The checker reads the signatures, the compiler the code and its price. Signatures are written as in the CEL documents:
+`string, int -> string`; capitals are type variables; a method has its receiver first.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from hami_dra.cel.errors import CelError
+from hami_dra.cel.meter import CostFunction
+from hami_dra.cel.types import Type, is_dyn, is_variable, read_type, read_types
+from hami_dra.cel.values import TYPE_NAMES, key_value, type_name
+
+Guard = Callable[[Any], bool]
+Code = TypeVar("Code", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overload:
+    """One signature of a function."""
+
+    name: str
+    member: bool
+    params: tuple[Type, ...]
+    result: Type
+    code: Callable[..., Any] | None
+    """None for operators, which the compiler knows or `operators` holds."""
+    cost: CostFunction | None = None
+    """Used where this overload is the only one that fits; None is 1."""
+    wants_meter: bool = False
+    """The code takes the Meter first, because its result can be much larger than its arguments."""
+    conversion: bool = False
+    """Evaluated while compiling where the argument is a constant."""
+
+
+functions: Final[dict[str, list[Overload]]] = {}
+operators: Final[dict[str, Callable[..., Any]]] = {}
+"""Code of functions that look at their arguments' types themselves."""
+cost_by_name: Final[dict[str, CostFunction]] = {}
+"""Kubernetes prices its functions by name, whichever overload is meant."""
+heavy: Final[set[str]] = set()
+"""Functions that may take or return much more than the size of their arguments; selectors with them are always metered."""
+
+
+def declare(name: str, *signatures: str, member: bool = False, cost: CostFunction | None = None) -> None:
+    """Signatures without code."""
+    for signature in signatures:
+        _add(name, signature, None, member=member, cost=cost)
+
+
+def function(
+    name: str, signature: str, *, cost: CostFunction | None = None, conversion: bool = False
+) -> Callable[[Code], Code]:
+    """Declare a global function (decorator)."""
+
+    def register(code: Code) -> Code:
+        _add(name, signature, code, member=False, cost=cost, conversion=conversion)
+        return code
+
+    return register
+
+
+def method(
+    name: str, signature: str, *, cost: CostFunction | None = None, wants_meter: bool = False
+) -> Callable[[Code], Code]:
+    """Declare a method (decorator); the first type is the receiver's."""
+
+    def register(code: Code) -> Code:
+        _add(name, signature, code, member=True, cost=cost, wants_meter=wants_meter)
+        if wants_meter:
+            heavy.add(name)
+        return code
+
+    return register
+
+
+def _add(name: str, signature: str, code: Callable[..., Any] | None, *, member: bool, **more: Any) -> None:
+    params, _, result = signature.partition("->")
+    overload = Overload(name, member, tuple(read_types(params)), read_type(result), code, **more)
+    functions.setdefault(name, []).append(overload)
+
+
+def guard(param: Type) -> Guard | None:
+    """A test whether a run-time value may be passed for `param`; None when any may. Of lists the first element is tested."""
+    if is_dyn(param) or is_variable(param):
+        return None
+    if param.name in {"list", "map"} and any(map(guard, param.params)):
+        return _guard_elements(param)
+    name = param.name
+    return lambda value: TYPE_NAMES[type(value)] == name
+
+
+def _guard_elements(param: Type) -> Guard:
+    guards = [guard(part) for part in param.params]
+
+    def fits(value: Any) -> bool:
+        if type_name(value) != param.name:
+            return False
+        if not value:
+            return True
+        first = next(iter(value))
+        parts = (key_value(first), value[first]) if param.name == "map" else (first,)
+        return all(test is None or test(part) for test, part in zip(guards, parts, strict=True))
+
+    return fits
+
+
+def mismatch(name: str, args: tuple[Any, ...]) -> CelError:
+    return CelError(f"no such overload: {name}({', '.join(map(type_name, args))})")

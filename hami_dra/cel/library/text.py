@@ -1,0 +1,234 @@
+"""Strings: contains and its kin, regular expressions, and the extension library strings (version 2) of cel-go."""
+
+from functools import lru_cache
+from typing import Any, Final
+
+import re2
+
+from hami_dra.cel import meter
+from hami_dra.cel.errors import CelError
+from hami_dra.cel.library.formatting import format_text
+from hami_dra.cel.library.registry import cost_by_name, function, heavy, method
+
+# what Go's strings.TrimSpace removes; Python's strip() would also take the separators U+001C to U+001F
+_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+_UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
+_QUOTED: Final = {
+    ord(character): "\\" + letter for character, letter in zip('\a\b\f\n\r\t\v\\"', 'abfnrtv\\"', strict=True)
+}
+
+cost_by_name.update(
+    dict.fromkeys(["lowerAscii", "upperAscii", "substring", "trim"], meter.scan_first)
+    | dict.fromkeys(["replace", "split"], meter.scan_twice)
+    | dict.fromkeys(["indexOf", "lastIndexOf"], meter.traverse_first)
+    | dict.fromkeys(["find", "findAll"], meter.pattern_in_first)
+    | {"join": meter.scan_result_twice}
+)
+
+
+_GO_WORDS: Final = {"missing )": "missing closing )", "missing ]": "missing closing ]"}
+
+
+class BadPattern(ValueError):
+    """Not a regular expression of RE2."""
+
+
+@lru_cache(maxsize=1_024)
+def compile_pattern(text: str) -> Any:
+    """Raises BadPattern. RE2 is linear in the length of the text, whatever the pattern."""
+    if "\\C" in text.replace("\\\\", ""):
+        raise BadPattern(
+            f"error parsing regexp: invalid escape sequence: `\\C` in `{text}`"
+        )  # C++ knows it, Go does not
+    try:
+        return re2.compile(text, _options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error.args[0])
+        problem, _, part = reason.partition(": ")
+        raise BadPattern(f"error parsing regexp: {_GO_WORDS.get(problem, problem)}: `{part or text}`") from None
+
+
+_options: Final = re2.Options()
+_options.log_errors = False
+
+
+def _pattern(text: str, prefix: str = "") -> Any:
+    try:
+        return compile_pattern(text)
+    except BadPattern as error:
+        raise CelError(f"{prefix}{error}") from None
+
+
+@function("matches", "string, string -> bool", cost=meter.pattern_in_first)
+@method("matches", "string, string -> bool", cost=meter.pattern_in_first)
+def matches(text: str, pattern: str) -> bool:
+    return _pattern(pattern).search(text) is not None
+
+
+@method("find", "string, string -> string")
+def find(text: str, pattern: str) -> str:
+    match = _pattern(pattern, "Illegal regex: ").search(text)
+    return str(match.group()) if match else ""
+
+
+@method("findAll", "string, string -> list(string)")
+def find_all(text: str, pattern: str) -> list[str]:
+    return find_some(text, pattern, -1)
+
+
+@method("findAll", "string, string, int -> list(string)")
+def find_some(text: str, pattern: str, limit: int) -> list[str]:
+    """At most `limit` matches, all if it is negative. As in Go, an empty match right behind a match does not count."""
+    found: list[str] = []
+    previous_end = -1
+    for match in _pattern(pattern, "Illegal regex: ").finditer(text):
+        if 0 <= limit <= len(found):
+            break
+        if match.start() != match.end() or match.start() != previous_end:
+            found.append(match.group())
+        previous_end = match.end()
+    return found
+
+
+@method("contains", "string, string -> bool", cost=meter.search)
+def contains(text: str, part: str) -> bool:
+    return part in text
+
+
+@method("startsWith", "string, string -> bool", cost=meter.scan_second)
+def starts_with(text: str, prefix: str) -> bool:
+    return text.startswith(prefix)
+
+
+@method("endsWith", "string, string -> bool", cost=meter.scan_second)
+def ends_with(text: str, suffix: str) -> bool:
+    return text.endswith(suffix)
+
+
+@method("charAt", "string, int -> string")
+def char_at(text: str, index: int) -> str:
+    if not 0 <= index <= len(text):
+        raise CelError(f"index out of range: {index}")
+    return text[index : index + 1]
+
+
+@method("indexOf", "string, string -> int")
+def index_of(text: str, part: str) -> int:
+    return text.find(part)
+
+
+@method("indexOf", "string, string, int -> int")
+def index_of_from(text: str, part: str, start: int) -> int:
+    if start < 0:
+        raise CelError(f"index out of range: {start}")
+    if not part:
+        return min(start, len(text))
+    return text.find(part, start)
+
+
+@method("lastIndexOf", "string, string -> int")
+def last_index_of(text: str, part: str) -> int:
+    return text.rfind(part)
+
+
+@method("lastIndexOf", "string, string, int -> int")
+def last_index_of_up_to(text: str, part: str, last: int) -> int:
+    if last < 0:
+        raise CelError(f"index out of range: {last}")
+    if not part:
+        return min(last, len(text))
+    if last >= len(text):
+        return -1
+    return text.rfind(part, 0, last + len(part))
+
+
+@method("lowerAscii", "string -> string")
+def lower_ascii(text: str) -> str:
+    return text.translate(_LOWER)
+
+
+@method("upperAscii", "string -> string")
+def upper_ascii(text: str) -> str:
+    return text.translate(_UPPER)
+
+
+@method("replace", "string, string, string -> string", wants_meter=True)
+def replace(counter: meter.Meter, text: str, old: str, new: str) -> str:
+    return replace_some(counter, text, old, new, -1)
+
+
+@method("replace", "string, string, string, int -> string", wants_meter=True)
+def replace_some(counter: meter.Meter, text: str, old: str, new: str, limit: int) -> str:
+    if limit == 0:
+        return text
+    count = text.count(old) if limit < 0 else min(limit, text.count(old))
+    counter.allocate(len(text) + count * len(new))
+    return text.replace(old, new, count)
+
+
+@method("split", "string, string -> list(string)", wants_meter=True)
+def split(counter: meter.Meter, text: str, separator: str) -> list[str]:
+    return split_some(counter, text, separator, -1)
+
+
+@method("split", "string, string, int -> list(string)", wants_meter=True)
+def split_some(counter: meter.Meter, text: str, separator: str, limit: int) -> list[str]:
+    """At most `limit` parts, the last one with the rest; all if it is negative."""
+    if limit == 0:
+        return []
+    counter.allocate(len(text))
+    if separator:
+        return text.split(separator, max(limit - 1, -1))
+    if limit < 0 or limit >= len(text):
+        return list(text)
+    return [*text[: limit - 1], text[limit - 1 :]]
+
+
+@method("substring", "string, int -> string")
+def substring(text: str, start: int) -> str:
+    if not 0 <= start <= len(text):
+        raise CelError(f"index out of range: {start}")
+    return text[start:]
+
+
+@method("substring", "string, int, int -> string")
+def substring_range(text: str, start: int, end: int) -> str:
+    if start > end:
+        raise CelError(f"invalid substring range. start: {start}, end: {end}")
+    for index in (start, end):
+        if not 0 <= index <= len(text):
+            raise CelError(f"index out of range: {index}")
+    return text[start:end]
+
+
+@method("trim", "string -> string")
+def trim(text: str) -> str:
+    return text.strip(_SPACE)
+
+
+@method("join", "list(string) -> string", wants_meter=True)
+def join(counter: meter.Meter, parts: list[Any]) -> str:
+    return join_with(counter, parts, "")
+
+
+@method("join", "list(string), string -> string", wants_meter=True)
+def join_with(counter: meter.Meter, parts: list[Any], separator: str) -> str:
+    for part in parts:
+        if not isinstance(part, str):
+            raise CelError(f"join: invalid input: {part}")
+    counter.allocate(sum(map(len, parts)) + len(separator) * len(parts))
+    return separator.join(parts)
+
+
+@method("format", "string, list(dyn) -> string", cost=meter.scan_first, wants_meter=True)
+def format_(counter: meter.Meter, template: str, args: list[Any]) -> str:
+    return format_text(counter, template, args)
+
+
+@function("strings.quote", "string -> string")
+def quote_(text: str) -> str:
+    return '"' + text.translate(_QUOTED) + '"'
+
+
+heavy.add("strings.quote")

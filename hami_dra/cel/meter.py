@@ -1,0 +1,138 @@
+"""The cost of an evaluation, as Kubernetes counts it, and a bound on the memory that it may take.
+
+Costs are those of cel-go (interpreter/runtimecost.go, common/cost.go) with Kubernetes' prices for its own functions
+(apiserver pkg/cel/library/cost.go). Kubernetes ends an evaluation that costs more than a million; so do we, with the same error.
+On top, `Meter.allocate` bounds what one evaluation may build: Kubernetes prices some functions (replace, format, join,
+list concatenation) without regard to the size of what they return.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from hami_dra.cel.errors import CostExceeded
+from hami_dra.cel.values import MISSING, Optional
+
+COST_LIMIT: Final = 1_000_000
+ALLOCATION_LIMIT: Final = 8_000_000  # list elements and characters; far above what the cost limit leaves of honest work
+
+LIST: Final = 10
+MAP: Final = 30
+_PER_CHARACTER: Final = 0.1
+_PER_PATTERN_CHARACTER: Final = 0.25
+
+CostFunction = Callable[[Sequence[Any], Any], int]
+
+
+class Meter:
+    """Counts one evaluation."""
+
+    __slots__ = ("allocated", "cost", "limit")
+
+    def __init__(self, limit: int = COST_LIMIT) -> None:
+        self.cost = 0
+        self.allocated = 0
+        self.limit = limit
+
+    def spend(self, cost: int) -> None:
+        """Raises CostExceeded."""
+        self.cost += cost
+        if self.cost > self.limit:
+            raise CostExceeded
+
+    def allocate(self, amount: int) -> None:
+        """Say what is about to be built, before it is. Raises CostExceeded."""
+        self.allocated += amount
+        if self.allocated > ALLOCATION_LIMIT:
+            raise CostExceeded
+
+
+def size(value: Any) -> int:
+    """Elements, characters or bytes; 1 for what has no size."""
+    if isinstance(value, (str, list, dict, bytes)):
+        return len(value)
+    if type(value) is Optional and value.value is not MISSING:
+        return size(value.value)
+    return int(getattr(value, "cost_size", 1))
+
+
+def scan(length: int, factor: float = 1) -> int:
+    """The price of reading a text once."""
+    return math.ceil(length * factor * _PER_CHARACTER)
+
+
+def pattern(text: Any, expression: Any) -> int:
+    """The price of a regular expression applied to a text."""
+    return scan(1 + size(text)) * math.ceil(size(expression) * _PER_PATTERN_CHARACTER)
+
+
+def traversal(value: Any) -> int:
+    """The price of a walk through a value with all its parts."""
+    if isinstance(value, str):
+        return int(len(value.encode()) * _PER_CHARACTER)
+    if isinstance(value, bytes):
+        return int(len(value) * _PER_CHARACTER)
+    if isinstance(value, list):
+        return sum(map(traversal, value))
+    if isinstance(value, dict):
+        return sum(traversal(key) + traversal(entry) for key, entry in value.items())
+    return 1
+
+
+def equality(left: Any, right: Any) -> int:
+    return scan(min(size(left), size(right)))
+
+
+def scan_first(args: Sequence[Any], _: Any) -> int:
+    return scan(size(args[0]))
+
+
+def scan_second(args: Sequence[Any], _: Any) -> int:
+    return scan(size(args[1]))
+
+
+def scan_twice(args: Sequence[Any], _: Any) -> int:
+    return scan(size(args[0]), 2)
+
+
+def scan_both(args: Sequence[Any], _: Any) -> int:
+    return scan(size(args[0]) + size(args[1]))
+
+
+def scan_shorter(args: Sequence[Any], _: Any) -> int:
+    return equality(args[0], args[1])
+
+
+def scan_result_twice(_: Sequence[Any], result: Any) -> int:
+    return scan(size(result), 2)
+
+
+def search(args: Sequence[Any], _: Any) -> int:
+    return scan(size(args[0])) * scan(size(args[1]))
+
+
+def pattern_in_first(args: Sequence[Any], _: Any) -> int:
+    return pattern(args[0], args[1])
+
+
+def traverse_first(args: Sequence[Any], _: Any) -> int:
+    return traversal(args[0])
+
+
+def size_of_second(args: Sequence[Any], _: Any) -> int:
+    return size(args[1])
+
+
+def build_result(_: Sequence[Any], result: Any) -> int:
+    """A new list of the result's size."""
+    return size(result) + 1 + LIST
+
+
+def compare_all_pairs(elements: list[Any]) -> int:
+    """The price of sorting, or of finding duplicates, as an all-against-all comparison."""
+    factor = 2 + (_PER_CHARACTER if elements and isinstance(elements[0], (str, bytes)) else 0)
+    return int(len(elements) ** 2 * factor) + 1 + LIST
+
+
+def cross_product(factor: int) -> CostFunction:
+    return lambda args, _: 1 + size(args[0]) * size(args[1]) * factor

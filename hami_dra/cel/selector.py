@@ -1,0 +1,162 @@
+"""Compile a selector once, evaluate it on many devices. The public face of the package.
+
+Callers: the allocator and the admission checks. In: an expression; then DeviceInputs. Out: true, false, or an error that
+says what Kubernetes would say. Pure: no clock, no I/O, no shared state but the cache of compiled selectors.
+"""
+
+import math
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, Final
+
+from hami_dra.cel import validate
+from hami_dra.cel.checker import check, require_condition
+from hami_dra.cel.compiler import Compiler
+from hami_dra.cel.device import DeviceInput
+from hami_dra.cel.environment import Features
+from hami_dra.cel.errors import CelError, CompileError, CostExceeded, EvaluationError
+from hami_dra.cel.library.registry import heavy
+from hami_dra.cel.meter import COST_LIMIT, Meter
+from hami_dra.cel.parser import parse
+from hami_dra.cel.references import References, find_references
+from hami_dra.cel.tree import Call, Constant, Fold, Node
+from hami_dra.cel.values import MISSING, Optional, type_name
+
+SMALL_DEVICE: Final = 1_024
+"""Up to this size of its strings and lists a device is evaluated without counting, where the expression allows."""
+_NUMBERS: Final = {"int", "uint", "double", "google.protobuf.Duration", "google.protobuf.Timestamp"}
+_LIMIT: Final = "operation cancelled: the expression is nested too deeply"
+
+
+class Selector:
+    """A compiled expression. Immutable; evaluation keeps nothing."""
+
+    __slots__ = ("_fast", "_metered", "_slots", "_tree", "expression", "references")
+
+    def __init__(self, expression: str, tree: Node, slots: int) -> None:
+        self.expression: Final = expression
+        self.references: Final[References] = find_references(tree)
+        self._tree: Final = tree
+        self._slots: Final = [None] * slots
+        cheap = worst_cost(tree) <= COST_LIMIT
+        self._fast: Final = Compiler(metered=False).compile(tree) if cheap else None
+        self._metered: Any = None if cheap else Compiler(metered=True).compile(tree)
+
+    @property
+    def attributes(self) -> frozenset[tuple[str | None, str]]:
+        """(domain, name) of the attributes and capacities that the expression names; the domain None if computed.
+
+        `references.complete` tells whether the expression can read anything else.
+        """
+        return self.references.names
+
+    def evaluate(self, device: DeviceInput) -> bool:
+        """Whether the device matches. Raises EvaluationError, which is neither yes nor no."""
+        if device.problem:
+            raise EvaluationError(device.problem)
+        try:
+            if self._fast is not None and device.largest <= SMALL_DEVICE:
+                value = self._fast([device, None, *self._slots])
+            else:
+                value = self.run_metered(device, Meter())
+        except (CelError, CostExceeded) as error:
+            raise EvaluationError(str(error)) from None
+        except RecursionError:
+            raise EvaluationError(_LIMIT) from None
+        if value is True or value is False:
+            return bool(value)
+        return _as_bool(value)
+
+    def cost(self, device: DeviceInput) -> int:
+        """What Kubernetes would count for this evaluation (or the part of it before an error)."""
+        meter = Meter()
+        with suppress(CelError, CostExceeded, RecursionError):
+            self.run_metered(device, meter)
+        return meter.cost
+
+    def run_metered(self, device: DeviceInput, meter: Meter) -> Any:
+        """The bare value, counted. Raises CelError and CostExceeded."""
+        if self._metered is None:
+            self._metered = Compiler(metered=True).compile(self._tree)
+        return self._metered([device, meter, *self._slots])
+
+    def __repr__(self) -> str:
+        return f"Selector({self.expression!r})"
+
+
+def compile_selector(expression: str, *, features: Features = Features()) -> Selector:  # noqa: B008 (frozen)
+    """Raises CompileError. Cached: compiling the same text again costs a look-up, for a wrong one too."""
+    try:
+        outcome = _compile(expression, features)
+    except RecursionError:  # depends on the caller's stack, so it is not cached
+        raise CompileError("compilation failed: ERROR: <input>:-1:0: max recursion depth exceeded") from None
+    if isinstance(outcome, CompileError):
+        raise outcome.with_traceback(None)
+    return outcome
+
+
+@lru_cache(maxsize=4_096)
+def _compile(expression: str, features: Features) -> Selector | CompileError:
+    try:
+        expression.encode()
+        tree = parse(expression)
+        slots = check(tree, expression, features)
+        validate.validate(tree, expression)
+        require_condition(tree, features)
+        return Selector(expression, tree, slots)
+    except CompileError as error:
+        return error
+    except UnicodeEncodeError:
+        return CompileError("compilation failed: the expression is not valid UTF-8")
+
+
+def worst_cost(tree: Node) -> float:
+    """A bound on the cost for any device up to SMALL_DEVICE; infinite if the expression may loop or build large values."""
+    largest = SMALL_DEVICE
+    for node in validate.walk(tree):
+        if isinstance(node, Constant) and isinstance(node.value, str | bytes):
+            largest = max(largest, len(node.value))
+    price = 40 + math.ceil(largest * 0.2)
+    total = 0.0
+    for node in validate.walk(tree):
+        if isinstance(node, Fold) and node.kind != "bind":
+            return math.inf
+        total += price
+        if isinstance(node, Call):
+            if node.function in heavy and not (node.function == "_+_" and node.type.name in _NUMBERS):
+                return math.inf
+            if node.function in {"matches", "find", "findAll"}:
+                pattern = node.args[-1] if node.function != "findAll" else node.args[0]
+                size = (
+                    len(pattern.value) if isinstance(pattern, Constant) and isinstance(pattern.value, str) else largest
+                )
+                total += price * math.ceil(size / 4)
+            if node.function == "validate":
+                total += price * 300
+    return total
+
+
+def _as_bool(value: Any) -> bool:
+    """An expression of unknown type may yield anything."""
+    inner = value
+    while type(inner) is Optional:
+        if inner.value is MISSING:
+            raise _no_bool(value, "optional.none() dereference")
+        inner = inner.value
+    if inner is True or inner is False:
+        return bool(inner)
+    raise _no_bool(value, _REFUSALS.get(type(inner), "type conversion error to 'bool'"))
+
+
+_REFUSALS: Final = {
+    str: "unsupported native conversion from string to 'bool'",
+    int: "unsupported type conversion from 'int' to bool",
+    float: "type conversion error from Double to 'bool'",
+    list: "type conversion error from list to 'bool'",
+    dict: "type conversion error from map to 'bool'",
+    bytes: "type conversion error from Bytes to 'bool'",
+}
+
+
+def _no_bool(value: Any, why: str) -> EvaluationError:
+    return EvaluationError(f"CEL result of type {type_name(value)} could not be converted to bool: {why}")

@@ -1,0 +1,272 @@
+"""Run-time values: what is not a plain Python value, and equality and order over all of them.
+
+| CEL | Python |
+|---|---|
+| bool, int, double, string, bytes, null | bool, int, float, str, bytes, None |
+| uint | Uint |
+| list, map | list, dict; neither is changed once an expression has seen it |
+| duration, timestamp, optional, type | Duration, Timestamp, Optional, TypeName |
+| Quantity, Semver | api.Quantity, api.SemVer |
+
+A map is a dict whose keys are strings and integers as they are, and anything else wrapped (`map_key`), since Python
+holds True, 1 and 1.0 for the same key. Semantics: cel-go common/types.
+"""
+
+import math
+from typing import Any, Final
+
+from hami_dra.api.quantity import Quantity
+from hami_dra.api.semver import SemVer
+from hami_dra.cel.errors import CelError, no_such_overload
+
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+UINT_MAX: Final = 2**64 - 1
+SECOND: Final = 10**9  # durations and timestamps count nanoseconds
+MIN_TIMESTAMP: Final = -62_135_596_800 * SECOND  # 0001-01-01
+MAX_TIMESTAMP: Final = 253_402_300_800 * SECOND - 1  # the end of 9999
+MISSING: Final = object()
+
+
+class Uint(int):
+    """An unsigned integer; the sum of two is made with `unsigned`."""
+
+    __slots__ = ()
+
+
+class Duration(int):
+    """Nanoseconds."""
+
+    __slots__ = ()
+
+
+class Timestamp:
+    """An instant, and the offset from UTC that it was written with (seen only in its text)."""
+
+    __slots__ = ("nanos", "offset_seconds")
+
+    def __init__(self, nanos: int, offset_seconds: int = 0) -> None:
+        self.nanos = nanos
+        self.offset_seconds = offset_seconds
+
+
+class TypeName:
+    """A type as a value: `int`, or the result of type(x)."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Optional:
+    """optional.of(value), or optional.none() where value is MISSING."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class SumQuantity(Quantity, frozen=True, eq=False):
+    """The result of Quantity.add or .sub: Kubernetes cannot compare with it when it stands on the right of `==`."""
+
+
+class OpenMap(dict[Any, Any]):
+    """device.attributes and device.capacity: a domain that is not there reads as an empty map, yet is not `in`."""
+
+    __slots__ = ()
+
+
+NONE: Final = Optional(MISSING)
+EMPTY: Final[dict[Any, Any]] = {}
+
+TYPE_NAMES: Final[dict[type, str]] = {
+    bool: "bool", int: "int", Uint: "uint", float: "double", str: "string", bytes: "bytes", type(None): "null_type",
+    list: "list", dict: "map", OpenMap: "map", Duration: "google.protobuf.Duration",
+    Timestamp: "google.protobuf.Timestamp", TypeName: "type", Optional: "optional_type",
+    Quantity: "kubernetes.Quantity", SumQuantity: "kubernetes.Quantity", SemVer: "kubernetes.Semver",
+}  # fmt: skip
+"""The network types add themselves (library/network.py and its neighbours)."""
+
+_NUMBERS: Final = {int, Uint, float}
+_PLAIN_KEYS: Final = {str, int, Uint}
+_COMPARABLE: Final = {int, Uint, float, str, bool, bytes, Duration, Timestamp}
+
+
+def type_name(value: Any) -> str:
+    return TYPE_NAMES[type(value)]
+
+
+def map_key(value: Any) -> Any:
+    """The dict key for a CEL key. Raises CelError for bytes, lists and maps."""
+    kind = type(value)
+    if kind in _PLAIN_KEYS:
+        return value
+    if kind is bytes or kind is list or isinstance(value, dict):
+        raise CelError(f"unsupported key type: {TYPE_NAMES[kind]}")
+    return (kind, value)
+
+
+def key_value(key: Any) -> Any:
+    """The CEL key of a dict key."""
+    return key[1] if type(key) is tuple else key
+
+
+def find(mapping: dict[Any, Any], key: Any) -> Any:
+    """The entry, or MISSING; an OpenMap has an empty map for what it lacks."""
+    found = mapping.get(key, MISSING) if type(key) is str else _find(mapping, key)
+    if found is MISSING and type(mapping) is OpenMap:
+        return EMPTY
+    return found
+
+
+def contains_key(mapping: dict[Any, Any], key: Any) -> bool:
+    """`key in mapping`: an OpenMap contains only what it was made with."""
+    return _find(mapping, key) is not MISSING
+
+
+def _find(mapping: dict[Any, Any], key: Any) -> Any:
+    kind = type(key)
+    if kind in _PLAIN_KEYS:
+        return mapping.get(key, MISSING)
+    if kind is list or isinstance(key, dict):
+        return MISSING
+    found = mapping.get((kind, key), MISSING)
+    if found is MISSING and kind is float and key.is_integer() and INT_MIN <= key <= UINT_MAX:
+        found = mapping.get(int(key), MISSING)  # a double finds the integer of the same value
+    return found
+
+
+def equal(left: Any, right: Any) -> bool:  # noqa: C901 (one case for each type)
+    """CEL's `==`. Raises CelError where Kubernetes' own types refuse to be compared with another type."""
+    kind, other = type(left), type(right)
+    if kind is str or kind is bool or kind is bytes:
+        return kind is other and bool(left == right)
+    if kind in _NUMBERS:
+        return other in _NUMBERS and _numbers_equal(left, right)
+    if left is None or right is None:
+        return left is right
+    if kind is list:
+        return other is list and len(left) == len(right) and all(map(_not_unequal, left, right))
+    if isinstance(left, dict):
+        return isinstance(right, dict) and _maps_equal(left, right)
+    if kind is Timestamp:
+        return other is Timestamp and left.nanos == right.nanos
+    if kind is Duration:
+        return other is Duration and int(left) == int(right)
+    if kind is TypeName:
+        return other is TypeName and left.name == right.name
+    if kind is Optional:
+        if other is not Optional or (left.value is MISSING) != (right.value is MISSING):
+            return False
+        return left.value is MISSING or equal(left.value, right.value)
+    if kind is SumQuantity:
+        kind = Quantity
+    if other is not kind:
+        raise no_such_overload()
+    return bool(left == right)
+
+
+def surely_equal(left: Any, right: Any) -> bool:
+    """As `equal`, an error being no equality: what `in` and the list functions go by."""
+    try:
+        return equal(left, right)
+    except CelError:
+        return False
+
+
+def _not_unequal(left: Any, right: Any) -> bool:
+    # inside lists and maps an error counts as equal, as in cel-go
+    try:
+        return equal(left, right)
+    except CelError:
+        return True
+
+
+def _maps_equal(left: dict[Any, Any], right: dict[Any, Any]) -> bool:
+    if len(left) != len(right):
+        return False
+    for key, value in left.items():
+        other = find(right, key_value(key))
+        if other is MISSING or not _not_unequal(value, other):
+            return False
+    return True
+
+
+def _numbers_equal(left: Any, right: Any) -> bool:
+    if type(left) is float or type(right) is float:
+        return not (math.isnan(left) or math.isnan(right)) and _compare_with_float(left, right) == 0
+    return int(left) == int(right)
+
+
+def compare(left: Any, right: Any) -> int:
+    """-1, 0 or 1. Raises CelError for values without an order between them."""
+    kind, other = type(left), type(right)
+    if kind in _NUMBERS and other in _NUMBERS:
+        if kind is float or other is float:
+            if math.isnan(left) or math.isnan(right):
+                raise CelError("NaN values cannot be ordered")
+            return _compare_with_float(left, right)
+        return _order(left, right)
+    if kind is other:
+        if kind is str or kind is bool or kind is bytes or kind is Duration:
+            return _order(left, right)
+        if kind is Timestamp:
+            return _order(left.nanos, right.nanos)
+    raise no_such_overload()
+
+
+def is_comparable(value: Any) -> bool:
+    return type(value) in _COMPARABLE
+
+
+def _compare_with_float(left: Any, right: Any) -> int:
+    # cel-go turns the integer into a double unless the double lies beyond all integers
+    return _order(float(left), float(right))
+
+
+def _order(left: Any, right: Any) -> int:
+    return int(left > right) - int(left < right)
+
+
+def is_zero(value: Any) -> bool:
+    """Whether optional.ofNonZeroValue counts `value` as nothing."""
+    if value is None:
+        return True
+    if isinstance(value, (bool, int, float, str, bytes, list, dict)):
+        return not value
+    if type(value) is Timestamp:
+        return value.nanos == MIN_TIMESTAMP
+    return False
+
+
+def integer(value: int) -> int:
+    if INT_MIN <= value <= INT_MAX:
+        return value
+    raise CelError("integer overflow")
+
+
+def unsigned(value: int) -> Uint:
+    if 0 <= value <= UINT_MAX:
+        return Uint(value)
+    raise CelError("unsigned integer overflow")
+
+
+def duration(nanos: int) -> Duration:
+    if INT_MIN <= nanos <= INT_MAX:
+        return Duration(nanos)
+    raise CelError("integer overflow")
+
+
+def timestamp(nanos: int, offset_seconds: int = 0) -> Timestamp:
+    if MIN_TIMESTAMP <= nanos <= MAX_TIMESTAMP:
+        return Timestamp(nanos, offset_seconds)
+    raise CelError("timestamp overflow")
+
+
+def show(value: Any) -> str:
+    """A key or value in a message."""
+    if value is True or value is False:
+        return "true" if value else "false"
+    return str(value)
