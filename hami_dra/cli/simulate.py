@@ -102,9 +102,11 @@ def _print_table(report: "Report") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = Console(width=max(Console().width, 120))
     if report.placements:
-        table = Table("POD", "NODE", "CLAIM", "DEVICES", "SCORE", box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False)
+        for title in ("POD", "NODE", "CLAIM", "DEVICES", "SCORE"):
+            table.add_column(title, overflow="fold", no_wrap=title in {"POD", "NODE"})
         for placement in report.placements:
             table.add_row(
                 placement["pod"],

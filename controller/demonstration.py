@@ -1,0 +1,199 @@
+"""The main job on the embedded cluster: the four patterns, one after the other, by the real controller.
+
+Called by `hami-dra demo`. In: the Deployments to show. Out: for each what its pods got. Everything but Kubernetes itself is what
+runs on a real cluster: webhook conversion, controller, fleet publisher. Must not print.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.bridge.admission import Admission
+from controller.bridge.converted import LegacyBridge
+from controller.bridge.memory_webhook import memory_webhook
+from controller.inventory.model import value_of
+from controller.reconcile.controller import Controller
+from controller.reconcile.settings import Settings
+from hami_dra.api import kinds, names
+from hami_dra.api.config import FleetFile, FleetNodes
+from hami_dra.api.core import Pod
+from hami_dra.api.resource import Device, ResourceClaim
+from hami_dra.cluster.manifests import apply, shipped
+from hami_dra.cluster.memory import MemoryCluster
+from hami_dra.driver.fleet import Fleet
+from hami_dra.embedded.control_plane import EmbeddedControlPlane
+from hami_dra.vendors.nvidia import DRIVER
+
+FLEET: Final = FleetFile(
+    name="demo",
+    nodes=(
+        FleetNodes(machine="g4dn.12xlarge", name="gpu-node-1"),
+        FleetNodes(machine="g5.12xlarge", name="gpu-node-2"),
+    ),
+)
+NAMESPACE: Final = "default"
+PATIENCE: Final = 30.0
+
+
+class DemoFailed(RuntimeError):
+    """A pattern did not come about in time; the message says what was missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    name: str
+    product: str
+    uuid: str
+    memory: int
+    """Bytes."""
+    used: int = 0
+    pods: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    name: str
+    node: str
+    uuids: tuple[str, ...]
+    memory: tuple[int, ...]
+    """Bytes per card, in the order of `uuids`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    name: str
+    node_policy: str
+    device_policy: str
+    pods: tuple[PlacedPod, ...]
+    nodes: Mapping[str, tuple[Card, ...]]
+
+
+class Demonstration:
+    """One embedded cluster with everything running; see `running`."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self._cluster = cluster
+
+    async def show(self, deployment: Mapping[str, Any]) -> Pattern:
+        """Apply, wait until all pods run, look, delete, wait until nothing is left. Raises DemoFailed."""
+        name = deployment["metadata"]["name"]
+        wanted = int(deployment["spec"].get("replicas", 1))
+        await self._cluster.create(kinds.DEPLOYMENT, deployment, namespace=NAMESPACE)
+        await self._until(f"{wanted} pods of {name} bound", lambda: self._bound(wanted))
+        pattern = await self._look(deployment)
+        await self._cluster.delete(kinds.DEPLOYMENT, name, namespace=NAMESPACE)
+        await self._until(f"everything of {name} gone", self._nothing_left)
+        return pattern
+
+    async def _bound(self, wanted: int) -> bool:
+        pods = (await self._cluster.list(kinds.POD, namespace=NAMESPACE)).items
+        return len(pods) == wanted and all(pod.spec.node_name for pod in pods)
+
+    async def _nothing_left(self) -> bool:
+        for kind in (kinds.POD, kinds.RESOURCE_CLAIM):
+            if (await self._cluster.list(kind, namespace=NAMESPACE)).items:
+                return False
+        return True
+
+    async def _until(self, what: str, reached: Callable[[], Awaitable[bool]]) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not await reached():
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise DemoFailed(f"not within {PATIENCE:g} s: {what}") from None
+
+    async def _look(self, deployment: Mapping[str, Any]) -> Pattern:
+        annotations = deployment["spec"]["template"]["metadata"].get("annotations", {})
+        pods = (await self._cluster.list(kinds.POD, namespace=NAMESPACE)).items
+        claims = (await self._cluster.list(kinds.RESOURCE_CLAIM, namespace=NAMESPACE)).items
+        slices = (await self._cluster.list(kinds.RESOURCE_SLICE)).items
+        devices = {
+            (item.spec.pool.name, device.name): (item.spec.node_name or "", device)
+            for item in slices
+            for device in item.spec.devices
+        }
+        return Pattern(
+            name=deployment["metadata"]["name"],
+            node_policy=annotations.get(names.NODE_POLICY, names.BINPACK),
+            device_policy=annotations.get(names.DEVICE_POLICY, names.SPREAD),
+            pods=tuple(sorted((_placed(pod, claims, devices) for pod in pods), key=lambda each: each.name)),
+            nodes=_nodes(claims, devices),
+        )
+
+
+Devices = Mapping[tuple[str, str], tuple[str, Device]]
+
+
+def _placed(pod: Pod, claims: Sequence[ResourceClaim], devices: Devices) -> PlacedPod:
+    results = [result for claim in claims if _holds(claim, pod) for result in _results(claim)]
+    return PlacedPod(
+        pod.metadata.name,
+        pod.spec.node_name,
+        tuple(_text(devices[result.pool, result.device][1], names.ATTR_UUID) for result in results),
+        tuple(value_of(result.consumed_capacity.get(names.CAP_MEMORY, 0)) for result in results),
+    )
+
+
+def _nodes(claims: Sequence[ResourceClaim], devices: Devices) -> dict[str, tuple[Card, ...]]:
+    nodes: dict[str, list[Card]] = {}
+    for (pool, name), (node, device) in devices.items():
+        held = [
+            (claim, result)
+            for claim in claims
+            for result in _results(claim)
+            if (result.pool, result.device) == (pool, name)
+        ]
+        nodes.setdefault(node, []).append(
+            Card(
+                name,
+                _text(device, names.ATTR_PRODUCT),
+                _text(device, names.ATTR_UUID),
+                value_of(device.capacity[names.CAP_MEMORY].value),
+                sum(value_of(result.consumed_capacity.get(names.CAP_MEMORY, 0)) for _, result in held),
+                tuple(claim.status.reserved_for[0].name for claim, _ in held if claim.status.reserved_for),
+            )
+        )
+    return {node: tuple(sorted(cards, key=lambda card: card.name)) for node, cards in sorted(nodes.items())}
+
+
+def _holds(claim: ResourceClaim, pod: Pod) -> bool:
+    return any(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
+
+
+def _results(claim: ResourceClaim) -> Any:
+    return claim.status.allocation.devices.results if claim.status.allocation else ()
+
+
+def _text(device: Device, attribute: str) -> str:
+    found = device.attributes.get(attribute)
+    return (found.string or "") if found else ""
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Demonstration]:
+    """The embedded cluster, two simulated nodes, webhook and controller, until the block ends."""
+    cluster = MemoryCluster()
+    cluster.admission.append(memory_webhook(Admission(cluster)))
+    for name in (NAMESPACE, names.SYSTEM_NAMESPACE):
+        await cluster.create(kinds.NAMESPACE, {"metadata": {"name": name}})
+    await apply(cluster, [raw for raw in shipped("deviceclasses") if raw["metadata"]["name"].endswith(names.DOMAIN)])
+    await Fleet(cluster, FLEET).sync_once()
+    synced = asyncio.Event()
+    # the memory cluster's scheduler allocates nothing, so there is nothing to prove and nothing to wait for
+    settings = Settings(managed=frozenset({DRIVER}), own_drivers=frozenset({DRIVER}), quiet_time=0.0, probe=False)
+    controller = Controller(cluster, settings, bridge=LegacyBridge(), on_synced=synced.set)
+    async with EmbeddedControlPlane(cluster):
+        task = asyncio.create_task(controller.run())
+        try:
+            waiting = asyncio.create_task(synced.wait())
+            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                waiting.cancel()
+                task.result()
+            yield Demonstration(cluster)
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
