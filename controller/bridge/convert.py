@@ -118,6 +118,7 @@ class _Conversion:
         self._spec = _object(pod, "spec", "")
         self._annotations = _object(_object(pod, "metadata", ""), "annotations", "metadata.")
         self._claims = _objects(self._spec, "resourceClaims", "spec.")
+        _objects(self._spec, "schedulingGates", "spec.")
         self._problems: list[str] = []
         self._warnings: list[str] = []
         self._left: list[str] = []

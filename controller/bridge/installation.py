@@ -4,13 +4,13 @@ Called by `make cluster`, by tests and by commands that install. In: `Installati
 reading the shipped files, which are valid as they are; only what differs from them is changed here.
 """
 
-import json
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hami_dra.api import kinds, names
+from hami_dra.cel import quote
 from hami_dra.cluster.manifests import shipped
 from hami_dra.cluster.selectors import match_expressions
 
@@ -62,7 +62,7 @@ def manifests(installation: Installation | None = None) -> list[Raw]:
 
 
 def _set_schedulers(conditions: list[Raw], schedulers: Sequence[str]) -> None:
-    listed = ", ".join(json.dumps(name) for name in schedulers)
+    listed = ", ".join(quote(name) for name in schedulers)
     for condition in conditions:
         if condition["name"] == _SCHEDULER_CONDITION:
             condition["expression"] = f"object.spec.schedulerName in [{listed}]"

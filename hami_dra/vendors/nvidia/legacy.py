@@ -4,11 +4,11 @@ Called by `controller.bridge` through `hami_dra.vendors.legacy.LegacyVendor`. Wh
 would drop or read as something else are refused, and an empty list is an error instead of a pod that never runs.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 from hami_dra.api import names
+from hami_dra.cel import quote
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
     MAX_EXPRESSION,
@@ -98,7 +98,7 @@ class NvidiaLegacy:
         expressions = []
         for name, template in _EXPRESSIONS.items():
             if items := filters.get(name):
-                expression = template.format(items="[" + ", ".join(_quote(item) for item in items) + "]")
+                expression = template.format(items="[" + ", ".join(quote(item) for item in items) + "]")
                 if len(expression.encode()) > MAX_EXPRESSION:
                     raise InvalidLegacy(
                         f"annotation {name} has {len(items)} items: its selector is longer than the {MAX_EXPRESSION} "
@@ -114,11 +114,6 @@ class NvidiaLegacy:
 def _ascii_lower(text: str) -> str:
     """As CEL's lowerAscii: other letters stay."""
     return "".join(chr(ord(char) + 32) if "A" <= char <= "Z" else char for char in text)
-
-
-def _quote(text: str) -> str:
-    """A CEL string literal: JSON's escapes are a part of CEL's."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _attribute(name: str) -> str:
