@@ -19,6 +19,7 @@ from controller.reconcile.settings import Settings
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile, FleetNodes
 from hami_dra.api.core import Pod
+from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import Device, ResourceClaim
 from hami_dra.cluster.manifests import apply, shipped
 from hami_dra.cluster.memory import MemoryCluster
@@ -92,7 +93,8 @@ class Demonstration:
         return len(pods) == wanted and all(pod.spec.node_name for pod in pods)
 
     async def _nothing_left(self) -> bool:
-        for kind in (kinds.POD, kinds.RESOURCE_CLAIM):
+        left: tuple[Kind[Any], ...] = (kinds.POD, kinds.RESOURCE_CLAIM)
+        for kind in left:
             if (await self._cluster.list(kind, namespace=NAMESPACE)).items:
                 return False
         return True
@@ -100,7 +102,7 @@ class Demonstration:
     async def _until(self, what: str, reached: Callable[[], Awaitable[bool]]) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
-                while not await reached():
+                while not await reached():  # noqa: ASYNC110 # in memory, looking is cheaper than two watches
                     await asyncio.sleep(0.01)
         except TimeoutError:
             raise DemoFailed(f"not within {PATIENCE:g} s: {what}") from None
