@@ -58,6 +58,11 @@ class EmbeddedControlPlane:
             for worker in self._workers:
                 group.create_task(worker.run())
 
+    @property
+    def retrying(self) -> bool:
+        """Whether something is tried again in a moment, because the cluster refused or did not answer."""
+        return any(worker.retrying for worker in self._workers)
+
     async def settled(self) -> None:
         """Returns when no event waits for delivery and no worker has anything to do."""
         quiet = 0

@@ -25,10 +25,7 @@ def is_done(pod: Pod) -> bool:
 def claim_names(pod: Pod) -> dict[str, str | None]:
     """Entry of spec.resourceClaims -> name of its claim; None while a template's claim is not made yet."""
     generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-    return {
-        entry.name: entry.resource_claim_name or generated.get(entry.name)
-        for entry in pod.spec.resource_claims
-    }
+    return {entry.name: entry.resource_claim_name or generated.get(entry.name) for entry in pod.spec.resource_claims}
 
 
 def claim_keys(pod: Pod) -> list[str]:

@@ -62,6 +62,7 @@ class Worker:
         self._first = first or (lambda keys: next(iter(keys)))
         self._waiting: dict[str, None] = {}
         self._retries: dict[str, Backoff] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._wake = asyncio.Event()
         self._working = False
 
@@ -70,9 +71,18 @@ class Worker:
         """Whether something is being done or waits for its turn; a key that waits for a retry does not count."""
         return self._working or bool(self._waiting)
 
+    @property
+    def retrying(self) -> bool:
+        """Whether a key waits for another try after a request that failed."""
+        return bool(self._timers)
+
     def add(self, key: str) -> None:
         self._waiting[key] = None
         self._wake.set()
+
+    def _retry(self, key: str) -> None:
+        del self._timers[key]
+        self.add(key)
 
     def add_all(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -83,6 +93,8 @@ class Worker:
             while self._waiting:
                 key = self._first(self._waiting)
                 del self._waiting[key]
+                if timer := self._timers.pop(key, None):
+                    timer.cancel()
                 self._working = True
                 try:
                     await self._once(key)
@@ -102,7 +114,7 @@ class Worker:
         except ClusterError as error:
             log.warning("%s %s: %s; trying again", self._name, key, error)
             wait = self._retries.setdefault(key, Backoff(first=0.05, most=5.0)).next()
-            asyncio.get_running_loop().call_later(wait, self.add, key)
+            self._timers[key] = asyncio.get_running_loop().call_later(wait, self._retry, key)
             return
         self._retries.pop(key, None)
 

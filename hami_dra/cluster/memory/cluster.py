@@ -154,6 +154,8 @@ class MemoryCluster(Steering):
     async def create(self, kind: Kind[T], body: Body, *, namespace: str = "", dry_run: bool = False) -> T:
         raw = rules.without_nulls(body)
         meta = raw.setdefault("metadata", {})
+        if not isinstance(meta, dict):
+            raise Invalid(f"create {kind.name}: metadata is not an object")
         space = self._target_namespace(kind, meta, namespace)
         fault = await self._begin(Request("create", kind, space, str(meta.get("name", "")), body=raw))
         if meta.get("resourceVersion"):
@@ -164,6 +166,7 @@ class MemoryCluster(Steering):
             meta["name"] = meta["generateName"] + self._state.new_suffix()
         for admit in self.admission:
             raw = await admit(Admission(kind, space, raw, dry_run))
+        _check_shape(kind, raw)
         raw = rules.created(cast("Kind[Object]", kind), raw)
         if kind.plural == "pods":
             self._set_priority(raw)
@@ -212,6 +215,7 @@ class MemoryCluster(Steering):
                 f'patch {kind.name} "{key}": Precondition failed: UID in precondition: {meta.get("uid")}, '
                 f"UID in object meta: {before.raw['metadata']['uid']}"
             )
+        _check_shape(kind, merged)
         result = self._store_update(
             kind, key, before, rules.updated(cast("Kind[Object]", kind), before.raw, merged, subresource)
         )
@@ -334,6 +338,11 @@ class MemoryCluster(Steering):
         if wanted:
             raise Invalid(f"create Pod {raw['metadata']['name']}: no PriorityClass with name {wanted} was found")
         spec.setdefault("priority", 0)
+
+
+def _check_shape(kind: Kind[Any], raw: Raw) -> None:
+    """What rules and defaults may rely on; the real server decodes before it validates, too."""
+    _read(kind, Record(raw, 0))
 
 
 def _read(kind: Kind[T], record: Record) -> T:

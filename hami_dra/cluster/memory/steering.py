@@ -80,6 +80,10 @@ class Steering:
 
         self._faults.append(Fault(error, matches, applied, times))
 
+    def clear_faults(self) -> None:
+        """What `fail_next` planned and nobody met."""
+        self._faults.clear()
+
     def pause_watches(self) -> None:
         """Events pile up until `resume_watches`."""
         self._flowing.clear()
@@ -87,10 +91,12 @@ class Steering:
     def resume_watches(self) -> None:
         self._flowing.set()
 
-    def close_watches(self, error: ClusterError | None = None) -> None:
-        """End every watch after what is already queued, as a server time-out does; or make them raise `error`."""
+    def close_watches(self, error: ClusterError | None = None, *, drop: bool = False) -> None:
+        """End every watch, as a server time-out does, or make it raise `error`: after what is queued, or dropping that."""
         for table in self._state.tables():
             for watcher in table.watchers:
+                if drop:
+                    watcher.pending.clear()
                 watcher.finish(error or True)
 
     def forget_history(self) -> None:
