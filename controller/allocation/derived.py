@@ -5,8 +5,11 @@ Made by `prepare`, evaluated by constraints. In: an expression and a device. Out
 
 from dataclasses import dataclass
 
+from controller.allocation.errors import AllocatorError
 from controller.inventory.model import Device
 from hami_dra.api import resource as api
+from hami_dra.cel import CompileError, EvaluationError
+from hami_dra.cel.attribute import compile_attribute
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,4 +19,9 @@ class DerivedAttribute:
 
     def of(self, device: Device) -> api.DeviceAttribute:
         """Raises AllocatorError: it does not compile, or it fails on this device."""
-        raise NotImplementedError
+        try:
+            return compile_attribute(self.expression).evaluate(device.selector_input)
+        except CompileError as error:
+            raise AllocatorError(f"{self.origin} does not compile: {error}") from error
+        except EvaluationError as error:
+            raise AllocatorError(f"{self.origin} fails on device {device.id}: {error}") from error
