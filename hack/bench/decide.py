@@ -1,0 +1,131 @@
+"""Microseconds per `decide` at 100, 1,000 and 5,000 nodes of 8 cards, and per 100 nodes what that comes to.
+
+    python hack/bench/decide.py [--nodes 100 1000 5000] [--decisions 300]
+
+Two requests: a shared card (7,500 MiB), and eight whole cards. Every decision is assumed, so the next one sees it and the
+caches have something to mend; every third placed pod leaves again. Prints median and p99 and the ratio to the smallest cluster:
+with caches updated by difference it stays far below the ratio of the sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import msgspec
+
+from controller.decide import Decision, Demand, Options, PodClaim, decide
+from controller.inventory.inventory import Inventory
+from controller.scoring.policies import DevicePolicy, Policies
+from hami_dra.api.core import Node, Pod
+from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+
+DRIVER = "nvidia.hami.io"
+CARDS = 8
+REQUESTS = {
+    "a shared card": (1, {"memory": "7500Mi", "cores": "0"}),
+    "8 whole cards": (8, {}),
+}
+
+
+def card(index: int) -> dict[str, object]:
+    def capacity(value: str, default: str, step: str) -> dict[str, object]:
+        policy = {"default": default, "validRange": {"min": "0", "step": step, "max": value}}
+        return {"value": value, "requestPolicy": policy}
+
+    return {
+        "name": f"gpu-{index}",
+        "allowMultipleAllocations": True,
+        "attributes": {"hami.io/index": {"int": index}, "hami.io/productName": {"string": "NVIDIA H100 80GB HBM3"}},
+        "capacity": {
+            "memory": capacity("80Gi", "80Gi", "1Mi"),
+            "cores": capacity("100", "100", "1"),
+            "shares": capacity("10", "1", "1"),
+        },
+    }
+
+
+def furnished(nodes: int) -> Inventory:
+    inventory = Inventory()
+    devices = [card(index) for index in range(CARDS)]
+    allocatable = {"cpu": "192", "memory": "2Ti", "pods": "250"}
+    for number in range(nodes):
+        name = f"node-{number:05}"
+        status = {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
+        inventory.node_changed(None, msgspec.convert({"metadata": {"name": name, "uid": name}, "status": status}, Node))
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}
+        item = {"metadata": {"name": f"{name}-slice", "uid": f"{name}-slice"}, "spec": spec}
+        inventory.slice_changed(None, msgspec.convert(item, ResourceSlice))
+    selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
+    body = {"metadata": {"name": "bench"}, "spec": {"selectors": [selector]}}
+    inventory.class_changed(None, msgspec.convert(body, DeviceClass))
+    return inventory
+
+
+def demand(number: int, count: int, capacity: dict[str, str], policies: Policies) -> Demand:
+    exactly = {"deviceClassName": "bench", "allocationMode": "ExactCount", "count": count}
+    exactly["capacity"] = {"requests": capacity}
+    claim = {
+        "metadata": {"name": f"claim-{number}", "namespace": "bench", "uid": f"claim-{number}"},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+    }
+    container = {"name": "main", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
+    pod = {
+        "metadata": {"name": f"pod-{number}", "namespace": "bench", "uid": f"pod-{number}"},
+        "spec": {"containers": [container]},
+    }
+    return Demand(
+        pod=msgspec.convert(pod, Pod),
+        claims=(PodClaim("gpu", msgspec.convert(claim, ResourceClaim)),),
+        policies=policies,
+    )
+
+
+def measure(nodes: int, count: int, capacity: dict[str, str], decisions: int) -> list[float]:
+    """Microseconds of each decision; the first, which fills the caches, is left out."""
+    inventory = furnished(nodes)
+    options = Options(managed=frozenset({DRIVER}))
+    policies = Policies(node="binpack", device=DevicePolicy(("binpack",)))
+    took = []
+    for number in range(decisions + 1):
+        wanted = demand(number, count, capacity, policies)
+        start = time.perf_counter()
+        answer = decide(inventory, wanted, options)
+        took.append((time.perf_counter() - start) * 1e6)
+        if not isinstance(answer, Decision):
+            raise SystemExit(f"no place at decision {number}: {answer.message}; use more nodes or fewer decisions")
+        claim = answer.allocations[0]
+        inventory.assume(claim.claim.metadata.uid, claim.allocation)
+        inventory.assume_pod(wanted.pod, answer.node)
+        if number % 3 == 2:
+            inventory.forget(f"claim-{number - 1}")
+            inventory.forget_pod(f"pod-{number - 1}")
+    return took[1:]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1000, 5000])
+    parser.add_argument("--decisions", type=int, default=100)
+    chosen = parser.parse_args()
+    print(f"{'request':<16} {'nodes':>6} {'median µs':>10} {'p99 µs':>8} {'ratio':>6}")
+    for name, (count, capacity) in REQUESTS.items():
+        first = 0.0
+        for nodes in chosen.nodes:
+            took = measure(nodes, count, capacity, chosen.decisions)
+            median = statistics.median(took)
+            first = first or median
+            p99 = statistics.quantiles(took, n=100)[98]
+            print(f"{name:<16} {nodes:>6} {median:>10.0f} {p99:>8.0f} {median / first:>6.2f}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
