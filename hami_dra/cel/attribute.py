@@ -87,8 +87,7 @@ def _allowed(type_: t.Type) -> bool:
 
 def _attribute(value: Any) -> DeviceAttribute:
     if type(value) in _FIELDS:
-        field, _ = _FIELDS[type(value)]
-        return DeviceAttribute(**{field: _plain(value)})
+        return _of(_FIELDS[type(value)][0], _plain(value))
     if type(value) is not list:
         raise EvaluationError(f"unsupported CEL return type: {type_name(value)}")
     element = type(value[0]) if value else str
@@ -99,8 +98,11 @@ def _attribute(value: Any) -> DeviceAttribute:
             raise EvaluationError(
                 f"expected list element at index {index} to be {type_name(value[0])}, got {type_name(each)}"
             )
-    _, field = _FIELDS[element]
-    return DeviceAttribute(**{field: tuple(map(_plain, value))})
+    return _of(_FIELDS[element][1], tuple(map(_plain, value)))
+
+
+def _of(field: str, value: Any) -> DeviceAttribute:
+    return DeviceAttribute(**{field: value})
 
 
 def _plain(value: Any) -> Any:
