@@ -21,7 +21,7 @@ from hami_dra.cel.library.network import CIDR, IP
 from hami_dra.cel.library.registry import Guard, cost_by_name, functions, guard, mismatch, operators
 from hami_dra.cel.library.urls import URL
 from hami_dra.cel.tree import Call, Node
-from hami_dra.cel.types import Type
+from hami_dra.cel.types import Type, is_dyn
 from hami_dra.cel.values import MISSING, SumQuantity, Uint, equal
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _PATTERN_FUNCTIONS: Final = {"matches", "find", "findAll"}
 _ONE_PRICE: Final = {Quantity, SumQuantity, SemVer, IP, CIDR, Format, URL}  # comparing these costs 1
-_SURE_TYPES: Final = {"bool", "int", "uint", "double", "string", "bytes"}
 
 
 def conjunction(terms: Sequence[Run]) -> Run:
@@ -95,7 +94,21 @@ def compile_call(compiler: Compiler, node: Call) -> Run:
             code = _with_pattern(node.function, pattern, code)
     if compiler.metered:
         return _metered_call(codes, code, _price(node), takes_meter=_takes_meter(node))
+    known = _computed_now(compiler, node, code, args)
+    if known is not MISSING:
+        return lambda _: known
     return _plain_call(codes, partial(code, None) if _takes_meter(node) else code)
+
+
+def _computed_now(compiler: Compiler, node: Call, code: Callable[..., Any], args: Sequence[Node]) -> Any:
+    """The value of quantity("8Gi") and the like, or MISSING: with constant arguments once is enough, if it succeeds."""
+    values = [compiler.constant(arg) for arg in args]
+    if not values or any(value is MISSING for value in values) or _takes_meter(node):
+        return MISSING
+    try:
+        return code(*values)
+    except CelError:
+        return MISSING
 
 
 def _only(node: Call) -> Overload | None:
@@ -134,7 +147,7 @@ def _needed_guards(overload: Overload, args: Sequence[Node]) -> list[tuple[int, 
 
 
 def _is_sure(param: Type, static: Type) -> bool:
-    return param == static and param.name in _SURE_TYPES
+    return param == static and not param.params and not is_dyn(param)
 
 
 def _guarded(
@@ -167,13 +180,24 @@ def _dispatcher(node: Call) -> Callable[..., Any]:
         for overload in functions[node.function]
         if overload.code is not None and len(overload.params) == arity and overload.member == (node.target is not None)
     ]
-    offset = any(wants_meter for _, _, wants_meter in candidates)
+    offset = _takes_meter(node)
+    # what fits is remembered by the arguments' types, unless elements of lists or maps were looked at
+    by_type = not any(part.name in {"list", "map"} for overload in node.overloads for part in overload.params)
+    known: dict[tuple[type, ...], tuple[Callable[..., Any], bool]] = {}
 
     def dispatch(*args: Any) -> Any:
-        values = args[offset:]
+        values = args[offset:] if offset else args
+        kinds = tuple(map(type, values))
+        found = known.get(kinds) or choose(values)
+        if by_type:
+            known[kinds] = found
+        code, wants_meter = found
+        return code(*args) if wants_meter else code(*values)
+
+    def choose(values: tuple[Any, ...]) -> tuple[Callable[..., Any], bool]:
         for code, guards, wants_meter in candidates:
             if all(test is None or test(value) for test, value in zip(guards, values, strict=True)):
-                return code(*args) if wants_meter else code(*values)
+                return code, wants_meter
         raise mismatch(node.function, values)
 
     return dispatch

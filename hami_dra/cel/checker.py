@@ -190,8 +190,11 @@ class _Checker:
         for overload in overloads:
             if overload.member is not member or len(overload.params) != len(arg_types):
                 continue
-            found, *params = t.rename_variables((overload.result, *overload.params), self._substitutions)
-            if not self._substitutions.all_assignable(arg_types, tuple(params)):
+            found, params = overload.result, overload.params
+            if overload.generic:
+                found, *fresh = t.rename_variables((found, *params), self._substitutions)
+                params = tuple(fresh)
+            if not self._substitutions.all_assignable(arg_types, params):
                 continue
             fitting.append(overload)
             found = self._resolved(found)

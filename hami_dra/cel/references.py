@@ -1,78 +1,91 @@
 """Which attributes and capacities a selector reads.
 
-Used for reason codes and caches: two devices that agree in these get the same verdict, if the list is complete.
+Used for reason codes and caches: devices that agree in these get the same verdict, if the list is complete.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeGuard
 
 from hami_dra.cel.tree import Call, Constant, Fold, Ident, Node, Select
-from hami_dra.cel.validate import walk
+from hami_dra.cel.validate import children
 
-_PARTS: Final = {"attributes", "capacity"}
+_SELECTIONS: Final = {"_[_]", "_[?_]", "_?._"}
+_SCALARS: Final = {"driver", "allowMultipleAllocations"}
 
 
 @dataclass(frozen=True, slots=True)
 class References:
     """(domain, name) of what is named literally; the domain is None where it is computed.
 
-    `complete`: nothing else of attributes and capacity can be read.
+    `complete`: beyond these, the expression depends on nothing but the driver and on whether multiple allocations are allowed.
     """
 
     names: frozenset[tuple[str | None, str]]
     complete: bool
 
 
-def find_references(tree: Node) -> References:
-    """Of a checked tree."""
+@dataclass(frozen=True, slots=True)
+class _Map:
+    """An expression that is the device, its attributes or capacity ("part"), or those of one domain."""
+
+    level: str  # device, part, domain
+    domain: str | None = None
+
+
+def find_references(nodes: list[Node]) -> References:
+    """Of all nodes of a checked tree, the root first."""
+    bound = {node.slot: node.over for node in nodes if isinstance(node, Fold) and node.kind == "bind"}
     names: set[tuple[str | None, str]] = set()
-    domains = {fold.slot: fold.over for fold in walk(tree) if isinstance(fold, Fold) and fold.kind == "bind"}
-    counted: set[int] = set()  # parts of the device that were read through to a name
-    for node in walk(tree):
-        operand, name = _selection(node)
-        if operand is None or name is None:
-            continue
-        source = _bound(operand, domains)
-        inner, domain = _selection(source)
-        part = _bound(inner, domains) if inner is not None else None
-        if part is not None and _is_part(part):
-            names.add((domain, name))
-            counted.add(id(part))
-    parts = [node for node in walk(tree) if _is_part(node)]
-    whole = any(
-        isinstance(node, Ident) and node.slot < 0 and node.name.removeprefix(".") == "device" for node in walk(tree)
-    )
-    reached = {id(node.operand) for node in walk(tree) if isinstance(node, Select)}
-    used_whole = whole and any(
-        isinstance(node, Ident)
-        and node.slot < 0
-        and node.name.removeprefix(".") == "device"
-        and id(node) not in reached
-        for node in walk(tree)
-    )
-    complete = not used_whole and all(id(part) in counted for part in parts) and all(d is not None for d, _ in names)
+    complete = _map(nodes[0], bound) is None
+    for node in nodes:
+        for child in children(node):
+            found = _map(child, bound)
+            if found is None or (isinstance(node, Fold) and node.kind == "bind" and child is node.over):
+                continue
+            key = _key(node, child)
+            if found.level == "domain" and key is not None:
+                names.add((found.domain, key))
+            if found.level == "domain":
+                complete = complete and key is not None and found.domain is not None
+            else:  # membership in a part depends on what else is published
+                complete = complete and key is not None and not _is_membership(node)
     return References(frozenset(names), complete)
 
 
-def _selection(node: Node) -> tuple[Node | None, str | None]:
-    """(operand, literal name) of `operand.name`, `operand["name"]` and their optional forms; name None if computed."""
+def _map(node: Node, bound: dict[int, Node]) -> _Map | None:
+    while isinstance(node, Ident) and node.slot in bound:
+        node = bound[node.slot]
+    if isinstance(node, Ident):
+        return _Map("device") if node.slot < 0 and node.name.removeprefix(".") == "device" else None
+    if isinstance(node, Select) and node.name and not node.test_only:
+        operand: Node = node.operand
+        key: str | None = node.name
+    elif isinstance(node, Call) and node.function in _SELECTIONS:
+        operand, key = node.args[0], _literal(node.args[1])
+    else:
+        return None
+    within = _map(operand, bound)
+    if within is None or within.level == "domain":
+        return None
+    if within.level == "device":
+        return None if key in _SCALARS else _Map("part")
+    return _Map("domain", key)
+
+
+def _key(node: Node, operand: Node) -> str | None:
+    """The literal key with which `node` reads `operand`, or None."""
     if isinstance(node, Select) and node.name:
-        return node.operand, node.name
-    if isinstance(node, Call) and node.function in {"_[_]", "_[?_]", "_?._"}:
-        operand, key = node.args
-        literal = key.value if isinstance(key, Constant) and isinstance(key.value, str) else None
-        return operand, literal
-    return None, None
+        return node.name
+    if isinstance(node, Call) and node.function in _SELECTIONS and operand is node.args[0]:
+        return _literal(node.args[1])
+    if _is_membership(node) and operand is node.args[1]:
+        return _literal(node.args[0])
+    return None
 
 
-def _bound(node: Node, domains: dict[int, Node]) -> Node:
-    """What a variable of cel.bind stands for."""
-    while isinstance(node, Ident) and node.slot in domains:
-        node = domains[node.slot]
-    return node
+def _is_membership(node: Node) -> TypeGuard[Call]:
+    return isinstance(node, Call) and node.function == "@in"
 
 
-def _is_part(node: Node) -> bool:
-    if not (isinstance(node, Select) and node.name in _PARTS):
-        return False
-    return isinstance(node.operand, Ident) and node.operand.slot < 0
+def _literal(node: Node) -> str | None:
+    return node.value if isinstance(node, Constant) and isinstance(node.value, str) else None

@@ -35,10 +35,11 @@ class Selector:
 
     def __init__(self, expression: str, tree: Node, slots: int) -> None:
         self.expression: Final = expression
-        self.references: Final[References] = find_references(tree)
+        nodes = list(validate.walk(tree))
+        self.references: Final[References] = find_references(nodes)
         self._tree: Final = tree
         self._slots: Final = [None] * slots
-        cheap = worst_cost(tree) <= COST_LIMIT
+        cheap = worst_cost(nodes) <= COST_LIMIT
         self._fast: Final = Compiler(metered=False).compile(tree) if cheap else None
         self._metered: Any = None if cheap else Compiler(metered=True).compile(tree)
 
@@ -110,15 +111,15 @@ def _compile(expression: str, features: Features) -> Selector | CompileError:
         return CompileError("compilation failed: the expression is not valid UTF-8")
 
 
-def worst_cost(tree: Node) -> float:
+def worst_cost(nodes: list[Node]) -> float:
     """A bound on the cost for any device up to SMALL_DEVICE; infinite if the expression may loop or build large values."""
     largest = SMALL_DEVICE
-    for node in validate.walk(tree):
+    for node in nodes:
         if isinstance(node, Constant) and isinstance(node.value, str | bytes):
             largest = max(largest, len(node.value))
     price = 40 + math.ceil(largest * 0.2)
     total = 0.0
-    for node in validate.walk(tree):
+    for node in nodes:
         if isinstance(node, Fold) and node.kind != "bind":
             return math.inf
         total += price

@@ -199,6 +199,10 @@ def _no_more_specific(first: Type, second: Type) -> bool:
     return len(first.params) == len(second.params) and all(map(_no_more_specific, first.params, second.params))
 
 
+def has_variables(t: Type) -> bool:
+    return is_variable(t) or any(map(has_variables, t.params))
+
+
 def rename_variables(types: tuple[Type, ...], substitutions: Substitutions) -> tuple[Type, ...]:
     """A copy of a signature with fresh variables."""
     fresh: dict[str, Type] = {}

@@ -1,7 +1,9 @@
 """Operators, conversions and size: cel-go's standard library (common/stdlib) without time."""
 
 import math
+import operator as native
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
@@ -221,10 +223,15 @@ _ADDABLE: Final = _SUBTRACTABLE | {str, bytes, list}
 _COMPARABLE: Final = _SUBTRACTABLE | {str, bytes, bool}
 
 
-def _ordered(operator: str, left: Any, right: Any) -> int:
-    if type(left) not in _COMPARABLE:
-        raise CelError(f"no such overload: {operator}")
-    return compare(left, right)
+def _comparison(operator: str, holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def compared(left: Any, right: Any) -> bool:
+        if type(left) is int and type(right) is int:
+            return holds(left, right)
+        if type(left) not in _COMPARABLE:
+            raise CelError(f"no such overload: {operator}")
+        return holds(compare(left, right), 0)
+
+    return compared
 
 
 operators.update(
@@ -238,10 +245,10 @@ operators.update(
         "!_": invert,
         "@in": contained,
         "size": size,
-        "_<_": lambda left, right: _ordered("_<_", left, right) < 0,
-        "_<=_": lambda left, right: _ordered("_<=_", left, right) <= 0,
-        "_>_": lambda left, right: _ordered("_>_", left, right) > 0,
-        "_>=_": lambda left, right: _ordered("_>=_", left, right) >= 0,
+        "_<_": _comparison("_<_", native.lt),
+        "_<=_": _comparison("_<=_", native.le),
+        "_>_": _comparison("_>_", native.gt),
+        "_>=_": _comparison("_>=_", native.ge),
     }
 )
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from hami_dra.cel.errors import CelError
 from hami_dra.cel.meter import CostFunction
-from hami_dra.cel.types import Type, is_dyn, is_variable, read_type, read_types
+from hami_dra.cel.types import Type, has_variables, is_dyn, is_variable, read_type, read_types
 from hami_dra.cel.values import TYPE_NAMES, key_value, type_name
 
 Guard = Callable[[Any], bool]
@@ -33,6 +33,8 @@ class Overload:
     """The code takes the Meter first, because its result can be much larger than its arguments."""
     conversion: bool = False
     """Evaluated while compiling where the argument is a constant."""
+    generic: bool = False
+    """The signature has type variables."""
 
 
 functions: Final[dict[str, list[Overload]]] = {}
@@ -78,7 +80,9 @@ def method(
 
 def _add(name: str, signature: str, code: Callable[..., Any] | None, *, member: bool, **more: Any) -> None:
     params, _, result = signature.partition("->")
-    overload = Overload(name, member, tuple(read_types(params)), read_type(result), code, **more)
+    types = tuple(read_types(params))
+    generic = any(map(has_variables, types)) or has_variables(read_type(result))
+    overload = Overload(name, member, types, read_type(result), code, generic=generic, **more)
     functions.setdefault(name, []).append(overload)
 
 
