@@ -57,11 +57,7 @@ def _owner(inventory: Inventory, requests: list[tuple[RequestView, ...]], manage
     return Owner.FOREIGN if foreign else Owner.UNKNOWN
 
 
-def matching_drivers(inventory: Inventory, view: RequestView) -> set[str]:
+def matching_drivers(inventory: Inventory, view: RequestView) -> frozenset[str]:
     """Drivers of the devices that class and request select, in use or not."""
-    columns = inventory.devices
-    chosen = columns.active[: columns.size].copy()
-    for selector in (*view.class_selectors, *view.selectors):
-        chosen &= inventory.verdicts.matching(selector.expression, list_attributes=view.features.list_type_attributes)
-    kinds = set(columns.kind[: columns.size][chosen].tolist())
-    return {columns.kind_samples[kind].id.driver for kind in kinds}
+    expressions = tuple(selector.expression for selector in (*view.class_selectors, *view.selectors))
+    return inventory.verdicts.drivers(expressions, list_attributes=view.features.list_type_attributes)

@@ -20,6 +20,7 @@ class Verdicts:
     def __init__(self, columns: DeviceColumns) -> None:
         self._columns = columns
         self._kept: OrderedDict[tuple[str, bool], _Column] = OrderedDict()
+        self._drivers: OrderedDict[tuple[tuple[str, ...], bool], tuple[int, frozenset[str]]] = OrderedDict()
 
     def matching(self, expression: str, *, list_attributes: bool = False) -> Bools:
         """Shape (size,): what the expression says of each active row; rows that are free are False. Do not change it."""
@@ -31,6 +32,23 @@ class Verdicts:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
         return column.refreshed(self._columns)
+
+    def drivers(self, expressions: tuple[str, ...], *, list_attributes: bool = False) -> frozenset[str]:
+        """Drivers of the devices that all expressions select, in use or not."""
+        columns = self._columns
+        key = (expressions, list_attributes)
+        version, found = self._drivers.get(key, (-1, frozenset[str]()))
+        if version != columns.structure.version:
+            chosen = columns.active[: columns.size].copy()
+            for expression in expressions:
+                chosen &= self.matching(expression, list_attributes=list_attributes)
+            # the driver is part of the kind, so one sample of each will do
+            kinds = np.flatnonzero(np.bincount(columns.kind[: columns.size][chosen], minlength=1))
+            found = frozenset(columns.kind_samples[kind].id.driver for kind in kinds)
+            self._drivers[key] = (columns.structure.version, found)
+            if len(self._drivers) > KEPT:
+                self._drivers.popitem(last=False)
+        return found
 
 
 def _compiled(expression: str, *, list_attributes: bool) -> Selector | None:

@@ -69,6 +69,10 @@ def ranked_nodes(
     keys = scores[candidates] if node_policy == names.SPREAD else -scores[candidates]
     if 0 < most < len(candidates):
         bound = np.partition(keys, most - 1)[most - 1]
-        near = np.flatnonzero(keys <= bound)
+        better, tied = np.flatnonzero(keys < bound), np.flatnonzero(keys == bound)
+        places = most - len(better)
+        if places < len(tied):  # on an idle cluster all are tied
+            tied = tied[np.argpartition(rank[candidates[tied]], places - 1)[:places]]
+        near = np.concatenate((better, tied))
         candidates, keys = candidates[near], keys[near]
     return candidates[np.lexsort((rank[candidates], keys))][:most]

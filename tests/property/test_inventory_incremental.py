@@ -132,7 +132,6 @@ def picture(inventory):
         "nodes": {
             rows.names[row]: (
                 round(float(rows.score[row]), 9),
-                int(rows.rank[row]) if rows.count == rows.size else None,
                 int(rows.used("cpu")[row]),
                 int(fit.codes[row]),
                 [(pool.name, pool.generation, pool.incomplete, bool(pool.invalid), [d.id for d in pool.devices])
@@ -141,6 +140,7 @@ def picture(inventory):
             for row in range(rows.size)
             if rows.present[row]
         },
+        "order": [rows.names[row] for row in np.argsort(rows.rank) if rows.present[row]],
         "problems": inventory.problems,
         "troubled": inventory.troubled_nodes(),
     }  # fmt: skip
