@@ -1,0 +1,55 @@
+"""`hami-dra convert`: legacy manifests as claims, on stdout."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hami_dra.cli.errors import CommandError
+
+HELP = """Convert legacy manifests (nvidia.com/gpu, gpumem, gpucores, ...) to ResourceClaims, as the webhook would.
+
+Pods and the pod templates of Deployments, StatefulSets, Jobs and the like are converted; the ResourceClaimTemplates they need
+come before them. Other objects are printed as they are. Nothing is sent anywhere.
+
+Examples:
+
+    hami-dra convert -f examples/a-node-binpack-gpu-binpack.yaml
+
+    hami-dra convert -f manifests/ -o json | kubectl apply -f -
+"""
+
+
+class Output(StrEnum):
+    yaml = "yaml"
+    json = "json"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("convert", help=HELP)(convert)
+
+
+def convert(
+    files: Annotated[list[Path], typer.Option("-f", "--filename", help="File or folder; may be repeated.")],
+    *,
+    output: Annotated[Output, typer.Option("-o", "--output", help="How to print the result.")] = Output.yaml,
+) -> None:
+    import json
+
+    import yaml
+
+    from controller.bridge.files import ConvertRefused, convert_documents
+    from hami_dra.cli.manifest_files import read_documents
+
+    try:
+        converted = convert_documents(read_documents(files))
+    except ConvertRefused as error:
+        raise CommandError(str(error)) from error
+    for warning in converted.warnings:
+        typer.echo(f"note: {warning}", err=True)
+    if output is Output.json:
+        typer.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": converted.documents}, indent=2))
+    else:
+        yaml.safe_dump_all(converted.documents, sys.stdout, sort_keys=False)

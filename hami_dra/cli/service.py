@@ -1,0 +1,37 @@
+"""How a long-running command starts and ends: SIGTERM and Ctrl-C end it in order, a bad start ends it with one sentence."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+from hami_dra.cli.errors import CommandError
+from hami_dra.cluster.protocol import ClusterError, ConfigError
+from hami_dra.cluster.requirements import UnsupportedKubernetes
+
+
+def run_service(service: Coroutine[Any, Any, None]) -> None:
+    """Runs until the service ends or a signal asks it to; cancelled, it may tidy up. Raises CommandError."""
+    try:
+        asyncio.run(_until_asked(service))
+    except* (UnsupportedKubernetes, ConfigError, ClusterError) as errors:
+        raise CommandError(str(_first(errors))) from errors
+
+
+async def _until_asked(service: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.ensure_future(service)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            raise
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

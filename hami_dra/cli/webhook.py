@@ -1,0 +1,104 @@
+"""`hami-dra webhook`: the admission server for legacy manifests."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hami_dra.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from controller.bridge.server import Settings
+
+HELP = """Run the admission server that turns legacy pods (nvidia.com/gpu, ...) into pods with claims.
+
+Certificates are made and renewed here, kept in a Secret that all replicas share, and the authority is written into the webhook
+configuration. With --cert-file and --key-file somebody else keeps them.
+
+Examples:
+
+    hami-dra webhook
+
+    hami-dra webhook --kubeconfig ~/.kube/config --host 127.0.0.1 --port 9443
+"""
+
+
+class Mode(StrEnum):
+    exclusive = "exclusive"
+    native = "native"
+
+
+class LogFormat(StrEnum):
+    text = "text"
+    json = "json"
+
+
+class Gate(StrEnum):
+    on = "on"
+    off = "off"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("webhook", help=HELP)(webhook)
+
+
+def webhook(
+    *,
+    kubeconfig: Annotated[
+        str | None, typer.Option(envvar="KUBECONFIG", help="Path; default: in-cluster, else ~/.kube/config.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104 (the API server calls from outside the pod)
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8443,
+    mode: Annotated[
+        Mode, typer.Option(help="native: convert only what DeviceClasses cannot express.")
+    ] = Mode.exclusive,
+    gate: Annotated[Gate, typer.Option(help="Whether converted pods get the scheduling gate.")] = Gate.on,
+    scheduler_name: Annotated[
+        list[str] | None, typer.Option(help="Only pods of these schedulers are gated; may be repeated.")
+    ] = None,
+    certificate_host: Annotated[
+        list[str] | None, typer.Option(help="A further name or address for the certificate; may be repeated.")
+    ] = None,
+    cert_file: Annotated[Path | None, typer.Option(help="Serving certificate that somebody else keeps.")] = None,
+    key_file: Annotated[Path | None, typer.Option(help="Its key.")] = None,
+    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.text,
+    verbosity: Annotated[
+        int, typer.Option("-v", "--verbosity", help="0 warnings only, 2 what happens, 5 everything.")
+    ] = 2,
+) -> None:
+    from controller.bridge.convert import Options
+    from controller.bridge.server import BadSettings, Settings
+    from controller.reconcile import logs
+    from hami_dra.cli.service import run_service
+
+    logs.configure(verbosity, logs.LogFormat(log_format.value))
+    try:
+        settings = Settings(
+            host=host,
+            port=port,
+            options=Options(
+                mode=mode.value,
+                gate=gate is Gate.on,
+                schedulers=tuple(scheduler_name or ["default-scheduler"]),
+            ),
+            hosts=tuple(certificate_host or []),
+            cert_file=cert_file,
+            key_file=key_file,
+        )
+    except BadSettings as error:
+        raise CommandError(str(error)) from error
+    run_service(_serve(kubeconfig, settings))
+
+
+async def _serve(kubeconfig: str | None, settings: "Settings") -> None:
+    from controller.bridge.server import serve
+    from hami_dra.cluster.http import connect
+    from hami_dra.cluster.requirements import require_version
+
+    cluster = connect(kubeconfig)
+    try:
+        await require_version(cluster)
+        await serve(cluster, settings)
+    finally:
+        await cluster.close()
