@@ -122,7 +122,7 @@ def _vendor(name: str, machine: Machine) -> PublishingVendor:
     known = ", ".join(vendor.name for vendor in PUBLISHING_VENDORS)
     raise Unpublishable(
         f"node {machine.name} ({machine.instance_type}) has cards of vendor {name!r}, which no driver of ours publishes "
-        f"(it has drivers for: {known}): choose another machine, or the driver that publishes them"
+        f"(it has drivers for: {known}): choose another machine, or have it published as another driver"
     )
 
 

@@ -14,7 +14,9 @@ _LIKE_A_NUMBER: Final = re.compile(r"[-+.]?[0-9][-+.0-9_:a-fA-FoOxX]*")
 
 
 class _Dumper(yaml.SafeDumper):
-    pass
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 (the hook's signature)
+        """What occurs twice is written twice: anchors surprise people."""
+        return True
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -1,0 +1,67 @@
+"""Fleet files on disk: read with errors that name the field, and followed while they change.
+
+Called by `hami-dra slices --fleet`, by `make cluster` and by the bench. In: a path. Out: a FleetFile, or a fleet that follows it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from hami_dra.api.config import FleetFile
+from hami_dra.cluster.documents import BadDocument, read_documents
+from hami_dra.cluster.protocol import ConfigError
+from hami_dra.driver.fleet import Fleet
+
+log = logging.getLogger(__name__)
+
+
+def read_fleet(path: Path) -> FleetFile:
+    """Raises ConfigError, which names file, field and fix."""
+    try:
+        documents = read_documents([path])
+    except BadDocument as error:
+        raise ConfigError(str(error)) from error
+    if len(documents) != 1:
+        raise ConfigError(f"{path}: holds {len(documents)} objects; a fleet file is one object of kind Fleet")
+    return parse_fleet(documents[0].raw, str(path))
+
+
+def parse_fleet(raw: Mapping[str, Any], source: str) -> FleetFile:
+    """`source` is named in errors."""
+    try:
+        return FleetFile.model_validate(raw)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, problem['loc'])) or '(file)'}: {problem['msg'].removeprefix('Value error, ')}"
+            for problem in error.errors()
+        ]
+        raise ConfigError(f"{source}: " + "; ".join(problems)) from error
+
+
+async def follow(fleet: Fleet, path: Path, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    """Until cancelled: whenever the file changes, the fleet does. A file that cannot be used is reported and changes nothing."""
+    seen = _stamp(path)
+    while True:
+        await sleep(1.0)
+        now = _stamp(path)
+        if now == seen:
+            continue
+        seen = now
+        try:
+            fleet.update(read_fleet(path))
+        except ConfigError as error:
+            log.warning("the fleet stays as it is: %s", error)
+        else:
+            log.info("%s changed: the fleet follows", path)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

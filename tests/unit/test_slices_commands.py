@@ -1,0 +1,355 @@
+"""hami-dra slices and hami-dra topology, as a user types them."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from hami_dra.api.kinds import NODE, RESOURCE_SLICE
+from hami_dra.cli import slices as slices_command
+from hami_dra.cli import topology as topology_command
+from hami_dra.cli.errors import CommandError
+from hami_dra.cluster import http
+from hami_dra.cluster.memory import MemoryCluster
+from hami_dra.cluster.protocol import ServerVersion
+from hami_dra.discovery.simulated import machine
+from hami_dra.driver import fleet_file
+from hami_dra.driver.slices import machine_pools, slice_bodies
+
+ROOT = Path(__file__).resolve().parents[2]
+
+app = typer.Typer(pretty_exceptions_enable=False)
+slices_command.register(app)
+topology_command.register(app)
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def refused(*arguments):
+    with pytest.raises(CommandError) as caught:
+        run(*arguments)
+    return str(caught.value)
+
+
+@pytest.fixture
+def fleet_path(tmp_path):
+    path = tmp_path / "fleet.yaml"
+    path.write_text(
+        "apiVersion: hami.io/v1alpha1\nkind: Fleet\nzones: [a, b]\n"
+        'nodes:\n- {machine: g4dn.12xlarge, count: 2, name: "t4-{index}"}\n- {machine: g5.12xlarge, name: a10g}\n'
+    )
+    return path
+
+
+class StaysOpen(MemoryCluster):
+    """Commands close their connection; the tests look at the cluster afterwards."""
+
+    async def close(self):
+        pass
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    memory = StaysOpen()
+    monkeypatch.setattr(http, "connect", lambda kubeconfig=None, context=None: memory)
+    return memory
+
+
+# --- slices ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_printed_is_what_is_checked_in():
+    golden = (ROOT / "resourceslices/dgx-h100.yaml").read_text()
+    printed = run("slices", "--machine", "dgx-h100", "-o", "yaml")
+    assert printed == "".join(line for line in golden.splitlines(keepends=True) if not line.startswith("#"))
+
+
+def test_json_is_a_list():
+    document = json.loads(run("slices", "--machine", "g5.12xlarge", "--node", "n1", "-o", "json"))
+    (item,) = document["items"]
+    assert (document["kind"], item["spec"]["nodeName"]) == ("List", "n1")
+
+
+def test_the_table_has_one_line_per_card_and_never_cuts():
+    lines = run("slices", "--machine", "g4dn.12xlarge", "--node", "n1").splitlines()
+    assert lines[0].split() == [
+        "NODE",
+        "DRIVER",
+        "DEVICE",
+        "PRODUCT",
+        "MEMORY",
+        "CORES",
+        "SHARES",
+        "ISLAND",
+        "NUMA",
+        "UUID",
+    ]
+    uuid = machine("g4dn.12xlarge", "n1").cards[3].uuid
+    assert lines[4].split() == ["n1", "nvidia.hami.io", "gpu-3", "Tesla", "T4", "15Gi", "100", "10", "0", uuid]
+
+
+def test_the_machines_are_listed():
+    listed = run("slices", "--list")
+    assert "dgx-h100" in listed
+    assert "8 x NVIDIA H100 80GB HBM3, NVSwitch all to all (18 lanes), two NUMA nodes" in listed
+
+
+def test_sharing_and_fence_options():
+    text = run(
+        "slices", "--machine", "g5.12xlarge", "--slots", 4, "--memory-scaling", "1.5", "--fence", "on", "-o", "yaml"
+    )
+    device = yaml.safe_load(text)["spec"]["devices"][0]
+    assert device["capacity"]["shares"]["value"] == "4"
+    assert device["capacity"]["memory"]["value"] == "34542Mi"
+    assert device["taints"] == [{"key": "hami.io/controller-allocates", "effect": "NoSchedule"}]
+
+
+def test_nodes_can_be_printed_too_and_one_machine_is_no_fleet():
+    node, item = yaml.safe_load_all(
+        run("slices", "--machine", "dgx-h100", "--node", "n1", "--with-nodes", "-o", "yaml")
+    )
+    assert (node["kind"], node["metadata"]["name"], node["status"]["allocatable"]["cpu"]) == ("Node", "n1", "224")
+    assert "hami.io/fleet" not in node["metadata"]["labels"]
+    assert "labels" not in item["metadata"]
+
+
+def test_another_driver_can_be_imitated():
+    (item,) = yaml.safe_load_all(
+        run("slices", "--machine", "trn1.32xlarge", "--publish-as", "neuron.aws.com", "-o", "yaml")
+    )
+    assert item["spec"]["driver"] == "neuron.aws.com"
+    assert len(item["spec"]["devices"]) == 16
+
+
+def test_a_fleet_is_printed_with_its_nodes(fleet_path):
+    documents = list(yaml.safe_load_all(run("slices", "--fleet", fleet_path, "--with-nodes", "-o", "yaml")))
+    assert [(item["kind"], item["metadata"]["labels"]["hami.io/fleet"]) for item in documents] == [
+        ("Node", "fleet"), ("ResourceSlice", "fleet"),
+    ] * 3  # fmt: skip
+    zones = [item["metadata"]["labels"]["topology.kubernetes.io/zone"] for item in documents if item["kind"] == "Node"]
+    assert zones == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "none of them was given"),
+        (("--list", "--machine", "dgx-h100"), "--list and --machine was given"),
+        (("--machine", "dgx"), "there is no machine 'dgx'; choose one of: dgx-h100"),
+        (
+            ("--machine", "dgx-h100", "--node", "N 1"),
+            "--machine: nodes.0: name 'N 1' makes 'N 1', which cannot be the name",
+        ),
+        (("--machine", "dgx-h100", "--memory-scaling", "x"), "nodes.0.sharing.memoryScaling: 'x' is not a number"),
+        (("--machine", "trn1.32xlarge"), "cards of vendor 'neuron', which no driver of ours publishes"),
+        (("--machine", "dgx-h100", "--publish"), "--publish and --remove need --fleet"),
+        (("--fleet", "/nonexistent/fleet.yaml"), "/nonexistent/fleet.yaml"),
+    ],
+)
+def test_bad_options_say_what_to_do(arguments, said):
+    assert said in refused("slices", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "nodes: [{machine: dgx-h100, count: 2, name: x}]",
+            "nodes.0: name 'x' is the same for 2 nodes: put {index} into it",
+        ),
+        ("kind: Fleet\nnodes: 3\n", "nodes: Input should be a valid tuple"),
+        ("kind: Pod\n", "kind: Input should be 'Fleet'"),
+        ("kind: Fleet\n---\nkind: Fleet\n", "holds 2 objects"),
+        ("", "holds 0 objects"),
+        ("nodes: [", "not YAML"),
+        ("nodes: [{machine: nonsense}]", "nodes[0]: there is no machine 'nonsense'"),
+    ],
+)
+def test_a_bad_fleet_file_names_file_and_field(tmp_path, text, said):
+    path = tmp_path / "fleet.yaml"
+    path.write_text(text)
+    message = refused("slices", "--fleet", path)
+    assert said in message
+    assert "nonsense" in message or str(path) in message
+
+
+# --- check -----------------------------------------------------------------------------------------------------------
+
+
+def test_good_slices_pass():
+    assert run("slices", "--check", ROOT / "resourceslices") == "4 ResourceSlices, no problems\n"
+
+
+def test_every_violation_is_one_line_with_file_object_field_and_fix(tmp_path):
+    bodies = slice_bodies(machine_pools(machine("g4dn.12xlarge", "n1")))
+    bodies[0]["spec"]["devices"][1]["name"] = "GPU-1"
+    bodies[0]["spec"]["devices"][2]["attributes"]["hami.io/uuid"]["string"] = "x" * 65
+    path = tmp_path / "slices.json"
+    path.write_text(json.dumps(bodies[0]))
+    where = f"{path}, document 1: {bodies[0]['metadata']['name']}: spec.devices"
+    rule = "use lower case letters, digits and '-', beginning and ending with a letter or digit"
+    assert run("slices", "--check", path, code=1).splitlines() == [
+        f"{where}[1].name: 'GPU-1' is not allowed: {rule}",
+        f"{where}[2].attributes[hami.io/uuid].string: has 65 bytes: shorten it to 64",
+    ]
+
+
+def test_pools_are_checked_as_a_whole(tmp_path):
+    (body,) = slice_bodies(machine_pools(machine("g4dn.12xlarge", "n1")))
+    body["spec"]["pool"]["resourceSliceCount"] = 2
+    path = tmp_path / "slices.yaml"
+    path.write_text(yaml.safe_dump(body))
+    assert "pool nvidia.hami.io/n1: spec.pool.resourceSliceCount: is 2, but the pool has 1 slices" in run(
+        "slices", "--check", path, code=1
+    )
+
+
+def test_nothing_to_check_is_an_error(tmp_path):
+    path = tmp_path / "pod.yaml"
+    path.write_text("kind: Pod\n")
+    assert "no ResourceSlice in there" in refused("slices", "--check", path)
+
+
+# --- publish ---------------------------------------------------------------------------------------------------------
+
+
+async def names(cluster, kind):
+    return [item.metadata.name for item in (await cluster.list(kind)).items]
+
+
+def ask(coroutine):
+    return asyncio.run(coroutine)
+
+
+def test_publish_once_and_remove(cluster, fleet_path):
+    run("slices", "--fleet", fleet_path, "--publish", "--once")
+    assert ask(names(cluster, NODE)) == ["a10g", "t4-0", "t4-1"]
+    assert len(ask(names(cluster, RESOURCE_SLICE))) == 3
+    run("slices", "--fleet", fleet_path, "--remove")
+    assert not ask(names(cluster, NODE))
+    assert not ask(names(cluster, RESOURCE_SLICE))
+
+
+def test_publish_refuses_an_old_kubernetes(monkeypatch, fleet_path):
+    old = MemoryCluster(ServerVersion(1, 35, "v1.35.2"))
+    monkeypatch.setattr(http, "connect", lambda kubeconfig=None, context=None: old)
+    assert "needs Kubernetes 1.36 or newer" in refused("slices", "--fleet", fleet_path, "--publish", "--once")
+
+
+def test_what_could_not_be_published_is_named(cluster, fleet_path):
+    ask(cluster.create(NODE, {"metadata": {"name": "a10g"}}))
+    assert "node a10g: it exists and is not of this fleet" in refused(
+        "slices", "--fleet", fleet_path, "--publish", "--once"
+    )
+
+
+async def test_a_fleet_follows_its_file_and_survives_a_bad_edit(tmp_path, caplog):
+    path = tmp_path / "fleet.yaml"
+    path.write_text("nodes: [{machine: dgx-h100}]")
+    edits = iter(["nodes: []", "nodes: [{machine: nonsense}]", None, "nodes: [{machine: dgx-h100, count: 2}]"])
+    seen = []
+
+    class Fleet:
+        def update(self, file):
+            if any(group.machine == "nonsense" for group in file.nodes):
+                raise fleet_file.ConfigError("no machine nonsense")
+            seen.append(sum(group.count for group in file.nodes))
+
+    class Done(Exception):
+        pass
+
+    async def edit(_seconds):
+        try:
+            text = next(edits)
+        except StopIteration:
+            raise Done from None
+        path.unlink() if text is None else path.write_text(text)
+
+    with pytest.raises(Done):
+        await fleet_file.follow(Fleet(), path, sleep=edit)
+    assert seen == [0, 2]
+    assert sum("the fleet stays as it is" in record.message for record in caplog.records) == 2
+
+
+# --- topology --------------------------------------------------------------------------------------------------------
+
+
+def matrix(text):
+    return [line.split() for line in text.splitlines()]
+
+
+def test_the_matrix_of_an_nvswitch_machine():
+    text = run("topology", "--machine", "dgx-h100", "--node", "n1")
+    lines = matrix(text)
+    assert lines[0] == ["n1", "(nvidia.hami.io)"]
+    assert lines[3][:9] == ["gpu-1", "L18", "X", "L18", "L18", "L18", "L18", "L18", "L18"]
+    assert "island 1: 8 cards (gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7)" in text
+    assert "in no island" not in text
+    assert "PIX" not in text
+
+
+def test_the_matrix_of_a_pcie_machine_and_its_legend():
+    text = run("topology", "-f", ROOT / "resourceslices/l40s-pcie-8.yaml")
+    assert matrix(text)[2][:11] == ["gpu-0", "X", "PIX", "NODE", "NODE", "SYS", "SYS", "SYS", "SYS", "0", "pci0000:16"]
+    assert text.splitlines()[-3:] == [
+        "PIX   below one PCIe switch",
+        "NODE  through several host bridges of one NUMA node",
+        "SYS   through the interconnect between NUMA nodes",
+    ]
+
+
+def test_a_driver_without_links_gets_no_matrix_but_its_groups():
+    text = run("topology", "--machine", "trn1.32xlarge", "--publish-as", "neuron.aws.com")
+    assert "publishes neither links nor distances" in text
+    assert text.count(": 4 cards (") == 4
+    assert [row[0] for row in matrix(text)[2:5]] == ["neuron-device-0", "neuron-device-1", "neuron-device-2"]
+    assert "?" not in text
+
+
+def test_a_live_node_shows_its_newest_slices(cluster):
+    for generation, suffix in ((1, "old"), (2, "")):
+        (body,) = slice_bodies(machine_pools(machine("g5.12xlarge", "n1")), generation)
+        body["metadata"]["name"] += suffix
+        ask(cluster.create(RESOURCE_SLICE, body))
+    assert len(matrix(run("topology", "--node", "n1"))) == 9
+
+
+def test_several_nodes_of_files_and_one_of_them():
+    folder = ROOT / "resourceslices"
+    assert run("topology", "-f", folder).count("(nvidia.hami.io)") == 4
+    assert run("topology", "-f", folder, "--node", "g5-12xlarge").count("(nvidia.hami.io)") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "choose one of --machine, --filename and --node"),
+        (("--machine", "dgx-h100", "-f", "x"), "choose one of --machine and --filename"),
+        (("--machine", "nope"), "there is no machine 'nope'"),
+        (("-f", "/nonexistent.yaml"), "/nonexistent.yaml"),
+        (("-f", str(ROOT / "resourceslices"), "--node", "elsewhere"), "no devices of node elsewhere are published"),
+    ],
+)
+def test_topology_says_what_to_do(arguments, said):
+    assert said in refused("topology", *arguments)
+
+
+def test_a_node_without_slices_is_an_error(cluster):
+    assert "the cluster: no devices of node n1" in refused("topology", "--node", "n1")
+
+
+@pytest.mark.parametrize("command", ["slices", "topology"])
+def test_help_has_examples(command):
+    text = run(command, "--help")
+    assert "Examples" in text
+    assert f"hami-dra {command} --machine" in text
