@@ -3,19 +3,24 @@
 import asyncio
 import signal
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from hami_dra.cli.errors import CommandError
 from hami_dra.cluster.protocol import ClusterError, ConfigError
 from hami_dra.cluster.requirements import UnsupportedKubernetes
+
+_START_FAILURES: Final = (UnsupportedKubernetes, ConfigError, ClusterError)
 
 
 def run_service(service: Coroutine[Any, Any, None]) -> None:
     """Runs until the service ends or a signal asks it to; cancelled, it may tidy up. Raises CommandError."""
     try:
         asyncio.run(_until_asked(service))
-    except* (UnsupportedKubernetes, ConfigError, ClusterError) as errors:
-        raise CommandError(str(_first(errors))) from errors
+    except Exception as error:
+        cause = _first(error)
+        if isinstance(cause, _START_FAILURES):
+            raise CommandError(str(cause)) from error
+        raise
 
 
 async def _until_asked(service: Coroutine[Any, Any, None]) -> None:
@@ -30,8 +35,9 @@ async def _until_asked(service: Coroutine[Any, Any, None]) -> None:
             raise
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    found: BaseException = group
+def _first(error: BaseException) -> BaseException:
+    """Of a task group's failures the first."""
+    found = error
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]
     return found
