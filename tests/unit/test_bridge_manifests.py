@@ -14,6 +14,8 @@ from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.selectors import InvalidSelector
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
+PROGRAMS = (names.CONTROLLER, names.WEBHOOK, names.DRIVER, names.UNINSTALL)
+
 
 def only(kind, objects=None, name=None):
     (found,) = [
@@ -66,7 +68,7 @@ def test_the_fence_policy_knows_the_fence():
 
 def test_names_are_those_that_the_programs_use():
     shipped_names = {(raw["kind"], raw["metadata"]["name"]) for raw in shipped("manifests")}
-    for program in (names.CONTROLLER, names.WEBHOOK, names.DRIVER):
+    for program in PROGRAMS:
         for kind in (kinds.SERVICE_ACCOUNT, kinds.CLUSTER_ROLE, kinds.CLUSTER_ROLE_BINDING):
             assert (kind.name, program) in shipped_names
     settings = Settings()
@@ -104,7 +106,7 @@ def rights(name):
 
 
 def test_nobody_may_do_everything():
-    for name in (names.CONTROLLER, names.WEBHOOK, names.DRIVER):
+    for name in PROGRAMS:
         for (group, resource), verbs in rights(name).items():
             assert "*" not in {group, resource, *verbs}
             assert not verbs & {"escalate", "bind", "impersonate", "deletecollection"}
@@ -113,7 +115,7 @@ def test_nobody_may_do_everything():
 def test_only_the_controller_may_allocate():
     binding = ("resource.k8s.io", "resourceclaims/binding")
     assert rights(names.CONTROLLER)[binding] == {"patch", "update"}
-    for name in (names.WEBHOOK, names.DRIVER):
+    for name in set(PROGRAMS) - {names.CONTROLLER}:
         assert binding not in rights(name)
         assert ("resource.k8s.io", "resourceclaims/status") not in rights(name)
 
