@@ -273,17 +273,20 @@ def impossible(view: RequestView, device: Device) -> str:
         (profile.cores, names.CARD_INSUFFICIENT_CORE),
         (profile.shares, names.CARD_TIME_SLICING_EXHAUSTED),
     ):
-        if (
-            role is not None
-            and role in view.capacity_requests
-            and (role not in device.totals or _alone_fails(view, device, role))
-        ):
+        if role is not None and _alone_fails(view, device, role):
             return reason
     return names.CARD_INSUFFICIENT_MEMORY if view.memory_percents else names.CUSTOM_FILTER_RULE
 
 
 def _alone_fails(view: RequestView, device: Device, role: str) -> bool:
-    return value_of(view.capacity_requests[role]) > device.totals[role]
+    """The request, or else the policy's default, is more than the device has; or the device has no such capacity."""
+    published = device.spec.capacity.get(role)
+    wanted = view.capacity_requests.get(role)
+    if published is None:
+        return wanted is not None
+    if wanted is None and published.request_policy is not None:
+        wanted = published.request_policy.default
+    return wanted is not None and value_of(wanted) > device.totals[role]
 
 
 def _publishes_slots(device: Device) -> bool:

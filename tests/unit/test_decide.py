@@ -1,0 +1,268 @@
+"""decide: the four patterns, who is refused and why, what is left to the search. Pure, no cluster."""
+
+import pytest
+
+from controller.decide import Decision, Demand, Options, PodClaim, Refusal, decide
+from controller.inventory.inventory import Inventory
+from controller.scoring.policies import DevicePolicy, Policies
+from tests.cards import CLASS, DRIVER, card, claim, device_class, node, pod, request, slice_of, whole
+
+
+def cluster(nodes=("n1", "n2"), cards=4, **card_options):
+    inventory = Inventory()
+    inventory.class_changed(None, device_class())
+    for name in nodes:
+        inventory.node_changed(None, node(name))
+        inventory.slice_changed(None, slice_of(name, [card(index, **card_options) for index in range(cards)]))
+    return inventory
+
+
+def demand(*claims, name="pod", node_policy="binpack", device_policy="spread", spec=None, **options):
+    policies = Policies(node=node_policy, device=DevicePolicy((device_policy,)))
+    entries = tuple(PodClaim(f"c{number}", each) for number, each in enumerate(claims))
+    return Demand(pod=pod(name, **(spec or {})), claims=entries, policies=policies, **options)
+
+
+def place(inventory, wanted, **options):
+    """Decide and make it so."""
+    answer = decide(inventory, wanted, Options(managed=frozenset({DRIVER}), **options))
+    assert isinstance(answer, Decision), answer
+    for entry in answer.allocations:
+        inventory.assume(entry.claim.metadata.uid, entry.allocation)
+    inventory.assume_pod(wanted.pod, answer.node)
+    return answer
+
+
+def refused(inventory, wanted, **options):
+    answer = decide(inventory, wanted, Options(managed=frozenset({DRIVER}), **options))
+    assert isinstance(answer, Refusal), answer
+    return answer
+
+
+def results(answer):
+    return [result for entry in answer.allocations for result in entry.allocation["devices"]["results"]]
+
+
+def shared(name, memory="7500Mi", **capacity):
+    return claim(name, [request(memory=memory, **({"cores": "0"} | capacity))])
+
+
+@pytest.mark.parametrize(
+    ("node_policy", "device_policy", "expected"),
+    [
+        ("binpack", "binpack", {("n1", "gpu-0"): 2, ("n1", "gpu-1"): 2}),
+        ("spread", "binpack", {("n1", "gpu-0"): 2, ("n2", "gpu-0"): 2}),
+        ("binpack", "spread", {("n1", f"gpu-{index}"): 1 for index in range(4)}),
+        ("spread", "spread", {(name, f"gpu-{index}"): 1 for name in ("n1", "n2") for index in range(2)}),
+    ],
+)
+def test_the_four_patterns(node_policy, device_policy, expected):
+    inventory = cluster(memory="15Gi")
+    found = {}
+    for number in range(4):
+        wanted = demand(shared(f"c{number}"), name=f"p{number}", node_policy=node_policy, device_policy=device_policy)
+        answer = place(inventory, wanted)
+        (result,) = results(answer)
+        found[answer.node, result["device"]] = found.get((answer.node, result["device"]), 0) + 1
+    assert found == expected
+
+
+def test_the_allocation_says_all_that_is_taken_and_where():
+    answer = place(cluster(), demand(shared("c")))
+    (entry,) = answer.allocations
+    (result,) = entry.allocation["devices"]["results"]
+    assert result["consumedCapacity"] == {"memory": "7500Mi", "cores": "0", "shares": "1"}
+    assert "shareID" not in result
+    assert "allocationTimestamp" not in entry.allocation
+    (term,) = entry.allocation["nodeSelector"]["nodeSelectorTerms"]
+    assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": [answer.node]}]
+    assert answer.score.devices == ((f"{DRIVER}/{answer.node}/gpu-0", pytest.approx(10 * (0.1 + 7500 / 16384))),)
+
+
+def test_whole_cards_want_idle_ones_and_let_nobody_join():
+    inventory = cluster(nodes=["n1"], cards=2)
+    place(inventory, demand(shared("small"), name="small"))
+    whole_card = place(inventory, demand(claim("whole", [request()]), name="whole"))
+    assert results(whole_card)[0]["device"] == "gpu-1"
+    assert refused(inventory, demand(claim("more", [request()]), name="more")).reasons == {
+        "CardInsufficientMemory": 2,
+    }
+
+
+def test_all_cores_are_exclusive_and_no_cores_do_not_join_them():
+    inventory = cluster(nodes=["n1"], cards=1)
+    place(inventory, demand(shared("small", cores="50"), name="small"))
+    exclusive = demand(shared("all", memory="1Gi", cores="100"), name="all")
+    assert refused(inventory, exclusive).reasons == {"CardInsufficientCore": 1}
+    zero = cluster(nodes=["n1"], cards=1)
+    place(zero, demand(shared("none", memory="1Gi"), name="none"))
+    assert refused(zero, exclusive).reasons == {"ExclusiveDeviceAllocateConflict": 1}
+    taken = cluster(nodes=["n1"], cards=1)
+    place(taken, exclusive)
+    assert refused(taken, demand(shared("none", memory="1Gi"), name="none")).reasons == {
+        "CardComputeUnitsExhausted": 1,
+    }
+
+
+def test_first_fit_ignores_policies_and_vendor_rules():
+    inventory = cluster(nodes=["n1"], cards=2)
+    place(inventory, demand(shared("a", memory="1Gi"), name="a"), first_fit=True)
+    second = place(inventory, demand(shared("b", memory="1Gi", cores="100"), name="b"), first_fit=True)
+    assert results(second)[0]["device"] == "gpu-0"
+
+
+def test_every_card_counts_once_by_its_first_reason():
+    inventory = cluster(nodes=["n1"], cards=4)
+    inventory.slice_changed(
+        None,
+        slice_of(
+            "n1",
+            [
+                card(0, taints=[{"key": "xid", "effect": "NoSchedule"}]),
+                card(1, product="NVIDIA A10G"),
+                card(2, memory="4Gi"),
+                card(3, shares="0"),
+            ],
+        ),
+    )
+    picky = request(selectors=['device.attributes["hami.io"].productName == "Tesla T4"'], memory="7500Mi", cores="0")
+    answer = refused(inventory, demand(claim("c", [picky])))
+    assert answer.reasons == {
+        "CardNotHealth": 1,
+        "CardTypeMismatch": 1,
+        "CardInsufficientMemory": 1,
+        "CardTimeSlicingExhausted": 1,
+    }
+    assert answer.message == "no available node, 1 nodes do not meet"
+
+
+def test_nodes_count_once_by_their_first_reason():
+    inventory = cluster(nodes=["cordoned", "full", "small", "tainted"])
+    inventory.node_changed(None, node("cordoned", unschedulable=True))
+    inventory.node_changed(None, node("tainted", taints=[{"key": "team", "value": "red", "effect": "NoSchedule"}]))
+    inventory.node_changed(None, node("full", allocatable={"cpu": "100m", "memory": "1Gi", "pods": "10"}))
+    inventory.slice_changed(None, slice_of("small", [card(0)]))
+    cpu = {"containers": [{"name": "x", "resources": {"requests": {"cpu": "1"}}}]}
+    answer = refused(inventory, demand(claim("c", [request(count=2, memory="1Gi", cores="0")]), spec=cpu))
+    assert answer.reasons == {
+        "NodeUnschedulable": 1,
+        "NodeTaintNotTolerated": 1,
+        "NodeInsufficientResources": 1,
+        "NodeInsufficientDevice": 1,
+    }
+    assert answer.nodes["small"] == {"NodeInsufficientDevice": 1}
+
+
+def test_too_few_fitting_cards_are_counted_as_such():
+    inventory = cluster(nodes=["n1"], cards=3)
+    for number in range(2):
+        place(inventory, demand(shared(f"c{number}", memory="12Gi"), name=f"p{number}"))
+    answer = refused(inventory, demand(claim("pair", [request(count=2, memory="10Gi", cores="0")])))
+    assert answer.reasons == {"CardInsufficientMemory": 2, "AllocatedCardsInsufficientRequest": 1}
+
+
+def test_a_second_claim_of_the_pod_sees_the_first():
+    answer = place(cluster(nodes=["n1"]), demand(shared("a"), shared("b"), device_policy="spread"))
+    assert [result["device"] for result in results(answer)] == ["gpu-0", "gpu-1"]
+    packed = place(cluster(nodes=["n1"]), demand(shared("a"), shared("b"), device_policy="binpack"))
+    assert [result["device"] for result in results(packed)] == ["gpu-0", "gpu-0"]
+
+
+def test_all_claims_of_a_pod_or_none():
+    inventory = cluster(nodes=["n1"], cards=1)
+    assert isinstance(refused(inventory, demand(shared("a", memory="12Gi"), shared("b", memory="12Gi"))), Refusal)
+
+
+def test_an_allocated_claim_pins_the_pod_to_its_node():
+    inventory = cluster()
+    selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]}
+    there = claim("there", allocation={"devices": {"results": []}, "nodeSelector": selector})
+    assert place(inventory, demand(there, shared("new"))).node == "n2"
+    gone = claim("gone", allocation={"devices": {}, "nodeSelector": {"nodeSelectorTerms": [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]}]}})  # fmt: skip
+    assert refused(inventory, demand(gone, shared("new"))).reasons == {"NodeNotWhereClaimIsAllocated": 2}
+
+
+def test_refused_preferred_and_required_nodes():
+    inventory = cluster(nodes=["n1", "n2", "n3"])
+    assert place(inventory, demand(shared("a"), name="a", refused_nodes={"n1": "cpu"})).node == "n2"
+    assert place(inventory, demand(shared("b"), name="b", preferred_node="n3")).node == "n3"
+    assert place(inventory, demand(shared("c"), name="c", required_node="n1")).node == "n1"
+    everywhere = dict.fromkeys(["n1", "n2", "n3"], "cpu")
+    assert refused(inventory, demand(shared("d"), refused_nodes=everywhere)).reasons == {"NodeRefusedByScheduler": 3}
+
+
+def test_a_node_with_a_device_plugin_is_no_place_for_a_claim():
+    inventory = cluster()
+    inventory.node_changed(None, node("n1", allocatable={"cpu": "8", "pods": "110", "nvidia.com/gpu": "4"}))
+    wanted = demand(shared("a"), plugin_resources=("nvidia.com/gpu",))
+    assert place(inventory, wanted).node == "n2"
+    inventory.node_changed(None, node("n2", unschedulable=True))
+    assert refused(inventory, wanted).reasons == {"NodeOffersDevicePlugin": 1, "NodeUnschedulable": 1}
+
+
+def test_companions_must_fit_the_node_too():
+    inventory = cluster()
+    inventory.node_changed(None, node("n1", allocatable={"cpu": "1", "memory": "64Gi", "pods": "110"}))
+    heavy = pod("heavy", containers=[{"name": "x", "resources": {"requests": {"cpu": "4"}}}])
+    assert place(inventory, demand(shared("a"), companions=(heavy,))).node == "n2"
+
+
+@pytest.mark.parametrize(
+    ("claims", "words"),
+    [
+        ([claim("c", [request(class_name="missing")])], ["default/c", "missing"]),
+        ([claim("c", [request(selectors=["device.nope == 1"])])], ["default/c", "nope"]),
+        ([claim("c", [request(selectors=['device.attributes["hami.io"].absent == 1'])])], ["default/c", "absent"]),
+    ],
+)
+def test_what_cannot_be_searched_is_an_error_that_names_it(claims, words):
+    answer = refused(cluster(), demand(*claims))
+    assert answer.error
+    for word in words:
+        assert word in answer.error
+
+
+def test_devices_of_others_are_not_touched_and_mixed_claims_are_refused():
+    inventory = cluster(nodes=["n1"])
+    inventory.slice_changed(None, slice_of("n1", [whole(0)], name="other", driver="other.example.com"))
+    inventory.class_changed(None, device_class("any", "true"))
+    inventory.class_changed(None, device_class("other", 'device.driver == "other.example.com"'))
+    both = demand(claim("c", [request("a", class_name=CLASS), request("b", class_name="other")]))
+    assert "split" in refused(inventory, both).error
+    either = place(inventory, demand(claim("d", [request("a", class_name="any")])))
+    assert results(either)[0]["driver"] == DRIVER
+    beside = place(inventory, demand(claim("e", [request("a", class_name="other")]), shared("f"), name="beside"))
+    assert [entry.claim.metadata.name for entry in beside.allocations] == ["f"]
+
+
+def test_an_invalid_pool_is_named_only_when_nothing_else_fits():
+    inventory = cluster(nodes=["n1", "n2"])
+    inventory.slice_changed(None, slice_of("n1", [card(0), card(0)]))
+    assert place(inventory, demand(shared("a"))).node == "n2"
+    inventory.node_changed(None, node("n2", unschedulable=True))
+    assert "duplicate" in refused(inventory, demand(shared("b"), name="b")).error
+
+
+def test_hard_spread_over_zones_is_right_at_the_first_try():
+    inventory = Inventory()
+    inventory.class_changed(None, device_class())
+    for number in range(30):
+        inventory.node_changed(None, node(f"n{number:02}", labels={"zone": f"z{number % 3}"}))
+        inventory.slice_changed(None, slice_of(f"n{number:02}", [card(index) for index in range(4)]))
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    zones = []
+    for number in range(9):
+        wanted = demand(
+            shared(f"c{number}"),
+            name=f"web-{number}",
+            spec={"labels": {"app": "web"}, "topologySpreadConstraints": [constraint]},
+        )
+        answer = place(inventory, wanted)
+        zones.append(int(answer.node[1:]) % 3)
+        assert max(map(zones.count, range(3))) - min(map(zones.count, range(3))) <= 1
