@@ -101,9 +101,10 @@ class Scheduler:
             return
         for claim in allocated:
             await self._claims.reserve(claim, pod)
-        await self._cluster.bind(pod.metadata.name, pod.metadata.namespace, node.metadata.name)
+        meta = pod.metadata
+        await self._cluster.bind(meta.name, meta.namespace, node.metadata.name, uid=meta.uid)
         # count it before the next pod is looked at
-        self._copies.pods.observe(await self._cluster.get(POD, pod.metadata.name, pod.metadata.namespace))
+        self._copies.pods.observe(await self._cluster.get(POD, meta.name, meta.namespace))
 
     def _choose(self, pod: Pod, claims: list[ResourceClaim]) -> tuple[Node | None, Counter[str], ResourceClaim | None]:
         """The node; else why not, by number of nodes, and a claim whose allocation kept the pod from a fitting node."""
@@ -150,7 +151,7 @@ class Scheduler:
             POD,
             pod.metadata.name,
             {
-                "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]},
+                "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"], "uid": pod.metadata.uid},
                 "status": {"conditions": [*others, {**wanted, "lastTransitionTime": since}]},
             },
             namespace=pod.metadata.namespace,

@@ -8,6 +8,7 @@ import pytest
 
 from hami_dra.api import kinds
 from hami_dra.cluster.http import PAGE, HttpCluster
+from hami_dra.cluster.lease import LeaderElector
 from hami_dra.cluster.protocol import ClusterError, Forbidden, Gone
 from hami_dra.cluster.reflector import Reflector
 from hami_dra.cluster.requirements import require_version
@@ -132,4 +133,36 @@ async def test_a_reflector_stays_true_over_a_restart_of_the_api_server(make_cont
     finally:
         task.cancel()
         await asyncio.wait([task])
+        await cluster.close()
+
+
+async def test_two_candidates_on_a_real_lease(control_plane, space):
+    clusters = [HttpCluster.from_kubeconfig(str(control_plane.admin_kubeconfig)) for _ in range(2)]
+    first, second = (LeaderElector(cluster, space, "lease") for cluster in clusters)
+    leading = asyncio.Queue()
+
+    async def run(elector):
+        async def lead():
+            await leading.put(elector)
+            await asyncio.Event().wait()
+
+        await elector.run(lead)
+
+    tasks = [asyncio.create_task(run(first))]
+    async with asyncio.timeout(60):
+        assert await leading.get() is first
+        tasks.append(asyncio.create_task(run(second)))
+        while not second.leader:
+            await asyncio.sleep(0.05)
+        assert second.leader == first.identity
+        assert not second.holds()
+        tasks[0].cancel()
+        assert await leading.get() is second
+    record = (await clusters[1].get(kinds.LEASE, "lease", space)).spec
+    assert (record.holder_identity, record.lease_transitions) == (second.identity, 1)
+    assert not first.holds()
+    tasks[1].cancel()
+    await asyncio.wait(tasks)
+    assert (await clusters[0].get(kinds.LEASE, "lease", space)).spec.holder_identity is None
+    for cluster in clusters:
         await cluster.close()

@@ -30,7 +30,7 @@ class Time:
         await woken.wait()
 
     async def settle(self):
-        for _ in range(100):
+        for _ in range(25):
             await asyncio.sleep(0)
 
     async def advance(self, seconds):

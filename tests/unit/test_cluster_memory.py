@@ -229,6 +229,9 @@ async def test_binding(cluster):
     assert [(item.type, item.status) for item in bound.status.conditions] == [("PodScheduled", "True")]
     with pytest.raises(Conflict, match="already assigned"):
         await cluster.bind("p", SPACE, "other")
+    await cluster.create(kinds.POD, pod("q"))
+    with pytest.raises(Conflict, match="UID"):
+        await cluster.bind("q", SPACE, "n", uid=bound.metadata.uid)
     held = pod("held")
     held["metadata"]["finalizers"] = ["hami.io/x"]
     await cluster.create(kinds.POD, held)

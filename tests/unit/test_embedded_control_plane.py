@@ -429,3 +429,22 @@ async def test_two_runs_are_the_same():
         ]
 
     assert await run() == await run()
+
+
+async def test_a_pod_made_again_under_its_name_is_not_bound_for_the_earlier_one(cluster, plane):
+    await cluster.create(kinds.NODE, node("a"))
+    await cluster.create(kinds.RESOURCE_CLAIM_TEMPLATE, template())
+    await cluster.create(kinds.POD, pod("p"))
+    # the watch shows the first pod; when its binding arrives the second one is there
+    raced = []
+
+    async def race(request):
+        if request.verb == "bind" and not raced:
+            raced.append(request)
+            await cluster.delete(kinds.POD, "p", namespace=SPACE)
+            await cluster.create(kinds.POD, pod("p", template="one-card"))
+
+    cluster.hooks.append(race)
+    await plane.settled()
+    assert raced
+    assert await pods(cluster) == {"p": ""}

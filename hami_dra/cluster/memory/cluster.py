@@ -259,11 +259,13 @@ class MemoryCluster(Steering):
         self._state.delete(kind, object_key(namespace, name), record)
         _finish(fault)
 
-    async def bind(self, name: str, namespace: str, node: str) -> None:
-        """POST pods/<name>/binding: what a scheduler does. Refused for bound, gated and deleted pods."""
+    async def bind(self, name: str, namespace: str, node: str, *, uid: str = "") -> None:
+        """POST pods/<name>/binding: what a scheduler does. Conflict for bound, gated and deleted pods and another uid."""
         fault = await self._begin(Request("bind", kinds.POD, namespace, name, "binding", node))
         record = self._state.existing(kinds.POD, object_key(namespace, name))
         spec = record.raw["spec"]
+        if uid and uid != record.raw["metadata"]["uid"]:
+            raise Conflict(f"bind pod {namespace}/{name}: Precondition failed: UID in precondition: {uid}")
         if spec.get("nodeName"):
             raise Conflict(f"bind pod {namespace}/{name}: pod is already assigned to node {spec['nodeName']}")
         if spec.get("schedulingGates"):
