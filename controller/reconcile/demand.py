@@ -68,7 +68,7 @@ Answer = Ready | Wait | NotOurs
 
 
 class Assessor:
-    """`busy`: uids of claims that are being written right now."""
+    """`busy`: uids of claims that are being written right now; `undoing`: of pods that are losing theirs."""
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ class Assessor:
         *,
         refusals: Refusals,
         busy: Container[str],
+        undoing: Container[str],
         owner_of: Callable[[ResourceClaim], Owner],
         bridge: Bridge | None,
     ) -> None:
@@ -83,6 +84,7 @@ class Assessor:
         self._settings = context.settings
         self._refusals = refusals
         self._busy = busy
+        self._undoing = undoing
         self._owner_of = owner_of
         self._bridge = bridge
 
@@ -101,15 +103,20 @@ class Assessor:
                 return found
             claims.append(PodClaim(ref.pod_claim_name, found))
         open_claims = [entry.claim for entry in claims if entry.claim.status.allocation is None]
+        return self._not_now(pod, open_claims, now) or self._ready(pod, refs, claims, open_claims, now)
+
+    def _not_now(self, pod: Pod, open_claims: list[ResourceClaim], now: float) -> Wait | NotOurs | None:
         if not open_claims:
             return NotOurs("all its claims are allocated")
         if any(claim.metadata.uid in self._busy for claim in open_claims):
             return Wait("a claim is being written")
+        if pod.metadata.uid in self._undoing:
+            return Wait("its allocation is being taken back")
         if all(self._owner_of(claim) is Owner.FOREIGN for claim in open_claims):
             return NotOurs("its claims match only devices of drivers that are not managed")
         if (until := self._refusals.settling(pod.metadata.uid, now)) is not None:
             return Wait("kube-scheduler is deciding what to do about it", until=until)
-        return self._ready(pod, refs, claims, open_claims, now)
+        return None
 
     def _not_ours(self, pod: Pod) -> NotOurs | None:
         if not is_live(pod):

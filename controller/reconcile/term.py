@@ -76,6 +76,7 @@ class Term:
             committing=in_flight.pods,
             wake=self._wake.set,
         )
+        self._undoer.on_done(self._triggers.look_at)
         self._aftermath = Aftermath(
             context,
             committer=Committer(context, claims, lambda: self._fence.ready),
@@ -96,6 +97,7 @@ class Term:
                 context,
                 refusals=refusals,
                 busy=in_flight.claims,
+                undoing=self._undoer.undoing,
                 owner_of=lambda claim: owner_of(context.inventory, claim, settings.managed),
                 bridge=bridge,
             ),

@@ -8,7 +8,7 @@ same way. When the world shows the claims unallocated, the queue decides them an
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from controller.inventory.nodefit import tolerates
@@ -84,11 +84,18 @@ class Undoer:
         self._metrics = context.metrics
         self._claims = claims
         self._refusals = refusals
+        self.undoing: set[str] = set()
+        """Uids of pods some of whose claims are being cleared: nothing is decided for them meanwhile."""
+        self._look_again: Callable[[Pod], None] = lambda _: None
         self._watched: dict[str, Watched] = {}
         self._busy: set[str] = set()
         self._to_complete: dict[str, str] = {}
         """Pod key -> node: kube-scheduler took one claim back; the others of the pod follow."""
         self._wake = asyncio.Event()
+
+    def on_done(self, look_again: Callable[[Pod], None]) -> None:
+        """Called for each pod that was in `undoing`, when it is not any more."""
+        self._look_again = look_again
 
     # --- what the world says (subscribed by the controller) ------------------------------------------------------------
 
@@ -159,40 +166,51 @@ class Undoer:
         if pod_key in self._busy:
             return
         self._busy.add(pod_key)
+        affected: dict[str, Pod] = {}
         try:
             pod = await self._read_pod(pod_key)
             if pod is None or not is_pending(pod):
                 return
-            cleared = [
-                claim
-                for claim in self._claims_of(pod)
-                if self._may_clear(claim, node) and await self._clear(claim, node)
-            ]
-            if cleared or found.cause == "sibling":
-                self._remember(pod, cleared, node, found, refuse=refuse)
+            held = [claim for claim in self._claims_of(pod) if self._may_clear(claim, node)]
+            if not held and found.cause != "sibling":
+                return
+            affected = self._affected(pod, held)
+            self.undoing.update(affected)
+            if refuse:
+                self._refuse(affected, node, found.why)
+            cleared = [claim for claim in held if await self._clear(claim, node)]
+            self._tell(pod, len(cleared), node, found)
         except (Stale, Rejected) as error:
             log.warning("pod %s: allocation on node %s not taken back: %s", pod_key, node, error)
         finally:
             self._busy.discard(pod_key)
+            self.undoing.difference_update(affected)
+            for uid, other in affected.items():
+                current = self._world.pod(other.key)
+                if current is not None and current.metadata.uid == uid:
+                    self._look_again(current)
 
     async def _clear(self, claim: ResourceClaim, node: str) -> bool:
         return await self._claims.clear(claim, lambda newest: self._may_clear(newest, node))
 
-    def _remember(self, pod: Pod, cleared: list[ResourceClaim], node: str, found: Verdict, *, refuse: bool) -> None:
+    def _affected(self, pod: Pod, held: list[ResourceClaim]) -> dict[str, Pod]:
+        """By uid: the pod, and the pending pods that share what it holds."""
+        others = (other for claim in held for other in self._world.pods_of(claim.key) if is_pending(other))
+        return {pod.metadata.uid: pod} | {other.metadata.uid: other for other in others}
+
+    def _refuse(self, affected: dict[str, Pod], node: str, why: str) -> None:
+        """Before the claims are cleared: whoever decides anew must know."""
         now = self._clock.monotonic()
-        log.info("pod %s: node %s given up (%d claims cleared): %s", pod.key, node, len(cleared), found.why)
-        if cleared:
-            self._metrics.undos.labels(found.cause).inc(len(cleared))
-            note = f"allocation on node {node} taken back: {found.why}"
-            self._events.tell(POD, pod, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
-        if not refuse:
-            return
-        affected = {pod.metadata.uid: pod}
-        for claim in cleared:
-            affected |= {other.metadata.uid: other for other in self._world.pods_of(claim.key) if is_pending(other)}
         for uid, other in affected.items():
             if other.status.nominated_node_name != node:
-                self._refusals.add(uid, node, found.why, now)
+                self._refusals.add(uid, node, why, now)
+
+    def _tell(self, pod: Pod, cleared: int, node: str, found: Verdict) -> None:
+        log.info("pod %s: node %s given up (%d claims cleared): %s", pod.key, node, cleared, found.why)
+        if cleared:
+            self._metrics.undos.labels(found.cause).inc(cleared)
+            note = f"allocation on node {node} taken back: {found.why}"
+            self._events.tell(POD, pod, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
 
     # --- judging -------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,272 @@
+"""kube-scheduler is kept off the managed devices, and nothing is committed before that is certain."""
+
+import pytest
+
+from controller.reconcile.fence_rules import is_fenced_slice, is_intact, is_proven, proof, rule_name
+from hami_dra.api import kinds, names
+from hami_dra.api.meta import ObjectMeta
+from hami_dra.api.resource import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
+from hami_dra.cluster.memory import default_kinds
+from hami_dra.cluster.protocol import ConfigError, ServerVersion, Unavailable
+from tests.support.scene import DRIVER, SPACE, claim, gpu_slice, play, pod, template
+
+RULE = kinds.DEVICE_TAINT_RULE
+V1_36 = ServerVersion(1, 36, "v1.36.4")
+
+
+def rule(selector=None, effect="NoSchedule", key=names.FENCE_TAINT, **meta):
+    return DeviceTaintRule(
+        metadata=ObjectMeta(name="r", uid="u", generation=2, **meta),
+        spec=DeviceTaintRuleSpec(
+            taint=DeviceTaint(key=key, effect=effect), device_selector=selector or DeviceTaintSelector(driver=DRIVER)
+        ),
+    )
+
+
+def test_what_an_intact_rule_is():
+    assert is_intact(rule(), DRIVER)
+    assert not is_intact(rule(), "other")
+    assert not is_intact(rule(DeviceTaintSelector()), DRIVER)
+    assert not is_intact(rule(DeviceTaintSelector(driver=DRIVER, pool="n0")), DRIVER)
+    assert not is_intact(rule(DeviceTaintSelector(driver=DRIVER, device="gpu-0")), DRIVER)
+    assert not is_intact(rule(effect="NoExecute"), DRIVER)
+    assert not is_intact(rule(key="other"), DRIVER)
+    assert not is_intact(rule(deletion_timestamp="2026-01-01T00:00:00Z"), DRIVER)
+
+
+def test_a_proof_holds_for_one_version_of_one_rule():
+    assert not is_proven(rule())
+    assert is_proven(rule(annotations={names.FENCE_PROVEN: proof(rule())}))
+    assert not is_proven(rule(annotations={names.FENCE_PROVEN: "u/1"}))
+    assert not is_proven(rule(annotations={names.FENCE_PROVEN: "other/2"}))
+
+
+async def first_commit(scene, name="p"):
+    """When the claim `c` is allocated, in the scene's seconds."""
+    await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+    await scene.add(kinds.POD, pod(name, claims=["c"]))
+    await scene.until(lambda: is_allocated(scene))
+    return scene.clock.monotonic()
+
+
+async def is_allocated(scene, name="c"):
+    return (await scene.claim(name)).status.allocation is not None
+
+
+async def probes(scene):
+    return [item for kind in (kinds.POD, kinds.RESOURCE_CLAIM, kinds.DEVICE_CLASS)
+            for item in (await scene.cluster.list(kind, label_selector=names.PROBE_LABEL)).items]  # fmt: skip
+
+
+def test_nothing_is_committed_before_rule_quiet_time_and_probe():
+    async def story(scene):
+        at = await first_commit(scene)
+        assert 10 <= at < 11.5
+        found = await scene.cluster.get(RULE, rule_name(DRIVER))
+        assert is_intact(found, DRIVER)
+        assert is_proven(found)
+        assert await probes(scene) == []
+        assert scene.metric("hami_dra_fence_ready") == 1
+        await scene.check_never_overcommitted()
+
+    play(story)
+
+
+def test_a_proven_fence_need_not_be_proven_again_by_the_next_leader():
+    async def story(scene):
+        await scene.sleep(12)
+        await scene.stop(scene.controllers[0])
+        before = scene.clock.monotonic()
+        scene.start()
+        assert await first_commit(scene) - before < 1
+
+    play(story)
+
+
+@pytest.mark.parametrize("damage", ["deleted", "narrowed", "weakened"])
+def test_a_damaged_fence_is_put_back_within_a_second_and_proven_again(damage):
+    async def story(scene):
+        await scene.sleep(12)
+        name = rule_name(DRIVER)
+        if damage == "deleted":
+            await scene.cluster.delete(RULE, name)
+        elif damage == "narrowed":
+            await scene.cluster.patch(RULE, name, {"spec": {"deviceSelector": {"pool": "n0"}}})
+        else:
+            await scene.cluster.patch(RULE, name, {"spec": {"taint": {"effect": "None"}}})
+        fell = scene.clock.monotonic()
+
+        async def restored():
+            found = [item for item in (await scene.cluster.list(RULE)).items if item.metadata.name == name]
+            return bool(found) and is_intact(found[0], DRIVER)
+
+        await scene.until(restored, seconds=1)
+        assert await first_commit(scene) - fell >= 10
+        assert scene.metric("hami_dra_fence_restored_total", driver=DRIVER) == 1
+        [event] = await scene.events("FenceRestored")
+        assert DRIVER in event["note"]
+
+    play(story)
+
+
+def test_a_write_already_under_way_does_not_follow_a_fallen_fence():
+    async def story(scene):
+        await scene.sleep(12)
+
+        async def fell(request):
+            if request.label == "patch resourceclaims" and request.name == "c":
+                scene.cluster.hooks.remove(fell)
+                await scene.cluster.delete(RULE, rule_name(DRIVER))
+                await scene.sleep(0.1)
+
+        scene.cluster.hooks.append(fell)
+        start = scene.clock.monotonic()
+        assert await first_commit(scene) - start >= 10
+        assert scene.metric("hami_dra_commits_total", result="stale") == 1
+
+    play(story)
+
+
+def test_an_api_server_that_is_away_delays_the_fence_but_does_not_end_it():
+    async def story(scene):
+        scene.cluster.fail_next(Unavailable("away"), verb="create", kind=RULE, times=5)
+        scene.start()
+        assert await first_commit(scene) < 20
+
+    play(story, controller=False)
+
+
+def test_a_scheduler_that_ignores_the_fence_is_noticed_and_nothing_is_committed():
+    async def story(scene):
+        async def allocate_the_probe():
+            for held in await scene.claims():
+                if names.PROBE_LABEL in held.metadata.labels and held.status.allocation is None:
+                    result = {"request": "device", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
+                    status = {"status": {"allocation": {"devices": {"results": [result]}}}}
+                    await scene.cluster.patch(
+                        kinds.RESOURCE_CLAIM, held.metadata.name, status,
+                        namespace=held.metadata.namespace, subresource="status",
+                    )  # fmt: skip
+            return scene.clock.monotonic() > 60
+
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.until(allocate_the_probe, step=0.01)
+        assert not await is_allocated(scene)
+        assert "although it is fenced" in (await scene.events("FenceNotInForce"))[0]["note"]
+        # it is put right: from now on the probe is refused
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+
+        async def refused():
+            for item in (await scene.cluster.list(kinds.POD, label_selector=names.PROBE_LABEL)).items:
+                await scene.cluster.patch(
+                    kinds.POD,
+                    item.metadata.name,
+                    {"status": {"conditions": [condition]}},
+                    namespace=item.metadata.namespace,
+                    subresource="status",
+                )
+            return await is_allocated(scene)
+
+        await scene.until(refused, seconds=30)
+        assert await probes(scene) == []
+
+    play(story, scheduler=False)
+
+
+def test_without_anybody_looking_at_the_probe_nothing_is_committed():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await scene.add(kinds.POD, pod("p", claims=["c"], gated=True))
+        await scene.sleep(300)
+        assert not await is_allocated(scene)
+        assert (await scene.pod("p")).spec.scheduling_gates  # a wait that ends by itself
+        assert "has not looked" in (await scene.events("FenceNotInForce"))[0]["note"]
+
+    play(story, scheduler=False)
+
+
+# --- 1.36 ------------------------------------------------------------------------------------------------------------------
+
+
+def test_on_1_36_the_slices_carry_the_fence():
+    async def story(scene):
+        assert await first_commit(scene) >= 10
+        await scene.check_never_overcommitted()
+
+    play(story, version=V1_36, node_options={"fenced": True})
+
+
+def test_on_1_36_a_slice_without_the_taint_stops_everything_until_it_has_it():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.sleep(60)
+        assert not await is_allocated(scene)
+        fenced = gpu_slice("n1", fenced=True)["spec"]["devices"]
+        await scene.cluster.patch(kinds.RESOURCE_SLICE, f"n1-{DRIVER}", {"spec": {"devices": fenced}})
+        closed = scene.clock.monotonic()
+        await scene.until(lambda: is_allocated(scene))
+        assert 10 <= scene.clock.monotonic() - closed < 12
+        # other slices that come and change with their taint disturb nobody
+        await scene.add_node("n5", fenced=True)
+        assert scene.metric("hami_dra_fence_ready") == 1
+        await scene.add_node("n6", fenced=False)
+        await scene.sleep(1)
+        assert scene.metric("hami_dra_fence_ready") == 0
+
+    async def open_story(scene):
+        await scene.cluster.patch(
+            kinds.RESOURCE_SLICE, f"n1-{DRIVER}", {"spec": {"devices": gpu_slice("n1")["spec"]["devices"]}}
+        )
+        scene.start()
+        await story(scene)
+
+    play(open_story, version=V1_36, node_options={"fenced": True}, controller=False)
+
+
+def test_on_1_36_with_v1beta2_served_rules_are_used():
+    async def story(scene):
+        await first_commit(scene)
+        found = await scene.cluster.get(kinds.DEVICE_TAINT_RULE_V1BETA2, rule_name(DRIVER))
+        assert is_intact(found, DRIVER)
+
+    served = (*default_kinds(V1_36), kinds.DEVICE_TAINT_RULE_V1BETA2)
+    play(story, version=V1_36, served=served)
+
+
+def test_a_foreign_driver_that_cannot_be_fenced_is_refused_at_start():
+    async def story(scene):
+        with pytest.raises(
+            ConfigError, match=r"gpu\.example\.com cannot be managed.*DRADeviceTaintRules.*--mode native"
+        ):
+            await scene.start(own_drivers=frozenset())
+        scene.controllers.clear()
+
+    play(story, version=V1_36, controller=False)
+
+
+def test_slices_count_as_fenced_only_with_the_taint_on_every_device():
+    import msgspec
+
+    from hami_dra.api.resource import ResourceSlice
+
+    def read(raw):
+        return msgspec.convert(raw, ResourceSlice)
+
+    assert is_fenced_slice(read(gpu_slice("n", fenced=True)))
+    assert not is_fenced_slice(read(gpu_slice("n")))
+    half = gpu_slice("n", fenced=True)
+    del half["spec"]["devices"][0]["taints"]
+    assert not is_fenced_slice(read(half))
+    assert is_fenced_slice(read(gpu_slice("n", cards=0)))
+
+
+def test_pods_that_need_no_decision_are_not_held_up_by_the_fence():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small"))
+        await scene.add(kinds.POD, pod("free", gated=True))
+        await scene.sleep(1)
+        assert (await scene.cluster.get(kinds.POD, "free", SPACE)).spec.scheduling_gates == ()
+
+    play(story, quiet_time=1000.0)

@@ -1,0 +1,142 @@
+"""Somebody else allocates a managed device: told, counted, and our unbound claim gives way."""
+
+import msgspec
+import pytest
+
+from controller.reconcile.foreign import Use, overlaps
+from hami_dra.api import kinds
+from hami_dra.api.resource import DeviceRequestAllocationResult, ResourceClaim
+from tests.support.scene import DRIVER, claim, play, pod
+
+QUICK = {"quiet_time": 0.0, "probe": False}
+
+
+def use(*results):
+    common = {"request": "r", "driver": "d", "pool": "p", "device": "x"}
+    return Use(
+        ResourceClaim(), tuple(msgspec.convert(common | result, DeviceRequestAllocationResult) for result in results)
+    )
+
+
+def share(memory):
+    return {"shareID": "s", "consumedCapacity": {"memory": memory}}
+
+
+@pytest.mark.parametrize(
+    ("uses", "expected"),
+    [
+        ([], False),
+        ([use({})], False),
+        ([use({}), use({})], True),
+        ([use({}), use(share("1Gi"))], True),
+        ([use(share("8Gi")), use(share("8Gi"))], False),
+        ([use(share("8Gi")), use(share("8193Mi"))], True),
+        ([use(share("8Gi"), share("9Gi"))], True),
+        ([use({}), use({"adminAccess": True})], False),
+        ([use({"shareID": "s", "consumedCapacity": {"unknown": "1"}})], True),
+    ],
+)
+def test_when_a_device_is_given_away_twice(uses, expected):
+    assert overlaps(uses, {"memory": 16 * 2**30}) is expected
+
+
+def test_capacities_of_a_device_that_is_not_published_are_not_judged():
+    assert not overlaps([use(share("99Gi"))], None)
+
+
+def held(scene, name):
+    async def allocated():
+        return (await scene.claim(name)).status.allocation is not None
+
+    return allocated
+
+
+def test_an_overlap_is_told_and_our_unbound_claim_moves():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("ours", 12), claim("theirs", 12))
+        await scene.add(kinds.POD, pod("p", claims=["ours"]))
+        await scene.until(held(scene, "ours"))
+        await scene.add(kinds.POD, pod("thief", claims=["theirs"], schedulerName="other"))
+        await scene.allocate_as_somebody_else("theirs", "n0", memory=12, pod="thief")
+
+        async def moved():
+            allocation = (await scene.claim("ours")).status.allocation
+            return allocation is not None and allocation.devices.results[0].device == "gpu-1"
+
+        await scene.until(moved, seconds=10)
+        await scene.check_never_overcommitted()
+        assert scene.metric("hami_dra_foreign_allocations_total", driver=DRIVER) == 1
+        assert scene.metric("hami_dra_overlaps_total", driver=DRIVER) == 1
+        assert scene.metric("hami_dra_undos_total", cause="overlap") == 1
+        assert len(await scene.events("ForeignAllocation")) == 1
+        assert len(await scene.events("AllocationUndone")) == 1
+
+    play(story, nodes=1, scheduler=False, **QUICK)
+
+
+def test_what_is_bound_stays_and_is_told_about():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("ours", 12), claim("theirs", 12))
+        await scene.add(kinds.POD, pod("p", claims=["ours"]))
+        await scene.bound("p")
+        await scene.allocate_as_somebody_else("theirs", "n0", memory=12)
+        await scene.sleep(10)
+        assert (await scene.claim("ours")).status.allocation is not None
+        notes = [event["note"] for event in await scene.events("ForeignAllocation")]
+        assert any("several claims at once" in note for note in notes)
+
+    play(story, nodes=1, node_options={"cards": 1}, **QUICK)
+
+
+def test_a_foreign_allocation_beside_ours_is_only_told():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("ours", 4), claim("theirs", 4))
+        await scene.add(kinds.POD, pod("p", claims=["ours"]))
+        await scene.until(held(scene, "ours"))
+        await scene.allocate_as_somebody_else("theirs", "n0", memory=4)
+        await scene.sleep(5)
+        assert (await scene.claim("ours")).status.allocation is not None
+        assert scene.metric("hami_dra_overlaps_total", driver=DRIVER) == 0
+        assert len(await scene.events("ForeignAllocation")) == 1
+
+    play(story, nodes=1, scheduler=False, **QUICK)
+
+
+def test_what_was_there_before_us_is_no_news_but_overlaps_are_looked_for():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("before", 4))
+        await scene.allocate_as_somebody_else("before", "n0", memory=4)
+        scene.start(**QUICK)
+        await scene.sleep(5)
+        assert await scene.events("ForeignAllocation") == []
+        # and it counts
+        await scene.add(kinds.RESOURCE_CLAIM, claim("ours", 13))
+        await scene.add(kinds.POD, pod("p", claims=["ours"]))
+        await scene.bound("p")
+        await scene.check_never_overcommitted()
+
+    play(story, nodes=1, controller=False)
+
+
+def test_one_that_lands_while_ours_is_under_way_is_found_too():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("ours", 12), claim("theirs", 12))
+        await scene.add(kinds.POD, pod("thief", claims=["theirs"], schedulerName="other"))
+
+        async def faster(request):
+            if request.label == "patch resourceclaims/status" and request.name == "ours":
+                scene.cluster.hooks.remove(faster)
+                await scene.allocate_as_somebody_else("theirs", "n0", memory=12, pod="thief")
+                await scene.sleep(0.1)
+
+        scene.cluster.hooks.append(faster)
+        await scene.add(kinds.POD, pod("p", claims=["ours"]))
+
+        async def moved():
+            allocation = (await scene.claim("ours")).status.allocation
+            return allocation is not None and allocation.devices.results[0].device == "gpu-1"
+
+        await scene.until(moved, seconds=10)
+        await scene.check_never_overcommitted()
+
+    play(story, nodes=1, scheduler=False, **QUICK)

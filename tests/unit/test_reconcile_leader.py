@@ -1,0 +1,192 @@
+"""Several controllers: one acts, the next takes over, and a leader that was away does no harm."""
+
+from controller.reconcile.settings import Mode
+from hami_dra.api import kinds, names
+from hami_dra.cluster.lease import Timings
+from hami_dra.cluster.protocol import Unavailable
+from tests.support.mortal import Mortal
+from tests.support.scene import claim, play, pod, template
+
+QUICK = {"quiet_time": 0.0, "probe": False, "leader_election": True, "lease": Timings()}
+
+
+async def leaders(scene):
+    return scene.controller.metrics.registry.get_sample_value("hami_dra_leader")
+
+
+async def check_all(scene):
+    await scene.check_never_overcommitted()
+    await scene.check_bound_pods_have_their_claims()
+    await scene.check_nothing_leaked()
+
+
+def test_a_leader_waits_one_write_timeout_before_it_acts():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.bound("p")
+        assert 5 <= scene.clock.monotonic() < 7
+
+    play(story, **QUICK)
+
+
+def test_of_two_controllers_one_acts_and_the_other_takes_over_when_it_stops():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small", 2))
+        first = scene.start(**QUICK)
+        one = scene.controller
+        await scene.sleep(1)
+        scene.start(**QUICK)
+        two = scene.controller
+        await scene.add(kinds.POD, pod("p", templates=["small"]))
+        await scene.bound("p")
+        value = "hami_dra_leader"
+        assert (one.metrics.registry.get_sample_value(value), two.metrics.registry.get_sample_value(value)) == (1, 0)
+        before = scene.clock.monotonic()
+        await scene.stop(first)
+        await scene.add(kinds.POD, pod("q", templates=["small"]))
+        await scene.bound("q")
+        # released on exit: no waiting for the lease to run out
+        assert scene.clock.monotonic() - before < 2.5 + 5 + 1
+        await check_all(scene)
+
+    play(story, controller=False)
+
+
+def test_takeover_from_a_killed_leader_within_the_lease():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small", 2))
+        mortal = Mortal(scene.cluster, 0, before=False)
+        first = scene.start(through=mortal, **QUICK)
+        await scene.sleep(10)
+        scene.start(**QUICK)
+        await scene.sleep(1)
+        mortal.dead.set()
+        await scene.stop(first)
+        killed = scene.clock.monotonic()
+        await scene.add(kinds.POD, pod("p", templates=["small"]))
+        await scene.bound("p")
+        assert scene.clock.monotonic() - killed < 15 + 2.5 + 5 + 1
+        await check_all(scene)
+
+    play(story, controller=False)
+
+
+class Stopped:
+    """A cluster whose user is stopped (SIGSTOP): every call waits until it goes on, and is carried out then."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.paused = None
+
+    def __getattr__(self, name):
+        target = getattr(self._inner, name)
+        if name == "watch":
+            return target
+
+        async def held(*arguments, **options):
+            if self.paused is not None:
+                await self.paused.wait()
+            return await target(*arguments, **options)
+
+        return held
+
+
+def test_a_leader_that_was_stopped_for_longer_than_its_lease_does_no_harm():
+    """It is stopped between finalizer and status. Another one gives the device away meanwhile; then it goes on."""
+    import asyncio
+
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("a", 16), claim("b", 16))
+        stopped = Stopped(scene.cluster)
+        scene.start(through=stopped, **QUICK)
+        one = scene.controller
+
+        async def stop_it(request):
+            if request.label == "patch resourceclaims" and request.name == "a" and stopped.paused is None:
+                stopped.paused = asyncio.Event()
+
+        scene.cluster.hooks.append(stop_it)
+        await scene.sleep(6)
+        await scene.add(kinds.POD, pod("a", claims=["a"]))
+        await scene.sleep(1)
+        assert stopped.paused is not None
+        scene.start(**QUICK)
+        # whoever leads now decides both; there is room for one
+        await scene.add(kinds.POD, pod("b", claims=["b"]))
+        await scene.bound("a", seconds=60)
+        stopped.paused.set()
+        await scene.sleep(30)
+        await scene.check_never_overcommitted()
+        await scene.check_bound_pods_have_their_claims()
+        assert one.metrics.registry.get_sample_value("hami_dra_leader") == 0
+        assert not await scene.node_of("b")
+
+    play(story, controller=False, nodes=1, node_options={"cards": 1})
+
+
+def test_a_leader_that_cannot_renew_stops_acting_before_anybody_else_begins():
+    async def story(scene):
+        await scene.sleep(10)
+        scene.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.LEASE, times=6)
+        await scene.sleep(9)
+        assert scene.metric("hami_dra_leader") == 0
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.bound("p", seconds=60)  # when the lease can be had again, the next term places it
+        await check_all(scene)
+
+    play(story, **QUICK)
+
+
+def test_terms_leave_nothing_assumed_behind():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("a", 16))
+        await scene.add(kinds.POD, pod("a", claims=["a"], cpu="6"))
+        await scene.sleep(7)
+
+        # the term ends while the commit is under way
+        scene.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.LEASE, times=6)
+        scene.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.RESOURCE_CLAIM, times=5)
+        await scene.sleep(12)
+        from hami_dra.api.meta import ObjectMeta
+        from hami_dra.api.core import Pod
+
+        await scene.bound("a", seconds=60)
+        uid = (await scene.pod("a")).metadata.uid
+        assert scene.controller.inventory.assumed_node(uid) == ""
+        await scene.delete_pod("a")
+        await scene.sleep(2)
+        fit = scene.controller.inventory.node_fit(Pod(metadata=ObjectMeta(name="x", uid="x")))
+        assert fit.mask[:1].all()
+        assert scene.controller.inventory.nodes.used("cpu").sum() == 0
+        assert scene.controller.inventory.devices.memory_used.sum() == 0
+
+    play(story, nodes=1, **QUICK)
+
+
+# --- native mode -----------------------------------------------------------------------------------------------------------
+
+
+def test_native_mode_allocates_nothing_and_clears_away_gate_and_fence():
+    async def story(scene):
+        await scene.sleep(12)
+        assert (await scene.cluster.list(kinds.DEVICE_TAINT_RULE)).items
+        await scene.stop(scene.controllers[0])
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await scene.add(kinds.POD, pod("p", claims=["c"], gated=True))
+        scene.start(mode=Mode.NATIVE)
+        await scene.sleep(1)
+        assert (await scene.pod("p")).spec.scheduling_gates == ()
+        assert (await scene.cluster.list(kinds.DEVICE_TAINT_RULE)).items == ()
+        await scene.add(kinds.POD, pod("late", gated=True))
+        await scene.bound("late")
+        found = await scene.claim("c")
+        assert found.status.allocation is None
+        assert names.ALLOCATED_BY not in found.metadata.annotations
+        # it accounts for what kube-scheduler allocates
+        await scene.allocate_as_somebody_else("c", "n0", memory=4)
+        await scene.sleep(1)
+        assert scene.controller.inventory.devices.memory_used.sum() == 4 * 2**30
+
+    play(story)

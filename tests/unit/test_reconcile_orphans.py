@@ -1,0 +1,116 @@
+"""What a crash left behind is freed after a minute, and nothing else is."""
+
+import pytest
+
+from hami_dra.api import kinds, names
+from hami_dra.cluster.protocol import Unavailable
+from tests.support.scene import SPACE, claim, play, pod
+
+QUICK = {"quiet_time": 0.0, "probe": False}
+OURS = {names.ALLOCATED_BY: "hami-dra"}
+
+
+async def left_over(scene, *, annotations=OURS, allocated=True):
+    body = claim("c")
+    body["metadata"] |= {"annotations": annotations, "finalizers": [names.DELETE_PROTECTION]}
+    await scene.add(kinds.RESOURCE_CLAIM, body)
+    if allocated:
+        await scene.allocate_as_somebody_else("c", "n0")
+
+
+async def is_clean(scene):
+    found = await scene.claim("c")
+    return (
+        found.status.allocation is None
+        and found.metadata.finalizers == ()
+        and names.ALLOCATED_BY not in found.metadata.annotations
+    )
+
+
+@pytest.mark.parametrize("allocated", [True, False])
+def test_a_claim_of_ours_that_nobody_refers_to_is_freed_after_a_minute(allocated):
+    async def story(scene):
+        await left_over(scene, allocated=allocated)
+        await scene.sleep(59)
+        assert not await is_clean(scene)
+        await scene.until(lambda: is_clean(scene), seconds=30)
+        assert scene.metric("hami_dra_orphans_freed_total") == allocated
+        assert len(await scene.events("OrphanedAllocationFreed")) == allocated
+
+    play(story, **QUICK)
+
+
+@pytest.mark.parametrize("annotations", [{}, {names.ALLOCATED_BY: "another-installation"}])
+def test_claims_of_others_are_never_touched(annotations):
+    async def story(scene):
+        await left_over(scene, annotations=annotations)
+        before = (await scene.claim("c")).metadata.resource_version
+        await scene.sleep(300)
+        assert (await scene.claim("c")).metadata.resource_version == before
+
+    play(story, **QUICK)
+
+
+def test_a_claim_that_a_pod_refers_to_is_not_freed():
+    async def story(scene):
+        await left_over(scene)
+        await scene.add(kinds.POD, pod("p", claims=["c"], schedulerName="volcano"))
+        await scene.sleep(300)
+        assert (await scene.claim("c")).status.allocation is not None
+
+    play(story, **QUICK)
+
+
+def test_a_pod_that_our_view_misses_is_asked_for_live():
+    async def story(scene):
+        await left_over(scene)
+        await scene.sleep(5)
+        scene.cluster.pause_watches()
+        await scene.add(kinds.POD, pod("p", claims=["c"], schedulerName="volcano"))
+        await scene.sleep(200)
+        assert (await scene.claim("c")).status.allocation is not None
+
+    play(story, **QUICK)
+
+
+def test_a_reserved_claim_is_not_freed_and_the_time_starts_again():
+    async def story(scene):
+        await left_over(scene)
+        await scene.sleep(50)
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.bound("p")
+        await scene.delete_pod("p")
+        await scene.sleep(1)
+        # the claim controller has cleared it; the annotation goes a minute after the pod
+        assert (await scene.claim("c")).status.allocation is None
+        await scene.until(lambda: is_clean(scene), seconds=80)
+
+    play(story, **QUICK)
+
+
+def test_what_fails_is_tried_again():
+    async def story(scene):
+        await left_over(scene)
+        scene.cluster.fail_next(Unavailable("away"), verb="get", kind=kinds.RESOURCE_CLAIM, times=3)
+        scene.cluster.fail_next(Unavailable("away"), verb="list", kind=kinds.POD, times=1)
+        scene.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.RESOURCE_CLAIM, applied=True)
+        await scene.sleep(200)
+        assert await is_clean(scene)
+
+    async def started(scene):
+        scene.start(**QUICK)
+        await scene.sleep(1)
+        await story(scene)
+
+    play(started, controller=False)
+
+
+def test_it_can_be_allocated_again_at_once_and_deleted_in_the_middle():
+    async def story(scene):
+        await left_over(scene)
+        await scene.sleep(65)
+        await scene.cluster.delete(kinds.RESOURCE_CLAIM, "c", namespace=SPACE)
+        await scene.sleep(65)
+        assert await scene.claims() == []
+
+    play(story, **QUICK)

@@ -1,0 +1,285 @@
+"""The order of writes, and what happens when one fails, is refused, or gets no answer."""
+
+import pytest
+
+from hami_dra.api import kinds, names
+from hami_dra.cluster.protocol import Conflict, Forbidden, Invalid, NotFound, Unavailable
+from tests.support.scene import SPACE, claim, play, pod, template
+
+QUICK = {"quiet_time": 0.0, "probe": False}
+CLAIM = kinds.RESOURCE_CLAIM
+
+
+async def one_pod(scene, **options):
+    await scene.add(CLAIM, claim("c"))
+    await scene.add(kinds.POD, pod("p", claims=["c"], gated=True, **options))
+
+
+async def check_all(scene):
+    await scene.check_never_overcommitted()
+    await scene.check_bound_pods_have_their_claims()
+    await scene.check_nothing_leaked()
+
+
+def recorded(scene):
+    """Writes to claims and pods by the controller, in order; status updates of the control plane are not among them."""
+    writes = []
+
+    async def hook(request):
+        if request.is_write and request.kind in (CLAIM, kinds.POD) and request.verb == "patch":
+            if request.kind is kinds.POD and request.subresource:
+                return
+            writes.append((request.label, request.body))
+
+    scene.cluster.hooks.append(hook)
+    return writes
+
+
+def test_finalizer_and_annotation_then_one_status_write_then_the_gate():
+    async def story(scene):
+        await one_pod(scene)
+        writes = recorded(scene)
+        scene.start(**QUICK)
+        await scene.bound("p")
+        mark, status, lift = writes
+        assert mark[0] == "patch resourceclaims"
+        assert mark[1]["metadata"]["finalizers"] == [names.DELETE_PROTECTION]
+        assert mark[1]["metadata"]["annotations"] == {names.ALLOCATED_BY: "hami-dra"}
+        assert mark[1]["metadata"]["resourceVersion"]
+        assert status[0] == "patch resourceclaims/status"
+        assert int(status[1]["metadata"]["resourceVersion"]) > int(mark[1]["metadata"]["resourceVersion"])
+        assert set(status[1]["status"]) == {"allocation", "reservedFor"}
+        assert status[1]["status"]["allocation"]["allocationTimestamp"].startswith("2026-01-01T")
+        [consumer] = status[1]["status"]["reservedFor"]
+        assert consumer == {"resource": "pods", "name": "p", "uid": (await scene.pod("p")).metadata.uid}
+        assert lift[0] == "patch pods"
+        assert [step["op"] for step in lift[1]] == ["test", "test", "remove"]
+
+    play(story, controller=False)
+
+
+def test_the_finalizers_of_others_stay():
+    async def story(scene):
+        body = claim("c")
+        body["metadata"] |= {"finalizers": ["example.com/mine"], "annotations": {"a": "b"}}
+        await scene.add(CLAIM, body)
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.bound("p")
+        found = await scene.claim("c")
+        assert set(found.metadata.finalizers) == {"example.com/mine", names.DELETE_PROTECTION}
+        assert found.metadata.annotations["a"] == "b"
+
+    play(story, **QUICK)
+
+
+@pytest.mark.parametrize("subresource", ["", "status"])
+@pytest.mark.parametrize(
+    ("error", "applied"),
+    [(Unavailable("time out"), True), (Unavailable("time out"), False), (Conflict("changed"), False)],
+)
+def test_a_write_without_a_clear_answer_is_settled_by_reading(subresource, applied, error):
+    async def story(scene):
+        scene.cluster.fail_next(error, verb="patch", kind=CLAIM, subresource=subresource, applied=applied, times=2)
+        await one_pod(scene)
+        await scene.bound("p")
+        await check_all(scene)
+        assert scene.metric("hami_dra_commits_total", result="done") == 1
+        assert scene.metric("hami_dra_commits_total", result="stale") == 0
+
+    play(story, **QUICK)
+
+
+def test_nothing_is_given_twice_while_a_write_is_unclear():
+    async def story(scene):
+        await scene.add(CLAIM, claim("a", 16), claim("b", 16))
+        scene.cluster.fail_next(
+            Unavailable("lost"), verb="patch", kind=CLAIM, name="a", subresource="status", applied=True
+        )
+        scene.cluster.fail_next(Unavailable("cannot be read"), verb="get", kind=CLAIM, name="a", times=5)
+        await scene.add(kinds.POD, pod("a", claims=["a"]), pod("b", claims=["b"]))
+        await scene.bound("a", seconds=60)
+        await scene.sleep(10)
+        assert not await scene.node_of("b")
+        await check_all(scene)
+
+    play(story, nodes=1, node_options={"cards": 1}, **QUICK)
+
+
+@pytest.mark.parametrize("error", [Invalid("no such request"), Forbidden("no right to resourceclaims/binding")])
+def test_a_refused_write_is_told_and_tried_again_later(error):
+    async def story(scene):
+        scene.cluster.fail_next(error, verb="patch", kind=CLAIM, subresource="status")
+        await one_pod(scene)
+        await scene.sleep(5)
+        [event] = await scene.events("BindingFailed")
+        assert str(error) in event["note"]
+        assert (await scene.claim("c")).status.allocation is None
+        await scene.bound("p", seconds=120)
+
+    play(story, **QUICK)
+
+
+def test_a_change_of_the_claim_by_somebody_else_in_between_is_no_obstacle():
+    async def story(scene):
+        changes = 3
+
+        async def meddle(request):
+            nonlocal changes
+            if (
+                changes
+                and request.kind is CLAIM
+                and request.verb == "patch"
+                and request.body.get("metadata", {}).get("uid")
+            ):
+                changes -= 1
+                labels = {"metadata": {"labels": {"round": str(changes)}}}
+                await scene.cluster.patch(CLAIM, "c", labels, namespace=SPACE)
+
+        scene.cluster.hooks.append(meddle)
+        await one_pod(scene)
+        await scene.bound("p")
+        assert (await scene.claim("c")).metadata.labels == {"round": "0"}
+        await check_all(scene)
+
+    play(story, **QUICK)
+
+
+def test_a_claim_that_somebody_else_allocated_first_is_left_to_them():
+    async def story(scene):
+        done = False
+
+        async def faster(request):
+            nonlocal done
+            if not done and request.kind is CLAIM and request.subresource == "status" and request.verb == "patch":
+                done = True
+                found = await scene.claim("c")
+                theirs = {
+                    "devices": {
+                        "results": [{"request": "card", "driver": "x.example.com", "pool": "p", "device": "d"}]
+                    },
+                    "allocationTimestamp": "2026-01-01T00:00:00Z",
+                }
+                rv = {"resourceVersion": found.metadata.resource_version}
+                patch = {"metadata": rv, "status": {"allocation": theirs}}
+                await scene.cluster.patch(CLAIM, "c", patch, namespace=SPACE, subresource="status")
+
+        scene.cluster.hooks.append(faster)
+        await one_pod(scene)
+        await scene.bound("p")
+        assert (await scene.claim("c")).status.allocation.devices.results[0].driver == "x.example.com"
+        assert scene.metric("hami_dra_commits_total", result="stale") == 1
+
+    play(story, **QUICK)
+
+
+def test_the_pod_is_read_again_before_its_first_commit():
+    async def story(scene):
+        async def vanish(request):
+            if request.verb == "get" and request.kind is kinds.POD and request.name == "p":
+                scene.cluster.hooks.remove(vanish)
+                await scene.delete_pod("p")
+
+        scene.cluster.hooks.append(vanish)
+        await one_pod(scene)
+        await scene.sleep(5)
+        found = await scene.claim("c")
+        assert found.status.allocation is None
+        assert found.metadata.finalizers == ()
+        await scene.add(kinds.POD, pod("next", claims=["c"]))
+        await scene.bound("next")
+        await check_all(scene)
+
+    play(story, **QUICK)
+
+
+def test_a_claim_that_is_being_deleted_is_never_written():
+    async def story(scene):
+        body = claim("c")
+        body["metadata"]["finalizers"] = ["example.com/hold"]
+        await scene.add(CLAIM, body)
+        await scene.cluster.delete(CLAIM, "c", namespace=SPACE)
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.sleep(30)
+        found = await scene.claim("c")
+        assert found.metadata.finalizers == ("example.com/hold",)
+        assert found.status.allocation is None
+
+    play(story, **QUICK)
+
+
+def test_a_claim_deleted_between_the_two_writes_leaves_nothing():
+    async def story(scene):
+        async def vanish(request):
+            if request.kind is CLAIM and request.subresource == "status" and request.verb == "patch":
+                scene.cluster.hooks.remove(vanish)
+                await scene.cluster.delete(CLAIM, "c", namespace=SPACE)
+
+        scene.cluster.hooks.append(vanish)
+        await one_pod(scene)
+        await scene.sleep(10)
+        with pytest.raises(NotFound):
+            await scene.claim("c")
+        # all of the card can be had by the next one: nothing stayed assumed
+        await scene.add(CLAIM, claim("d", 16))
+        await scene.add(kinds.POD, pod("q", claims=["d"]))
+        await scene.bound("q")
+
+    play(story, nodes=1, node_options={"cards": 1}, **QUICK)
+
+
+def test_of_two_claims_both_are_written_or_none():
+    async def story(scene):
+        await scene.add(CLAIM, claim("a"), claim("b"))
+        scene.cluster.fail_next(
+            Invalid("not this one"), verb="patch", kind=CLAIM, name="b", subresource="status", times=1
+        )
+        await scene.add(kinds.POD, pod("p", claims=["a", "b"], gated=True))
+        await scene.sleep(5)
+        assert (await scene.claim("a")).status.allocation is None
+        assert (await scene.claim("b")).status.allocation is None
+        assert (await scene.claim("a")).status.reserved_for == ()
+        await scene.bound("p", seconds=120)
+        await check_all(scene)
+
+    play(story, **QUICK)
+
+
+def test_a_gate_that_cannot_be_lifted_at_once_is_lifted_later():
+    async def story(scene):
+        scene.cluster.fail_next(Unavailable("no"), verb="patch", kind=kinds.POD, subresource="", times=3)
+        await one_pod(scene)
+        await scene.bound("p")
+
+    play(story, **QUICK)
+
+
+def test_watches_that_lag_do_not_make_it_decide_twice():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("half", 8))
+        await scene.add(kinds.POD, *(pod(f"p{number}", templates=["half"]) for number in range(4)))
+        await scene.plane.settled()
+        scene.cluster.pause_watches()
+        scene.start(**QUICK)
+        await scene.sleep(5)
+        scene.cluster.resume_watches()
+        await scene.bound(*(f"p{number}" for number in range(4)))
+        await check_all(scene)
+        assert scene.metric("hami_dra_commits_total", result="done") == 4
+
+    play(story, nodes=1, controller=False)
+
+
+def test_the_history_may_be_forgotten_and_the_server_restarted_at_any_time():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small", 2))
+        names_of_pods = [f"p{number:02}" for number in range(12)]
+        for number, name in enumerate(names_of_pods):
+            await scene.add(kinds.POD, pod(name, templates=["small"], gated=True))
+            if number % 3 == 0:
+                scene.cluster.forget_history()
+                scene.cluster.close_watches(Unavailable("connection lost"))
+            await scene.sleep(0.3)
+        await scene.bound(*names_of_pods)
+        await check_all(scene)
+
+    play(story, **QUICK)
