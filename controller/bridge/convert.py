@@ -10,12 +10,13 @@ Two kinds of pods stay as they are: those labelled `hami.io/webhook: ignore`, an
 cards, which kube-scheduler serves as extended resources through a DeviceClass (KEP-5004).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from controller.bridge.gate import add_gate
+from controller.bridge.rawpod import Container, Malformed, Raw, containers_of, object_in, objects_in
 from controller.bridge.request import (
     CLAIM_NAME,
     ConvertedRequest,
@@ -25,12 +26,11 @@ from controller.bridge.request import (
     plugin_resources,
     template,
 )
-from controller.bridge.sharing import Role, share
+from controller.bridge.sharing import share
 from hami_dra.api import names
-from hami_dra.vendors.legacy import MAX_CARDS, CardRequest, ContainerResources, InvalidLegacy, LegacyVendor
+from hami_dra.vendors.legacy import MAX_CARDS, CardRequest, InvalidLegacy, LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
-Raw = dict[str, Any]
 IGNORE: Final = "ignore"
 
 
@@ -69,12 +69,12 @@ def convert_pod(raw_pod: Mapping[str, Any], namespace: str, options: Options | N
     options = options or Options()
     pod: Raw = deepcopy(dict(raw_pod))
     try:
-        metadata = _object(pod, "metadata", "")
-        if _object(metadata, "labels", "metadata.").get(names.WEBHOOK_LABEL) == IGNORE:
+        metadata = object_in(pod, "metadata", "")
+        if object_in(metadata, "labels", "metadata.").get(names.WEBHOOK_LABEL) == IGNORE:
             return Conversion(pod, [])
         conversion = _Conversion(pod, namespace, options).run()
-    except _Problems as error:
-        raise ConversionRefused(pod_key(raw_pod, namespace), error.problems) from None
+    except (_Problems, Malformed) as error:
+        raise ConversionRefused(pod_key(raw_pod, namespace), error.args) from None
     if options.gate and options.mode == "exclusive":
         add_gate(pod, options.schedulers)
     return conversion
@@ -89,21 +89,12 @@ def pod_key(pod: Mapping[str, Any], namespace: str) -> str:
 
 
 class _Problems(Exception):
-    def __init__(self, *problems: str) -> None:
-        super().__init__(*problems)
-        self.problems = problems
-
-
-@dataclass(frozen=True, slots=True)
-class _Container:
-    raw: Raw
-    where: str
-    role: Role
+    """Carries them out of the conversion."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    container: _Container
+    container: Container
     cards: CardRequest
     """What this container wants; the request it shares may be larger."""
 
@@ -115,20 +106,20 @@ class _Conversion:
         self._pod = pod
         self._namespace = namespace
         self._options = options
-        self._spec = _object(pod, "spec", "")
-        self._annotations = _object(_object(pod, "metadata", ""), "annotations", "metadata.")
-        self._claims = _objects(self._spec, "resourceClaims", "spec.")
-        _objects(self._spec, "schedulingGates", "spec.")
+        self._spec = object_in(pod, "spec", "")
+        self._annotations = object_in(object_in(pod, "metadata", ""), "annotations", "metadata.")
+        self._claims = objects_in(self._spec, "resourceClaims", "spec.")
+        objects_in(self._spec, "schedulingGates", "spec.")
         self._problems: list[str] = []
         self._warnings: list[str] = []
         self._left: list[str] = []
-        self._handled: list[tuple[_Container, LegacyVendor]] = []
+        self._handled: list[tuple[Container, LegacyVendor]] = []
 
     def run(self) -> Conversion:
         entry, earlier = self._converted_before()
         requests = list(earlier)
         pointers: list[tuple[_Wish, LegacyVendor, str]] = []
-        containers = list(_containers(self._spec))
+        containers = list(containers_of(self._spec))
         for vendor in self._options.vendors:
             self._add_requests(vendor, containers, requests, pointers)
         request = ConvertedRequest(tuple(requests))
@@ -140,7 +131,7 @@ class _Conversion:
             raise _Problems(*self._problems)
         made = self._template(request) if requests else None
         for container, vendor in self._handled:
-            _strip(container.raw, vendor)
+            container.strip(vendor)
         if made is not None and pointers:
             self._write(request, made, entry, pointers)
         return Conversion(
@@ -157,24 +148,24 @@ class _Conversion:
         An annotation without the claim that belongs to it was copied from elsewhere and says nothing.
         """
         annotation = self._annotations.get(names.CONVERTED_REQUEST)
+        if not annotation:
+            return None, ()
         try:
-            request = decode(str(annotation), self._options.vendors) if annotation else None
-            name = template(request, self._namespace, self._options.vendors)["metadata"]["name"] if request else ""
+            request = decode(str(annotation), self._options.vendors)
+            name = template(request, self._namespace, self._options.vendors)["metadata"]["name"]
         except InvalidRequest:
             return None, ()
-        for entry in self._claims:
-            if request is not None and entry.get("resourceClaimTemplateName") == name:
-                return entry, request.requests
-        return None, ()
+        entry = next((entry for entry in self._claims if entry.get("resourceClaimTemplateName") == name), None)
+        return (entry, request.requests) if entry is not None else (None, ())
 
     def _add_requests(
         self,
         vendor: LegacyVendor,
-        containers: list[_Container],
+        containers: list[Container],
         requests: list[NamedRequest],
         pointers: list[tuple[_Wish, LegacyVendor, str]],
     ) -> None:
-        mentioned = [container for container in containers if _mentions(container.raw, vendor)]
+        mentioned = [container for container in containers if container.mentions(vendor)]
         if not mentioned:
             return
         try:
@@ -200,11 +191,11 @@ class _Conversion:
             for index in sharing.alone
         )
 
-    def _wishes(self, vendor: LegacyVendor, containers: list[_Container], *, plain_stays: bool) -> list[_Wish]:
+    def _wishes(self, vendor: LegacyVendor, containers: list[Container], *, plain_stays: bool) -> list[_Wish]:
         native = self._options.mode == "native"
         wishes = []
         for container in containers:
-            resources = _resources(container.raw)
+            resources = container.resources
             try:
                 reading = vendor.read(resources)
             except InvalidLegacy as error:
@@ -260,59 +251,3 @@ class _Conversion:
         while (name := CLAIM_NAME if number == 1 else f"{CLAIM_NAME}-{number}") in taken:
             number += 1
         return name
-
-
-def _containers(spec: Raw) -> Iterator[_Container]:
-    for kind, key in (("init container", "initContainers"), ("container", "containers")):
-        for index, raw in enumerate(_objects(spec, key, "spec.")):
-            where = f'{kind} "{raw.get("name", index)}"'
-            resources = _object(raw, "resources", f"{where}: ")
-            for part in ("limits", "requests"):
-                _object(resources, part, f"{where}: resources.")
-            _objects(resources, "claims", f"{where}: resources.")
-            _objects(raw, "env", f"{where}: ")
-            if key == "containers":
-                role = Role.APP
-            else:
-                role = Role.SIDECAR if raw.get("restartPolicy") == "Always" else Role.INIT
-            yield _Container(raw, where, role)
-
-
-def _resources(container: Raw) -> ContainerResources:
-    resources = container.get("resources") or {}
-    limits, requests = (
-        {name: value for name, value in (resources.get(part) or {}).items() if value is not None}
-        for part in ("limits", "requests")
-    )
-    return ContainerResources(limits, requests)
-
-
-def _mentions(container: Raw, vendor: LegacyVendor) -> bool:
-    resources = _resources(container)
-    return any(name in resources for name in vendor.resources)
-
-
-def _strip(container: Raw, vendor: LegacyVendor) -> None:
-    resources = container["resources"]
-    for part in ("limits", "requests"):
-        if resources.get(part):
-            kept = {name: value for name, value in resources[part].items() if name not in vendor.resources}
-            resources[part] = kept
-            if not kept:
-                del resources[part]
-
-
-def _object(parent: Raw, key: str, where: str) -> Raw:
-    value = parent.get(key)
-    if value is not None and not isinstance(value, dict):
-        raise _Problems(f"{where}{key} is {value!r}; it must be an object")
-    return value or {}
-
-
-def _objects(parent: Raw, key: str, where: str) -> list[Raw]:
-    value = parent.get(key)
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise _Problems(f"{where}{key} must be a list of objects")
-    return value

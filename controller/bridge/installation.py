@@ -5,7 +5,6 @@ reading the shipped files, which are valid as they are; only what differs from t
 """
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -43,7 +42,7 @@ def manifests(installation: Installation | None = None) -> list[Raw]:
     installation = installation or Installation()
     exclusive = installation.mode == "exclusive"
     chosen = []
-    for raw in deepcopy(shipped("manifests")):
+    for raw in shipped("manifests"):
         kind, name = raw["kind"], raw["metadata"]["name"]
         if name == names.GATE_POLICY and not (exclusive and installation.gate):
             continue
@@ -70,8 +69,7 @@ def _set_schedulers(conditions: list[Raw], schedulers: Sequence[str]) -> None:
 
 def _set_webhooks(raw: Raw, installation: Installation) -> None:
     kept = []
-    for shared in raw["webhooks"]:
-        webhook = deepcopy(shared)  # YAML anchors share their objects
+    for webhook in raw["webhooks"]:
         if webhook["name"] == GATE_WEBHOOK and not (installation.mode == "exclusive" and installation.gate):
             continue
         if webhook["name"] == CONVERT_WEBHOOK:

@@ -78,7 +78,11 @@ def _parse(file: Path, text: str) -> Iterator[tuple[int, Any]]:
             document += 1
             node = loader.get_node()
             if node is not None:  # an empty document
-                yield node.start_mark.line + 1, loader.construct_document(node)
+                yield node.start_mark.line + 1, _unshared(loader.construct_document(node))
+    except RecursionError:
+        raise BadDocument(
+            f"{file}, document {document}: an anchor contains itself, or objects are nested too deep"
+        ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
@@ -87,6 +91,13 @@ def _parse(file: Path, text: str) -> Iterator[tuple[int, Any]]:
         raise BadDocument(f"{file}, document {document or 1}: not YAML: {error}") from error
     finally:
         loader.dispose()
+
+
+def _unshared(value: Any) -> Any:
+    """What several aliases stand for becomes several objects: whoever changes one must not change the others."""
+    if isinstance(value, dict):
+        return {key: _unshared(entry) for key, entry in value.items()}
+    return [_unshared(entry) for entry in value] if isinstance(value, list) else value
 
 
 def _objects(file: Path, line: int, value: Any) -> Iterator[dict[str, Any]]:

@@ -69,6 +69,15 @@ def test_templates_in_files_are_the_users_and_pods_are_not_gated():
     assert "schedulingGates" not in pod["spec"]
 
 
+def test_containers_that_share_an_anchor_are_converted_one_by_one(tmp_path):
+    resources = "&gpu {limits: {nvidia.com/gpu: 1}}"
+    containers = f"[{{name: a, resources: {resources}}}, {{name: b, resources: *gpu}}]"
+    path = tmp_path / "pod.yaml"
+    path.write_text(f"{{apiVersion: v1, kind: Pod, metadata: {{name: web}}, spec: {{containers: {containers}}}}}")
+    _, pod = convert_documents(read_documents([path])).documents
+    assert [one["resources"]["claims"][0]["request"] for one in pod["spec"]["containers"]] == ["nvidia-0", "nvidia-1"]
+
+
 def test_what_was_read_is_not_changed():
     given = documents(legacy(gpu=1))
     before = deepcopy(given[0].raw)

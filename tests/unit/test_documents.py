@@ -64,6 +64,12 @@ def test_anchors_and_merges(read):
     assert read("kind: A\nx: &x {a: 1, b: 2}\ny: {<<: *x, b: 3}")[0]["y"] == {"a": 1, "b": 3}
 
 
+def test_aliases_are_objects_of_their_own(read):
+    (raw,) = read("kind: A\nx: &x {a: [1]}\ny: *x")
+    raw["x"]["a"].append(2)
+    assert raw["y"] == {"a": [1]}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -80,6 +86,7 @@ def test_anchors_and_merges(read):
             r"a\.yaml, document 1, line 2: not YAML: could not determine a constructor",
         ),
         ("kind: A\nx: \x01", r"a\.yaml, document 1"),
+        ("kind: A\nx: &x {y: *x}", r"a\.yaml, document 1: an anchor contains itself"),
     ],
 )
 def test_what_cannot_be_read_is_named(read, text, message):

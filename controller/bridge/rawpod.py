@@ -1,0 +1,82 @@
+"""A pod as JSON, read and changed in place where the conversion has business. Everything else is left as it is.
+
+Called by `controller.bridge.convert`. Pods of files may have any shape, so whatever is used is checked first.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from controller.bridge.sharing import Role
+from hami_dra.vendors.legacy import ContainerResources, LegacyVendor
+
+Raw = dict[str, Any]
+
+
+class Malformed(ValueError):
+    """A field is not what the API says it is; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    raw: Raw
+    where: str
+    """For messages: `init container "download"`."""
+    role: Role
+
+    @property
+    def resources(self) -> ContainerResources:
+        lists = self.raw.get("resources") or {}
+        limits, requests = (
+            {name: value for name, value in (lists.get(part) or {}).items() if value is not None}
+            for part in ("limits", "requests")
+        )
+        return ContainerResources(limits, requests)
+
+    def mentions(self, vendor: LegacyVendor) -> bool:
+        resources = self.resources
+        return any(name in resources for name in vendor.resources)
+
+    def strip(self, vendor: LegacyVendor) -> None:
+        """Takes the vendor's resources out of limits and requests, and a list that is empty then."""
+        lists = self.raw["resources"]
+        for part in ("limits", "requests"):
+            if lists.get(part):
+                lists[part] = {name: value for name, value in lists[part].items() if name not in vendor.resources}
+                if not lists[part]:
+                    del lists[part]
+
+
+def containers_of(spec: Raw) -> Iterator[Container]:
+    """Init containers, then app containers, as they stand in the pod. Raises Malformed."""
+    for kind, key in (("init container", "initContainers"), ("container", "containers")):
+        for index, raw in enumerate(objects_in(spec, key, "spec.")):
+            where = f'{kind} "{raw.get("name", index)}"'
+            resources = object_in(raw, "resources", f"{where}: ")
+            for part in ("limits", "requests"):
+                object_in(resources, part, f"{where}: resources.")
+            objects_in(resources, "claims", f"{where}: resources.")
+            objects_in(raw, "env", f"{where}: ")
+            if key == "containers":
+                role = Role.APP
+            else:
+                role = Role.SIDECAR if raw.get("restartPolicy") == "Always" else Role.INIT
+            yield Container(raw, where, role)
+
+
+def object_in(parent: Raw, key: str, where: str) -> Raw:
+    """The object at `key`; an empty one, which is not part of the parent, where there is none. Raises Malformed."""
+    value = parent.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise Malformed(f"{where}{key} is {value!r}; it must be an object")
+    return value or {}
+
+
+def objects_in(parent: Raw, key: str, where: str) -> list[Raw]:
+    """The list of objects at `key`, as `object_in`."""
+    value = parent.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise Malformed(f"{where}{key} must be a list of objects")
+    return value
