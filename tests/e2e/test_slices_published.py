@@ -1,0 +1,284 @@
+"""What the fleet publishes, on a real API server, and what the unmodified kube-scheduler makes of it."""
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hami_dra.api.config import FleetFile
+from hami_dra.api.kinds import NODE, RESOURCE_SLICE
+from hami_dra.cluster.http import HttpCluster
+from hami_dra.discovery.simulated import machine
+from hami_dra.driver.fleet import Fleet
+from hami_dra.driver.publisher import Publisher
+from hami_dra.driver.slices import machine_pools, pool_of, slice_name
+
+pytestmark = pytest.mark.on_1_36
+
+ROOT = Path(__file__).resolve().parents[2]
+CLASSES = sorted((ROOT / "deviceclasses").rglob("*.yaml"))
+
+
+@pytest.fixture
+async def cluster(control_plane):
+    cluster = HttpCluster.from_kubeconfig(str(control_plane.admin_kubeconfig))
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+def classes(create):
+    for path in CLASSES:
+        create(yaml.safe_load(path.read_text()))
+
+
+@pytest.fixture
+async def fleet(cluster):
+    """`await fleet(nodes=[...])`: published once, on nodes that the test made; removed after it."""
+    fleets = []
+
+    async def make(fence="off", **fields):
+        it = Fleet(cluster, FleetFile.model_validate({"createNodes": False, **fields}), fence=fence)
+        fleets.append(it)
+        await it.sync_once()
+        return it
+
+    yield make
+    for it in fleets:
+        it.update(FleetFile(create_nodes=False))
+        await it.sync_once()
+
+
+async def raw_slices(cluster, node):
+    listing = await cluster.list(RESOURCE_SLICE, field_selector=f"spec.nodeName={node}")
+    return [await cluster.get_raw(RESOURCE_SLICE, item.metadata.name) for item in listing.items]
+
+
+async def becomes(look, expected):
+    for _ in range(600):
+        if await look() == expected:
+            return
+        await asyncio.sleep(0.05)
+    assert await look() == expected
+
+
+@contextlib.asynccontextmanager
+async def running(thing):
+    task = asyncio.create_task(thing.run())
+    try:
+        yield
+        assert not task.done(), task.exception()
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+# --- stored as sent --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "g4dn.12xlarge", "g5.12xlarge", "l40s-pcie-8"])
+async def test_the_server_stores_exactly_the_golden_slices(cluster, name, caplog):
+    node = name.replace(".", "-")
+    golden = list(yaml.safe_load_all((ROOT / f"resourceslices/{name}.yaml").read_text()))
+    publisher = Publisher(cluster, owns=lambda item: item.spec.node_name == node)
+    for pool in machine_pools(machine(name, node)):
+        publisher.want(pool)
+    with caplog.at_level(logging.WARNING, "hami_dra"):
+        await publisher.sync_once()
+    assert [item["spec"] for item in await raw_slices(cluster, node)] == [item["spec"] for item in golden]
+    assert not caplog.records
+    for key in list(publisher.wanted):
+        publisher.drop(key)
+    await publisher.sync_once()
+    assert not await raw_slices(cluster, node)
+
+
+@pytest.mark.parametrize(
+    "imitation",
+    [
+        {"machine": "g5.12xlarge", "publishAs": "gpu.nvidia.com"},
+        {"machine": "g5.12xlarge", "publishAs": "hami-core-gpu.project-hami.io"},
+        {"machine": "trn1.32xlarge", "publishAs": "neuron.aws.com"},
+    ],
+    ids=lambda imitation: imitation["publishAs"],
+)
+async def test_imitated_slices_are_accepted_whole(cluster, nodes, fleet, caplog, imitation):
+    nodes.create("other", wait=False)
+    with caplog.at_level(logging.WARNING, "hami_dra"):
+        await fleet(nodes=[imitation | {"name": "other"}])
+    (item,) = await raw_slices(cluster, "other")
+    assert item["spec"]["driver"] == imitation["publishAs"]
+    assert not caplog.records
+
+
+async def test_a_large_pool_grows_shrinks_and_is_restored(cluster):
+    def pool(count, version=1):
+        return pool_of(
+            "big.hami.io", "big", [{"name": f"d{n}", "attributes": {"v": {"int": version}}} for n in range(count)]
+        )
+
+    publisher = Publisher(cluster, owns=lambda item: item.spec.driver == "big.hami.io")
+
+    async def offered():
+        items = (await cluster.list(RESOURCE_SLICE, field_selector="spec.driver=big.hami.io")).items
+        return sorted((item.spec.pool.generation, len(item.spec.devices)) for item in items)
+
+    async with running(publisher):
+        publisher.want(pool(300))
+        await becomes(offered, [(1, 44), (1, 128), (1, 128)])
+        publisher.want(pool(300, version=2))
+        await becomes(offered, [(2, 44), (2, 128), (2, 128)])
+        await cluster.delete(RESOURCE_SLICE, slice_name(pool(300), 1))
+        await becomes(offered, [(3, 44), (3, 128), (3, 128)])
+        publisher.want(pool(0))
+        await becomes(offered, [(3, 0)])
+        for key in list(publisher.wanted):
+            publisher.drop(key)
+        await becomes(offered, [])
+
+
+# --- fence -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_fence_is_in_the_slices_only_where_there_are_no_taint_rules(
+    cluster, nodes, fleet, control_plane, caplog
+):
+    nodes.create("t4", wait=False)
+    with caplog.at_level(logging.WARNING, "hami_dra"):
+        it = await fleet(fence="auto", nodes=[{"machine": "g4dn.12xlarge", "name": "t4"}])
+        await it.sync_once()
+    (item,) = await raw_slices(cluster, "t4")
+    taints = {taint["key"] for device in item["spec"]["devices"] for taint in device.get("taints", ())}
+    assert taints == ({"hami.io/controller-allocates"} if control_plane.version.startswith("1.36.") else set())
+    assert not caplog.records
+    assert (
+        item["spec"]["pool"]["generation"] == 1
+    )  # the times that the server gave the taints are no reason to write again
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_fleet_makes_and_removes_its_nodes(cluster):
+    file = {
+        "name": "e2e",
+        "nodes": [{"machine": "g5.12xlarge", "count": 3, "name": "a10g-{index}"}],
+        "zones": ["a", "b"],
+    }
+    it = Fleet(cluster, FleetFile.model_validate(file))
+    await it.sync_once()
+    made = (await cluster.list(NODE, label_selector="hami.io/fleet=e2e")).items
+    assert [node.metadata.name for node in made] == ["a10g-0", "a10g-1", "a10g-2"]
+    assert all(node.status.allocatable["cpu"] == "48" for node in made)
+    (item,) = await raw_slices(cluster, "a10g-1")
+    assert [owner["uid"] for owner in item["metadata"]["ownerReferences"]] == [made[1].metadata.uid]
+    it.update(FleetFile(name="e2e"))
+    await it.sync_once()
+    assert not (await cluster.list(NODE, label_selector="hami.io/fleet=e2e")).items
+    assert not await raw_slices(cluster, "a10g-1")
+
+
+# --- kube-scheduler --------------------------------------------------------------------------------------------------
+
+
+def pod(name, resources=None, claim=None):
+    container = {"name": "main", "image": "none", "resources": resources or {}}
+    spec = {"containers": [container]}
+    if claim:
+        container["resources"] = {"claims": [{"name": "gpu"}]}
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": claim}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def claim(name, device_class, **requests):
+    exactly = {"deviceClassName": device_class} | ({"capacity": {"requests": requests}} if requests else {})
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+    }
+
+
+def runs(api, item):
+    return api.wait_for(f"{item['metadata']['name']} runs", lambda: _phase(api, item) == "Running", seconds=60)
+
+
+def _phase(api, item):
+    return api.read(item)["status"].get("phase")
+
+
+def settles(api, item):
+    """True once the pod runs, False once kube-scheduler has no place for it."""
+
+    def settled():
+        status = api.read(item)["status"]
+        reasons = {condition.get("reason") for condition in status.get("conditions", [])}
+        return status.get("phase") == "Running" or "Unschedulable" in reasons
+
+    api.wait_for(f"{item['metadata']['name']} settles", settled, seconds=60)
+    return _phase(api, item) == "Running"
+
+
+def claims_beside(api, item):
+    """All claims of the namespace of `item`."""
+    return api.list(f"/apis/resource.k8s.io/v1/namespaces/{item['metadata']['namespace']}/resourceclaims")
+
+
+def results_of(claim):
+    return claim.get("status", {}).get("allocation", {"devices": {"results": []}})["devices"]["results"]
+
+
+def result(api, item):
+    (only,) = api.read(item)["status"]["allocation"]["devices"]["results"]
+    return only["device"], only.get("consumedCapacity", {})
+
+
+async def test_parts_share_a_card_and_a_whole_card_wants_it_for_itself(api, create, nodes, fleet, classes):
+    nodes.create("t4")
+    await fleet(nodes=[{"machine": "g4dn.12xlarge", "name": "t4"}])
+    parts = [claim(f"part-{n}", "nvidia-vgpu.hami.io", memory="7500Mi", cores="0") for n in range(3)]
+    for item in parts:
+        stored = create(item)
+        runs(api, create(pod(item["metadata"]["name"], claim=item["metadata"]["name"])))
+        item.update(stored)
+    assert [result(api, item) for item in parts] == [
+        ("gpu-0", {"memory": "7500Mi", "cores": "0", "shares": "1"}),
+        ("gpu-0", {"memory": "7500Mi", "cores": "0", "shares": "1"}),
+        ("gpu-1", {"memory": "7500Mi", "cores": "0", "shares": "1"}),
+    ]
+    whole = [create(claim(f"whole-{n}", "nvidia-gpu.hami.io")) for n in range(3)]
+    running_pods = [settles(api, create(pod(f"whole-{n}", claim=f"whole-{n}"))) for n in range(3)]
+    assert sorted(running_pods) == [False, True, True]
+    full = {"memory": "15Gi", "cores": "100", "shares": "1"}
+    allocated = [item for item, is_running in zip(whole, running_pods, strict=True) if is_running]
+    assert sorted(result(api, item) for item in allocated) == [("gpu-2", full), ("gpu-3", full)]
+
+
+async def test_a_plain_extended_resource_is_a_whole_card(api, create, nodes, fleet, classes):
+    """KEP-5004: what native mode relies on."""
+    nodes.create("a10g")
+    await fleet(nodes=[{"machine": "g5.12xlarge", "name": "a10g"}])
+    pods = [create(pod(f"plain-{n}", resources={"limits": {"nvidia.com/gpu": "2"}})) for n in range(3)]
+    assert sorted(settles(api, item) for item in pods) == [False, True, True]
+    results = [one for item in claims_beside(api, pods[0]) for one in results_of(item)]
+    assert sorted(one["device"] for one in results) == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
+    assert {one["consumedCapacity"]["memory"] for one in results} == {"23028Mi"}
+
+
+async def test_hami_dra_claims_are_allocated_on_imitated_slices(api, create, nodes, fleet, classes):
+    nodes.create("a10g")
+    await fleet(nodes=[{"machine": "g5.12xlarge", "name": "a10g", "publishAs": "hami-core-gpu.project-hami.io"}])
+    for file in ("claims", "pods"):
+        for item in yaml.safe_load_all((ROOT / f"tests/golden/hami-dra/{file}.yaml").read_text()):
+            del item["metadata"]["namespace"]  # the test has one of its own
+            stored = create(item)
+            if item["kind"] == "Pod":
+                runs(api, stored)
+    claims = claims_beside(api, stored)
+    assert len(claims) == 4
+    assert {one["driver"] for item in claims for one in results_of(item)} == {"hami-core-gpu.project-hami.io"}
