@@ -1,11 +1,14 @@
-"""Who changed since when: lets derived columns be mended instead of made anew."""
+"""Who changed since when: lets derived columns be mended instead of made anew. And how many of them are kept."""
 
-from typing import Final
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 
 from hami_dra.vendors.protocol import Positions
 
+V = TypeVar("V")
 KEPT: Final = 1 << 16
 
 
@@ -32,3 +35,24 @@ class ChangeLog:
         if version < self._forgotten:
             return None
         return np.unique(np.array(self._rows[version - self._forgotten :], dtype=np.intp))
+
+
+class Recent(Generic[V]):
+    """Values by key, made at first use; the least recently used goes when there are more than `most`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[Hashable, V] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], V]) -> V:
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = make()
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(key)
+        return found
+
+    def values(self) -> list[V]:
+        return list(self._kept.values())

@@ -15,7 +15,7 @@ from controller.inventory.ledger import Ledger, Use
 from controller.inventory.model import Device, DeviceId, Pool
 from controller.inventory.nodefit import NodeFit, NodeFits
 from controller.inventory.nodes import FINISHED, NodeColumns, Placed, place
-from controller.inventory.pools import PoolBook, PoolKey, build, compile_slice
+from controller.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice
 from controller.inventory.roles import Amounts, totals_of, used_of
 from controller.inventory.topologyspread import SpreadCounts
 from controller.inventory.verdicts import Verdicts
@@ -29,7 +29,7 @@ _NONE: Amounts = (0, 0, 0)
 class Inventory:
     """Devices as columns (`devices`), nodes as columns (`nodes`), who holds what (`usage`), selectors (`verdicts`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, gates: PoolGates = PoolGates()) -> None:  # noqa: B008 (frozen)
         self.devices = DeviceColumns()
         self.nodes = NodeColumns()
         self.usage = Ledger()
@@ -38,10 +38,11 @@ class Inventory:
         self.namespaces: dict[str, Namespace] = {}
         self.problems: dict[str, str] = {}
         """Object → what is wrong with it: pools that cannot be used as they are published."""
-        self._pools = PoolBook()
+        self._pools = PoolBook(gates)
         self._rules: dict[str, DeviceTaintRule] = {}
         self._spread = SpreadCounts(self.nodes)
-        self._fits = NodeFits(self.nodes, self._spread)
+        self._fits = NodeFits(self.nodes, self._spread, lambda resource: resource in self._delegated)
+        self._delegated: set[str] = set()
         self._bound: dict[str, Placed] = {}
         self._assumed: dict[str, Placed] = {}
         self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
@@ -59,7 +60,9 @@ class Inventory:
         return set(self._troubled.values())
 
     def node_fit(self, pod: Pod) -> NodeFit:
-        return self._fits.of(pod)
+        """Devices apart. What the inventory counts of this pod itself does not stand in its way."""
+        uid = pod.metadata.uid
+        return self._fits.of(pod, self._assumed.get(uid) or self._bound.get(uid))
 
     def admin_namespaces(self) -> set[str]:
         """Namespaces where claims may ask for admin access."""
@@ -76,6 +79,7 @@ class Inventory:
 
     def class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         _store(self.classes, old, new)
+        self._delegated = {name for each in self.classes.values() for name in _extended_resources(each)}
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
         _store(self.namespaces, old, new)
@@ -185,7 +189,7 @@ class Inventory:
 
     def _uncount_pod(self, uid: str, placed: Placed) -> None:
         self.nodes.use(placed.node, placed.requests, -1)
-        self._spread.remove(uid)
+        self._spread.remove(uid, placed)
 
     def _taint(self, devices: tuple[Device, ...]) -> None:
         for device in devices:
@@ -201,7 +205,7 @@ class Inventory:
         self._troubled.pop(key, None)
         self.problems.pop(f"pool {key[0]}/{key[1]}", None)
         if node:
-            pool = build(key, slices, node, {})
+            pool = build(key, slices, node, {}, self._pools.gates)
             if pool is not None and not pool.invalid and not pool.incomplete:
                 fresh = pool.devices
             elif pool is not None:
@@ -296,6 +300,13 @@ def _store(where: dict[str, Any], old: Any, new: Any) -> None:
         where.pop(old.metadata.name, None)
     if new is not None:
         where[new.metadata.name] = new
+
+
+def _extended_resources(device_class: DeviceClass) -> tuple[str, ...]:
+    """Names under which pods may ask for the class (KEP-5004)."""
+    implicit = f"deviceclass.resource.kubernetes.io/{device_class.metadata.name}"
+    named = device_class.spec.extended_resource_name
+    return (implicit, named) if named else (implicit,)
 
 
 def _concerns(rule: DeviceTaintRule, key: PoolKey) -> bool:

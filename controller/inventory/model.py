@@ -116,6 +116,8 @@ class Pool:
     """Why the pool cannot be used, or empty."""
     elsewhere: tuple[Device, ...] = ()
     """Devices of the same pool and generation that other nodes see: what is allocated of them draws on the same counters."""
+    binds: bool = False
+    """Some device of its slices has binding conditions: such pools come last."""
 
 
 class Usage(Protocol):

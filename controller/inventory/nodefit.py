@@ -1,25 +1,35 @@
 """Which nodes may take a pod, devices apart: cordons, taints, affinity, resources, hard topology spread.
 
-Asked by `decide` through the inventory. What only the node object decides (taints, selectors) is kept per kind of pod and
-mended for nodes that changed; resources and spread are column arithmetic. What is not modelled here (volumes, inter-pod
-affinity, ...) is learnt when kube-scheduler refuses the node.
+Asked by `decide` through the inventory. What only the node object decides is kept per set of tolerations and per affinity,
+and mended for nodes that changed; resources and spread are column arithmetic. What is not modelled here (volumes, host
+ports, inter-pod affinity, ...) is learnt when kube-scheduler refuses the node.
 """
 
-from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from controller.inventory.changes import Recent
 from controller.inventory.columns import Bools
-from controller.inventory.nodes import NOT_READY_TAINT, UNSCHEDULABLE_TAINT, NodeColumns, effective_taints
+from controller.inventory.nodecolumn import NodeColumn
+from controller.inventory.nodes import (
+    NOT_READY_TAINT,
+    UNREACHABLE_TAINT,
+    UNSCHEDULABLE_TAINT,
+    NodeColumns,
+    Placed,
+    effective_taints,
+    own_taints,
+)
 from controller.inventory.podresources import pod_requests
 from controller.inventory.selectors import node_selector_matches
-from controller.inventory.topologyspread import SpreadCounts
+from controller.inventory.topologyspread import SpreadCounts, is_hard
 from hami_dra.api import names
-from hami_dra.api.core import Node, Pod, Taint, Toleration
+from hami_dra.api.core import Node, NodeSelector, Pod, Taint, Toleration
+from hami_dra.vendors.protocol import Ints
 
 CODES: Final = (
     "",
@@ -31,9 +41,13 @@ CODES: Final = (
     names.NODE_TOPOLOGY_SPREAD,
 )
 _NUMBER: Final = {code: number for number, code in enumerate(CODES)}
-_ALWAYS_DECLARED: Final = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 _KEPT: Final = 128
 _ABSENT: Final = 255
+_CODE_OF_TAINT: Final = {
+    UNSCHEDULABLE_TAINT.key: names.NODE_UNSCHEDULABLE,
+    NOT_READY_TAINT.key: names.NODE_NOT_READY,
+    UNREACHABLE_TAINT.key: names.NODE_NOT_READY,
+}
 
 NodeCodes = npt.NDArray[np.uint8]
 
@@ -49,89 +63,106 @@ class NodeFit:
 
 
 class NodeFits:
-    def __init__(self, nodes: NodeColumns, spread: SpreadCounts) -> None:
+    """`delegated`: extended resources that a DeviceClass serves. Nodes that do not offer them get them through claims."""
+
+    def __init__(self, nodes: NodeColumns, spread: SpreadCounts, delegated: Callable[[str], bool]) -> None:
         self._nodes = nodes
         self._spread = spread
-        self._kept: OrderedDict[Hashable, _Static] = OrderedDict()
+        self._delegated = delegated
+        self._columns: Recent[NodeColumn] = Recent(_KEPT)
 
-    def of(self, pod: Pod) -> NodeFit:
-        nodes = self._nodes
-        codes = self._static(pod).copy()
-        short = np.zeros(nodes.size, dtype=np.bool_)
-        for resource, wanted in pod_requests(pod).items():
-            if wanted > 0:
-                offered = nodes.offers(resource)
-                lacking = offered - nodes.used(resource) < wanted
-                # a kubelet declares these always; a node in a file that does not is not thereby full
-                short |= lacking & (offered > 0) if resource in _ALWAYS_DECLARED else lacking
-        codes[(codes == 0) & short] = _NUMBER[names.NODE_RESOURCES]
-        if any(each.when_unsatisfiable == "DoNotSchedule" for each in pod.spec.topology_spread_constraints):
-            uneven = self._spread.violates(pod, self._eligible(pod), self._untainted(pod))
+    def of(self, pod: Pod, own: Placed | None = None) -> NodeFit:
+        """`own`: what the inventory counts of this very pod; it does not stand in its own way."""
+        admitted = self._admitted(pod)
+        codes = self._taint_codes(pod).astype(np.uint8)
+        codes[(codes == 0) & ~admitted] = _NUMBER[names.NODE_AFFINITY]
+        codes[(codes == 0) & self._short(pod, own)] = _NUMBER[names.NODE_RESOURCES]
+        if any(is_hard(each) for each in pod.spec.topology_spread_constraints):
+            uneven = self._spread.violates(pod, own, admitted, lambda: self._untainted(pod))
             codes[(codes == 0) & uneven] = _NUMBER[names.NODE_TOPOLOGY_SPREAD]
         return NodeFit(mask=codes == 0, codes=codes)
 
-    def _static(self, pod: Pod) -> NodeCodes:
-        spec = pod.spec
-        key = (tuple(sorted(spec.node_selector.items())), spec.affinity, spec.tolerations)
-        kept = self._kept.get(key)
-        if kept is None:
-            kept = self._kept[key] = _Static(pod)
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return kept.refreshed(self._nodes)
-
-    def _eligible(self, pod: Pod) -> Bools:
-        """Nodes whose labels the pod's selector and affinity admit (nodeAffinityPolicy Honor)."""
+    def _short(self, pod: Pod, own: Placed | None) -> Bools:
+        """Nodes that lack a resource (noderesources/fit.go)."""
         nodes = self._nodes
-        return np.fromiter(
-            ((node := nodes.nodes[row]) is not None and _admits(pod, node) for row in range(nodes.size)),
-            dtype=np.bool_,
-            count=nodes.size,
+        own_row = nodes.index_of(own.node) if own is not None else -1
+        short = np.zeros(nodes.size, dtype=np.bool_)
+        for resource, wanted in pod_requests(pod).items():
+            if wanted <= 0:
+                continue
+            offered = nodes.offers(resource)
+            left = offered - nodes.used(resource)
+            if own is not None and own_row >= 0:
+                left[own_row] += own.requests[resource]
+            lacking = left < wanted
+            if self._delegated(resource):
+                lacking &= offered > 0
+            short |= lacking
+        return short
+
+    def _taint_codes(self, pod: Pod) -> Ints:
+        tolerations = pod.spec.tolerations
+        column = self._columns.get(
+            ("taints", tolerations),
+            lambda: NodeColumn(lambda node: _NUMBER[taint_code(tolerations, node)], _ABSENT),
         )
+        return column.of(self._nodes)
 
     def _untainted(self, pod: Pod) -> Bools:
-        """Nodes whose taints the pod tolerates (nodeTaintsPolicy Honor)."""
-        nodes = self._nodes
-        return np.fromiter(
-            ((node := nodes.nodes[row]) is not None and not _first_taint(pod, node) for row in range(nodes.size)),
-            dtype=np.bool_,
-            count=nodes.size,
+        """Nodes whose own taints the pod tolerates (nodeTaintsPolicy Honor)."""
+        tolerations = pod.spec.tolerations
+        column = self._columns.get(
+            ("own taints", tolerations),
+            lambda: NodeColumn(lambda node: _first_untolerated(tolerations, own_taints(node)) is None, 0),
         )
+        return column.of(self._nodes).astype(np.bool_)
+
+    def _admitted(self, pod: Pod) -> Bools:
+        """Nodes that selector and required affinity of the pod admit. Not to be changed by the caller."""
+        spec = pod.spec
+        required = _required(pod)
+        if required is not None and (pinned := pinned_names(required)) is not None:
+            return self._admitted_of(pod, pinned)
+        column = self._columns.get(
+            ("admits", tuple(sorted(spec.node_selector.items())), required),
+            lambda: NodeColumn(lambda node: admits(pod, node), 0),
+        )
+        return column.of(self._nodes).astype(np.bool_)
+
+    def _admitted_of(self, pod: Pod, pinned: frozenset[str]) -> Bools:
+        """Each pod of a DaemonSet has an affinity of its own: only the nodes that it names are looked at."""
+        mask = np.zeros(self._nodes.size, dtype=np.bool_)
+        for name in pinned:
+            row = self._nodes.index_of(name)
+            if row >= 0:
+                mask[row] = admits(pod, self._nodes.node(row))
+        return mask
 
 
-class _Static:
-    """Reasons that only the node object and the kind of pod decide."""
-
-    def __init__(self, pod: Pod) -> None:
-        self._pod = pod
-        self._version = -1
-        self._codes: NodeCodes = np.zeros(0, dtype=np.uint8)
-
-    def refreshed(self, nodes: NodeColumns) -> NodeCodes:
-        if self._version != nodes.changes.version:
-            changed = None if self._version < 0 else nodes.changes.since(self._version)
-            if len(self._codes) < nodes.size:
-                fresh = np.full(len(nodes.present), _ABSENT, dtype=np.uint8)
-                fresh[: len(self._codes)] = self._codes
-                self._codes = fresh
-            for row in range(nodes.size) if changed is None else changed:
-                node = nodes.nodes[row]
-                self._codes[row] = _ABSENT if node is None else _NUMBER[static_code(self._pod, node)]
-            self._version = nodes.changes.version
-        return self._codes[: nodes.size]
+def taint_code(tolerations: tuple[Toleration, ...], node: Node) -> str:
+    """The reason code of the first taint that is not tolerated, or empty."""
+    taint = _first_untolerated(tolerations, effective_taints(node))
+    return "" if taint is None else _CODE_OF_TAINT.get(taint.key, names.NODE_TAINTED)
 
 
-def static_code(pod: Pod, node: Node) -> str:
-    """The first reason that the node object gives against the pod, or empty."""
-    taint = _first_taint(pod, node)
-    if taint == UNSCHEDULABLE_TAINT:
-        return names.NODE_UNSCHEDULABLE
-    if taint == NOT_READY_TAINT:
-        return names.NODE_NOT_READY
-    if taint is not None:
-        return names.NODE_TAINTED
-    return "" if _admits(pod, node) else names.NODE_AFFINITY
+def admits(pod: Pod, node: Node) -> bool:
+    """Whether nodeSelector and required node affinity of the pod allow the node."""
+    labels = node.metadata.labels
+    if any(labels.get(key) != value for key, value in pod.spec.node_selector.items()):
+        return False
+    required = _required(pod)
+    return required is None or node_selector_matches(required, node.metadata.name, labels)
+
+
+def pinned_names(selector: NodeSelector) -> frozenset[str] | None:
+    """The only names that the selector can match, or None where labels alone decide."""
+    found: set[str] = set()
+    for term in selector.node_selector_terms:
+        fixed = [each.values for each in term.match_fields if each.key == "metadata.name" and each.operator == "In"]
+        if not fixed:
+            return None
+        found.update(fixed[0])
+    return frozenset(found)
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -141,23 +172,19 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.key and toleration.key != taint.key:
         return False
     if toleration.operator in {"", "Equal"}:
-        return bool(toleration.key) and toleration.value == taint.value
+        return toleration.value == taint.value
     return toleration.operator == "Exists"
 
 
-def _first_taint(pod: Pod, node: Node) -> Taint | None:
-    for taint in effective_taints(node):
-        if not any(tolerates(toleration, taint) for toleration in pod.spec.tolerations):
+def _first_untolerated(tolerations: tuple[Toleration, ...], taints: tuple[Taint, ...]) -> Taint | None:
+    for taint in taints:
+        if not any(tolerates(toleration, taint) for toleration in tolerations):
             return taint
     return None
 
 
-def _admits(pod: Pod, node: Node) -> bool:
-    labels = node.metadata.labels
-    if any(labels.get(key) != value for key, value in pod.spec.node_selector.items()):
-        return False
+def _required(pod: Pod) -> NodeSelector | None:
     affinity = pod.spec.affinity
     if affinity is None or affinity.node_affinity is None:
-        return True
-    required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
-    return required is None or node_selector_matches(required, node.metadata.name, labels)
+        return None
+    return affinity.node_affinity.required_during_scheduling_ignored_during_execution

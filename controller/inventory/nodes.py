@@ -13,14 +13,17 @@ import numpy as np
 
 from controller.inventory.changes import ChangeLog
 from controller.inventory.columns import Bools, NodeScores
-from controller.inventory.podresources import Amounts, amounts, pod_requests
+from controller.inventory.podresources import MOST, Amounts, amounts, pod_requests
 from hami_dra.api.core import Node, Pod, Taint
 from hami_dra.vendors.protocol import Ints
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _FIRST_SIZE: Final = 64
+_NOTHING: Final[Mapping[str, int]] = {}
+_UNDECLARED: Final = dict.fromkeys(("cpu", "memory", "pods", "ephemeral-storage"), MOST)
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 NOT_READY_TAINT: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+UNREACHABLE_TAINT: Final = Taint(key="node.kubernetes.io/unreachable", effect="NoSchedule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,9 @@ class NodeColumns:
         self.nodes: list[Node | None] = []
         self.present: Bools = np.zeros(_FIRST_SIZE, dtype=np.bool_)
         self.changes = ChangeLog()
-        """Rows whose node object changed."""
+        """Rows where a node came, went, or changed in what keeps pods away: labels, taints, cordon, readiness."""
+        self.arrivals = 0
+        """Grows whenever a node gets or loses its row."""
         self.scores = NodeScores()
         self._offers: dict[str, Ints] = {}
         self._uses: dict[str, Ints] = {}
@@ -81,7 +86,11 @@ class NodeColumns:
         return found
 
     def offers(self, resource: str) -> Ints:
-        """`status.allocatable[resource]`, 0 where it is not offered. Shape (size,)."""
+        """`status.allocatable[resource]`, 0 where it is not offered. Shape (size,).
+
+        Every kubelet declares cpu, memory, pods and ephemeral-storage; a node that does not (in a file) is not thereby
+        full: these are `MOST` then.
+        """
         return self._column(self._offers, resource)[: self.size]
 
     def used(self, resource: str) -> Ints:
@@ -99,14 +108,16 @@ class NodeColumns:
             self.names[row] = name
             self.present[row] = True
             self.count += 1
+            self.arrivals += 1
             self._rank = None
-            for resource, used in self._used_by_name[name].items():
-                self._column(self._uses, resource)[row] = used
-        self.nodes[row] = node
-        offered = amounts(node.status.allocatable)
+            for resource, used in self._used_by_name.get(name, _NOTHING).items():
+                self._column(self._uses, resource)[row] = min(used, MOST)
+        before, self.nodes[row] = self.nodes[row], node
+        offered = {**_UNDECLARED, **amounts(node.status.allocatable)}
         for resource in self._offers.keys() | offered.keys():
-            self._column(self._offers, resource)[row] = offered[resource]
-        self.changes.add(row)
+            self._column(self._offers, resource)[row] = offered.get(resource, 0)
+        if before is None or not _alike(before, node):
+            self.changes.add(row)
         return row
 
     def remove(self, name: str) -> int:
@@ -118,6 +129,7 @@ class NodeColumns:
         self.names[row] = ""
         self.present[row] = False
         self.count -= 1
+        self.arrivals += 1
         for columns in (self._offers, self._uses):
             for column in columns.values():
                 column[row] = 0
@@ -134,8 +146,8 @@ class NodeColumns:
         for resource, wanted in requests.items():
             by_name[resource] += sign * wanted
             if row >= 0:
-                self._column(self._uses, resource)[row] = by_name[resource]
-        if row < 0 and not by_name["pods"]:
+                self._column(self._uses, resource)[row] = min(by_name[resource], MOST)
+        if not by_name["pods"]:
             del self._used_by_name[name]
 
     def _column(self, columns: dict[str, Ints], resource: str) -> Ints:
@@ -159,19 +171,30 @@ class NodeColumns:
         return self.size - 1
 
 
-def is_ready(node: Node) -> bool:
-    """Nodes in files may have no condition at all: then nothing speaks against them."""
-    return all(condition.status == "True" for condition in node.status.conditions if condition.type == "Ready")
-
-
 def effective_taints(node: Node) -> tuple[Taint, ...]:
-    """With the taints that the node life-cycle controller puts on a cordoned or a NotReady node, which may come late."""
-    taints = tuple(taint for taint in node.spec.taints if taint.effect in {"NoSchedule", "NoExecute"})
-    if node.spec.unschedulable:
-        taints += (UNSCHEDULABLE_TAINT,)
-    if not is_ready(node):
-        taints += (NOT_READY_TAINT,)
-    return taints
+    """What keeps pods off a node: first what the node life-cycle controller makes of a cordon and of a node that is not
+    ready (kube-scheduler sees these taints a moment later), then the node's own taints.
+    """
+    cordon = (UNSCHEDULABLE_TAINT,) if node.spec.unschedulable else ()
+    return (*cordon, *_condition_taints(node), *own_taints(node))
+
+
+def own_taints(node: Node) -> tuple[Taint, ...]:
+    return tuple(taint for taint in node.spec.taints if taint.effect in {"NoSchedule", "NoExecute"})
+
+
+def _condition_taints(node: Node) -> tuple[Taint, ...]:
+    """Nodes in files may have no condition at all: then nothing speaks against them."""
+    return tuple(
+        UNREACHABLE_TAINT if condition.status == "Unknown" else NOT_READY_TAINT
+        for condition in node.status.conditions
+        if condition.type == "Ready" and condition.status != "True"
+    )
+
+
+def _alike(one: Node, other: Node) -> bool:
+    """A heartbeat or other resources change nothing about which pods may come."""
+    return one.metadata.labels == other.metadata.labels and effective_taints(one) == effective_taints(other)
 
 
 def place(pod: Pod, node: str) -> Placed:

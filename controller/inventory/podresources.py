@@ -5,21 +5,23 @@ Amounts are integers: millicores for `cpu`, `Value()` for everything else; `pods
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from hami_dra.api.core import Container, Pod, QuantityText
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 
 Amounts = Counter[str]
-_POD_LEVEL = ("cpu", "memory")
+MOST: Final = 2**62
+"""Amounts are capped here, so that sums and comparisons of two of them fit an int64."""
 
 
 def amount(resource: str, text: QuantityText) -> int:
     """0 for what is no quantity: the API server lets no such thing in, files may hold it."""
     try:
-        quantity = Quantity.parse(str(text))
+        quantity = Quantity.parse(text)
     except InvalidQuantity:
         return 0
-    return quantity.milli_value() if resource == "cpu" else quantity.value()
+    return min(max(quantity.milli_value() if resource == "cpu" else quantity.value(), -MOST), MOST)
 
 
 def amounts(resources: Mapping[str, QuantityText]) -> Amounts:
@@ -28,28 +30,38 @@ def amounts(resources: Mapping[str, QuantityText]) -> Amounts:
 
 def pod_requests(pod: Pod) -> Amounts:
     """Containers and sidecars add up; each init container needs its own plus the sidecars started before it; the larger
-    of both counts. Pod-level requests replace the sum of cpu and memory. The overhead comes on top.
+    of both counts. Pod-level requests replace the sum of the resources that may be set there. The overhead comes on top.
+
+    Resizes that kubelet has not carried out yet (status.containerStatuses) are not looked at.
     """
     spec = pod.spec
-    running = _sum(_requests(container) for container in spec.containers)
+    total = _sum(_requests(container) for container in spec.containers)
     sidecars: Amounts = Counter()
     peak: Amounts = Counter()
     for container in spec.init_containers:
         requests = _requests(container)
         if container.restart_policy == "Always":
-            sidecars = sidecars + requests
+            total.update(requests)
+            sidecars.update(requests)
             peak |= sidecars
         else:
             peak |= sidecars + requests
-    total = (running + sidecars) | peak
+    total |= peak
     if spec.resources is not None:
-        pod_level = {**spec.resources.limits, **spec.resources.requests}
-        for name in _POD_LEVEL:
-            if name in pod_level:
-                total[name] = amount(name, pod_level[name])
-    total = total + amounts(spec.overhead)
+        for name, text in spec.resources.requests.items():
+            if _settable_on_pods(name):
+                total[name] = amount(name, text)
+        for name, text in spec.resources.limits.items():
+            # the API server fills the request in: what the containers want, or else the limit
+            if _settable_on_pods(name) and name not in spec.resources.requests and name not in total:
+                total[name] = amount(name, text)
+    total.update(amounts(spec.overhead))
     total["pods"] = 1
     return total
+
+
+def _settable_on_pods(resource: str) -> bool:
+    return resource in {"cpu", "memory"} or resource.startswith("hugepages-")
 
 
 def _requests(container: Container) -> Amounts:

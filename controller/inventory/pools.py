@@ -21,6 +21,21 @@ PoolKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
+class PoolGates:
+    """The feature gates that decide what a pool consists of; defaults of Kubernetes 1.37."""
+
+    partitionable_devices: bool = True
+    """Off: slices with shared counters or per-device node selection do not reach any node (DRAPartitionableDevices)."""
+    compatibility_groups: bool = False
+    """Off: slices with devices of compatibility groups are ignored, which leaves their pool incomplete
+    (DRADeviceCompatibilityGroups)."""
+
+    def has_devices(self, compiled: "Compiled") -> bool:
+        """A slice with shared counters has nothing else."""
+        return not (self.partitionable_devices and compiled.slice.spec.shared_counters)
+
+
+@dataclass(frozen=True, slots=True)
 class Compiled:
     """One slice with its devices."""
 
@@ -31,7 +46,8 @@ class Compiled:
 class PoolBook:
     """All slices, by pool and by the nodes they reach. Pools of a node are built at first use and kept until a slice changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, gates: PoolGates = PoolGates()) -> None:
+        self.gates = gates
         self._slices: dict[PoolKey, dict[str, Compiled]] = defaultdict(dict)
         self._pool_of: dict[str, PoolKey] = {}
         self._local: dict[str, Counter[PoolKey]] = defaultdict(Counter)
@@ -100,7 +116,7 @@ class PoolBook:
         pools = self._built.get(name)
         if pools is None:
             keys = set(self._local.get(name, ())) | set(self._wide)
-            found = (build(key, self.slices(key), name, node.metadata.labels) for key in keys)
+            found = (build(key, self.slices(key), name, node.metadata.labels, self.gates) for key in keys)
             pools = sorted((pool for pool in found if pool is not None), key=_order)
             self._built[name] = pools
         return pools
@@ -112,36 +128,53 @@ class PoolBook:
                 self._built.pop(compiled.slice.spec.node_name, None)
 
 
-def build(key: PoolKey, slices: Iterable[Compiled], node: str, labels: Mapping[str, str]) -> Pool | None:
+def build(
+    key: PoolKey, slices: Iterable[Compiled], node: str, labels: Mapping[str, str], gates: PoolGates = PoolGates()
+) -> Pool | None:
     """The pool as the node sees it, or None where it does not reach the node or is obsolete. `slices` by name."""
     everything = list(slices)
-    relevant = [
-        (compiled, devices) for compiled in everything if (devices := _reach(compiled, node, labels)) is not None
+    visible = [compiled for compiled in everything if gates.compatibility_groups or not _grouped(compiled)]
+    reaching = [
+        (compiled, devices)
+        for compiled in visible
+        if (gates.partitionable_devices or not _partitionable(compiled))
+        and (devices := _reach(compiled, node, labels)) is not None
     ]
-    if not relevant:
+    if not reaching:
         return None
-    generation = max(compiled.slice.spec.pool.generation for compiled, _ in relevant)
-    current = [entry for entry in relevant if entry[0].slice.spec.pool.generation == generation]
-    whole = everything
+    generation = max(compiled.slice.spec.pool.generation for compiled, _ in reaching)
+    current = [entry for entry in reaching if entry[0].slice.spec.pool.generation == generation]
+    mine = [compiled for compiled, _ in current]
+    others: list[Compiled] = []
     incomplete = False
-    if len(current) != current[0][0].slice.spec.pool.resource_slice_count:
+    count = mine[0].slice.spec.pool.resource_slice_count
+    if len(mine) != count:
         if any(compiled.slice.spec.pool.generation > generation for compiled in everything):
             return None
-        whole = [compiled for compiled in everything if compiled.slice.spec.pool.generation == generation]
-        incomplete = len(whole) != whole[0].slice.spec.pool.resource_slice_count
-    same = [compiled for compiled in whole if compiled.slice.spec.pool.generation == generation]
-    counters, invalid = _check(same)
-    mine = tuple(device for _, devices in current for device in devices)
-    rows = set(map(id, mine))
+        whole = [compiled for compiled in visible if compiled.slice.spec.pool.generation == generation]
+        others = [compiled for compiled in whole if compiled not in mine]
+        incomplete = len(whole) != count
+    counters, invalid = _check(mine, others, gates)
+    usable = [device for compiled, devices in current if gates.has_devices(compiled) for device in devices]
+    seen = set(map(id, usable))
     return Pool(
         driver=key[0],
         name=key[1],
         generation=generation,
-        devices=mine,
+        devices=tuple(usable),
         counter_sets=counters,
         incomplete=incomplete,
-        invalid=invalid,
-        elsewhere=tuple(device for compiled in same for device in compiled.devices if id(device) not in rows),
+        invalid="" if incomplete else invalid,
+        elsewhere=tuple(
+            device
+            for compiled in (*mine, *others)
+            if gates.has_devices(compiled)
+            for device in compiled.devices
+            if id(device) not in seen
+        ),
+        binds=not incomplete
+        and not invalid
+        and any(device.spec.binding_conditions for compiled in mine for device in compiled.devices),
     )
 
 
@@ -153,11 +186,24 @@ def compile_slice(slice_: api.ResourceSlice) -> Compiled:
     )
 
 
+def _grouped(compiled: Compiled) -> bool:
+    return any(
+        consumed.compatibility_groups for device in compiled.slice.spec.devices for consumed in device.consumes_counters
+    )
+
+
+def _partitionable(compiled: Compiled) -> bool:
+    spec = compiled.slice.spec
+    return spec.per_device_node_selection is not None or bool(spec.shared_counters)
+
+
 def _reach(compiled: Compiled, node: str, labels: Mapping[str, str]) -> tuple[Device, ...] | None:
     """The devices of the slice that the node can use, or None where the slice does not reach it."""
     spec = compiled.slice.spec
-    if not spec.per_device_node_selection:
+    if spec.node_name or spec.all_nodes or spec.node_selector is not None:
         return compiled.devices if _reaches(spec.node_name, spec.node_selector, spec.all_nodes, node, labels) else None
+    if not spec.per_device_node_selection:
+        return None
     found = tuple(
         device
         for device in compiled.devices
@@ -174,22 +220,25 @@ def _reaches(
     return bool(all_nodes) or (selector is not None and node_selector_matches(selector, node, labels))
 
 
-def _check(slices: list[Compiled]) -> tuple[dict[str, api.CounterSet], str]:
-    """Counter sets by name, and why the pool is invalid."""
+def _check(mine: list[Compiled], others: list[Compiled], gates: PoolGates) -> tuple[dict[str, api.CounterSet], str]:
+    """Counter sets by name, and why the pool is invalid. `others` are slices that the node does not see."""
     counters: dict[str, api.CounterSet] = {}
-    for compiled in slices:
+    names = Counter(device.id.device for compiled in mine if gates.has_devices(compiled) for device in compiled.devices)
+    for name, times in names.items():
+        if times > 1:
+            return counters, f"duplicate device name {name}"
+    if not gates.partitionable_devices:
+        return counters, ""
+    for compiled in (*mine, *others):
         for counter_set in compiled.slice.spec.shared_counters:
             if counter_set.name in counters:
                 return counters, f"duplicate counter set {counter_set.name}"
             counters[counter_set.name] = counter_set
-    seen: set[str] = set()
-    for device in (device for compiled in slices for device in compiled.devices):
-        name = device.id.device
-        if name in seen:
-            return counters, f"duplicate device name {name}"
-        seen.add(name)
-        if unknown := _unknown_counter(device, counters):
-            return counters, f"device {name} uses the unknown {unknown}"
+    for compiled in (*mine, *others):
+        for device in compiled.devices if gates.has_devices(compiled) else ():
+            problem = _unknown_counter(device, counters)
+            if problem:
+                return counters, problem
     return counters, ""
 
 
@@ -197,12 +246,12 @@ def _unknown_counter(device: Device, counters: Mapping[str, api.CounterSet]) -> 
     for consumed in device.spec.consumes_counters:
         known = counters.get(consumed.counter_set)
         if known is None:
-            return f"counter set {consumed.counter_set}"
+            return f"device {device.id.device} uses the unknown counter set {consumed.counter_set}"
         for name in consumed.counters:
             if name not in known.counters:
-                return f"counter {consumed.counter_set}.{name}"
+                return f"device {device.id.device} uses the unknown counter {consumed.counter_set}.{name}"
     return ""
 
 
 def _order(pool: Pool) -> tuple[bool, str, str]:
-    return any(device.spec.binding_conditions for device in pool.devices), pool.driver, pool.name
+    return pool.binds, pool.driver, pool.name

@@ -1,11 +1,14 @@
 """Node selectors and label selectors, as kube-scheduler evaluates them. Pure."""
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from hami_dra.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from hami_dra.api.meta import LabelSelector
+from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
 
 Labels = Mapping[str, str]
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,30}")
 
 
 def node_selector_matches(selector: NodeSelector, name: str, labels: Labels) -> bool:
@@ -16,35 +19,46 @@ def node_selector_matches(selector: NodeSelector, name: str, labels: Labels) -> 
 def term_matches(term: NodeSelectorTerm, name: str, labels: Labels) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
-    fields = {"metadata.name": name}
     return all(requirement_matches(each, labels) for each in term.match_expressions) and all(
-        requirement_matches(each, fields) for each in term.match_fields
+        _field_matches(each, name) for each in term.match_fields
     )
 
 
-def requirement_matches(requirement: NodeSelectorRequirement, labels: Labels) -> bool:
-    value = labels.get(requirement.key)
+def requirement_matches(requirement: NodeSelectorRequirement | LabelSelectorRequirement, labels: Labels) -> bool:
+    """A requirement that the API server would refuse (no values for In, say) matches nothing, as upstream."""
+    value, values = labels.get(requirement.key), requirement.values
     match requirement.operator:
         case "In":
-            return value is not None and value in requirement.values
+            return value is not None and value in values
         case "NotIn":
-            return value is None or value not in requirement.values
+            return bool(values) and value not in values
         case "Exists":
-            return value is not None
+            return not values and value is not None
         case "DoesNotExist":
-            return value is None
+            return not values and value is None
         case "Gt" | "Lt":
-            return _compare(requirement, value)
+            mine, theirs = _int64(value), _int64(values[0] if len(values) == 1 else None)
+            if mine is None or theirs is None:
+                return False
+            return mine > theirs if requirement.operator == "Gt" else mine < theirs
     return False
 
 
-def _compare(requirement: NodeSelectorRequirement, value: str | None) -> bool:
-    """Both sides must be integers; the API server has checked the one in the selector."""
-    try:
-        mine, theirs = int(value or ""), int(requirement.values[0])
-    except (ValueError, IndexError):
+def _field_matches(requirement: NodeSelectorRequirement, name: str) -> bool:
+    """The only field is metadata.name, with one value."""
+    if requirement.key != "metadata.name" or len(requirement.values) != 1:
         return False
-    return mine > theirs if requirement.operator == "Gt" else mine < theirs
+    if requirement.operator == "In":
+        return requirement.values[0] == name
+    return requirement.operator == "NotIn" and requirement.values[0] != name
+
+
+def _int64(text: str | None) -> int | None:
+    """As Go's ParseInt(text, 10, 64), or None."""
+    if text is None or _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def label_selector_matches(selector: LabelSelector | None, labels: Labels) -> bool:
@@ -53,7 +67,4 @@ def label_selector_matches(selector: LabelSelector | None, labels: Labels) -> bo
         return False
     if any(labels.get(key) != value for key, value in selector.match_labels.items()):
         return False
-    return all(
-        requirement_matches(NodeSelectorRequirement(key=each.key, operator=each.operator, values=each.values), labels)
-        for each in selector.match_expressions
-    )
+    return all(requirement_matches(each, labels) for each in selector.match_expressions)

@@ -4,134 +4,187 @@ Fed with every pod that counts on a node. For each selector that pods spread by,
 column and changed with each pod that comes or goes; a decision only adds them up per domain.
 """
 
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
 
+from controller.inventory.changes import Recent
 from controller.inventory.columns import Bools
+from controller.inventory.nodecolumn import NodeColumn
 from controller.inventory.nodes import NodeColumns, Placed
 from controller.inventory.selectors import label_selector_matches
-from hami_dra.api.core import Pod, TopologySpreadConstraint
+from hami_dra.api.core import Node, Pod, TopologySpreadConstraint
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
 from hami_dra.vendors.protocol import Ints
 
-_KEPT: Final = 64
+_SELECTORS_KEPT: Final = 64
+_KEYS_KEPT: Final = 16
 _NO_DOMAIN: Final = -1
 
 
-class _Counts:
-    """Pods of one namespace that one selector matches, by node name: names outlive rows."""
-
-    def __init__(self, namespace: str, selector: LabelSelector | None) -> None:
-        self.namespace = namespace
-        self.selector = selector
-        self.by_node: defaultdict[str, int] = defaultdict(int)
-
-    def matches(self, pod: Pod) -> bool:
-        return pod.metadata.namespace == self.namespace and label_selector_matches(self.selector, pod.metadata.labels)
-
-    def column(self, nodes: NodeColumns) -> Ints:
-        counts = np.zeros(nodes.size, dtype=np.int64)
-        for name, count in self.by_node.items():
-            row = nodes.index_of(name)
-            if row >= 0:
-                counts[row] = count
-        return counts
+def is_hard(constraint: TopologySpreadConstraint) -> bool:
+    return constraint.when_unsatisfiable == "DoNotSchedule"
 
 
 class SpreadCounts:
+    """The pods that count on nodes, and per selector in use how many of them it matches on each node."""
+
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
-        self._placed: dict[str, Placed] = {}
-        self._kept: OrderedDict[tuple[str, str], _Counts] = OrderedDict()
-        self._domains: dict[str, tuple[int, Ints]] = {}
+        self._placed: defaultdict[str, dict[str, Placed]] = defaultdict(dict)
+        """Namespace → pod uid → where; without pods that are being deleted."""
+        self._counts: Recent[_Counts] = Recent(_SELECTORS_KEPT)
+        self._domains: Recent[_Domains] = Recent(_KEYS_KEPT)
 
     def add(self, uid: str, placed: Placed) -> None:
         if placed.pod.metadata.deletion_timestamp is None:
-            self._placed[uid] = placed
+            self._placed[placed.pod.metadata.namespace][uid] = placed
             self._count(placed, +1)
 
-    def remove(self, uid: str) -> None:
-        placed = self._placed.pop(uid, None)
-        if placed is not None:
+    def remove(self, uid: str, placed: Placed) -> None:
+        """`placed` as it was added."""
+        if self._placed[placed.pod.metadata.namespace].pop(uid, None) is not None:
             self._count(placed, -1)
 
-    def violates(self, pod: Pod, admitted: Bools, tolerated: Bools) -> Bools:
+    def violates(self, pod: Pod, own: Placed | None, admitted: Bools, untainted: Callable[[], Bools]) -> Bools:
         """Per node row, whether placing `pod` there breaks one of its hard constraints. Shape (size,).
 
-        `admitted`: nodes that selector and affinity admit; `tolerated`: nodes whose taints the pod tolerates.
+        `own`: what is counted of the pod itself, left out. `admitted`: nodes that its selector and affinity admit;
+        `untainted`: those whose own taints it tolerates.
         """
-        hard = [each for each in pod.spec.topology_spread_constraints if each.when_unsatisfiable == "DoNotSchedule"]
-        domains = [self._domain_column(each.topology_key) for each in hard]
-        everywhere = self._nodes.present[: self._nodes.size].copy()
-        for column in domains:
-            everywhere &= column != _NO_DOMAIN
+        hard = [each for each in pod.spec.topology_spread_constraints if is_hard(each)]
+        domains = [self._domain_of(each.topology_key) for each in hard]
+        keyed = self._nodes.present[: self._nodes.size].copy()
+        for domain in domains:
+            keyed &= domain != _NO_DOMAIN
         bad = np.zeros(self._nodes.size, dtype=np.bool_)
         for constraint, domain in zip(hard, domains, strict=True):
-            eligible = everywhere.copy()
-            if (constraint.node_affinity_policy or "Honor") == "Honor":
+            eligible = keyed.copy()
+            if constraint.node_affinity_policy in {None, "Honor"}:
                 eligible &= admitted
-            if (constraint.node_taints_policy or "Ignore") == "Honor":
-                eligible &= tolerated
-            bad |= self._one(pod, constraint, domain, eligible)
+            if constraint.node_taints_policy == "Honor":
+                eligible &= untainted()
+            bad |= self._breaks(pod, own, constraint, domain, eligible)
         return bad
 
-    def _one(self, pod: Pod, constraint: TopologySpreadConstraint, domain: Ints, eligible: Bools) -> Bools:
-        counts = self._counts(pod, constraint)
+    def _breaks(
+        self, pod: Pod, own: Placed | None, constraint: TopologySpreadConstraint, domain: Ints, eligible: Bools
+    ) -> Bools:
+        """Matching pods of the domain + the pod itself - the fewest of any domain > maxSkew."""
+        counts = self._counts_of(pod, constraint)
+        per_node = counts.column(self._nodes)
+        if own is not None and counts.counted(own) and (row := self._nodes.index_of(own.node)) >= 0:
+            per_node = per_node.copy()
+            per_node[row] -= 1
+        length = int(domain.max(initial=0)) + 1
         here = domain[eligible]
-        if not here.size:
-            return np.ones(self._nodes.size, dtype=np.bool_)
-        length = int(domain.max()) + 1
-        pods = np.bincount(here, weights=counts.column(self._nodes)[eligible], minlength=length).astype(np.int64)
+        pods = np.bincount(here, weights=per_node[eligible], minlength=length).astype(np.int64)
         exists = np.bincount(here, minlength=length) > 0
-        fewest = int(pods[exists].min())
-        if constraint.min_domains is not None and int(exists.sum()) < constraint.min_domains:
-            fewest = 0
-        more = pods + int(counts.matches(pod)) - fewest > constraint.max_skew
+        enough = int(exists.sum()) >= (1 if constraint.min_domains is None else constraint.min_domains)
+        fewest = int(pods[exists].min()) if enough and exists.any() else 0
+        over = pods + int(counts.matches(pod)) - fewest > constraint.max_skew
         missing = domain == _NO_DOMAIN
-        bad: Bools = missing | more[np.where(missing, 0, domain)]
+        bad: Bools = missing | over[np.where(missing, 0, domain)]
         return bad
 
-    def _counts(self, pod: Pod, constraint: TopologySpreadConstraint) -> _Counts:
+    def _domain_of(self, key: str) -> Ints:
+        return self._domains.get(key, lambda: _Domains(key)).of(self._nodes)
+
+    def _counts_of(self, pod: Pod, constraint: TopologySpreadConstraint) -> "_Counts":
+        namespace = pod.metadata.namespace
         selector = _with_label_keys(pod, constraint)
-        key = (pod.metadata.namespace, repr(selector))
-        counts = self._kept.get(key)
-        if counts is None:
-            counts = self._kept[key] = _Counts(pod.metadata.namespace, selector)
-            for placed in self._placed.values():
-                if counts.matches(placed.pod):
-                    counts.by_node[placed.node] += 1
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return counts
+        parts = None
+        if selector is not None:
+            parts = tuple(sorted(selector.match_labels.items())), selector.match_expressions
+        return self._counts.get(
+            (namespace, parts), lambda: _Counts(namespace, selector, self._placed.get(namespace, {}).values())
+        )
 
     def _count(self, placed: Placed, sign: int) -> None:
-        for counts in self._kept.values():
-            if counts.matches(placed.pod):
-                counts.by_node[placed.node] += sign
+        for counts in self._counts.values():
+            counts.count(placed, sign, self._nodes)
 
-    def _domain_column(self, key: str) -> Ints:
-        """Per node row the number of its value of a label, -1 where it has none. Made anew when a node changes."""
-        version, column = self._domains.get(key, (-1, np.zeros(0, dtype=np.int64)))
-        if version != self._nodes.changes.version:
-            numbers: dict[str, int] = {}
-            column = np.full(self._nodes.size, _NO_DOMAIN, dtype=np.int64)
-            for row in range(self._nodes.size):
-                node = self._nodes.nodes[row]
-                value = node.metadata.labels.get(key) if node is not None else None
-                if value is not None:
-                    column[row] = numbers.setdefault(value, len(numbers))
-            self._domains[key] = (self._nodes.changes.version, column)
-        return column
+
+class _Counts:
+    """Pods of one namespace that one selector matches. Kept by node name, for names outlive rows, and as a column."""
+
+    def __init__(self, namespace: str, selector: LabelSelector | None, placed: Iterable[Placed]) -> None:
+        self._namespace = namespace
+        self._selector = selector
+        self._by_node: dict[str, int] = {}
+        self._arrivals = -1
+        self._column: Ints = np.zeros(0, dtype=np.int64)
+        # countPodsMatchSelector finds no pod by an empty selector, though Matches finds every
+        self._counts_none = selector is None or not (selector.match_labels or selector.match_expressions)
+        for each in placed:
+            if self.counted(each):
+                self._by_node[each.node] = self._by_node.get(each.node, 0) + 1
+
+    def matches(self, pod: Pod) -> bool:
+        return label_selector_matches(self._selector, pod.metadata.labels)
+
+    def counted(self, placed: Placed) -> bool:
+        meta = placed.pod.metadata
+        return (
+            not self._counts_none
+            and meta.namespace == self._namespace
+            and meta.deletion_timestamp is None
+            and self.matches(placed.pod)
+        )
+
+    def count(self, placed: Placed, sign: int, nodes: NodeColumns) -> None:
+        if not self.counted(placed):
+            return
+        count = self._by_node.pop(placed.node, 0) + sign
+        if count:
+            self._by_node[placed.node] = count
+        row = nodes.index_of(placed.node)
+        if row >= 0 and self._arrivals == nodes.arrivals:
+            self._column[row] = count
+
+    def column(self, nodes: NodeColumns) -> Ints:
+        """Shape (size,). Not to be changed by the caller."""
+        if self._arrivals != nodes.arrivals:
+            self._column = np.zeros(nodes.size, dtype=np.int64)
+            for name, count in self._by_node.items():
+                row = nodes.index_of(name)
+                if row >= 0:
+                    self._column[row] = count
+            self._arrivals = nodes.arrivals
+        return self._column
+
+
+class _Domains:
+    """Per node row the number of its value of one label, -1 where it has none."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._numbers: dict[str, int] = {}
+        self._column = NodeColumn(self._number, _NO_DOMAIN)
+
+    def of(self, nodes: NodeColumns) -> Ints:
+        if len(self._numbers) > 2 * nodes.size + 64:
+            # values of nodes that are long gone
+            self._numbers = {}
+            self._column = NodeColumn(self._number, _NO_DOMAIN)
+        return self._column.of(nodes)
+
+    def _number(self, node: Node) -> int:
+        value = node.metadata.labels.get(self._key)
+        return _NO_DOMAIN if value is None else self._numbers.setdefault(value, len(self._numbers))
 
 
 def _with_label_keys(pod: Pod, constraint: TopologySpreadConstraint) -> LabelSelector | None:
     """matchLabelKeys: the pod's own values of these labels are required too."""
     selector = constraint.label_selector
-    own = [key for key in constraint.match_label_keys if key in pod.metadata.labels]
-    if selector is None or not own:
+    labels = pod.metadata.labels
+    added = tuple(
+        LabelSelectorRequirement(key=key, operator="In", values=(labels[key],))
+        for key in constraint.match_label_keys
+        if key in labels
+    )
+    if selector is None or not added:
         return selector
-    added = tuple(LabelSelectorRequirement(key=key, operator="In", values=(pod.metadata.labels[key],)) for key in own)
     return LabelSelector(match_labels=selector.match_labels, match_expressions=selector.match_expressions + added)
