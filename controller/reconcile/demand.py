@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from controller.allocation.scope import Owner
 from controller.decide import Demand, PodClaim
 from controller.reconcile.context import Context
 from controller.reconcile.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
-from controller.reconcile.ownership import Owner
 from controller.reconcile.pods import ClaimRef, claim_refs, is_live, is_pending, is_probe, other_gates
 from controller.reconcile.refusals import Refusals
 from controller.scoring.policies import InvalidPolicy, Policies, resolve

@@ -98,7 +98,7 @@ class Term:
                 refusals=refusals,
                 busy=in_flight.claims,
                 undoing=self._undoer.undoing,
-                owner_of=lambda claim: owner_of(context.inventory, claim, settings.managed),
+                owner_of=lambda claim: owner_of(context.inventory, claim, settings.managed, settings.options.gates),
                 bridge=bridge,
             ),
             aftermath=self._aftermath,

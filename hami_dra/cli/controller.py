@@ -1,0 +1,241 @@
+"""`hami-dra controller`: decides, per pending pod, node and devices, and writes the allocations."""
+
+import gc
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hami_dra.api import names
+from hami_dra.cli.durations import seconds
+from hami_dra.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from controller.decide import Options
+    from controller.reconcile.settings import Settings
+    from controller.reconcile.world import World
+    from controller.scoring.policies import Policies
+    from hami_dra.cluster.lease import Timings
+
+HELP = """Run the controller: it scores nodes and devices for every pending pod with claims and writes the allocations.
+
+One replica leads, by a Lease; any number may stand by. /healthz, /readyz and /metrics are on the port.
+
+Examples:
+
+    hami-dra controller
+
+    hami-dra controller --kubeconfig ~/.kube/config --port 0 --no-leader-elect -v 4
+
+    hami-dra controller --manage gpu.nvidia.com --node-policy spread --device-policy binpack
+
+    hami-dra controller --mode native
+"""
+
+
+class Mode(StrEnum):
+    exclusive = "exclusive"
+    native = "native"
+
+
+class LogFormat(StrEnum):
+    text = "text"
+    json = "json"
+
+
+class Gate(StrEnum):
+    on = "on"
+    off = "off"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("controller", help=HELP)(controller)
+
+
+def controller(
+    *,
+    kubeconfig: Annotated[
+        str | None, typer.Option(envvar="KUBECONFIG", help="Path; default: in-cluster, else ~/.kube/config.")
+    ] = None,
+    mode: Annotated[
+        Mode, typer.Option(help="native: kube-scheduler allocates, this only observes and accounts.")
+    ] = Mode.exclusive,
+    gate: Annotated[Gate, typer.Option(help="off: pods that carry the scheduling gate are let go at once.")] = Gate.on,
+    manage: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DRIVER", help="A DRA driver to manage beside hami-dra's own; may be repeated."),
+    ] = None,
+    node_policy: Annotated[str, typer.Option(help="Default below annotations: binpack or spread.")] = names.BINPACK,
+    device_policy: Annotated[
+        str,
+        typer.Option(
+            help="Default below annotations: spread, binpack, topology-aware, mutex, numa, or a comma list. "
+            "first-fit (Kubernetes' own order) overrides annotations."
+        ),
+    ] = names.SPREAD,
+    scheduler_name: Annotated[
+        list[str] | None, typer.Option(help="Only pods of these schedulers are placed; may be repeated.")
+    ] = None,
+    feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
+    installation: Annotated[
+        str, typer.Option(help="What claims that were allocated here are marked with.")
+    ] = names.MANAGED_BY,
+    namespace: Annotated[str, typer.Option(help="Where lease and fence probe live.")] = names.SYSTEM_NAMESPACE,
+    unschedulable_timeout: Annotated[
+        str, typer.Option(help="How long kube-scheduler may refuse a pod before its allocation is undone.")
+    ] = "15s",
+    quiet_time: Annotated[
+        str, typer.Option(help="How long nothing is committed after the fence was made or mended.")
+    ] = "10s",
+    probe: Annotated[bool, typer.Option(help="Show with a probe claim that the fence holds before committing.")] = True,
+    probe_image: Annotated[
+        str, typer.Option(help="Image of the probe pod, which never runs while the fence holds.")
+    ] = "registry.k8s.io/pause:3.10",
+    leader_elect: Annotated[
+        bool, typer.Option(help="Act only while holding the lease; off only where one replica runs.")
+    ] = True,
+    lease_duration: Annotated[str, typer.Option(help="After how long without a sign another replica leads.")] = "15s",
+    renew_deadline: Annotated[str, typer.Option(help="How long a leader goes on without renewing.")] = "8s",
+    retry_period: Annotated[str, typer.Option(help="Between two tries to get or renew the lease.")] = "2s",
+    host: Annotated[str, typer.Option(help="Address of the health and metrics server.")] = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
+    port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 8080,
+    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.text,
+    verbosity: Annotated[
+        int,
+        typer.Option("-v", "--verbosity", help="0 warnings only, 2 what happens, 4 one line per node, 5 everything."),
+    ] = 2,
+) -> None:
+    from controller.reconcile import logs
+    from hami_dra.cli.service import run_service
+
+    logs.configure(verbosity, logs.LogFormat(log_format.value))
+    if device_policy == names.FIRST_FIT:
+        device_policy, first_fit = names.SPREAD, True
+    else:
+        first_fit = False
+    settings = _settings(
+        _managed(manage or []),
+        _policies(node_policy, device_policy),
+        _options(feature_gates, first_fit=first_fit),
+        _lease(lease_duration, renew_deadline, retry_period),
+        installation=installation,
+        namespace=namespace,
+        mode=mode.value,
+        gate=gate is Gate.on,
+        scheduler_names=frozenset(scheduler_name or ["default-scheduler"]),
+        unschedulable_timeout=seconds(unschedulable_timeout, "--unschedulable-timeout"),
+        quiet_time=seconds(quiet_time, "--quiet-time"),
+        probe=probe,
+        probe_image=probe_image,
+        leader_election=leader_elect,
+    )
+    run_service(_serve(kubeconfig, settings, (host, port)))
+
+
+def _settings(
+    managed: frozenset[str], policies: "Policies", options: "Options", lease: "Timings", *, mode: str, **values: Any
+) -> "Settings":
+    from controller.reconcile.settings import Mode as ControllerMode
+    from controller.reconcile.settings import Settings
+    from hami_dra.cluster.lease import unique_identity
+    from hami_dra.cluster.protocol import ConfigError
+
+    try:
+        return Settings(
+            identity=unique_identity(),
+            mode=ControllerMode(mode),
+            managed=managed,
+            own_drivers=_own_drivers(),
+            policies=policies,
+            options=options,
+            lease=lease,
+            **values,
+        )
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+
+
+def _own_drivers() -> frozenset[str]:
+    from hami_dra.vendors.registry import VENDORS
+
+    return frozenset(vendor.profile.driver for vendor in VENDORS)
+
+
+def _managed(more: list[str]) -> frozenset[str]:
+    for driver in more:
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", driver):
+            raise CommandError(f"--manage: {driver!r} is no driver name; write it as ResourceSlices do: gpu.nvidia.com")
+    return _own_drivers() | frozenset(more)
+
+
+def _policies(node: str, device: str) -> "Policies":
+    from controller.scoring import policies
+
+    try:
+        keys = policies.parse_device_policy(device, "--device-policy")
+        return policies.Policies(
+            node=policies.parse_node_policy(node, "--node-policy"), device=policies.DevicePolicy(keys)
+        )
+    except policies.InvalidPolicy as error:
+        raise CommandError(str(error)) from error
+
+
+def _options(feature_gates: str, *, first_fit: bool) -> "Options":
+    from controller.allocation.features import FeatureGates, UnknownGate
+    from controller.decide import Options
+
+    try:
+        return Options(first_fit=first_fit, gates=FeatureGates.parse(feature_gates))
+    except UnknownGate as error:
+        raise CommandError(f"--feature-gates: {error}") from error
+
+
+def _lease(duration: str, renew_deadline: str, retry_period: str) -> "Timings":
+    from hami_dra.cluster.lease import Timings
+    from hami_dra.cluster.protocol import ConfigError
+
+    whole = seconds(duration, "--lease-duration")
+    if whole != int(whole):
+        raise CommandError(f"--lease-duration: {duration!r}: a lease lasts whole seconds")
+    try:
+        return Timings(
+            duration=int(whole),
+            renew_deadline=seconds(renew_deadline, "--renew-deadline"),
+            retry=seconds(retry_period, "--retry-period"),
+        )
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+
+
+async def _serve(kubeconfig: str | None, settings: "Settings", listen: tuple[str, int]) -> None:
+    from controller.bridge.converted import LegacyBridge
+    from controller.bridge.templates import TemplateCollector
+    from controller.reconcile.controller import Controller
+    from hami_dra.cluster.http import connect
+
+    cluster = connect(kubeconfig)
+
+    async def collect(world: "World", may_write: Callable[[], bool]) -> None:
+        await TemplateCollector(cluster, lambda: world.pods.store, may_write=may_write).run()
+
+    # parsing lists makes garbage by the megabyte but no cycles: with Python's defaults collecting takes most of the time
+    gc.set_threshold(100_000, 50, 100)
+    try:
+        await Controller(
+            cluster,
+            settings,
+            bridge=LegacyBridge(native=settings.mode == "native"),
+            helpers=(collect,),
+            listen=listen,
+            on_synced=_freeze,
+        ).run()
+    finally:
+        await cluster.close()
+
+
+def _freeze() -> None:
+    """What is in the stores now stays: no collection need look at it again."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,57 @@
+"""`hami-dra uninstall`: leave a cluster without anything getting stuck."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hami_dra.api import names
+
+if TYPE_CHECKING:
+    from controller.reconcile.uninstall import Plan
+
+HELP = """Take hami-dra out of a cluster: admission policies and webhook, then scheduling gates, the fence, probes, our marks.
+
+Running pods keep their devices; pending claims are allocated by kube-scheduler again. It may be run any number of times; a
+controller that still runs stands down while it works, and stays down for ten minutes: remove it in that time.
+
+Examples:
+
+    hami-dra uninstall
+
+    hami-dra uninstall --kubeconfig ~/.kube/config --namespace hami-dra-system
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("uninstall", help=HELP)(uninstall)
+
+
+def uninstall(
+    *,
+    kubeconfig: Annotated[
+        str | None, typer.Option(envvar="KUBECONFIG", help="Path; default: in-cluster, else ~/.kube/config.")
+    ] = None,
+    installation: Annotated[
+        str, typer.Option(help="The controller's --installation: claims of others are left alone.")
+    ] = names.MANAGED_BY,
+    namespace: Annotated[str, typer.Option(help="Where the controller's lease is.")] = names.SYSTEM_NAMESPACE,
+) -> None:
+    from controller.reconcile.uninstall import Plan
+    from hami_dra.cli.service import run_service
+
+    run_service(_run(kubeconfig, Plan(installation=installation, namespace=namespace)))
+
+
+async def _run(kubeconfig: str | None, plan: "Plan") -> None:
+    from controller.reconcile.clock import LoopClock
+    from controller.reconcile.uninstall import StillActing, Uninstaller
+    from hami_dra.cli.errors import CommandError
+    from hami_dra.cluster.http import connect
+
+    cluster = connect(kubeconfig)
+    try:
+        await Uninstaller(cluster, plan, LoopClock(), typer.echo).run()
+    except StillActing as error:
+        raise CommandError(str(error)) from error
+    finally:
+        await cluster.close()
