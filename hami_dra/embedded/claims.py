@@ -14,8 +14,8 @@ from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE
 from hami_dra.api.names import DELETE_PROTECTION
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.embedded.copies import POD_CLAIM_NAME, Copies, claim_names, is_done
-from hami_dra.embedded.worker import Worker, controller_of
+from hami_dra.embedded.copies import POD_CLAIM_NAME, Copies, claim_names, consumer_uids, controller_of, is_done
+from hami_dra.embedded.worker import Worker
 
 
 class ClaimController:
@@ -120,7 +120,7 @@ class ClaimController:
 
     async def reserve(self, claim: ResourceClaim, pod: Pod) -> None:
         """Append the pod to reservedFor. Raises Conflict when the claim has changed, Invalid when 256 are there."""
-        if any(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for):
+        if pod.metadata.uid in consumer_uids(claim):
             return
         consumers = [*_consumers(claim), {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}]
         await self._write_status(claim, {"reservedFor": consumers})

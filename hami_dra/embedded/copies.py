@@ -9,7 +9,7 @@ from hami_dra.api.meta import Object
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.reflector import Reflector
-from hami_dra.embedded.worker import Watched, consumer_uids
+from hami_dra.embedded.worker import Watched
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a generated claim: which entry of its pod's spec.resourceClaims it is for."""
@@ -30,6 +30,15 @@ def claim_names(pod: Pod) -> dict[str, str | None]:
 
 def claim_keys(pod: Pod) -> list[str]:
     return [f"{pod.metadata.namespace}/{name}" for name in claim_names(pod).values() if name]
+
+
+def consumer_uids(claim: ResourceClaim) -> list[str]:
+    return [consumer.uid for consumer in claim.status.reserved_for]
+
+
+def controller_of(item: Object) -> str:
+    """The uid of the owner that manages it, or nothing."""
+    return next((owner.uid for owner in item.metadata.owner_references if owner.controller), "")
 
 
 def _templates(pod: Pod) -> list[str]:

@@ -3,8 +3,8 @@
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.embedded.copies import Copies
-from hami_dra.embedded.worker import Worker, consumer_uids
+from hami_dra.embedded.copies import Copies, consumer_uids
+from hami_dra.embedded.worker import Worker
 
 
 class Kubelet:

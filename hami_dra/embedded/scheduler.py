@@ -1,4 +1,4 @@
-"""kube-scheduler, as far as our protocol meets it (kubernetes-sigs: dynamicresources plugin, 1.37).
+"""kube-scheduler, as far as our protocol meets it (pkg/scheduler/framework/plugins/dynamicresources, 1.37).
 
 Takes pods without node, without gates and with its scheduler name, highest priority first, then the oldest. Binds to the first
 fitting node by name to which the nodeSelectors of all its claims agree. It allocates nothing itself (every device

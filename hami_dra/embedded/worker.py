@@ -6,7 +6,7 @@ Called by the modules beside it. Nothing polls: work begins with a watch event a
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
@@ -117,12 +117,3 @@ class Worker:
             self._timers[key] = asyncio.get_running_loop().call_later(wait, self._retry, key)
             return
         self._retries.pop(key, None)
-
-
-def consumer_uids(claim: Any) -> list[str]:
-    return [consumer.uid for consumer in claim.status.reserved_for]
-
-
-def controller_of(item: Object) -> str:
-    """The uid of the owner that manages it, or nothing."""
-    return next((owner.uid for owner in item.metadata.owner_references if owner.controller), "")

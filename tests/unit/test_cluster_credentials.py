@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hami_dra.cluster import credentials
-from hami_dra.cluster.credentials import TokenFile, from_kubeconfig, in_cluster, is_in_cluster
+from hami_dra.cluster.credentials import OfficialIdentity, TokenFile, from_kubeconfig, in_cluster, is_in_cluster
 from hami_dra.cluster.http import connect
 from hami_dra.cluster.protocol import ConfigError
 
@@ -237,3 +237,12 @@ def test_a_named_kubeconfig_comes_before_the_pods_account(write, monkeypatch, tm
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
     monkeypatch.setenv("KUBECONFIG", write({}, context={"namespace": "environment"}))
     assert connect().namespace == "environment"
+
+
+def test_what_the_official_client_raises_is_told_by_its_type_only():
+    def load():
+        raise RuntimeError("s3cret")
+
+    with pytest.raises(ConfigError, match="RuntimeError") as caught:
+        OfficialIdentity(load)
+    assert "s3cret" not in str(caught.value)

@@ -371,6 +371,12 @@ async def test_a_list_whose_pages_expire_is_asked_for_once_more_in_one_piece(ser
     assert server.seen[-1][2] == {}
 
 
+async def test_what_is_no_list_is_unavailable(server, cluster):
+    server.will(Answer({"metadata": "none"}))
+    with pytest.raises(Unavailable, match="the answer is no list"):
+        await cluster.list(kinds.NODE)
+
+
 async def test_an_empty_list_may_be_null(server, cluster):
     server.will(Answer({"metadata": {"resourceVersion": "5"}, "items": None}))
     listing = await cluster.list(kinds.NODE)

@@ -448,3 +448,20 @@ async def test_a_pod_made_again_under_its_name_is_not_bound_for_the_earlier_one(
     await plane.settled()
     assert raced
     assert await pods(cluster) == {"p": ""}
+
+
+async def test_a_name_that_somebody_takes_at_the_last_moment_is_passed_over(cluster, plane):
+    await cluster.create(kinds.NODE, node("a"))
+    await plane.settled()
+    raced = []
+
+    async def race(request):
+        if request.label == "create pods" and not raced:
+            raced.append(request)
+            await cluster.create(kinds.POD, pod(request.name))
+
+    cluster.hooks.append(race)
+    await cluster.create(kinds.DEPLOYMENT, workload("web"))
+    await plane.settled()
+    assert sorted(await pods(cluster)) == ["web-0", "web-1"]
+    assert (await get_pod(cluster, "web-0")).metadata.owner_references == ()
