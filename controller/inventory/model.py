@@ -5,12 +5,10 @@ All amounts are integers in the capacity's own unit (bytes, percent, slots): Kub
 by `Quantity.Value()`, so does everything here.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Container, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
-
-import msgspec
 
 from hami_dra.api import resource as api
 from hami_dra.api.quantity import InvalidQuantity, Quantity
@@ -44,13 +42,26 @@ class Device:
 
     @cached_property
     def selector_input(self) -> DeviceInput:
-        """What CEL selectors see; built at first use."""
+        """What CEL selectors see; built at first use and kept."""
+        return DeviceInput.from_device(self.id.driver, self.spec)
+
+    def selected_input(self, names: Container[str]) -> DeviceInput:
+        """What is left for a selector that reads only these attributes and capacities. Needs `readable`."""
         return DeviceInput.of(
             self.id.driver,
-            {name: msgspec.to_builtins(attribute) for name, attribute in self.spec.attributes.items()},
-            {name: capacity.value for name, capacity in self.spec.capacity.items()},
+            {name: attribute for name, attribute in self.spec.attributes.items() if name in names},
+            {name: capacity.value for name, capacity in self.spec.capacity.items() if name in names},
             allow_multiple_allocations=self.shared,
         )
+
+    @cached_property
+    def readable(self) -> bool:
+        """No value in it makes every selector fail, whatever the selector reads."""
+        plain = all(
+            each.versions is None and not (each.int_ is None and each.string is None and each.bool_ is None)
+            for each in self.spec.attributes.values()
+        )
+        return plain and all(is_quantity(capacity.value) for capacity in self.spec.capacity.values())
 
     @cached_property
     def totals(self) -> Mapping[str, int]:
@@ -100,6 +111,14 @@ def value_of(text: str | float) -> int:
         return Quantity.parse(str(text)).value()
     except InvalidQuantity:
         return 0
+
+
+def is_quantity(text: str | float) -> bool:
+    try:
+        Quantity.parse(text)
+    except InvalidQuantity:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
