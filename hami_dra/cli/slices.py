@@ -273,7 +273,8 @@ async def _keep(
         await require_version(cluster)
         fleet = Fleet(cluster, file, fence=fence)
         await fleet.sync_once()
-        typer.echo(f"fleet {file.name}: {sum(group.count for group in file.nodes)} nodes are published", err=True)
+        number = sum(group.count for group in file.nodes)
+        typer.echo(f"fleet {file.name!r}: {f'{number} nodes are published' if number else 'nothing is left'}", err=True)
         if once:
             return
         typer.echo(f"keeping them true, and following {path}; Ctrl-C ends", err=True)

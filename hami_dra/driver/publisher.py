@@ -110,7 +110,6 @@ class Publisher:
         keys = dict.fromkeys([*self._wanted, *(_key(item) for item in self._store if self._owns(item))])
         turns = asyncio.Semaphore(_PARALLEL)
         failures = [failure for failure in await asyncio.gather(*(self._insist(key, turns) for key in keys)) if failure]
-        failures += [f"{key}: {problem}" for key, problem in self.problems.items()]
         if failures:
             raise NotPublished("; ".join(failures))
 
@@ -127,7 +126,7 @@ class Publisher:
                 except ClusterError as error:
                     return f"{key}: {error}"
                 else:
-                    return ""
+                    return f"{key}: {self.problems[key]}" if key in self.problems else ""
         return f"{key}: {failure}"
 
     # --- told by the reflector ---------------------------------------------------------------------------------------

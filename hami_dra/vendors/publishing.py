@@ -86,7 +86,7 @@ def version(text: str) -> Json | None:
 
 
 def common_attributes(cards: Iterable[Card]) -> dict[int, dict[str, Json]]:
-    """Card index → the attributes that every vendor publishes (docs/attributes.md).
+    """Card index → the attributes that every vendor publishes (docs/publishing.md).
 
     `links` and `distance` have one character per index; a machine with an index above 63 goes without them.
     """

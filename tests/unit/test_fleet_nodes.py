@@ -1,8 +1,11 @@
 """The fleet file, and what it asks for."""
 
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from hami_dra.api.config import FleetFile
@@ -157,3 +160,11 @@ def test_a_bad_file_names_the_field(fields, where, what):
 def test_what_cannot_be_published_names_the_entry(group, what):
     with pytest.raises(ConfigError, match=what):
         planned_nodes(file(nodes=[{"machine": "dgx-h100"}, {"name": "x"} | group]))
+
+
+def test_the_documented_fleet_file_is_one():
+    text = (Path(__file__).resolve().parents[2] / "docs/publishing.md").read_text()
+    (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: Fleet" in block]
+    planned = planned_nodes(FleetFile.model_validate(yaml.safe_load(example)))
+    assert list(planned) == ["t4-0", "t4-1", "t4-2", "a10g"]
+    assert [node.pools[0].driver for node in planned.values()][-2:] == ["nvidia.hami.io", "gpu.nvidia.com"]

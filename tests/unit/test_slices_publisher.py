@@ -266,6 +266,20 @@ async def test_a_refused_slice_is_reported_and_not_sent_again_until_it_changes()
     assert not it.problems
 
 
+async def test_a_refusal_is_not_forgotten_when_another_pool_has_to_be_read_again():
+    cluster = MemoryCluster()
+    it = publisher(cluster)
+    it.want(pool(1))
+    it.want(pool_of(DRIVER, "n2", [{"name": "x"}]))
+    cluster.fail_next(Invalid("spec.devices: Too many"), verb="create", name=slice_name(pool(1), 0))
+    cluster.fail_next(
+        AlreadyExists("there"), verb="create", name=slice_name(it.wanted[PoolKey(DRIVER, "n2")], 0), times=2
+    )
+    with pytest.raises(NotPublished, match=r"^pool d.example.com/n1: spec.devices: Too many$"):
+        await it.sync_once()
+    assert await offered(cluster) == ["x"]
+
+
 async def test_a_missing_right_is_named():
     cluster = MemoryCluster()
     it = publisher(cluster)
