@@ -1,17 +1,17 @@
 """Reasons why a search cannot succeed, found by counting instead of trying.
 
 Called once by a search that has become long. In: the problem, the candidates, the constraints. Out: True only where no
-solution exists. Only requests that must be met are counted: alternatives of `firstAvailable` are left out. Where a device
-cannot even be judged nothing is claimed, for the search would end with that error.
+solution exists. Of a `firstAvailable` request the least of all its alternatives is counted.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from controller.allocation.candidates import Candidate, Candidates
 from controller.allocation.constraints import Constraint, Distinct, Match
 from controller.allocation.errors import AllocatorError
-from controller.allocation.request import Problem, RequestView
+from controller.allocation.request import ClaimRequests, Problem, RequestGroup, RequestView
 from controller.inventory.model import Device, Usage
 
 _PLENTY = 1 << 20
@@ -21,12 +21,11 @@ def hopeless(
     problem: Problem, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
 ) -> bool:
     needs = [
-        _Needed(view, candidates.all_of(view) if view.all_devices else candidates.of(view))
-        for view in _unconditional(problem)
-        if not view.admin_access
+        _Needed(group, candidates)
+        for claim in problem.claims
+        for group in claim.requests
+        if not any(view.admin_access for view in group.alternatives)
     ]
-    if any(candidate.error is not None for needed in needs for candidate in needed.candidates):
-        return False
     try:
         return (
             _too_few_devices(needs)
@@ -41,28 +40,56 @@ def hopeless(
         return False
 
 
-class _Needed:
-    """A request, how many devices it needs, and which could be those."""
+def any_unjudged(problem: Problem, candidates: Candidates) -> bool:
+    """Some device cannot be judged for some request: the search may end with that error, and nothing should keep it."""
+    return any(
+        candidate.error is not None
+        for view in problem.views
+        if not view.all_devices
+        for candidate in candidates.of(view)
+    )
 
-    def __init__(self, view: RequestView, candidates: Sequence[Candidate]) -> None:
-        self.view = view
-        self.candidates = candidates
-        self.count = len(candidates) if view.all_devices else view.count
-        self.devices = frozenset(candidate.device for candidate in candidates)
+
+def parts(problem: Problem) -> Iterator[Problem]:
+    """The whole, each claim, and each request of a claim: what has no solution as a part has none in the whole.
+
+    The other claims stay in their places, without requests.
+    """
+    yield problem
+    for claim in problem.claims:
+        if len(problem.claims) > 1:
+            yield _only(problem, claim, claim.requests)
+        if len(claim.requests) > 1:
+            for group in claim.requests:
+                yield _only(problem, claim, (group,))
+
+
+def _only(problem: Problem, wanted: ClaimRequests, requests: tuple[RequestGroup, ...]) -> Problem:
+    return replace(
+        problem,
+        claims=tuple(replace(claim, requests=requests if claim is wanted else ()) for claim in problem.claims),
+    )
+
+
+class _Needed:
+    """A request: how many devices it needs at least, and which could be those, whatever its alternative."""
+
+    def __init__(self, group: RequestGroup, candidates: Candidates) -> None:
+        self.alternatives = [(view, _candidates(candidates, view)) for view in group.alternatives]
+        self.count = min(len(found) if view.all_devices else view.count for view, found in self.alternatives)
+        self.devices = frozenset(candidate.device for _, found in self.alternatives for candidate in found)
 
     @property
     def exclusive(self) -> bool:
-        return not any(self.view.shared(device) for device in self.devices)
+        view, _ = self.alternatives[0]
+        return not any(view.shared(device) for device in self.devices)
 
     def covered_by(self, claim_index: int, constraint: int) -> bool:
-        return self.view.claim_index == claim_index and constraint in self.view.constraints
+        return all(view.claim_index == claim_index and constraint in view.constraints for view, _ in self.alternatives)
 
 
-def _unconditional(problem: Problem) -> Iterator[RequestView]:
-    for claim in problem.claims:
-        for group in claim.requests:
-            if not group.prioritized:
-                yield group.alternatives[0]
+def _candidates(candidates: Candidates, view: RequestView) -> Sequence[Candidate]:
+    return candidates.all_of(view) if view.all_devices else candidates.of(view)
 
 
 def _too_few_devices(needs: Iterable[_Needed]) -> bool:
@@ -76,14 +103,15 @@ def _too_few_devices(needs: Iterable[_Needed]) -> bool:
 
 def _too_little_room(needs: Iterable[_Needed], usage: Usage) -> bool:
     """Requests of one shape take the same of each device: so many fit, and no more."""
-    by_shape: dict[int, list[_Needed]] = defaultdict(list)
+    counts: Counter[int] = Counter()
+    slots: dict[int, int] = {}
     for needed in needs:
-        by_shape[needed.view.shape_index].append(needed)
-    return any(
-        sum(needed.count for needed in alike)
-        > sum(_slots(alike[0].view, candidate, usage) for candidate in alike[0].candidates)
-        for alike in by_shape.values()
-    )
+        (view, found), *others = needed.alternatives
+        if not others:
+            counts[view.shape_index] += needed.count
+            if view.shape_index not in slots:
+                slots[view.shape_index] = sum(_slots(view, candidate, usage) for candidate in found)
+    return any(count > slots[shape] for shape, count in counts.items())
 
 
 def _slots(view: RequestView, candidate: Candidate, usage: Usage) -> int:
@@ -102,13 +130,13 @@ def _unmet(constraint: Constraint, needs: Sequence[_Needed], usage: Usage) -> bo
     """More devices are to share a value, or to have different ones, than values allow."""
     count = sum(needed.count for needed in needs)
     room: dict[object, dict[Device, int]] = defaultdict(dict)
-    for needed in needs:
-        for candidate in needed.candidates:
-            value = constraint.value(needed.view, candidate.device)
+    for view, found in (alternative for needed in needs for alternative in needed.alternatives):
+        for candidate in found:
+            value = constraint.value(view, candidate.device)
             if value is None:
                 continue
             kind, elements = value
-            slots = _slots(needed.view, candidate, usage)
+            slots = _slots(view, candidate, usage)
             for element in elements or ("",):
                 devices = room[kind, element]
                 devices[candidate.device] = max(slots, devices.get(candidate.device, 0))

@@ -146,6 +146,7 @@ class Select:
         mine = self._view
         return (
             self._in_upstream_order
+            and self._search.prunes
             and self._sets is None
             and mine.claim_index == view.claim_index
             and mine.shape_index == view.shape_index

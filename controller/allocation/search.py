@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.allocation import constraints
-from controller.allocation.bounds import hopeless
+from controller.allocation.bounds import any_unjudged, hopeless, parts
 from controller.allocation.candidates import Candidate, Candidates
-from controller.allocation.chooser import Chooser
+from controller.allocation.chooser import Chooser, FirstFit
 from controller.allocation.counters import Counters, consumption, declared_groups
 from controller.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
 from controller.allocation.frames import Alternatives, Everything, Frame, Select
@@ -24,10 +24,12 @@ from controller.allocation.trial import Trial
 from controller.inventory.model import Device, Pool, Usage
 from hami_dra.api.core import Node
 
-DEFAULT_BUDGET: Final = 50_000
+DEFAULT_BUDGET: Final = 100_000
 """Steps before the search is given up; a step is a device tried or a request entered, and takes some microseconds."""
 LOOK_UP_AFTER: Final = 256
-"""The step at which a search asks whether it can succeed at all (`bounds`); most have long ended."""
+"""The step at which a search asks whether it can succeed at all; most have long ended."""
+_PART_BUDGET: Final = 4_096
+"""Steps for each question whether a part can be met alone."""
 _PRIORITIZED_LIST_SIZE: Final = 8
 
 
@@ -105,10 +107,17 @@ class Search:
         chooser: Chooser,
         *,
         budget: int,
+        look_up: bool = True,
     ) -> None:
         features = problem.features
         self.problem = problem
         self.chooser = chooser
+        self.prunes = True
+        """Skip what must fail. Not where a request for all devices may end the search with an error: upstream meets such an
+        error or not depending on which devices were tried before."""
+        self._node = node
+        self._pools = pools
+        self._look_up = look_up
         self.usage = usage
         self.trial = Trial(usage)
         self.candidates = Candidates(problem, node, pools, usage)
@@ -127,6 +136,9 @@ class Search:
                 claim.claim,
                 [(group.name, min(self.count(view) for view in group.alternatives)) for group in claim.requests],
             )
+        self.prunes = not any(
+            view.all_devices and view.constraints and self.candidates.all_of(view) for view in self.problem.views
+        )
         try:
             return self._run()
         except _NoHope:
@@ -174,7 +186,7 @@ class Search:
         self.steps += 1
         if self.steps > self._budget:
             raise BudgetExceeded(self._budget)
-        if self.steps == LOOK_UP_AFTER and hopeless(self.problem, self.candidates, self._constraints, self.usage):
+        if self.steps == LOOK_UP_AFTER and self._look_up and self.prunes and self._hopeless():
             raise _NoHope
 
     def available(self, view: RequestView, candidate: Candidate) -> bool:
@@ -218,6 +230,8 @@ class Search:
     def kind(self, candidate: Candidate) -> Hashable:
         """Devices of one kind are interchangeable for the rest of this search: with one of them it goes as with the other."""
         device = candidate.device
+        if not self.prunes:
+            return device.id
         static = self._kinds.get(device)
         if static is None:
             try:
@@ -226,6 +240,28 @@ class Search:
                 static = device.id
             self._kinds[device] = static
         return static, self.trial.state(device.id)
+
+    # -- is there hope? ------------------------------------------------------------------------------------------------
+
+    def _hopeless(self) -> bool:
+        """Nothing more to find: by counting, or because a part of the problem, taken alone in any order, has no solution."""
+        if any_unjudged(self.problem, self.candidates):
+            return False
+        if hopeless(self.problem, self.candidates, self._constraints, self.usage):
+            return True
+        return any(
+            self._unsolvable(part)
+            for part in parts(self.problem)
+            if part is not self.problem or not isinstance(self.chooser, FirstFit)
+        )
+
+    def _unsolvable(self, problem: Problem) -> bool:
+        """Without the chooser's refusals, so with every chooser."""
+        search = Search(problem, self._node, self._pools, self.usage, FirstFit(), budget=_PART_BUDGET, look_up=False)
+        try:
+            return not search.run()
+        except (AllocatorError, BudgetExceeded):
+            return False
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

@@ -5,16 +5,22 @@ All amounts are integers in the capacity's own unit (bytes, percent, slots): Kub
 by `Quantity.Value()`, so does everything here.
 """
 
+import re
 from collections.abc import Container, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from hami_dra.api import resource as api
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.cel import DeviceInput
 from hami_dra.vendors.profiles import profile_of
 from hami_dra.vendors.protocol import DriverProfile
+
+
+UNNUMBERED: Final = 1 << 30
+"""Index of a device that has none: behind all that have."""
+_NUMBERED_NAME: Final = re.compile(r"[^0-9]*([0-9]{1,9})")
 
 
 class DeviceId(NamedTuple):
@@ -75,6 +81,12 @@ class Device:
     @cached_property
     def profile(self) -> DriverProfile:
         return profile_of(self.id.driver)
+
+    @cached_property
+    def index(self) -> int:
+        """Its number on the node: the published one, else the one number in its name (`neurondevice3`), else UNNUMBERED."""
+        named = _NUMBERED_NAME.fullmatch(self.id.device)
+        return self.int_attribute(self.profile.index, int(named[1]) if named else UNNUMBERED)
 
     @property
     def taints(self) -> tuple[api.DeviceTaint, ...]:

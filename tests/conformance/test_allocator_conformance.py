@@ -1,8 +1,9 @@
 """First fit against the answers of the Kubernetes allocator, on its own table of cases."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import fields
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from controller.allocation.features import GATES, FeatureGates
 from controller.allocation.request import prepare
 from controller.allocation.search import solve
 from controller.inventory.model import DeviceId
-from controller.inventory.pools import PoolBook, compile_slice
+from controller.inventory.pools import PoolBook, PoolGates, compile_slice
 from hami_dra.api.core import Node
 from hami_dra.api.quantity import Quantity
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceSlice
@@ -54,22 +55,27 @@ def parse(raw: Any, kind: type[Any]) -> Any:
 def allocate(case: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Our answer to the case: one allocation per claim, or nothing. Raises AllocatorError."""
     gates = {GATES[gate]: True for feature in case["features"] for gate in feature.split("+")}
-    features = msgspec.structs.replace(ALL_OFF, **gates) if False else _with(ALL_OFF, gates)
+    features = replace(ALL_OFF, **gates)
     classes = {raw["metadata"]["name"]: parse(raw, DeviceClass) for raw in case["classes"] or ()}
     claims = [parse(raw, ResourceClaim) for raw in case["claims"] or ()]
     node = parse(case["node"], Node)
-    book = PoolBook()
-    for raw in case["slices"] or ():
-        book.put(compile_slice(parse(raw, ResourceSlice)))
+    book = PoolBook(PoolGates(features.partitionable_devices, features.compatibility_groups))
+    for slice_ in named_apart(parse(raw, ResourceSlice) for raw in case["slices"] or ()):
+        book.put(compile_slice(slice_))
     problem = prepare(claims, classes, features=features)
     solution = solve(problem, node, book.on(node), Allocated(case), FirstFit())
     return list(solution.allocations()) if solution is not None else []
 
 
-def _with(features: FeatureGates, changes: Mapping[str, bool]) -> FeatureGates:
-    from dataclasses import replace
-
-    return replace(features, **changes)
+def named_apart(slices: Iterable[ResourceSlice]) -> Iterator[ResourceSlice]:
+    """The table gives several slices one name, which no cluster has; the order by name stays the same."""
+    seen: Counter[str] = Counter()
+    for slice_ in slices:
+        name = slice_.metadata.name
+        seen[name] += 1
+        suffix = f"-{seen[name]}" if seen[name] > 1 else ""
+        metadata = msgspec.structs.replace(slice_.metadata, name=name + suffix)
+        yield msgspec.structs.replace(slice_, metadata=metadata)
 
 
 def comparable(allocation: Mapping[str, Any]) -> Any:
