@@ -1,7 +1,7 @@
 """Which writes make the published slices of one pool what they should be.
 
 Called by the publisher only. In: the pool as wanted and its slices as they are. Out: deletes, updates, creates, to be carried
-out in this order. Pure. The rules are those of Kubernetes' own helper (resourceslicecontroller.go, syncPool):
+out in this order. Pure. The rules are those of Kubernetes' own library (resourceslicecontroller.go, syncPool):
 
 - The generation of a pool is raised whenever more than one write changes it: readers then see an incomplete pool, which they
   ignore, and never a mixture of two states. One changed slice is one write, so it keeps the generation.

@@ -3,7 +3,7 @@
 Called by the publisher, the fleet, `hami-dra slices` and the generator of `resourceslices/`. In: machines, or devices as
 vendors describe them. Out: pools, and ResourceSlice objects as plain JSON. Pure: no cluster, no clock.
 
-Conventions are those of Kubernetes' own helper (k8s.io/dynamic-resource-allocation/resourceslice): one pool per node, slices
+Conventions are those of Kubernetes' own library (k8s.io/dynamic-resource-allocation/resourceslice): one pool per node, slices
 named `<index in hex>-<driver>-<node>-<suffix>` so that they sort by index, owned by the Node, one empty slice where there
 are no devices. The suffix is a hash and not random, so that a create whose answer was lost cannot make a second slice.
 """
