@@ -1,5 +1,7 @@
 """Fixtures of the tests that run against a real Kubernetes; how it is made is in hack/controlplane.
 
+`lab` is hami-dra installed, with a namespace and machines of the test's own (lab.py); a module shares one installation.
+
 A test that asks for `control_plane` (or `api`, `namespace`, `nodes`, `create`) shares one control plane per session and
 version. The version is $HAMI_DRA_K8S (default 1.37.1; several with commas), or what the test or its module pins:
 `@pytest.mark.kubernetes("1.36.4")`. Missing binaries are built after collection, outside any test's time limit. Where
@@ -16,6 +18,8 @@ import pytest
 from hack.controlplane import build
 from hack.controlplane.api import ApiError
 from hack.controlplane.cluster import ControlPlane
+from hack.installation import QUICK, Installation
+from tests.e2e.lab import Lab
 
 _LOG = logging.getLogger(__name__)
 _VERSIONS = os.environ.get("HAMI_DRA_K8S", build.DEFAULT_VERSION).split(",")
@@ -159,3 +163,36 @@ def create(control_plane, namespace):
     for item in reversed(created):
         if item["metadata"].get("namespace") != namespace:  # the namespace takes its own with it
             api.remove(item)
+
+
+@pytest.fixture(scope="module")
+def make_installation(control_plane):
+    """`make_installation(mode="native", ...)` applies what ships; programs are the caller's to start. Removed after the module."""
+    made = []
+
+    def make(**choices):
+        made.append(Installation(control_plane))
+        made[-1].install(**choices)
+        return made[-1]
+
+    yield make
+    for installation in reversed(made):
+        installation.remove()
+
+
+@pytest.fixture(scope="module")
+def hami(make_installation):
+    """hami-dra as it ships: exclusive mode, gate, webhook; one controller. A module may define its own."""
+    installation = make_installation()
+    installation.start_controller(*QUICK)
+    installation.start_webhook()
+    installation.wait_ready()
+    return installation
+
+
+@pytest.fixture
+def lab(control_plane, hami, namespace):
+    """See lab.py. Leaves neither pods nor claims nor machines; claims that stay fail the test."""
+    one = Lab(control_plane, hami, namespace)
+    yield one
+    one.close()

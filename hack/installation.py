@@ -1,0 +1,309 @@
+"""hami-dra on a real control plane: what ships, applied as an administrator would, run under its own ServiceAccounts.
+
+Used by tests/e2e, hack/bench and hack/play.py. In: a control plane (`Host`) and an operator's choices. Out: manifests and
+device classes in the cluster, controller, webhook and fleet as processes beside it. Readiness is what a user could see:
+metrics of the processes, and dry runs that the API server answers as it would answer anybody.
+
+    with ControlPlane() as plane:
+        hami = Installation(plane)
+        hami.install()
+        hami.start_controller(*QUICK)
+        hami.start_webhook()
+        hami.wait_ready()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import ssl
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from controller.bridge import installation as bridge
+from hack.controlplane.api import Api, ApiError, Object
+from hack.controlplane.credentials import write_kubeconfig
+from hack.controlplane.processes import free_port
+from hami_dra.api import names
+from hami_dra.api.config import FleetFile
+from hami_dra.cluster.http import HttpCluster
+from hami_dra.cluster.manifests import shipped
+from hami_dra.driver.fence import FenceMode
+from hami_dra.driver.fleet import Fleet
+
+DRIVER: Final = "nvidia.hami.io"
+QUICK: Final = (
+    "--quiet-time=1s",
+    "--lease-duration=10s",
+    "--renew-deadline=3s",
+    "--retry-period=1s",
+    "--unschedulable-timeout=2s",
+)
+"""Flags of a controller that does all it does sooner: for tests, on small clusters and a busy machine."""
+
+_HAMI_DRA: Final = (sys.executable, "-m", "hami_dra.cli.main")
+_SYSTEM: Final = f"/api/v1/namespaces/{names.SYSTEM_NAMESPACE}"
+_MANAGER: Final = "administrator"
+_DEFAULT: Final = "/api/v1/namespaces/default"
+_CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+_RULES: Final = "/apis/resource.k8s.io/{}/devicetaintrules"
+_FIRST: Final = ("Namespace", "ServiceAccount", "ClusterRole", "Role")
+
+
+class Process(Protocol):
+    """A `Component`, or a program in the background of a detached cluster."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def check(self) -> None: ...
+
+
+class Host(Protocol):
+    """A `ControlPlane`, or a detached one."""
+
+    api: Api
+    url: str
+    ca_file: Path
+    admin_kubeconfig: Path
+    directory: Path
+    """For kubeconfig files."""
+
+    def add_component(self, name: str, command: list[str]) -> Any:
+        """A `Process`; a ControlPlane gives a `Component`."""
+
+
+@dataclass
+class Program:
+    """One running part of the product. `process` starts, kills, pauses it; `port` serves /readyz and, but for the webhook, /metrics."""
+
+    name: str
+    process: Any
+    port: int
+    tls: bool = False
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text; status 0 while nobody listens."""
+        connection = (
+            http.client.HTTPSConnection("127.0.0.1", self.port, timeout=5, context=_unverified())
+            if self.tls
+            else http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        )
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except (OSError, http.client.HTTPException):
+            return 0, ""
+        finally:
+            connection.close()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A sample of /metrics; 0 when there is none."""
+        wanted = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
+        series = f"{name}{{{wanted}}}" if wanted else name
+        for line in self.get("/metrics")[1].splitlines():
+            if line.startswith(f"{series} "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+
+class Installation:
+    """hami-dra in one cluster. `remove()` takes it out again, whatever state it is in."""
+
+    def __init__(self, host: Host, choices: bridge.Installation | None = None) -> None:
+        self.host = host
+        self.api = host.api
+        self.choices = choices or bridge.Installation()
+        self.programs: dict[str, Program] = {}
+        self._applied: list[Object] = []
+        self._webhook_port = free_port()
+
+    # -- manifests -------------------------------------------------------------------------------------------------
+
+    def install(self, **changes: Any) -> None:
+        """Applies manifests/ and deviceclasses/ (server-side). `changes` are fields of `controller.bridge.installation`.
+
+        The webhook is reached on loopback, at the port that start_webhook() serves.
+        """
+        url = f"https://127.0.0.1:{self._webhook_port}/mutate"
+        self.choices = replace(self.choices, **{"webhook_url": url, **changes})
+        objects = [*bridge.manifests(self.choices), *shipped("deviceclasses")]
+        for item in sorted(objects, key=_order):
+            self.api.apply(item, manager=_MANAGER)
+            self._applied.append(item)
+
+    def remove(self) -> None:
+        """Stops the programs and deletes what was applied and what they made, but the Namespace: that takes long to go."""
+        for program in self.programs.values():
+            program.process.stop()
+        self.programs.clear()
+        for item in sorted(self._applied, key=_order, reverse=True):
+            if item["kind"] != "Namespace":
+                self.api.remove(item)
+        self._applied.clear()
+        for path in (f"{_SYSTEM}/pods", f"{_SYSTEM}/secrets", _in_system("resource.k8s.io/v1", "resourceclaims")):
+            self.api.delete(path, gracePeriodSeconds=0)
+        self.api.delete(_in_system("coordination.k8s.io/v1", "leases"))
+        self.api.delete(f"/apis/resource.k8s.io/v1/deviceclasses?labelSelector={names.PROBE_LABEL}")
+        for rule in self.fence_rules():
+            self.api.remove(rule)
+
+    def fence_rules(self) -> list[Object]:
+        """The DeviceTaintRules of the fence; none where the cluster does not serve them."""
+        for version in ("v1", "v1beta2"):
+            try:
+                rules = self.api.list(_RULES.format(version))
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                continue
+            kind = {"apiVersion": f"resource.k8s.io/{version}", "kind": "DeviceTaintRule"}
+            return [{**kind, **rule} for rule in rules if rule["spec"]["taint"]["key"] == names.FENCE_TAINT]
+        return []
+
+    # -- programs --------------------------------------------------------------------------------------------------
+
+    def start_controller(self, *flags: str, name: str = "controller") -> Program:
+        """A controller as its own ServiceAccount. Several may run at once under different names."""
+        port = free_port()
+        gate = "on" if self.choices.gate else "off"
+        listen = ["--host=127.0.0.1", f"--port={port}"]
+        arguments = ["controller", *listen, "--mode", self.choices.mode, f"--gate={gate}", *flags]
+        return self._start(name, names.CONTROLLER, arguments, port)
+
+    def start_webhook(self, *flags: str, name: str = "webhook") -> Program:
+        """The admission server as its own ServiceAccount, where the webhook configuration looks for it."""
+        port = self._webhook_port
+        gate = "on" if self.choices.gate else "off"
+        listen = ["--host=127.0.0.1", f"--port={port}", "--certificate-host=127.0.0.1"]
+        arguments = ["webhook", *listen, "--mode", self.choices.mode, f"--gate={gate}", *flags]
+        return self._start(name, names.WEBHOOK, arguments, port, tls=True)
+
+    def start_fleet(self, file: Path, *flags: str, name: str = "fleet") -> Program:
+        """Keeps nodes and slices of a fleet file true, as the administrator."""
+        arguments = ["slices", "--fleet", str(file), "--publish", *flags]
+        return self._run(name, [*_HAMI_DRA, *arguments, "--kubeconfig", str(self.host.admin_kubeconfig)], 0)
+
+    def publish(self, fleet: FleetFile, *, fence: FenceMode = "auto") -> None:
+        """Makes nodes and slices as the fleet wants them, once. Raises NotPublished. A fleet without nodes removes all."""
+
+        async def sync() -> None:
+            cluster = HttpCluster.from_kubeconfig(str(self.host.admin_kubeconfig))
+            try:
+                await Fleet(cluster, fleet, fence=fence).sync_once()
+            finally:
+                await cluster.close()
+
+        asyncio.run(sync())
+
+    def _start(self, name: str, account: str, arguments: list[str], port: int, *, tls: bool = False) -> Program:
+        kubeconfig = self.host.directory / f"{name}.kubeconfig"
+        token = service_account_token(self.api, account)
+        write_kubeconfig(kubeconfig, url=self.host.url, ca_file=self.host.ca_file, token=token)
+        return self._run(name, [*_HAMI_DRA, *arguments, "--kubeconfig", str(kubeconfig)], port, tls=tls)
+
+    def _run(self, name: str, command: list[str], port: int, *, tls: bool = False) -> Program:
+        program = Program(name, self.host.add_component(name, command), port, tls)
+        self.programs[name] = program
+        program.process.start()
+        return program
+
+    # -- readiness -------------------------------------------------------------------------------------------------
+
+    def wait_ready(self, seconds: float = 60.0) -> None:
+        """Until a controller decides, pods are gated, the fence policy refuses and legacy pods are converted, as chosen.
+
+        Raises TimeoutError, or ComponentDied with the end of the log.
+        """
+        if self.controllers():
+            self.wait_for("a controller that decides", self.is_deciding, seconds=seconds)
+        exclusive = self.choices.mode == "exclusive"
+        if exclusive and self.choices.gate:
+            self.wait_for("the gate policy in force", self.is_gating, seconds=seconds)
+        if exclusive:
+            self.wait_for("the fence policy in force", self.is_refusing_tolerations, seconds=seconds)
+        if "webhook" in self.programs and self.choices.webhook:
+            self.wait_for("legacy pods converted", self.is_converting, seconds=seconds)
+
+    def wait_for(self, what: str, condition: Callable[[], Any], *, seconds: float = 60.0) -> Any:
+        """As Api.wait_for, but fails at once when one of the programs died."""
+
+        def alive() -> Any:
+            for program in self.programs.values():
+                program.process.check()
+            return condition()
+
+        return self.api.wait_for(what, alive, seconds=seconds, every=0.1)
+
+    def controllers(self) -> list[Program]:
+        return [program for program in self.programs.values() if program.name.startswith("controller")]
+
+    def leader(self) -> Program | None:
+        """The controller that leads, as it says itself."""
+        return next((each for each in self.controllers() if each.metric("hami_dra_leader")), None)
+
+    def is_deciding(self) -> bool:
+        leader = self.leader()
+        return leader is not None and (self.choices.mode != "exclusive" or leader.metric("hami_dra_fence_ready") == 1)
+
+    def is_gating(self) -> bool:
+        pod = _pod({"name": "dry-run", "labels": {names.DRA_LABEL: "true"}}, {"claims": [{"name": "none"}]})
+        pod["spec"]["resourceClaims"] = [{"name": "none", "resourceClaimName": "none"}]
+        created = self._dry_run(f"{_DEFAULT}/pods", pod)
+        return any(gate["name"] == names.GATE for gate in created["spec"].get("schedulingGates", ()))
+
+    def is_refusing_tolerations(self) -> bool:
+        request = {"name": "any", "exactly": {"deviceClassName": "none", "tolerations": [{"operator": "Exists"}]}}
+        claim = {"metadata": {"name": "dry-run"}, "spec": {"devices": {"requests": [request]}}}
+        try:
+            self._dry_run(_CLAIMS, claim)
+        except ApiError as error:
+            return names.FENCE_TAINT in error.message
+        return False
+
+    def is_converting(self) -> bool:
+        try:
+            created = self._dry_run(f"{_DEFAULT}/pods", _pod({"name": "dry-run"}, {"limits": {"nvidia.com/gpu": "1"}}))
+        except ApiError as error:
+            if "failed calling webhook" in error.message:
+                return False
+            raise
+        return "resourceClaims" in created["spec"] or self.choices.mode != "exclusive"
+
+    def _dry_run(self, path: str, body: Object) -> Object:
+        return self.api.create(path, body, dryRun="All")
+
+
+def service_account_token(api: Api, name: str) -> str:
+    """A token by TokenRequest, as a pod of that ServiceAccount would get it."""
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 24 * 3600},
+    }
+    token: str = api.create(f"{_SYSTEM}/serviceaccounts/{name}/token", request)["status"]["token"]
+    return token
+
+
+def _pod(metadata: Object, resources: Object) -> Object:
+    return {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "none", "resources": resources}]}}
+
+
+def _in_system(group_version: str, plural: str) -> str:
+    return f"/apis/{group_version}/namespaces/{names.SYSTEM_NAMESPACE}/{plural}"
+
+
+def _order(item: Mapping[str, Any]) -> int:
+    kind = str(item["kind"])
+    return _FIRST.index(kind) if kind in _FIRST else len(_FIRST)
+
+
+def _unverified() -> ssl.SSLContext:
+    """The webhook's authority is known to the API server only, and this asks on loopback whether it lives."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
