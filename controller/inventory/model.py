@@ -17,7 +17,6 @@ from hami_dra.cel import DeviceInput
 from hami_dra.vendors.profiles import profile_of
 from hami_dra.vendors.protocol import DriverProfile
 
-
 UNNUMBERED: Final = 1 << 30
 """Index of a device that has none: behind all that have."""
 _NUMBERED_NAME: Final = re.compile(r"[^0-9]*([0-9]{1,9})")

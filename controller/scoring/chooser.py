@@ -32,16 +32,17 @@ class PolicyChooser:
         if not devices:
             return devices
         cards, ask = self._picture(request, devices, trial)
-        allowed = np.flatnonzero(refusals(devices, cards, ask) == 0)
+        positions = np.flatnonzero(refusals(devices, cards, ask) == 0)
+        allowed = [devices[position] for position in positions.tolist()]
         if request.all_devices:
-            return [devices[position] for position in allowed]
+            return allowed
         policy = self._policies.for_claim(request.claim_key)
-        cards, ask = cards.take(allowed), ask.take(allowed)
+        if len(allowed) < len(devices):
+            cards, ask = cards.take(positions), ask.take(positions)
         scores = device_scores(cards, ask, policy.weights)
-        for position, score in zip(allowed, scores, strict=True):
-            self._scores[request.claim_key, request.name, devices[position].id] = float(score)
-        order = device_order(cards, scores, policy)
-        return [devices[allowed[position]] for position in order]
+        for device, score in zip(allowed, scores.tolist(), strict=True):
+            self._scores[request.claim_key, request.name, device.id] = score
+        return [allowed[position] for position in device_order(cards, scores, policy).tolist()]
 
     def sets(
         self,
@@ -89,7 +90,7 @@ def _add(cards: Cards, devices: Sequence[Device], trial: Trial) -> None:
         delta = trial.added.get(device.id)
         if delta is None:
             continue
-        slots, cores, memory = used_of(device, delta.shares, delta.consumed, exclusive=delta.exclusive)
+        slots, cores, memory = used_of(device, delta.shares, delta.consumed, exclusive=bool(delta.exclusive))
         cards.slots_used[position] += slots
         cards.cores_used[position] += cores
         cards.memory_used[position] += memory

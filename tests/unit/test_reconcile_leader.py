@@ -149,8 +149,8 @@ def test_terms_leave_nothing_assumed_behind():
         scene.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.LEASE, times=6)
         scene.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.RESOURCE_CLAIM, times=5)
         await scene.sleep(12)
-        from hami_dra.api.meta import ObjectMeta
         from hami_dra.api.core import Pod
+        from hami_dra.api.meta import ObjectMeta
 
         await scene.bound("a", seconds=60)
         uid = (await scene.pod("a")).metadata.uid
