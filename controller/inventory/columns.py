@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from controller.inventory.changes import ChangeLog
 from controller.inventory.model import Device, DeviceId
+from controller.inventory.podresources import MOST
 from controller.inventory.roles import Amounts, totals_of
 from hami_dra.vendors.protocol import Cards, Ints, Positions
 
@@ -20,8 +21,6 @@ NOWHERE: Final = -1
 """Node of a device that several nodes may reach."""
 UNSEEN: Final = -2
 """Node of a device whose Node object is not there."""
-UNNUMBERED: Final = 1 << 30
-"""Index of a device that publishes none: behind all that do."""
 _FIRST_SIZE: Final = 64
 
 Bools = npt.NDArray[np.bool_]
@@ -58,7 +57,9 @@ class DeviceColumns:
         self.taint_kinds = Interned()
         self.taint_kinds.number(())
         self.kind_samples: list[Device] = []
+        """By number of the kind: a device of it."""
         self.taint_samples: list[Device | None] = [None]
+        """By number of the taint kind: a device with these taints, none of the columns' own, for theirs change."""
         self._rows: dict[DeviceId, int] = {}
         self._free: list[int] = []
         self._allocate(_FIRST_SIZE)
@@ -110,18 +111,24 @@ class DeviceColumns:
         self.active[row] = True
         self.node[row] = node
         self.shared[row] = device.shared
-        self.index[row] = device.int_attribute(device.profile.index, UNNUMBERED)
-        self.numa[row] = device.int_attribute(device.profile.numa, 0)
-        self.slots_total[row], self.cores_total[row], self.memory_total[row] = totals_of(device)
+        self.index[row] = _capped(device.index)
+        self.numa[row] = _capped(device.int_attribute(device.profile.numa, 0))
+        self.slots_total[row], self.cores_total[row], self.memory_total[row] = map(_capped, totals_of(device))
         self.kind[row] = self.kinds.number(device.capacity_kind)
         if self.kind[row] == len(self.kind_samples):
             self.kind_samples.append(device)
-        self.taint_kind[row] = self.taint_kinds.number(device.taints)
-        if self.taint_kind[row] == len(self.taint_samples):
-            self.taint_samples.append(device)
+        self.taint_kind[row] = self._taint_kind(device)
         self.set_usage(row, (0, 0, 0), exclusive=False)
         self.structure.add(row)
         return row
+
+    def is_current(self, row: int, device: Device, node: int) -> bool:
+        """Whether adding the device would change nothing but its usage."""
+        return (
+            self.devices[row] is device
+            and int(self.node[row]) == node
+            and int(self.taint_kind[row]) == self._taint_kind(device)
+        )
 
     def remove(self, device: DeviceId) -> None:
         row = self._rows.pop(device, -1)
@@ -144,7 +151,7 @@ class DeviceColumns:
         self.changes.add(row)
 
     def set_usage(self, row: int, used: Amounts, *, exclusive: bool) -> None:
-        self.slots_used[row], self.cores_used[row], self.memory_used[row] = used
+        self.slots_used[row], self.cores_used[row], self.memory_used[row] = map(_capped, used)
         self.exclusive[row] = exclusive
         self.changes.add(row)
 
@@ -161,6 +168,13 @@ class DeviceColumns:
             memory_used=self.memory_used[rows],
         )
 
+    def _taint_kind(self, device: Device) -> int:
+        """Taints of one kind keep the same requests away; since when a taint is there makes no difference."""
+        number = self.taint_kinds.number(tuple((taint.key, taint.value, taint.effect) for taint in device.taints))
+        if number == len(self.taint_samples):
+            self.taint_samples.append(Device(device.id, device.spec, device.slice, extra_taints=device.extra_taints))
+        return number
+
     def _next_row(self) -> int:
         if self.size == len(self.active):
             self._allocate(2 * self.size)
@@ -173,6 +187,11 @@ _INTS: Final = (
     "node", "index", "numa", "kind", "taint_kind",
     "slots_total", "slots_used", "cores_total", "cores_used", "memory_total", "memory_used",
 )  # fmt: skip
+
+
+def _capped(amount: int) -> int:
+    """No device holds as much, but a file may say so: a column, and the sum of two amounts in it, is an int64."""
+    return min(max(amount, -MOST), MOST)
 
 
 class NodeScores:

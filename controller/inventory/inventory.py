@@ -15,11 +15,12 @@ from controller.inventory.ledger import Ledger, Use
 from controller.inventory.model import Device, DeviceId, Pool
 from controller.inventory.nodefit import NodeFit, NodeFits
 from controller.inventory.nodes import FINISHED, NodeColumns, Placed, place
-from controller.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice
+from controller.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice, trouble
 from controller.inventory.roles import Amounts, totals_of, used_of
 from controller.inventory.topologyspread import SpreadCounts
 from controller.inventory.verdicts import Verdicts
 from hami_dra.api.core import Namespace, Node, Pod
+from hami_dra.api.meta import Object
 from hami_dra.api.names import ADMIN_ACCESS_LABEL
 from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 
@@ -45,6 +46,8 @@ class Inventory:
         self._delegated: set[str] = set()
         self._bound: dict[str, Placed] = {}
         self._assumed: dict[str, Placed] = {}
+        self._claim_uids: dict[str, str] = {}
+        self._pod_uids: dict[str, str] = {}
         self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
         self._troubled: dict[PoolKey, str] = {}
 
@@ -117,30 +120,30 @@ class Inventory:
 
     def taint_rule_changed(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
         _store(self._rules, old, new)
-        for key in list(self._rows_of_pool.keys() | self._troubled.keys()):
+        for key in self._pools.pool_keys():
             if any(rule is not None and _concerns(rule, key) for rule in (old, new)):
                 for compiled in self._pools.slices(key):
                     self._taint(compiled.devices)
                 self._repool(key)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        """A claim that is gone uses nothing, nor does one that was made anew under the name of another."""
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._recount(self.usage.observe(old.metadata.uid, None))
+        """A claim that is gone uses nothing, nor does one that another took the name of."""
+        for uid in _gone(self._claim_uids, old, new):
+            self._recount(self.usage.observe(uid, None))
         if new is not None:
             self._recount(self.usage.observe(new.metadata.uid, new.status.allocation))
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Bound pods count on their node until they finish or go; an assumption about them ends when they are bound or gone."""
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._unbind(old.metadata.uid)
-            self.forget_pod(old.metadata.uid)
+        for gone in _gone(self._pod_uids, old, new):
+            self._unbind(gone)
+            self.forget_pod(gone)
         if new is None:
             return
         uid = new.metadata.uid
-        counts = new.spec.node_name and new.status.phase not in FINISHED
+        counts = bool(new.spec.node_name) and new.status.phase not in FINISHED
         before = self._bound.get(uid)
-        if before is not None and counts and before.pod.spec is new.spec and before.pod.metadata == new.metadata:
+        if before is not None and counts and _count_alike(before.pod, new):
             return
         self._unbind(uid)
         if new.spec.node_name or new.status.phase in FINISHED:
@@ -156,7 +159,7 @@ class Inventory:
         """Count an allocation that we are about to write, whatever is observed of the claim, until `forget`."""
         if not isinstance(allocation, AllocationResult):
             allocation = msgspec.convert(allocation, AllocationResult, strict=False)
-        self._recount(self.usage.assume(claim_uid, allocation))
+        self._recount(self.usage.assume(claim_uid, allocation, self._is_shared))
 
     def forget(self, claim_uid: str) -> None:
         """The write is observed, or did not happen: what is observed counts again."""
@@ -191,11 +194,14 @@ class Inventory:
         self.nodes.use(placed.node, placed.requests, -1)
         self._spread.remove(uid, placed)
 
+    def _is_shared(self, device: DeviceId) -> bool:
+        row = self.devices.row_of(device)
+        return row >= 0 and self.devices.device(row).shared
+
     def _taint(self, devices: tuple[Device, ...]) -> None:
+        rules = [rule for _, rule in sorted(self._rules.items())]
         for device in devices:
-            device.extra_taints = tuple(
-                rule.spec.taint for _, rule in sorted(self._rules.items()) if _selects(rule, device.id)
-            )
+            device.extra_taints = tuple(rule.spec.taint for rule in rules if _selects(rule, device.id))
 
     def _repool(self, key: PoolKey) -> None:
         """Make the rows of a pool anew where they differ. Only pools that can be used have rows."""
@@ -203,17 +209,16 @@ class Inventory:
         slices = self._pools.slices(key)
         fresh: tuple[Device, ...] = ()
         self._troubled.pop(key, None)
-        self.problems.pop(f"pool {key[0]}/{key[1]}", None)
+        self._report(f"pool {key[0]}/{key[1]}", trouble(slices, self._pools.gates))
         if node:
             pool = build(key, slices, node, {}, self._pools.gates)
             if pool is not None and not pool.invalid and not pool.incomplete:
                 fresh = pool.devices
             elif pool is not None:
                 self._troubled[key] = node
-                why = pool.invalid or "incomplete: fewer or more slices than pool.resourceSliceCount says"
-                self.problems[f"pool {key[0]}/{key[1]}"] = why
         else:
-            # devices that several nodes reach: a superset, the search decides per node
+            # devices that several nodes reach: a superset, the search decides per node; the newest of each
+            slices.sort(key=lambda compiled: compiled.slice.spec.pool.generation)
             fresh = tuple({device.id: device for compiled in slices for device in compiled.devices}.values())
         row = self._row_of_node(node)
         before = self._rows_of_pool.pop(key, ())
@@ -226,6 +231,12 @@ class Inventory:
         if fresh:
             self._rows_of_pool[key] = fresh
 
+    def _report(self, what: str, problem: str) -> None:
+        if problem:
+            self.problems[what] = problem
+        else:
+            self.problems.pop(what, None)
+
     def _row_of_node(self, name: str) -> int:
         if not name:
             return NOWHERE
@@ -235,6 +246,8 @@ class Inventory:
     def _put_row(self, device: Device, node: int) -> None:
         row = self.devices.row_of(device.id)
         if row >= 0:
+            if self.devices.is_current(row, device, node):
+                return
             self._score(self.devices.device(row), row, -1)
         row = self.devices.add(device, node)
         used, exclusive = self._used(device)
@@ -300,6 +313,29 @@ def _store(where: dict[str, Any], old: Any, new: Any) -> None:
         where.pop(old.metadata.name, None)
     if new is not None:
         where[new.metadata.name] = new
+
+
+def _gone(uids: dict[str, str], old: Object | None, new: Object | None) -> list[str]:
+    """Note what is there under a key now. Returns the uids that are not there any more.
+
+    News may come twice: a deletion that is heard again says nothing about an object made since under the same name.
+    """
+    if new is None:
+        if old is None or uids.get(old.key) != old.metadata.uid:
+            return []
+        return [uids.pop(old.key)]
+    before = uids.get(new.key, new.metadata.uid)
+    uids[new.key] = new.metadata.uid
+    return [before] if before != new.metadata.uid else []
+
+
+def _count_alike(one: Pod, other: Pod) -> bool:
+    """A pod's status, annotations and the like change nothing about what it takes of its node, nor how it is spread."""
+    return (
+        one.spec == other.spec
+        and one.metadata.labels == other.metadata.labels
+        and (one.metadata.deletion_timestamp is None) == (other.metadata.deletion_timestamp is None)
+    )
 
 
 def _extended_resources(device_class: DeviceClass) -> tuple[str, ...]:

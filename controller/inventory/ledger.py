@@ -6,7 +6,7 @@ back is as used as before. Admin access uses nothing.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from controller.inventory.model import DeviceId, value_of
@@ -75,8 +75,11 @@ class Ledger:
             return set()
         return self._replace(self._observed, claim_uid, fresh)
 
-    def assume(self, claim_uid: str, allocation: AllocationResult) -> set[DeviceId]:
-        return self._replace(self._assumed, claim_uid, holdings_of(allocation))
+    def assume(
+        self, claim_uid: str, allocation: AllocationResult, is_shared: Callable[[DeviceId], bool] = lambda _: False
+    ) -> set[DeviceId]:
+        """`is_shared` tells of a device whether it may be allocated more than once: `decide` gives no shareIDs."""
+        return self._replace(self._assumed, claim_uid, holdings_of(allocation, is_shared))
 
     def forget(self, claim_uid: str) -> set[DeviceId]:
         """End an assumption: what was observed counts again. Without one nothing happens."""
@@ -112,21 +115,24 @@ class Ledger:
                 use.shares += sign
                 for name, amount in holding.consumed.items():
                     use.consumed[name] += sign * amount
+                if not use.shares:
+                    use.consumed.clear()
             if use.nothing:
                 del self._uses[holding.device]
 
 
-def holdings_of(allocation: AllocationResult | None) -> tuple[Holding, ...]:
-    """Shared results carry a shareID or what they consume (`decide` gives no shareIDs); others hold the device alone."""
+def holdings_of(
+    allocation: AllocationResult | None, is_shared: Callable[[DeviceId], bool] = lambda _: False
+) -> tuple[Holding, ...]:
+    """Shared results carry a shareID or what they consume; others hold the device alone."""
     if allocation is None:
         return ()
-    return tuple(
-        Holding(
-            DeviceId(result.driver, result.pool, result.device),
-            {name: value_of(amount) for name, amount in result.consumed_capacity.items()}
-            if result.share_id or result.consumed_capacity
-            else None,
-        )
-        for result in allocation.devices.results
-        if not result.admin_access
-    )
+    found = []
+    for result in allocation.devices.results:
+        if result.admin_access:
+            continue
+        device = DeviceId(result.driver, result.pool, result.device)
+        shared = bool(result.share_id or result.consumed_capacity) or is_shared(device)
+        consumed = {name: value_of(amount) for name, amount in result.consumed_capacity.items()}
+        found.append(Holding(device, consumed if shared else None))
+    return tuple(found)

@@ -103,6 +103,9 @@ class PoolBook:
         (node,) = nodes if len(nodes) == 1 else (None,)
         return node or ""
 
+    def pool_keys(self) -> list[PoolKey]:
+        return list(self._slices)
+
     def local_to(self, node_name: str) -> list[PoolKey]:
         """Pools with a slice of this node."""
         return list(self._local.get(node_name, ()))
@@ -176,6 +179,19 @@ def build(
         and not invalid
         and any(device.spec.binding_conditions for compiled in mine for device in compiled.devices),
     )
+
+
+def trouble(slices: Iterable[Compiled], gates: PoolGates = PoolGates()) -> str:
+    """What is wrong with the newest generation of a pool, whichever node looks at it; empty when nothing is."""
+    visible = [compiled for compiled in slices if gates.compatibility_groups or not _grouped(compiled)]
+    generation = max((compiled.slice.spec.pool.generation for compiled in visible), default=0)
+    newest = [compiled for compiled in visible if compiled.slice.spec.pool.generation == generation]
+    if not newest:
+        return ""
+    count = newest[0].slice.spec.pool.resource_slice_count
+    if len(newest) != count:
+        return f"incomplete: spec.pool.resourceSliceCount is {count}, slices of generation {generation}: {len(newest)}"
+    return _check(newest, [], gates)[1]
 
 
 def compile_slice(slice_: api.ResourceSlice) -> Compiled:
