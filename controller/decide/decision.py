@@ -1,113 +1,26 @@
-"""`decide`: which node and which devices a pod gets, or why it gets none.
+"""One run of `decide`: claims sorted by owner, nodes filtered over columns, the best of them searched. Pure."""
 
-Called by `reconcile` for every pending pod and by `simulate`. Pure: no clock, no randomness, no I/O; the same inventory
-and demand give the same answer. What it returns is not stamped: shareIDs and the allocation timestamp are the caller's.
-"""
-
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
 from controller.allocation.chooser import FirstFit
 from controller.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
-from controller.allocation.features import FeatureGates
-from controller.allocation.prefilter import NOT_OF_CLASS, RequestColumns, prefilter_of
+from controller.allocation.prefilter import RequestColumns, prefilter_of
 from controller.allocation.request import Problem, RequestGroup, prepare
 from controller.allocation.scope import Owner, Scope, owners
 from controller.allocation.search import Solution, solve
+from controller.decide.answers import ClaimAllocation, Decision, Refusal, Score
+from controller.decide.demand import Demand, Options
+from controller.decide.nodeverdicts import NodeVerdicts
+from controller.decide.report import Report
 from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
-from controller.inventory.nodefit import CODES as NODE_CODES
-from controller.inventory.selectors import node_selector_matches
 from controller.scoring.chooser import PolicyChooser
 from controller.scoring.formulas import best_node, ranked_nodes
-from controller.scoring.policies import Policies
-from hami_dra.api import names
-from hami_dra.api.core import NodeSelector, Pod
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.vendors.protocol import Ints
-from hami_dra.vendors.reasons import CODES
-
-
-@dataclass(frozen=True, slots=True)
-class PodClaim:
-    pod_claim_name: str
-    claim: ResourceClaim
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """A pod and everything about it that decides its place."""
-
-    pod: Pod
-    claims: tuple[PodClaim, ...]
-    """All claims of the pod in the pod's order, allocated ones included. A claim all of whose devices are foreign is
-    not allocated by us: the node is chosen where it looks satisfiable."""
-    policies: Policies = Policies()
-    refused_nodes: Mapping[str, str] = field(default_factory=dict)
-    """Node → why; remembered refusals of kube-scheduler."""
-    preferred_node: str = ""
-    """`status.nominatedNodeName`: taken if it fits, whatever the scores say."""
-    required_node: str = ""
-    """`spec.nodeName` of a pod that skipped the scheduler."""
-    companions: tuple[Pod, ...] = ()
-    """Other pending pods that share a claim with this one: the node must fit them all."""
-    plugin_resources: tuple[str, ...] = ()
-    """Extended resources the pod asked for before conversion: nodes whose device plugin still offers one are refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimAllocation:
-    pod_claim_name: str
-    claim: ResourceClaim
-    allocation: dict[str, Any]
-    """JSON of AllocationResult, without shareID and allocationTimestamp."""
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    node: float
-    devices: tuple[tuple[str, float], ...] = ()
-    """`driver/pool/device` → device score, in order of the results."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    node: str
-    allocations: tuple[ClaimAllocation, ...]
-    """Only the claims that were not allocated before and are ours."""
-    score: Score
-    fitting: tuple[tuple[str, float], ...]
-    """The fitting nodes with their scores, best first, at most `Options.report_nodes`."""
-    fitting_count: int
-    unfit_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    message: str
-    """HAMi's `no available node, <k> nodes do not meet`, or the error."""
-    reasons: Mapping[str, int] = field(default_factory=dict)
-    """Reason code → how many cards (or nodes) have it as their first failing one."""
-    nodes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Node → reason code → count, at most `Options.report_nodes`."""
-    error: str = ""
-    """Not empty: the allocator could not even search (bad selector, missing class, mixed drivers)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    managed: frozenset[str] | None = None
-    """Drivers that are ours to allocate; None = every driver (`simulate`)."""
-    first_fit: bool = False
-    """Upstream's own order, vendor rules off."""
-    gates: FeatureGates = FeatureGates()
-    fence_key: str = names.FENCE_TAINT
-    report_nodes: int = 20
-
 
 _BUDGETS: Final = 4
 """Searches that may run out of steps before the whole decision is given up."""
@@ -136,7 +49,7 @@ class _Decision:
         self._budget_error = ""
 
     def run(self) -> Decision | Refusal:
-        verdicts = _NodeVerdicts(self._inventory, self._demand)
+        verdicts = NodeVerdicts(self._inventory, self._demand)
         wanted = self._wanted()
         candidates = verdicts.mask.copy()
         for group, columns in wanted:
@@ -268,10 +181,10 @@ class _Decision:
             unfit_count=nodes.count - int(fitting.size),
         )
 
-    def _refusal(self, verdicts: "_NodeVerdicts", wanted: list[tuple[RequestGroup, list[RequestColumns]]]) -> Refusal:
+    def _refusal(self, verdicts: NodeVerdicts, wanted: list[tuple[RequestGroup, list[RequestColumns]]]) -> Refusal:
         selector_errors = (*self._ours.selector_errors, *self._foreign.selector_errors)
         error = str(selector_errors[0]) if selector_errors else self._pool_error
-        report = _Report(self._inventory, self._options.report_nodes)
+        report = Report(self._inventory, self._options.report_nodes)
         report.nodes_refused(verdicts)
         left = verdicts.mask.copy()
         for group, columns in wanted:
@@ -282,107 +195,6 @@ class _Decision:
             report.cards_refused(*wanted[0], left)
         message = self._budget_error or f"no available node, {self._inventory.nodes.count} nodes do not meet"
         return Refusal(error or message, dict(report.reasons), report.nodes, error)
-
-
-class _NodeVerdicts:
-    """Which nodes may take the pod, devices apart, and why the others may not."""
-
-    def __init__(self, inventory: Inventory, demand: Demand) -> None:
-        nodes = inventory.nodes
-        fit = inventory.node_fit(demand.pod)
-        self.codes = fit.codes
-        self.mask = fit.mask.copy()
-        self.reasons: list[tuple[str, Bools]] = []
-        """What is not in `codes`: reason code and the nodes it refuses, each node once."""
-        for companion in demand.companions:
-            other = inventory.node_fit(companion)
-            for number, code in enumerate(NODE_CODES):
-                if code:
-                    self._refuse(code, other.codes == number)
-        rows = {name: nodes.index_of(name) for name in (*demand.refused_nodes, demand.required_node)}
-        if demand.required_node:
-            self._refuse(names.NODE_AFFINITY, np.arange(nodes.size) != rows[demand.required_node])
-        for entry in demand.claims:
-            allocation = entry.claim.status.allocation
-            if allocation is not None and allocation.node_selector is not None:
-                self._refuse(names.NODE_CLAIM_ELSEWHERE, ~_selected(inventory, allocation.node_selector))
-        for resource in demand.plugin_resources:
-            self._refuse(names.NODE_DEVICE_PLUGIN, nodes.offers(resource) > 0)
-        if demand.refused_nodes:
-            refused = np.zeros(nodes.size, dtype=np.bool_)
-            refused[[rows[name] for name in demand.refused_nodes if rows[name] >= 0]] = True
-            self._refuse(names.NODE_REFUSED, refused)
-
-    def _refuse(self, code: str, refused: Bools) -> None:
-        mine = self.mask & refused
-        if mine.any():
-            self.reasons.append((code, mine))
-            self.mask &= ~mine
-
-
-class _Report:
-    """Counts every node or card once, by its first failing reason."""
-
-    def __init__(self, inventory: Inventory, most: int) -> None:
-        self._inventory = inventory
-        self._most = most
-        self.reasons: Counter[str] = Counter()
-        self.nodes: dict[str, dict[str, int]] = {}
-
-    def nodes_refused(self, verdicts: _NodeVerdicts) -> None:
-        for number, code in enumerate(NODE_CODES):
-            if code:
-                self._add(code, np.flatnonzero(verdicts.codes == number))
-        for code, mask in verdicts.reasons:
-            self._add(code, np.flatnonzero(mask))
-
-    def cards_refused(self, group: RequestGroup, columns: list[RequestColumns], nodes: Bools) -> None:
-        """`nodes` cannot meet the request: with too few cards at all, else by what is wrong with each card."""
-        if not nodes.any():
-            return
-        view, column = group.alternatives[0], columns[0]
-        few = nodes & (column.cards() + column.roaming < max(view.count, 1))
-        self._add(names.NODE_INSUFFICIENT_DEVICE, np.flatnonzero(few))
-        rows = column.rows_on(nodes & ~few)
-        codes = column.codes[rows]
-        owners_ = self._inventory.devices.node[rows]
-        for number in np.unique(codes):
-            if number != NOT_OF_CLASS:
-                code = CODES[number] if number else names.ALLOCATED_CARDS_INSUFFICIENT
-                self._add(code, owners_[codes == number])
-
-    def _add(self, code: str, node_rows: Iterable[int]) -> None:
-        """One count for each entry, which is the row of a node."""
-        counts = Counter(int(row) for row in node_rows)
-        if counts:
-            self.reasons[code] += counts.total()
-        for row, count in counts.items():
-            name = self._inventory.nodes.names[row]
-            if name in self.nodes or len(self.nodes) < self._most:
-                self.nodes.setdefault(name, {})[code] = count
-
-
-def _selected(inventory: Inventory, selector: NodeSelector) -> Bools:
-    """Nodes that the node selector of an allocation admits."""
-    nodes = inventory.nodes
-    mask = np.zeros(nodes.size, dtype=np.bool_)
-    pinned = _pinned(selector)
-    rows = range(nodes.size) if pinned is None else [row for name in pinned if (row := nodes.index_of(name)) >= 0]
-    for row in rows:
-        node = nodes.nodes[row]
-        mask[row] = node is not None and node_selector_matches(selector, node.metadata.name, node.metadata.labels)
-    return mask
-
-
-def _pinned(selector: NodeSelector) -> tuple[str, ...] | None:
-    """The names that the selector allows, or None where labels decide."""
-    (term, *others) = selector.node_selector_terms or (None,)
-    if others or term is None:
-        return None
-    for requirement in term.match_fields:
-        if requirement.key == "metadata.name" and requirement.operator == "In":
-            return requirement.values
-    return None
 
 
 def _asks_admin_access(claims: Iterable[ResourceClaim]) -> bool:

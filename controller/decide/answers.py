@@ -1,0 +1,46 @@
+"""What `decide` answers: a `Decision`, or a `Refusal` that says why, card by card and node by node."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hami_dra.api.resource import ResourceClaim
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAllocation:
+    pod_claim_name: str
+    claim: ResourceClaim
+    allocation: dict[str, Any]
+    """JSON of AllocationResult, without shareID and allocationTimestamp."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    node: float
+    devices: tuple[tuple[str, float], ...] = ()
+    """`driver/pool/device` → device score, in order of the results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    node: str
+    allocations: tuple[ClaimAllocation, ...]
+    """Only the claims that were not allocated before and are ours."""
+    score: Score
+    fitting: tuple[tuple[str, float], ...]
+    """The fitting nodes with their scores, best first, at most `Options.report_nodes`."""
+    fitting_count: int
+    unfit_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    message: str
+    """HAMi's `no available node, <k> nodes do not meet`, or the error."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Reason code → how many cards (or nodes) have it as their first failing one."""
+    nodes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Node → reason code → count, at most `Options.report_nodes`."""
+    error: str = ""
+    """Not empty: the allocator could not even search (bad selector, missing class, mixed drivers)."""

@@ -1,0 +1,48 @@
+"""What `decide` is asked: a pod and everything about it that decides its place, and how to decide."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.allocation.features import FeatureGates
+from controller.scoring.policies import Policies
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.api.resource import ResourceClaim
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    pod_claim_name: str
+    claim: ResourceClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A pod and everything about it that decides its place."""
+
+    pod: Pod
+    claims: tuple[PodClaim, ...]
+    """All claims of the pod in the pod's order, allocated ones included. A claim all of whose devices are foreign is
+    not allocated by us: the node is chosen where it looks satisfiable."""
+    policies: Policies = Policies()
+    refused_nodes: Mapping[str, str] = field(default_factory=dict)
+    """Node → why; remembered refusals of kube-scheduler."""
+    preferred_node: str = ""
+    """`status.nominatedNodeName`: taken if it fits, whatever the scores say."""
+    required_node: str = ""
+    """`spec.nodeName` of a pod that skipped the scheduler."""
+    companions: tuple[Pod, ...] = ()
+    """Other pending pods that share a claim with this one: the node must fit them all."""
+    plugin_resources: tuple[str, ...] = ()
+    """Extended resources the pod asked for before conversion: nodes whose device plugin still offers one are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    managed: frozenset[str] | None = None
+    """Drivers that are ours to allocate; None = every driver (`simulate`)."""
+    first_fit: bool = False
+    """Upstream's own order, vendor rules off."""
+    gates: FeatureGates = FeatureGates()
+    fence_key: str = names.FENCE_TAINT
+    report_nodes: int = 20

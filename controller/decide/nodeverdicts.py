@@ -1,0 +1,70 @@
+"""Which nodes may take the pod, devices apart: node fit, and what the demand itself says about nodes. Pure."""
+
+import numpy as np
+
+from controller.decide.demand import Demand
+from controller.inventory.columns import Bools
+from controller.inventory.inventory import Inventory
+from controller.inventory.nodefit import CODES as NODE_CODES
+from controller.inventory.selectors import node_selector_matches
+from hami_dra.api import names
+from hami_dra.api.core import NodeSelector
+
+
+class NodeVerdicts:
+    """Which nodes may take the pod, devices apart, and why the others may not."""
+
+    def __init__(self, inventory: Inventory, demand: Demand) -> None:
+        nodes = inventory.nodes
+        fit = inventory.node_fit(demand.pod)
+        self.codes = fit.codes
+        self.mask = fit.mask.copy()
+        self.reasons: list[tuple[str, Bools]] = []
+        """What is not in `codes`: reason code and the nodes it refuses, each node once."""
+        for companion in demand.companions:
+            other = inventory.node_fit(companion)
+            for number, code in enumerate(NODE_CODES):
+                if code:
+                    self._refuse(code, other.codes == number)
+        rows = {name: nodes.index_of(name) for name in (*demand.refused_nodes, demand.required_node)}
+        if demand.required_node:
+            self._refuse(names.NODE_AFFINITY, np.arange(nodes.size) != rows[demand.required_node])
+        for entry in demand.claims:
+            allocation = entry.claim.status.allocation
+            if allocation is not None and allocation.node_selector is not None:
+                self._refuse(names.NODE_CLAIM_ELSEWHERE, ~_selected(inventory, allocation.node_selector))
+        for resource in demand.plugin_resources:
+            self._refuse(names.NODE_DEVICE_PLUGIN, nodes.offers(resource) > 0)
+        if demand.refused_nodes:
+            refused = np.zeros(nodes.size, dtype=np.bool_)
+            refused[[rows[name] for name in demand.refused_nodes if rows[name] >= 0]] = True
+            self._refuse(names.NODE_REFUSED, refused)
+
+    def _refuse(self, code: str, refused: Bools) -> None:
+        mine = self.mask & refused
+        if mine.any():
+            self.reasons.append((code, mine))
+            self.mask &= ~mine
+
+
+def _selected(inventory: Inventory, selector: NodeSelector) -> Bools:
+    """Nodes that the node selector of an allocation admits."""
+    nodes = inventory.nodes
+    mask = np.zeros(nodes.size, dtype=np.bool_)
+    pinned = _pinned(selector)
+    rows = range(nodes.size) if pinned is None else [row for name in pinned if (row := nodes.index_of(name)) >= 0]
+    for row in rows:
+        node = nodes.nodes[row]
+        mask[row] = node is not None and node_selector_matches(selector, node.metadata.name, node.metadata.labels)
+    return mask
+
+
+def _pinned(selector: NodeSelector) -> tuple[str, ...] | None:
+    """The names that the selector allows, or None where labels decide."""
+    (term, *others) = selector.node_selector_terms or (None,)
+    if others or term is None:
+        return None
+    for requirement in term.match_fields:
+        if requirement.key == "metadata.name" and requirement.operator == "In":
+            return requirement.values
+    return None
