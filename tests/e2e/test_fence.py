@@ -76,6 +76,12 @@ def test_a_claim_that_tolerates_the_fence_is_refused(lab, toleration):
 
 
 @on_1_36
+def test_a_claim_that_asks_for_nothing_is_let_through(lab):
+    lab.create(claim("empty"), template("empty"))
+    lab.create({**claim("emptier"), "spec": {}})
+
+
+@on_1_36
 def test_other_tolerations_are_let_through(lab):
     lab.machines(T4, "t4")
     lab.create(claim("modest", part(tolerations=[{"key": "example.com/flaky", "operator": "Exists"}])))
