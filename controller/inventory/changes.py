@@ -1,4 +1,4 @@
-"""Who changed since when: lets derived columns be mended instead of made anew. And how many of them are kept."""
+"""Who changed since when: lets derived columns be mended instead of made anew, keeps the recent ones, knows who is gone."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -6,6 +6,7 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
+from hami_dra.api.meta import Object
 from hami_dra.vendors.protocol import Positions
 
 V = TypeVar("V")
@@ -56,3 +57,23 @@ class Recent(Generic[V]):
 
     def values(self) -> list[V]:
         return list(self._kept.values())
+
+
+class Incarnations:
+    """Which uid lives under the key of an object."""
+
+    def __init__(self) -> None:
+        self._uids: dict[str, str] = {}
+
+    def gone(self, old: Object | None, new: Object | None) -> list[str]:
+        """Note what is there now. Returns the uids that were there before and are not any more.
+
+        News may come twice: a deletion that is heard again says nothing about an object made since under the same name.
+        """
+        if new is None:
+            if old is None or self._uids.get(old.key) != old.metadata.uid:
+                return []
+            return [self._uids.pop(old.key)]
+        before = self._uids.get(new.key, new.metadata.uid)
+        self._uids[new.key] = new.metadata.uid
+        return [before] if before != new.metadata.uid else []

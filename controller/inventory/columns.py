@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from controller.inventory.changes import ChangeLog
 from controller.inventory.model import Device, DeviceId
-from controller.inventory.podresources import MOST
 from controller.inventory.roles import Amounts, totals_of
 from hami_dra.vendors.protocol import Cards, Ints, Positions
 
@@ -111,9 +110,9 @@ class DeviceColumns:
         self.active[row] = True
         self.node[row] = node
         self.shared[row] = device.shared
-        self.index[row] = _capped(device.index)
-        self.numa[row] = _capped(device.int_attribute(device.profile.numa, 0))
-        self.slots_total[row], self.cores_total[row], self.memory_total[row] = map(_capped, totals_of(device))
+        self.index[row] = device.index
+        self.numa[row] = device.int_attribute(device.profile.numa, 0)
+        self.slots_total[row], self.cores_total[row], self.memory_total[row] = totals_of(device)
         self.kind[row] = self.kinds.number(device.capacity_kind)
         if self.kind[row] == len(self.kind_samples):
             self.kind_samples.append(device)
@@ -151,7 +150,7 @@ class DeviceColumns:
         self.changes.add(row)
 
     def set_usage(self, row: int, used: Amounts, *, exclusive: bool) -> None:
-        self.slots_used[row], self.cores_used[row], self.memory_used[row] = map(_capped, used)
+        self.slots_used[row], self.cores_used[row], self.memory_used[row] = used
         self.exclusive[row] = exclusive
         self.changes.add(row)
 
@@ -187,11 +186,6 @@ _INTS: Final = (
     "node", "index", "numa", "kind", "taint_kind",
     "slots_total", "slots_used", "cores_total", "cores_used", "memory_total", "memory_used",
 )  # fmt: skip
-
-
-def _capped(amount: int) -> int:
-    """No device holds as much, but a file may say so: a column, and the sum of two amounts in it, is an int64."""
-    return min(max(amount, -MOST), MOST)
 
 
 class NodeScores:

@@ -10,17 +10,19 @@ from typing import Any
 
 import msgspec
 
+from controller.inventory.changes import Incarnations
 from controller.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
 from controller.inventory.ledger import Ledger, Use
 from controller.inventory.model import Device, DeviceId, Pool
 from controller.inventory.nodefit import NodeFit, NodeFits
-from controller.inventory.nodes import FINISHED, NodeColumns, Placed, place
+from controller.inventory.nodes import NodeColumns
+from controller.inventory.pods import PodBook
 from controller.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice, trouble
 from controller.inventory.roles import Amounts, totals_of, used_of
+from controller.inventory.taintrules import TaintRules, concerns
 from controller.inventory.topologyspread import SpreadCounts
 from controller.inventory.verdicts import Verdicts
 from hami_dra.api.core import Namespace, Node, Pod
-from hami_dra.api.meta import Object
 from hami_dra.api.names import ADMIN_ACCESS_LABEL
 from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 
@@ -40,14 +42,12 @@ class Inventory:
         self.problems: dict[str, str] = {}
         """Object → what is wrong with it: pools that cannot be used as they are published."""
         self._pools = PoolBook(gates)
-        self._rules: dict[str, DeviceTaintRule] = {}
+        self._rules = TaintRules()
         self._spread = SpreadCounts(self.nodes)
         self._fits = NodeFits(self.nodes, self._spread, lambda resource: resource in self._delegated)
         self._delegated: set[str] = set()
-        self._bound: dict[str, Placed] = {}
-        self._assumed: dict[str, Placed] = {}
-        self._claim_uids: dict[str, str] = {}
-        self._pod_uids: dict[str, str] = {}
+        self._pods = PodBook(self.nodes, self._spread)
+        self._claims = Incarnations()
         self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
         self._troubled: dict[PoolKey, str] = {}
 
@@ -64,8 +64,7 @@ class Inventory:
 
     def node_fit(self, pod: Pod) -> NodeFit:
         """Devices apart. What the inventory counts of this pod itself does not stand in its way."""
-        uid = pod.metadata.uid
-        return self._fits.of(pod, self._assumed.get(uid) or self._bound.get(uid))
+        return self._fits.of(pod, self._pods.placed(pod.metadata.uid))
 
     def admin_namespaces(self) -> set[str]:
         """Namespaces where claims may ask for admin access."""
@@ -75,8 +74,7 @@ class Inventory:
 
     def assumed_node(self, pod_uid: str) -> str:
         """Where a pod that is not bound yet counts, or empty."""
-        placed = self._assumed.get(pod_uid)
-        return placed.node if placed is not None else ""
+        return self._pods.assumed_node(pod_uid)
 
     # -- feeds -------------------------------------------------------------------------------------------------------
 
@@ -112,46 +110,29 @@ class Inventory:
             # the slice may have been in another pool before: then that one changes too
             before = self._pools.drop(new.metadata.name)
             compiled = compile_slice(new)
-            self._taint(compiled.devices)
+            self._rules.apply(compiled.devices)
             touched.add(self._pools.put(compiled))
             touched |= {before} if before else set()
         for key in touched:
             self._repool(key)
 
     def taint_rule_changed(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
-        _store(self._rules, old, new)
+        self._rules.changed(old, new)
         for key in self._pools.pool_keys():
-            if any(rule is not None and _concerns(rule, key) for rule in (old, new)):
+            if concerns(old, *key) or concerns(new, *key):
                 for compiled in self._pools.slices(key):
-                    self._taint(compiled.devices)
+                    self._rules.apply(compiled.devices)
                 self._repool(key)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """A claim that is gone uses nothing, nor does one that another took the name of."""
-        for uid in _gone(self._claim_uids, old, new):
+        for uid in self._claims.gone(old, new):
             self._recount(self.usage.observe(uid, None))
         if new is not None:
             self._recount(self.usage.observe(new.metadata.uid, new.status.allocation))
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Bound pods count on their node until they finish or go; an assumption about them ends when they are bound or gone."""
-        for gone in _gone(self._pod_uids, old, new):
-            self._unbind(gone)
-            self.forget_pod(gone)
-        if new is None:
-            return
-        uid = new.metadata.uid
-        counts = bool(new.spec.node_name) and new.status.phase not in FINISHED
-        before = self._bound.get(uid)
-        if before is not None and counts and _count_alike(before.pod, new):
-            return
-        self._unbind(uid)
-        if new.spec.node_name or new.status.phase in FINISHED:
-            self.forget_pod(uid)
-        if counts:
-            placed = place(new, new.spec.node_name)
-            self._bound[uid] = placed
-            self._count_pod(uid, placed)
+        self._pods.changed(old, new)
 
     # -- assumptions -------------------------------------------------------------------------------------------------
 
@@ -169,39 +150,16 @@ class Inventory:
 
     def assume_pod(self, pod: Pod, node: str) -> None:
         """Count a pod on the node that was chosen for it, until it is bound, gone, or forgotten."""
-        self.forget_pod(pod.metadata.uid)
-        if pod.metadata.uid not in self._bound:
-            self._assumed[pod.metadata.uid] = placed = place(pod, node)
-            self._count_pod(pod.metadata.uid, placed)
+        self._pods.assume(pod, node)
 
     def forget_pod(self, pod_uid: str) -> None:
-        placed = self._assumed.pop(pod_uid, None)
-        if placed is not None:
-            self._uncount_pod(pod_uid, placed)
+        self._pods.forget(pod_uid)
 
     # -- inside ------------------------------------------------------------------------------------------------------
-
-    def _unbind(self, uid: str) -> None:
-        placed = self._bound.pop(uid, None)
-        if placed is not None:
-            self._uncount_pod(uid, placed)
-
-    def _count_pod(self, uid: str, placed: Placed) -> None:
-        self.nodes.use(placed.node, placed.requests, +1)
-        self._spread.add(uid, placed)
-
-    def _uncount_pod(self, uid: str, placed: Placed) -> None:
-        self.nodes.use(placed.node, placed.requests, -1)
-        self._spread.remove(uid, placed)
 
     def _is_shared(self, device: DeviceId) -> bool:
         row = self.devices.row_of(device)
         return row >= 0 and self.devices.device(row).shared
-
-    def _taint(self, devices: tuple[Device, ...]) -> None:
-        rules = [rule for _, rule in sorted(self._rules.items())]
-        for device in devices:
-            device.extra_taints = tuple(rule.spec.taint for rule in rules if _selects(rule, device.id))
 
     def _repool(self, key: PoolKey) -> None:
         """Make the rows of a pool anew where they differ. Only pools that can be used have rows."""
@@ -315,47 +273,8 @@ def _store(where: dict[str, Any], old: Any, new: Any) -> None:
         where[new.metadata.name] = new
 
 
-def _gone(uids: dict[str, str], old: Object | None, new: Object | None) -> list[str]:
-    """Note what is there under a key now. Returns the uids that are not there any more.
-
-    News may come twice: a deletion that is heard again says nothing about an object made since under the same name.
-    """
-    if new is None:
-        if old is None or uids.get(old.key) != old.metadata.uid:
-            return []
-        return [uids.pop(old.key)]
-    before = uids.get(new.key, new.metadata.uid)
-    uids[new.key] = new.metadata.uid
-    return [before] if before != new.metadata.uid else []
-
-
-def _count_alike(one: Pod, other: Pod) -> bool:
-    """A pod's status, annotations and the like change nothing about what it takes of its node, nor how it is spread."""
-    return (
-        one.spec == other.spec
-        and one.metadata.labels == other.metadata.labels
-        and (one.metadata.deletion_timestamp is None) == (other.metadata.deletion_timestamp is None)
-    )
-
-
 def _extended_resources(device_class: DeviceClass) -> tuple[str, ...]:
     """Names under which pods may ask for the class (KEP-5004)."""
     implicit = f"deviceclass.resource.kubernetes.io/{device_class.metadata.name}"
     named = device_class.spec.extended_resource_name
     return (implicit, named) if named else (implicit,)
-
-
-def _concerns(rule: DeviceTaintRule, key: PoolKey) -> bool:
-    selector = rule.spec.device_selector
-    if selector is None:
-        return True
-    return selector.driver in (None, key[0]) and selector.pool in (None, key[1])
-
-
-def _selects(rule: DeviceTaintRule, device: DeviceId) -> bool:
-    """An absent selector selects every device, a field of it that is absent too."""
-    selector = rule.spec.device_selector
-    if selector is None:
-        return True
-    wanted = (selector.driver, selector.pool, selector.device)
-    return all(want is None or want == have for want, have in zip(wanted, device, strict=True))

@@ -108,8 +108,11 @@ class Device:
         return found
 
     def int_attribute(self, name: str | None, default: int) -> int:
+        """An int64, as in the API; a file may hold more, which then is no number of anything."""
         found = self.attribute(name)
-        return default if found is None or found.int_ is None else found.int_
+        if found is None or found.int_ is None or not -(2**63) <= found.int_ < 2**63:
+            return default
+        return found.int_
 
     def string_attribute(self, name: str | None) -> str:
         found = self.attribute(name)

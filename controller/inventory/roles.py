@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from controller.inventory.model import Device
+from controller.inventory.podresources import MOST
 from hami_dra.vendors.protocol import Ask
 
 Amounts = tuple[int, int, int]
-"""(slots, cores, memory)"""
+"""(slots, cores, memory), none beyond `MOST`"""
 
 
 def totals_of(device: Device) -> Amounts:
@@ -21,7 +22,7 @@ def totals_of(device: Device) -> Amounts:
     slots = 1
     if device.shared:
         slots = totals.get(profile.shares, profile.default_shares) if profile.shares else profile.default_shares
-    return slots, _role(totals, profile.cores), _role(totals, profile.memory)
+    return _capped(slots), _role(totals, profile.cores), _role(totals, profile.memory)
 
 
 def used_of(device: Device, shares: int, consumed: Mapping[str, int], *, exclusive: bool) -> Amounts:
@@ -30,7 +31,7 @@ def used_of(device: Device, shares: int, consumed: Mapping[str, int], *, exclusi
         return totals_of(device)
     profile = device.profile
     slots = consumed.get(profile.shares, shares) if profile.shares else shares
-    return slots, _role(consumed, profile.cores), _role(consumed, profile.memory)
+    return _capped(slots), _role(consumed, profile.cores), _role(consumed, profile.memory)
 
 
 def demand_of(device: Device, demand: Mapping[str, int]) -> Amounts:
@@ -49,4 +50,9 @@ def ask_of(demand: Callable[[Device], Mapping[str, int] | None], devices: Sequen
 
 
 def _role(amounts: Mapping[str, int], name: str | None) -> int:
-    return amounts.get(name, 0) if name else 0
+    return _capped(amounts.get(name, 0)) if name else 0
+
+
+def _capped(amount: int) -> int:
+    """No device holds as much, but a file may say so: columns, and sums of two of their amounts, are int64."""
+    return min(max(amount, -MOST), MOST)
