@@ -28,11 +28,13 @@ def check(tree: Node, source: str, features: Features) -> int:
 def require_condition(tree: Node, features: Features) -> None:
     """The whole must be a bool, or of unknown type. Raises CompileError."""
     if tree.type not in (t.BOOL, features.attribute_type):
-        raise CompileError(f"must evaluate to bool or the unknown type, not {shown(tree.type)}")
+        raise CompileError(f"must evaluate to bool or the unknown type, not {tree.type}")
 
 
 def shown(type_: Type) -> str:
     """A type in a message."""
+    if type_ == t.NULL:
+        return "null"
     if type_ in (t.DURATION, t.TIMESTAMP):
         return type_.name.rpartition(".")[2].lower()
     return f"{type_.name}({', '.join(map(shown, type_.params))})" if type_.params else str(type_)
@@ -213,7 +215,7 @@ class _Checker:
 
     def _joined(self, previous: Type | None, current: Type) -> Type:
         """The type of an aggregate with one more element; validate.py complains of mixtures, except inside format()."""
-        if previous is None:
+        if previous is None or previous == current:
             return current
         return t.most_general(previous, current) if self._substitutions.assignable(previous, current) else t.DYN
 

@@ -8,7 +8,7 @@ they rely on `worst_cost` having shown that the limit cannot be reached.
 from collections.abc import Callable
 from typing import Any, Final
 
-from hami_dra.cel import access, calls, folds
+from hami_dra.cel import access, calls, folds, logic
 from hami_dra.cel.access import Run, Step
 from hami_dra.cel.errors import CelError, CompileError, no_such_overload
 from hami_dra.cel.tree import Call, Constant, Fold, Ident, ListLiteral, MapLiteral, Node, Select
@@ -33,9 +33,9 @@ class Compiler:
             return lambda _: value
         match node:
             case Call(function="_&&_"):
-                return calls.conjunction([self.compile(arg) for arg in node.args])
+                return logic.conjunction([self.compile(arg) for arg in node.args])
             case Call(function="_||_"):
-                return calls.disjunction([self.compile(arg) for arg in node.args])
+                return logic.disjunction([self.compile(arg) for arg in node.args])
             case Call(function="_?_:_"):
                 return self._conditional(node)
             case Call(function=function) if function in _CHAIN_CALLS:

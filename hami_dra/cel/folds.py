@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hami_dra.cel.access import Run
 from hami_dra.cel.errors import CelError, no_such_overload
 from hami_dra.cel.tree import Fold
+from hami_dra.cel.validate import children, walk
 from hami_dra.cel.values import MISSING, key_value, map_key, show, type_name
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _FIRST_SLOT: Final = 2
 _UNSET: Final = object()
 _RESULT: Final = 1  # reading the accumulator at the end
 _COMPARE: Final = 1  # exists_one compares it
+_NODES_OF_A_STEP: Final = 4
 
 
 class _Failed:
@@ -87,18 +89,22 @@ def _bind(compiler: Compiler, node: Fold) -> Run:
 
 
 def _loop(over: Run, node: Fold, body: Body) -> Run:
-    """Set the variables to each element in turn; `body` gets a generator that does so."""
+    """Set the variables to each element in turn; `body` gets a generator that does so.
+
+    Each turn counts as work, since much of what a body may hold has no price.
+    """
     first = node.slot + _FIRST_SLOT
     two = node.variable2 is not None
+    steps = 1 + sum(1 for part in children(node)[1:] for _ in walk(part)) // _NODES_OF_A_STEP
 
     def run(env: list[Any]) -> Any:
         values = over(env)
         if two:
-            return body(env, _set_both(env, first, _pairs(values)))
+            return body(env, _set_both(env, first, _pairs(values), steps))
         if type(values) is list:
-            return body(env, _set_one(env, first, values))
+            return body(env, _set_one(env, first, values, steps))
         if isinstance(values, dict):
-            return body(env, _set_one(env, first, map(key_value, values)))
+            return body(env, _set_one(env, first, map(key_value, values), steps))
         raise CelError(f"got '{type_name(values)}', expected iterable type")
 
     return run
@@ -112,14 +118,16 @@ def _pairs(values: Any) -> Iterable[tuple[Any, Any]]:
     raise CelError(f"unsupported comprehension range type: {type_name(values)}")
 
 
-def _set_one(env: list[Any], slot: int, values: Iterable[Any]) -> Iterable[None]:
+def _set_one(env: list[Any], slot: int, values: Iterable[Any], steps: int) -> Iterable[None]:
     for value in values:
+        env[1].work(steps)
         env[slot] = value
         yield
 
 
-def _set_both(env: list[Any], slot: int, pairs: Iterable[tuple[Any, Any]]) -> Iterable[None]:
+def _set_both(env: list[Any], slot: int, pairs: Iterable[tuple[Any, Any]], steps: int) -> Iterable[None]:
     for env[slot], env[slot + 1] in pairs:
+        env[1].work(steps)
         yield
 
 

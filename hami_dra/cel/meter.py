@@ -2,8 +2,9 @@
 
 Costs are those of cel-go (interpreter/runtimecost.go, common/cost.go) with Kubernetes' prices for its own functions
 (apiserver pkg/cel/library/cost.go). Kubernetes ends an evaluation that costs more than a million; so do we, with the same error.
-On top, `Meter.allocate` bounds what one evaluation may build: Kubernetes prices some functions (replace, format, join,
-list concatenation) without regard to the size of what they return.
+On top come two bounds of our own, both far above what the cost limit leaves of honest work. `Meter.allocate` bounds what one
+evaluation may build, since Kubernetes prices some functions (replace, format, join, list concatenation) without regard
+to the size of what they return; `Meter.work` bounds the steps that cost next to nothing there but take their time here.
 """
 
 import math
@@ -14,24 +15,27 @@ from hami_dra.cel.errors import CostExceeded
 from hami_dra.cel.values import MISSING, Optional
 
 COST_LIMIT: Final = 1_000_000
-ALLOCATION_LIMIT: Final = 8_000_000  # list elements and characters; far above what the cost limit leaves of honest work
+ALLOCATION_LIMIT: Final = 8_000_000  # list elements and characters
+WORK_LIMIT: Final = 200_000  # steps through lists, maps and patterns
 
 LIST: Final = 10
 MAP: Final = 30
 _PER_CHARACTER: Final = 0.1
 _PER_PATTERN_CHARACTER: Final = 0.25
 
-CostFunction = Callable[[Sequence[Any], Any], int]
+CostFunction = Callable[[Sequence[Any]], int]
+"""The price of a call, from its arguments; paid before the code runs."""
 
 
 class Meter:
     """Counts one evaluation."""
 
-    __slots__ = ("allocated", "cost", "limit")
+    __slots__ = ("allocated", "cost", "limit", "worked")
 
     def __init__(self, limit: int = COST_LIMIT) -> None:
         self.cost = 0
         self.allocated = 0
+        self.worked = 0
         self.limit = limit
 
     def spend(self, cost: int) -> None:
@@ -44,6 +48,12 @@ class Meter:
         """Say what is about to be built, before it is. Raises CostExceeded."""
         self.allocated += amount
         if self.allocated > ALLOCATION_LIMIT:
+            raise CostExceeded
+
+    def work(self, steps: int) -> None:
+        """Say how many steps are about to be taken. Raises CostExceeded."""
+        self.worked += steps
+        if self.worked > WORK_LIMIT:
             raise CostExceeded
 
 
@@ -67,65 +77,71 @@ def pattern(text: Any, expression: Any) -> int:
 
 
 def traversal(value: Any) -> int:
-    """The price of a walk through a value with all its parts."""
-    if isinstance(value, str):
-        return int(len(value.encode()) * _PER_CHARACTER)
-    if isinstance(value, bytes):
-        return int(len(value) * _PER_CHARACTER)
-    if isinstance(value, list):
-        return sum(map(traversal, value))
-    if isinstance(value, dict):
-        return sum(traversal(key) + traversal(entry) for key, entry in value.items())
-    return 1
+    """The price of a walk through a value with all its parts. Raises CostExceeded for one that is larger than all that may be spent."""
+    price = steps = 0
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        steps += 1
+        if steps > WORK_LIMIT:
+            raise CostExceeded
+        if isinstance(part, str):
+            price += int(len(part.encode()) * _PER_CHARACTER)
+        elif isinstance(part, bytes):
+            price += int(len(part) * _PER_CHARACTER)
+        elif isinstance(part, list):
+            pending.extend(part)
+        elif isinstance(part, dict):
+            pending.extend(part)
+            pending.extend(part.values())
+        else:
+            price += 1
+    return price
 
 
 def equality(left: Any, right: Any) -> int:
     return scan(min(size(left), size(right)))
 
 
-def scan_first(args: Sequence[Any], _: Any) -> int:
+def scan_first(args: Sequence[Any]) -> int:
     return scan(size(args[0]))
 
 
-def scan_second(args: Sequence[Any], _: Any) -> int:
+def scan_second(args: Sequence[Any]) -> int:
     return scan(size(args[1]))
 
 
-def scan_twice(args: Sequence[Any], _: Any) -> int:
+def scan_twice(args: Sequence[Any]) -> int:
     return scan(size(args[0]), 2)
 
 
-def scan_both(args: Sequence[Any], _: Any) -> int:
+def scan_both(args: Sequence[Any]) -> int:
     return scan(size(args[0]) + size(args[1]))
 
 
-def scan_shorter(args: Sequence[Any], _: Any) -> int:
+def scan_shorter(args: Sequence[Any]) -> int:
     return equality(args[0], args[1])
 
 
-def scan_result_twice(_: Sequence[Any], result: Any) -> int:
-    return scan(size(result), 2)
-
-
-def search(args: Sequence[Any], _: Any) -> int:
+def search(args: Sequence[Any]) -> int:
     return scan(size(args[0])) * scan(size(args[1]))
 
 
-def pattern_in_first(args: Sequence[Any], _: Any) -> int:
+def pattern_in_first(args: Sequence[Any]) -> int:
     return pattern(args[0], args[1])
 
 
-def traverse_first(args: Sequence[Any], _: Any) -> int:
+def traverse_first(args: Sequence[Any]) -> int:
     return traversal(args[0])
 
 
-def size_of_second(args: Sequence[Any], _: Any) -> int:
+def size_of_second(args: Sequence[Any]) -> int:
     return size(args[1])
 
 
-def build_result(_: Sequence[Any], result: Any) -> int:
-    """A new list of the result's size."""
-    return size(result) + 1 + LIST
+def build_list(length: int) -> int:
+    """The price of a new list."""
+    return length + 1 + LIST
 
 
 def compare_all_pairs(elements: list[Any]) -> int:
@@ -135,4 +151,4 @@ def compare_all_pairs(elements: list[Any]) -> int:
 
 
 def cross_product(factor: int) -> CostFunction:
-    return lambda args, _: 1 + size(args[0]) * size(args[1]) * factor
+    return lambda args: 1 + size(args[0]) * size(args[1]) * factor

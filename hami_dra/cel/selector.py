@@ -19,7 +19,7 @@ from hami_dra.cel.library.registry import heavy
 from hami_dra.cel.meter import COST_LIMIT, Meter
 from hami_dra.cel.parser import parse
 from hami_dra.cel.references import References, find_references
-from hami_dra.cel.tree import Call, Constant, Fold, Node
+from hami_dra.cel.tree import Call, Constant, Fold, ListLiteral, MapLiteral, Node
 from hami_dra.cel.values import MISSING, Optional, type_name
 
 SMALL_DEVICE: Final = 1_024
@@ -96,7 +96,7 @@ def compile_selector(expression: str, *, features: Features = Features()) -> Sel
     return outcome
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=1_024)
 def _compile(expression: str, features: Features) -> Selector | CompileError:
     try:
         expression.encode()
@@ -118,6 +118,8 @@ def worst_cost(nodes: list[Node]) -> float:
         if isinstance(node, Constant) and isinstance(node.value, str | bytes):
             largest = max(largest, len(node.value))
     price = 40 + math.ceil(largest * 0.2)
+    if any(isinstance(node, Fold) for node in nodes) and any(map(_is_built, nodes)):
+        return math.inf  # with names for parts, a value can be exponentially larger than its expression
     total = 0.0
     for node in nodes:
         if isinstance(node, Fold) and node.kind != "bind":
@@ -135,6 +137,13 @@ def worst_cost(nodes: list[Node]) -> float:
             if node.function == "validate":
                 total += price * 300
     return total
+
+
+def _is_built(node: Node) -> bool:
+    """Whether the node puts a list or map together at run time."""
+    if isinstance(node, ListLiteral):
+        return not all(isinstance(element, Constant) for element in node.elements)
+    return isinstance(node, MapLiteral)
 
 
 def _as_bool(value: Any) -> bool:

@@ -13,6 +13,7 @@ holds True, 1 and 1.0 for the same key. Semantics: cel-go common/types.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 from hami_dra.api.quantity import Quantity
@@ -26,6 +27,13 @@ SECOND: Final = 10**9  # durations and timestamps count nanoseconds
 MIN_TIMESTAMP: Final = -62_135_596_800 * SECOND  # 0001-01-01
 MAX_TIMESTAMP: Final = 253_402_300_800 * SECOND - 1  # the end of 9999
 MISSING: Final = object()
+
+Work = Callable[[int], None]
+"""Told about steps before they are done, may raise CostExceeded: Meter.work, or `free_work` where there is no need."""
+
+
+def free_work(_: int) -> None:
+    """Nobody counts."""
 
 
 class Uint(int):
@@ -138,7 +146,7 @@ def _find(mapping: dict[Any, Any], key: Any) -> Any:
     return found
 
 
-def equal(left: Any, right: Any) -> bool:  # noqa: C901 (one case for each type)
+def equal(left: Any, right: Any, work: Work = free_work) -> bool:
     """CEL's `==`. Raises CelError where Kubernetes' own types refuse to be compared with another type."""
     kind, other = type(left), type(right)
     if kind is str or kind is bool or kind is bytes:
@@ -147,51 +155,75 @@ def equal(left: Any, right: Any) -> bool:  # noqa: C901 (one case for each type)
         return other in _NUMBERS and _numbers_equal(left, right)
     if left is None or right is None:
         return left is right
-    if kind is list:
-        return other is list and len(left) == len(right) and all(map(_not_unequal, left, right))
-    if isinstance(left, dict):
-        return isinstance(right, dict) and _maps_equal(left, right)
-    if kind is Timestamp:
-        return other is Timestamp and left.nanos == right.nanos
-    if kind is Duration:
-        return other is Duration and int(left) == int(right)
-    if kind is TypeName:
-        return other is TypeName and left.name == right.name
-    if kind is Optional:
-        if other is not Optional or (left.value is MISSING) != (right.value is MISSING):
-            return False
-        return left.value is MISSING or equal(left.value, right.value)
-    if kind is SumQuantity:
-        kind = Quantity
-    if other is not kind:
+    test = _EQUALITY.get(kind)
+    if test is not None:
+        return test(left, right, work)
+    if other is not (Quantity if kind is SumQuantity else kind):
         raise no_such_overload()
     return bool(left == right)
 
 
-def surely_equal(left: Any, right: Any) -> bool:
+def surely_equal(left: Any, right: Any, work: Work = free_work) -> bool:
     """As `equal`, an error being no equality: what `in` and the list functions go by."""
     try:
-        return equal(left, right)
+        return equal(left, right, work)
     except CelError:
         return False
 
 
-def _not_unequal(left: Any, right: Any) -> bool:
+def _not_unequal(left: Any, right: Any, work: Work) -> bool:
     # inside lists and maps an error counts as equal, as in cel-go
     try:
-        return equal(left, right)
+        return equal(left, right, work)
     except CelError:
         return True
 
 
-def _maps_equal(left: dict[Any, Any], right: dict[Any, Any]) -> bool:
-    if len(left) != len(right):
+def _lists_equal(left: Any, right: Any, work: Work) -> bool:
+    if type(right) is not list or len(left) != len(right):
         return False
+    work(len(left))
+    return all(_not_unequal(first, second, work) for first, second in zip(left, right, strict=True))
+
+
+def _maps_equal(left: Any, right: Any, work: Work) -> bool:
+    if not isinstance(right, dict) or len(left) != len(right):
+        return False
+    work(len(left))
     for key, value in left.items():
         other = find(right, key_value(key))
-        if other is MISSING or not _not_unequal(value, other):
+        if other is MISSING or not _not_unequal(value, other, work):
             return False
     return True
+
+
+def _optionals_equal(left: Any, right: Any, work: Work) -> bool:
+    if type(right) is not Optional or (left.value is MISSING) != (right.value is MISSING):
+        return False
+    return left.value is MISSING or equal(left.value, right.value, work)
+
+
+def _timestamps_equal(left: Any, right: Any, _: Work) -> bool:
+    return type(right) is Timestamp and bool(left.nanos == right.nanos)
+
+
+def _durations_equal(left: Any, right: Any, _: Work) -> bool:
+    return type(right) is Duration and int(left) == int(right)
+
+
+def _types_equal(left: Any, right: Any, _: Work) -> bool:
+    return type(right) is TypeName and bool(left.name == right.name)
+
+
+_EQUALITY: Final[dict[type, Callable[[Any, Any, Work], bool]]] = {
+    list: _lists_equal,
+    dict: _maps_equal,
+    OpenMap: _maps_equal,
+    Optional: _optionals_equal,
+    Timestamp: _timestamps_equal,
+    Duration: _durations_equal,
+    TypeName: _types_equal,
+}
 
 
 def _numbers_equal(left: Any, right: Any) -> bool:

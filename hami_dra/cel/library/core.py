@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hami_dra.cel import meter
 from hami_dra.cel.errors import CelError, no_such_overload
-from hami_dra.cel.library.registry import declare, function, heavy, operators
+from hami_dra.cel.library.registry import declare, function, heavy, loops, operators, wants_meter
 from hami_dra.cel.values import (
     Duration,
     Timestamp,
@@ -18,6 +18,7 @@ from hami_dra.cel.values import (
     compare,
     contains_key,
     duration,
+    free_work,
     integer,
     surely_equal,
     timestamp,
@@ -95,6 +96,8 @@ for _name in ("_<_", "_<=_", "_>_", "_>=_"):
 declare("size", "bytes -> int", "list(A) -> int", "map(A, B) -> int", "string -> int")
 declare("size", "bytes -> int", "list(A) -> int", "map(A, B) -> int", "string -> int", member=True)
 heavy.add("_+_")
+loops.add("@in")
+wants_meter.update({"_+_", "@in"})
 
 
 def add(counter: meter.Meter | None, left: Any, right: Any) -> Any:
@@ -197,10 +200,11 @@ def invert(value: Any) -> bool:
     raise no_such_overload()
 
 
-def contained(element: Any, container: Any) -> bool:
+def contained(counter: meter.Meter | None, element: Any, container: Any) -> bool:
     """`element in container`."""
     if type(container) is list:
-        return any(surely_equal(element, other) for other in container)
+        work = counter.work if counter is not None else free_work
+        return any(surely_equal(element, other, work) for other in container)
     if isinstance(container, dict):
         return contains_key(container, element)
     raise no_such_overload()

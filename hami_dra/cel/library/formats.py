@@ -209,7 +209,7 @@ def named(name: str) -> Optional:
     return Optional(found) if found else NONE
 
 
-def _validate_cost(args: Any, _: Any) -> int:
+def _validate_cost(args: Any) -> int:
     return meter.pattern(args[1], "x" * args[0].pattern_size)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from hami_dra.cel.errors import CelError
 from hami_dra.cel.library import core
 from hami_dra.cel.library.times import duration_to_text, timestamp_to_text
-from hami_dra.cel.meter import ALLOCATION_LIMIT, Meter
+from hami_dra.cel.meter import ALLOCATION_LIMIT, Meter, traversal
 from hami_dra.cel.values import Duration, Timestamp, TypeName, Uint, key_value, type_name
 
 _CLAUSE: Final = re.compile(r"%(?:%|(?P<dot>\.)?(?P<precision>(?<=\.)[0-9]*)?(?P<verb>[\s\S])?)")
@@ -96,7 +96,10 @@ def format_text(meter: Meter, template: str, args: list[Any]) -> str:
         if verb:
             if verb in "fe":
                 meter.allocate(precision)
-            part = _show(verb, next(remaining), precision)
+            value = next(remaining)
+            if isinstance(value, list | dict):
+                traversal(value)  # refuses what is too large to be shown
+            part = _show(verb, value, precision)
             meter.allocate(len(part))
             parts.append(part)
     return "".join(parts)

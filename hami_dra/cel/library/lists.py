@@ -6,16 +6,18 @@ from itertools import pairwise
 from typing import Any, Final
 
 from hami_dra.cel import meter
-from hami_dra.cel.errors import CelError, CostExceeded, no_such_overload
+from hami_dra.cel.errors import CelError, no_such_overload
 from hami_dra.cel.library.core import add
-from hami_dra.cel.library.registry import cost_by_name, declare, function, heavy, method
+from hami_dra.cel.library.registry import cost_by_name, declare, function, heavy, loops, method, wants_meter
 from hami_dra.cel.values import (
     MISSING,
     NONE,
     Duration,
     Optional,
     Uint,
+    Work,
     compare,
+    free_work,
     is_comparable,
     is_zero,
     show,
@@ -26,8 +28,11 @@ COMPARABLE: Final = ("int", "uint", "double", "bool", "Duration", "Timestamp", "
 _ZEROS: Final = {"int": 0, "uint": Uint(0), "double": 0.0, "Duration": Duration(0)}
 
 cost_by_name.update(dict.fromkeys(["isSorted", "sum", "max", "min", "includes"], meter.traverse_first))
-heavy.update({"lists.range", "distinct", "sort", "@sortByAssociatedKeys", "flatten"})
-heavy.update({"sets.contains", "sets.equivalent", "sets.intersects"})
+_SETS: Final = {"sets.contains", "sets.equivalent", "sets.intersects"}
+heavy.update(_SETS | {"lists.range", "distinct", "sort", "@sortByAssociatedKeys", "flatten"})
+wants_meter.update(_SETS | {"distinct", "flatten", "includes", "indexOf", "lastIndexOf"})
+loops.update({"isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes", "sort", "@sortByAssociatedKeys"})
+loops.update({"optional.unwrap", "unwrapOpt"})
 
 
 # ---- Kubernetes' lists ----
@@ -78,27 +83,33 @@ for _type, _zero in _ZEROS.items():
     method("sum", f"list({_type}) -> {_type}")(_sum_from(_zero))
 
 
+def _work(counter: meter.Meter | None) -> Work:
+    return counter.work if counter is not None else free_work
+
+
 @method("indexOf", "list(A), A -> int")
-def index_of(values: list[Any], wanted: Any) -> int:
-    return next((index for index, value in enumerate(values) if surely_equal(value, wanted)), -1)
+def index_of(counter: meter.Meter | None, values: list[Any], wanted: Any) -> int:
+    work = _work(counter)
+    return next((index for index, value in enumerate(values) if surely_equal(value, wanted, work)), -1)
 
 
 @method("lastIndexOf", "list(A), A -> int")
-def last_index_of(values: list[Any], wanted: Any) -> int:
-    return next((index for index in range(len(values) - 1, -1, -1) if surely_equal(values[index], wanted)), -1)
+def last_index_of(counter: meter.Meter | None, values: list[Any], wanted: Any) -> int:
+    work = _work(counter)
+    return next((index for index in range(len(values) - 1, -1, -1) if surely_equal(values[index], wanted, work)), -1)
 
 
 @method("includes", "dyn, dyn -> bool")
-def includes(target: Any, wanted: Any) -> bool:
+def includes(counter: meter.Meter | None, target: Any, wanted: Any) -> bool:
     if type(target) is list:
-        return any(surely_equal(value, wanted) for value in target)
-    return surely_equal(target, wanted)
+        return any(surely_equal(value, wanted, _work(counter)) for value in target)
+    return surely_equal(target, wanted, _work(counter))
 
 
 # ---- cel-go's lists ----
 
 
-@method("slice", "list(T), int, int -> list(T)", cost=meter.build_result)
+@method("slice", "list(T), int, int -> list(T)", cost=lambda args: meter.build_list(max(args[2] - args[1], 0)))
 def slice_(values: list[Any], start: int, end: int) -> list[Any]:
     problem = ""
     if start < 0 or end < 0:
@@ -112,50 +123,47 @@ def slice_(values: list[Any], start: int, end: int) -> list[Any]:
     return values[start:end]
 
 
-def _flatten_cost(args: Any, _: Any) -> int:
+def _flatten_cost(args: Any) -> int:
     depth = args[1] if len(args) == 2 else 1
     return int(meter.size(args[0]) * max(depth, 1 if depth < 0 else 0)) + 1 + meter.LIST
 
 
-@method("flatten", "list(list(T)) -> list(T)", cost=_flatten_cost, wants_meter=True)
+@method("flatten", "list(list(T)) -> list(T)", cost=_flatten_cost)
 def flatten(counter: meter.Meter, values: list[Any]) -> list[Any]:
     return flatten_to(counter, values, 1)
 
 
-@method("flatten", "list(dyn), int -> list(dyn)", cost=_flatten_cost, wants_meter=True)
+@method("flatten", "list(dyn), int -> list(dyn)", cost=_flatten_cost)
 def flatten_to(counter: meter.Meter, values: list[Any], depth: int) -> list[Any]:
     if depth < 0:
         raise CelError("level must be non-negative")
+    counter.work(len(values))
     flat: list[Any] = []
     for value in values:
         if type(value) is list and depth > 0:
             flat.extend(flatten_to(counter, value, depth - 1))
         else:
             flat.append(value)
-    counter.allocate(len(flat))
     return flat
 
 
-@function("lists.range", "int -> list(int)", cost=meter.build_result)
+@function("lists.range", "int -> list(int)", cost=lambda args: meter.build_list(max(args[0], 1)))
 def range_(count: int) -> list[int]:
     if count < 0:
         raise CelError(f"lists.range: size must be non-negative, got {count}")
-    if count > meter.COST_LIMIT:  # would be refused for its cost as soon as it was built
-        raise CostExceeded
     return list(range(count))
 
 
-@method("reverse", "list(T) -> list(T)", cost=meter.build_result)
+@method("reverse", "list(T) -> list(T)", cost=lambda args: meter.build_list(len(args[0])))
 def reverse(values: list[Any]) -> list[Any]:
     return values[::-1]
 
 
-@method("distinct", "list(T) -> list(T)", cost=lambda args, _: meter.compare_all_pairs(args[0]), wants_meter=True)
+@method("distinct", "list(T) -> list(T)", cost=lambda args: meter.compare_all_pairs(args[0]))
 def distinct(counter: meter.Meter, values: list[Any]) -> list[Any]:
-    counter.allocate(len(values) ** 2)  # comparisons, before they are paid for
     unique: list[Any] = []
     for value in values:
-        if not any(surely_equal(value, other) for other in unique):
+        if not any(surely_equal(value, other, counter.work) for other in unique):
             unique.append(value)
     return unique
 
@@ -183,11 +191,11 @@ def sort_by_keys(values: list[Any], keys: list[Any]) -> list[Any]:
 
 
 for _type in COMPARABLE:
-    method("sort", f"list({_type}) -> list({_type})", cost=lambda args, _: meter.compare_all_pairs(args[0]))(sort)
+    method("sort", f"list({_type}) -> list({_type})", cost=lambda args: meter.compare_all_pairs(args[0]))(sort)
     method(
         "@sortByAssociatedKeys",
         f"list(T), list({_type}) -> list(T)",
-        cost=lambda args, _: meter.compare_all_pairs(args[1]),
+        cost=lambda args: meter.compare_all_pairs(args[1]),
     )(sort_by_keys)
 
 
@@ -195,18 +203,18 @@ for _type in COMPARABLE:
 
 
 @function("sets.contains", "list(T), list(T) -> bool", cost=meter.cross_product(1))
-def sets_contains(values: list[Any], wanted: list[Any]) -> bool:
-    return all(includes(values, value) for value in wanted)
+def sets_contains(counter: meter.Meter, values: list[Any], wanted: list[Any]) -> bool:
+    return all(includes(counter, values, value) for value in wanted)
 
 
 @function("sets.equivalent", "list(T), list(T) -> bool", cost=meter.cross_product(2))
-def sets_equivalent(left: list[Any], right: list[Any]) -> bool:
-    return sets_contains(left, right) and sets_contains(right, left)
+def sets_equivalent(counter: meter.Meter, left: list[Any], right: list[Any]) -> bool:
+    return sets_contains(counter, left, right) and sets_contains(counter, right, left)
 
 
 @function("sets.intersects", "list(T), list(T) -> bool", cost=meter.cross_product(1))
-def sets_intersects(left: list[Any], right: list[Any]) -> bool:
-    return any(includes(right, value) for value in left)
+def sets_intersects(counter: meter.Meter, left: list[Any], right: list[Any]) -> bool:
+    return any(includes(counter, right, value) for value in left)
 
 
 # ---- optionals ----

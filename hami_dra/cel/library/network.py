@@ -10,6 +10,7 @@ from hami_dra.cel.library.formatting import go_quote
 from hami_dra.cel.library.registry import cost_by_name, function, method
 from hami_dra.cel.values import TYPE_NAMES
 
+_LONGEST: Final = 100  # characters; no address is that long
 _PREFIX_LENGTH: Final = re.compile(r"0|[1-9][0-9]{0,2}")
 
 
@@ -65,20 +66,20 @@ TYPE_NAMES[IP] = "net.IP"
 TYPE_NAMES[CIDR] = "net.CIDR"
 
 
-def _contains_ip_cost(args: Any, _: Any) -> int:
+def _contains_ip_cost(args: Any) -> int:
     return meter.scan(2 * meter.size(args[0]))
 
 
-def _contains_ip_text_cost(args: Any, result: Any) -> int:
-    return _contains_ip_cost(args, result) + meter.scan(meter.size(args[1]))
+def _contains_ip_text_cost(args: Any) -> int:
+    return _contains_ip_cost(args) + meter.scan(meter.size(args[1]))
 
 
-def _contains_cidr_cost(args: Any, _: Any) -> int:
+def _contains_cidr_cost(args: Any) -> int:
     return meter.scan(2 * meter.size(args[0])) + meter.scan(meter.size(args[0])) + 1
 
 
-def _contains_cidr_text_cost(args: Any, result: Any) -> int:
-    return _contains_cidr_cost(args, result) + meter.scan(meter.size(args[1]))
+def _contains_cidr_text_cost(args: Any) -> int:
+    return _contains_cidr_cost(args) + meter.scan(meter.size(args[1]))
 
 
 cost_by_name.update(
@@ -87,13 +88,21 @@ cost_by_name.update(
 )
 
 
+def _address(text: str) -> IPv4Address | IPv6Address:
+    if len(text) > _LONGEST:
+        raise AddressValueError("too long")
+    return IPv6Address(text) if ":" in text else IPv4Address(text)
+
+
 def parse_ip(text: str) -> IPv4Address | IPv6Address:
     """Raises CelError."""
     try:
-        address = IPv6Address(text) if ":" in text else IPv4Address(text)
+        address = _address(text)
     except AddressValueError as error:
+        reason = "IPv4 field has octet with leading zero" if "Leading zero" in str(error) else "unable to parse IP"
+        shown = go_quote(text[:_LONGEST])
         raise CelError(
-            f"IP Address {go_quote(text)} parse error during conversion from string: ParseAddr({go_quote(text)}): {error}"
+            f"IP Address {shown} parse error during conversion from string: ParseAddr({shown}): {reason}"
         ) from None
     if isinstance(address, IPv6Address):
         if address.scope_id is not None:
@@ -113,7 +122,9 @@ def _parse_cidr(text: str) -> CIDR:
     except CelError as error:
         raise CelError(f"{problem * 2}netip.ParsePrefix({go_quote(text)}): {error}") from None
     if not _PREFIX_LENGTH.fullmatch(bits_text) or int(bits_text) > address.max_prefixlen:
-        raise CelError(f"{problem * 2}netip.ParsePrefix({go_quote(text)}): bad bits after slash: {go_quote(bits_text)}")
+        known = bits_text.isdigit() and not bits_text.startswith("0")
+        reason = "prefix length out of range" if known else f"bad bits after slash: {go_quote(bits_text)}"
+        raise CelError(f"{problem * 2}netip.ParsePrefix({go_quote(text)}): {reason}")
     return CIDR(address, int(bits_text))
 
 

@@ -19,7 +19,7 @@ def quantity(text: str) -> Quantity:
     try:
         return Quantity.parse(text)
     except InvalidQuantity as error:
-        reason = "unable to parse quantity's suffix" if "suffix" in str(error) else _QUANTITY_ERROR
+        reason = "unable to parse quantity's suffix" if "unknown suffix" in str(error) else _QUANTITY_ERROR
         raise CelError(reason) from None
 
 

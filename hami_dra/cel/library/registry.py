@@ -29,8 +29,6 @@ class Overload:
     """None for operators, which the compiler knows or `operators` holds."""
     cost: CostFunction | None = None
     """Used where this overload is the only one that fits; None is 1."""
-    wants_meter: bool = False
-    """The code takes the Meter first, because its result can be much larger than its arguments."""
     conversion: bool = False
     """Evaluated while compiling where the argument is a constant."""
     generic: bool = False
@@ -42,8 +40,12 @@ operators: Final[dict[str, Callable[..., Any]]] = {}
 """Code of functions that look at their arguments' types themselves."""
 cost_by_name: Final[dict[str, CostFunction]] = {}
 """Kubernetes prices its functions by name, whichever overload is meant."""
+wants_meter: Final[set[str]] = set()
+"""Functions whose code takes the Meter first (None in a selector that needs none), whichever overload is meant."""
 heavy: Final[set[str]] = set()
 """Functions that may take or return much more than the size of their arguments; selectors with them are always metered."""
+loops: Final[set[str]] = set()
+"""Functions that go through the lists they are given."""
 
 
 def declare(name: str, *signatures: str, member: bool = False, cost: CostFunction | None = None) -> None:
@@ -64,15 +66,11 @@ def function(
     return register
 
 
-def method(
-    name: str, signature: str, *, cost: CostFunction | None = None, wants_meter: bool = False
-) -> Callable[[Code], Code]:
+def method(name: str, signature: str, *, cost: CostFunction | None = None) -> Callable[[Code], Code]:
     """Declare a method (decorator); the first type is the receiver's."""
 
     def register(code: Code) -> Code:
-        _add(name, signature, code, member=True, cost=cost, wants_meter=wants_meter)
-        if wants_meter:
-            heavy.add(name)
+        _add(name, signature, code, member=True, cost=cost)
         return code
 
     return register

@@ -1,5 +1,6 @@
 """Strings: contains and its kin, regular expressions, and the extension library strings (version 2) of cel-go."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -8,23 +9,38 @@ import re2
 from hami_dra.cel import meter
 from hami_dra.cel.errors import CelError
 from hami_dra.cel.library.formatting import format_text
-from hami_dra.cel.library.registry import cost_by_name, function, heavy, method
+from hami_dra.cel.library.registry import cost_by_name, function, heavy, loops, method, wants_meter
 
 # what Go's strings.TrimSpace removes; Python's strip() would also take the separators U+001C to U+001F
 _SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
-_QUOTED: Final = {
-    ord(character): "\\" + letter for character, letter in zip('\a\b\f\n\r\t\v\\"', 'abfnrtv\\"', strict=True)
-}
+_QUOTED: Final = dict(zip('\\"\a\b\f\n\r\t\v', '\\"abfnrtv', strict=True))  # the backslash first
 
 cost_by_name.update(
     dict.fromkeys(["lowerAscii", "upperAscii", "substring", "trim"], meter.scan_first)
     | dict.fromkeys(["replace", "split"], meter.scan_twice)
     | dict.fromkeys(["indexOf", "lastIndexOf"], meter.traverse_first)
     | dict.fromkeys(["find", "findAll"], meter.pattern_in_first)
-    | {"join": meter.scan_result_twice}
+    | {"join": lambda args: meter.scan(_joined_length(args), 2)}
 )
+_GROWING: Final = {"replace", "split", "join", "format", "findAll"}
+wants_meter.update(_GROWING | {"matches", "find"})
+heavy.update(_GROWING | {"strings.quote"})
+loops.update({"join", "format"})
+
+
+def _joined_length(args: Sequence[Any]) -> int:
+    if type(args[0]) is not list:
+        return 1
+    separator = meter.size(args[1]) if len(args) == 2 else 0
+    return sum(map(meter.size, args[0])) + separator * max(len(args[0]) - 1, 0)
+
+
+def count_search(counter: meter.Meter | None, pattern: str, text: str) -> None:
+    """Count the steps of a search, which RE2 may need for every instruction of the pattern at every character."""
+    if counter is not None:
+        counter.work(len(text) * compile_pattern(pattern).programsize // 50)
 
 
 _GO_WORDS: Final = {"missing )": "missing closing )", "missing ]": "missing closing ]"}
@@ -34,9 +50,12 @@ class BadPattern(ValueError):
     """Not a regular expression of RE2."""
 
 
-@lru_cache(maxsize=1_024)
+@lru_cache(maxsize=128)
 def compile_pattern(text: str) -> Any:
-    """Raises BadPattern. RE2 is linear in the length of the text, whatever the pattern."""
+    """Raises BadPattern. RE2 is linear in the length of the text, whatever the pattern.
+
+    Search bytes with it: for a str the binding spends more time on character offsets than on the search.
+    """
     if "\\C" in text.replace("\\\\", ""):
         raise BadPattern(
             f"error parsing regexp: invalid escape sequence: `\\C` in `{text}`"
@@ -49,44 +68,61 @@ def compile_pattern(text: str) -> Any:
         raise BadPattern(f"error parsing regexp: {_GO_WORDS.get(problem, problem)}: `{part or text}`") from None
 
 
+_WORK_OF_A_MATCH: Final = 20
 _options: Final = re2.Options()
 _options.log_errors = False
+_options.max_mem = 2**20  # bytes; a pattern that needs more was not written in good faith
 
 
-def _pattern(text: str, prefix: str = "") -> Any:
+def _pattern(counter: meter.Meter | None, text: str, prefix: str = "") -> Any:
+    """A pattern that was perhaps computed, so that compiling it is part of the work."""
     try:
-        return compile_pattern(text)
+        compiled = compile_pattern(text)
     except BadPattern as error:
         raise CelError(f"{prefix}{error}") from None
+    if counter is not None:
+        counter.work(compiled.programsize * 5)
+    return compiled
+
+
+def _search(counter: meter.Meter | None, text: str, pattern: str, prefix: str = "") -> Any:
+    compiled = _pattern(counter, pattern, prefix)
+    count_search(counter, pattern, text)
+    return compiled.search(text.encode())
 
 
 @function("matches", "string, string -> bool", cost=meter.pattern_in_first)
 @method("matches", "string, string -> bool", cost=meter.pattern_in_first)
-def matches(text: str, pattern: str) -> bool:
-    return _pattern(pattern).search(text) is not None
+def matches(counter: meter.Meter | None, text: str, pattern: str) -> bool:
+    return _search(counter, text, pattern) is not None
 
 
 @method("find", "string, string -> string")
-def find(text: str, pattern: str) -> str:
-    match = _pattern(pattern, "Illegal regex: ").search(text)
-    return str(match.group()) if match else ""
+def find(counter: meter.Meter | None, text: str, pattern: str) -> str:
+    match = _search(counter, text, pattern, "Illegal regex: ")
+    return match.group().decode() if match else ""
 
 
 @method("findAll", "string, string -> list(string)")
-def find_all(text: str, pattern: str) -> list[str]:
-    return find_some(text, pattern, -1)
+def find_all(counter: meter.Meter, text: str, pattern: str) -> list[str]:
+    return find_some(counter, text, pattern, -1)
 
 
 @method("findAll", "string, string, int -> list(string)")
-def find_some(text: str, pattern: str, limit: int) -> list[str]:
+def find_some(counter: meter.Meter, text: str, pattern: str, limit: int) -> list[str]:
     """At most `limit` matches, all if it is negative. As in Go, an empty match right behind a match does not count."""
     found: list[str] = []
     previous_end = -1
-    for match in _pattern(pattern, "Illegal regex: ").finditer(text):
+    compiled = _pattern(counter, pattern, "Illegal regex: ")
+    count_search(counter, pattern, text)
+    # an empty match is followed by a step of one byte, or of one character in a str
+    for match in compiled.finditer(text.encode() if text.isascii() else text):
         if 0 <= limit <= len(found):
             break
+        counter.work(_WORK_OF_A_MATCH)
         if match.start() != match.end() or match.start() != previous_end:
-            found.append(match.group())
+            part = match.group()
+            found.append(part if isinstance(part, str) else part.decode())
         previous_end = match.end()
     return found
 
@@ -114,12 +150,12 @@ def char_at(text: str, index: int) -> str:
 
 
 @method("indexOf", "string, string -> int")
-def index_of(text: str, part: str) -> int:
+def index_of(_: meter.Meter | None, text: str, part: str) -> int:
     return text.find(part)
 
 
 @method("indexOf", "string, string, int -> int")
-def index_of_from(text: str, part: str, start: int) -> int:
+def index_of_from(_: meter.Meter | None, text: str, part: str, start: int) -> int:
     if start < 0:
         raise CelError(f"index out of range: {start}")
     if not part:
@@ -128,12 +164,12 @@ def index_of_from(text: str, part: str, start: int) -> int:
 
 
 @method("lastIndexOf", "string, string -> int")
-def last_index_of(text: str, part: str) -> int:
+def last_index_of(_: meter.Meter | None, text: str, part: str) -> int:
     return text.rfind(part)
 
 
 @method("lastIndexOf", "string, string, int -> int")
-def last_index_of_up_to(text: str, part: str, last: int) -> int:
+def last_index_of_up_to(_: meter.Meter | None, text: str, part: str, last: int) -> int:
     if last < 0:
         raise CelError(f"index out of range: {last}")
     if not part:
@@ -153,12 +189,12 @@ def upper_ascii(text: str) -> str:
     return text.translate(_UPPER)
 
 
-@method("replace", "string, string, string -> string", wants_meter=True)
+@method("replace", "string, string, string -> string")
 def replace(counter: meter.Meter, text: str, old: str, new: str) -> str:
     return replace_some(counter, text, old, new, -1)
 
 
-@method("replace", "string, string, string, int -> string", wants_meter=True)
+@method("replace", "string, string, string, int -> string")
 def replace_some(counter: meter.Meter, text: str, old: str, new: str, limit: int) -> str:
     if limit == 0:
         return text
@@ -167,12 +203,12 @@ def replace_some(counter: meter.Meter, text: str, old: str, new: str, limit: int
     return text.replace(old, new, count)
 
 
-@method("split", "string, string -> list(string)", wants_meter=True)
+@method("split", "string, string -> list(string)")
 def split(counter: meter.Meter, text: str, separator: str) -> list[str]:
     return split_some(counter, text, separator, -1)
 
 
-@method("split", "string, string, int -> list(string)", wants_meter=True)
+@method("split", "string, string, int -> list(string)")
 def split_some(counter: meter.Meter, text: str, separator: str, limit: int) -> list[str]:
     """At most `limit` parts, the last one with the rest; all if it is negative."""
     if limit == 0:
@@ -207,12 +243,12 @@ def trim(text: str) -> str:
     return text.strip(_SPACE)
 
 
-@method("join", "list(string) -> string", wants_meter=True)
+@method("join", "list(string) -> string")
 def join(counter: meter.Meter, parts: list[Any]) -> str:
     return join_with(counter, parts, "")
 
 
-@method("join", "list(string), string -> string", wants_meter=True)
+@method("join", "list(string), string -> string")
 def join_with(counter: meter.Meter, parts: list[Any], separator: str) -> str:
     for part in parts:
         if not isinstance(part, str):
@@ -221,14 +257,13 @@ def join_with(counter: meter.Meter, parts: list[Any], separator: str) -> str:
     return separator.join(parts)
 
 
-@method("format", "string, list(dyn) -> string", cost=meter.scan_first, wants_meter=True)
+@method("format", "string, list(dyn) -> string", cost=meter.scan_first)
 def format_(counter: meter.Meter, template: str, args: list[Any]) -> str:
     return format_text(counter, template, args)
 
 
-@function("strings.quote", "string -> string")
+@function("strings.quote", "string -> string", cost=meter.scan_first)
 def quote_(text: str) -> str:
-    return '"' + text.translate(_QUOTED) + '"'
-
-
-heavy.add("strings.quote")
+    for character, letter in _QUOTED.items():
+        text = text.replace(character, "\\" + letter)
+    return f'"{text}"'

@@ -14,6 +14,8 @@ from hami_dra.cel.library.core import decimal_digits, identity, positional
 from hami_dra.cel.library.registry import function, method
 from hami_dra.cel.values import (
     INT_MAX,
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
     SECOND,
     Duration,
     Timestamp,
@@ -30,6 +32,8 @@ _RFC3339: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d{1,2}):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_CYCLE: Final = timedelta(days=146_097)
+_MARGIN: Final = 2 * 86_400 * SECOND
 
 for _name in ("Duration", "Timestamp"):
     function(_name.lower(), f"{_name} -> {_name}", conversion=True)(identity)
@@ -140,10 +144,15 @@ def _named_zone(name: str) -> tzinfo:
 
 
 def _moment(value: Timestamp, zone: str) -> datetime:
-    try:
-        return (_EPOCH + timedelta(seconds=value.nanos // SECOND)).astimezone(_zone(zone))
-    except OverflowError:
-        raise CelError("timestamp overflow") from None
+    moment = _EPOCH + timedelta(seconds=value.nanos // SECOND)
+    return (moment + _shift(value)).astimezone(_zone(zone))
+
+
+def _shift(value: Timestamp) -> timedelta:
+    """Near the ends of what Python can hold: 400 years, after which weekdays and leap years repeat."""
+    if value.nanos < MIN_TIMESTAMP + _MARGIN:
+        return _CYCLE
+    return -_CYCLE if value.nanos > MAX_TIMESTAMP - _MARGIN else timedelta()
 
 
 def _accessor(name: str, read: Callable[[datetime], int]) -> None:
@@ -151,7 +160,12 @@ def _accessor(name: str, read: Callable[[datetime], int]) -> None:
     method(name, "Timestamp, string -> int")(lambda value, zone: read(_moment(value, zone)))
 
 
-_accessor("getFullYear", lambda moment: moment.year)
+def _year(value: Timestamp, zone: str = "UTC") -> int:
+    return _moment(value, zone).year - 400 * (_shift(value) // _CYCLE)
+
+
+method("getFullYear", "Timestamp -> int")(_year)
+method("getFullYear", "Timestamp, string -> int")(_year)
 _accessor("getMonth", lambda moment: moment.month - 1)
 _accessor("getDayOfYear", lambda moment: moment.timetuple().tm_yday - 1)
 _accessor("getDayOfMonth", lambda moment: moment.day - 1)

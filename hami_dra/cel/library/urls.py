@@ -11,10 +11,12 @@ from typing import Final
 from hami_dra.cel import meter
 from hami_dra.cel.errors import CelError
 from hami_dra.cel.library.formatting import go_quote
-from hami_dra.cel.library.registry import cost_by_name, function, method
+from hami_dra.cel.library.registry import cost_by_name, function, method, wants_meter
 from hami_dra.cel.values import TYPE_NAMES
 
 cost_by_name["url"] = meter.scan_first
+wants_meter.add("getQuery")
+_CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 _SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:")
 _PORT: Final = re.compile(rb"(?::[0-9]*)?")
 _ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})?")
@@ -92,7 +94,7 @@ def parse(text: str) -> URL:
 
 
 def _parse(raw: bytes, *, request: bool) -> URL:  # noqa: C901 (kept side by side with Go's)
-    if any(byte < 0x20 or byte == 0x7F for byte in raw):
+    if _CONTROL.search(raw):
         raise BadURL("net/url: invalid control character in URL")
     if not raw and request:
         raise BadURL("empty url")
@@ -129,7 +131,7 @@ def _set_authority(url: URL, authority: bytes) -> None:
     user, at, host = authority.rpartition(b"@")
     url.host = _parse_host(url.scheme, host)
     if at:
-        if any(byte not in _USER_ALLOWED for byte in user):
+        if user.translate(None, bytes(_USER_ALLOWED)):
             raise BadURL("net/url: invalid userinfo")
         name, colon, password = user.partition(b":")
         url.user = (_unescape(name), _unescape(password) if colon else None)
@@ -206,13 +208,17 @@ def _unescape_host(raw: bytes, *, zone: bool) -> bytes:
 
 
 def _escape(raw: bytes, plain: frozenset[int]) -> bytes:
-    return b"".join(bytes([byte]) if byte in plain else b"%%%02X" % byte for byte in raw)
+    return b"".join(_escaped_byte(byte, plain) for byte in raw)
+
+
+def _escaped_byte(byte: int, plain: frozenset[int]) -> bytes:
+    return bytes([byte]) if byte in plain else b"%%%02X" % byte
 
 
 def _encoded(raw: bytes, plain: frozenset[int]) -> bytes:
     """`raw` if it is a valid encoding, else the standard encoding of what it means (Go's EscapedPath). Raises BadURL."""
     meaning = _unescape(raw)
-    if all(byte in plain or byte in _VALID_EXTRA for byte in raw):
+    if not raw.translate(None, bytes(plain | _VALID_EXTRA)):
         return raw
     return b"*" if meaning == b"*" else _escape(meaning, plain)
 
@@ -260,9 +266,11 @@ method("getEscapedPath", "URL -> string")(_reader(lambda url: url.path))
 
 
 @method("getQuery", "URL -> map(string, list(string))")
-def get_query(url: URL) -> dict[str, list[str]]:
+def get_query(counter: meter.Meter | None, url: URL) -> dict[str, list[str]]:
     """Parameters that cannot be read are left out, as in Go."""
     values: dict[str, list[str]] = {}
+    if counter is not None:
+        counter.work(len(url.query))
     for part in url.query.split(b"&"):
         if not part or b";" in part:
             continue
