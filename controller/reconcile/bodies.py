@@ -4,31 +4,13 @@ All are merge patches guarded by uid and resourceVersion, except the one that ta
 which tests that it removes our gate and nothing else.
 """
 
-from collections.abc import Callable, Mapping
-from copy import deepcopy
-from datetime import datetime
 from typing import Any
 
-from controller.reconcile.clock import timestamp
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim
 
 Json = dict[str, Any]
-
-
-def stamped(allocation: Mapping[str, Any], now: datetime, new_share_id: Callable[[], str]) -> Json:
-    """What `decide` leaves out: the allocation timestamp, and a share id for each result that takes a share.
-
-    Without the timestamp kube-scheduler (1.36 and later) can never reserve the claim; without a share id it counts the
-    whole device as taken. A result takes a share when it says what it consumes, be it nothing.
-    """
-    result = deepcopy(dict(allocation))
-    result["allocationTimestamp"] = timestamp(now)
-    for device in (result.get("devices") or {}).get("results") or ():
-        if "consumedCapacity" in device:
-            device["shareID"] = new_share_id()
-    return result
 
 
 def guard(claim: ResourceClaim) -> Json:

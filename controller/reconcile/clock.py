@@ -29,13 +29,3 @@ class LoopClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-def timestamp(moment: datetime) -> str:
-    """metav1.Time: RFC 3339 with whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def micro_timestamp(moment: datetime) -> str:
-    """metav1.MicroTime: RFC 3339 with six digits."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -7,12 +7,11 @@ between any two of them leaves something that the next leader finishes or takes 
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable
 from typing import Any
 
+from controller.allocation.stamping import new_share_id, stamped
 from controller.decide import ClaimAllocation, Decision
-from controller.reconcile import bodies
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
 from controller.reconcile.pods import has_our_gate, is_live, other_gates
@@ -22,10 +21,6 @@ from hami_dra.api.resource import ResourceClaim
 from hami_dra.cluster.protocol import ClusterError, NotFound
 
 log = logging.getLogger(__name__)
-
-
-def new_share_id() -> str:
-    return str(uuid.uuid4())
 
 
 class Committer:
@@ -60,7 +55,7 @@ class Committer:
         return current
 
     async def _allocate(self, entry: ClaimAllocation, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-        allocation = bodies.stamped(entry.allocation, self._clock.wall(), self._share_id)
+        allocation = stamped(entry.allocation, self._clock.wall(), self._share_id)
         return await self._claims.allocate(claim, allocation, pod, self._may_go_on)
 
     async def _read(self, pod: Pod, decision: Decision) -> Pod:

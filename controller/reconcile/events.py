@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from controller.reconcile.clock import Clock, micro_timestamp
+from controller.reconcile.clock import Clock
 from controller.reconcile.messages import Message
 from controller.reconcile.metrics import Metrics
 from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
+from hami_dra.api.times import micro_timestamp
 from hami_dra.cluster.protocol import Cluster, ClusterError, NotFound
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from controller.reconcile import bodies
-from controller.reconcile.clock import Clock, timestamp
+from controller.reconcile.clock import Clock
 from controller.reconcile.fence_rules import is_fence_rule, is_fence_taint
 from controller.reconcile.gate import take_off
 from controller.reconcile.pods import claim_refs, has_our_gate, is_live
@@ -24,6 +24,7 @@ from hami_dra.api.core import Lease
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.api.times import timestamp
 from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, Invalid, NotFound
 
 log = logging.getLogger(__name__)
