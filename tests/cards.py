@@ -90,14 +90,13 @@ def request(name="gpu", *, class_name=CLASS, count=1, selectors=(), **capacity):
     return {"name": name, "exactly": exactly}
 
 
-def claim(name="claim", requests=None, *, namespace="default", allocation=None, uid=None):
-    found = msgspec.convert(
-        {
-            "metadata": {"name": name, "namespace": namespace, "uid": uid or f"claim-{name}", "resourceVersion": "1"},
-            "spec": {"devices": {"requests": [request(memory="1Gi", cores="0")] if requests is None else requests}},
-        },
-        ResourceClaim,
-    )
+def claim(name="claim", requests=None, *, namespace="default", allocation=None, uid=None, config=()):
+    requests = [request(memory="1Gi", cores="0")] if requests is None else requests
+    raw = {
+        "metadata": {"name": name, "namespace": namespace, "uid": uid or f"claim-{name}", "resourceVersion": "1"},
+        "spec": {"devices": {"requests": requests, "config": list(config)}},
+    }
+    found = msgspec.json.decode(msgspec.json.encode(raw), type=ResourceClaim)  # opaque parameters stay text
     return found if allocation is None else allocated(found, allocation)
 
 

@@ -8,8 +8,6 @@ and named in `problems`. Must not talk to a cluster.
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from controller.inventory.changes import Incarnations
 from controller.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
 from controller.inventory.ledger import Ledger, Use
@@ -139,7 +137,7 @@ class Inventory:
     def assume(self, claim_uid: str, allocation: AllocationResult | Mapping[str, Any]) -> None:
         """Count an allocation that we are about to write, whatever is observed of the claim, until `forget`."""
         if not isinstance(allocation, AllocationResult):
-            allocation = msgspec.convert(allocation, AllocationResult, strict=False)
+            allocation = AllocationResult.from_json(allocation)
         self._recount(self.usage.assume(claim_uid, allocation, self._is_shared))
 
     def forget(self, claim_uid: str) -> None:

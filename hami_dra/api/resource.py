@@ -4,6 +4,9 @@ Field names and limits: Kubernetes 1.37 `k8s.io/api/resource/v1/types.go`. Alpha
 behind a feature gate are here too.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from hami_dra.api.core import NodeSelector, QuantityText, Toleration
@@ -209,6 +212,11 @@ class AllocationResult(Struct, frozen=True):
     devices: DeviceAllocationResult = DeviceAllocationResult()
     node_selector: NodeSelector | None = None
     allocation_timestamp: str | None = None
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> "AllocationResult":
+        """Of plain JSON. Through text, for opaque parameters are kept as the text they came in."""
+        return msgspec.json.decode(msgspec.json.encode(raw), type=cls, strict=False)
 
 
 class ConsumerReference(Struct, frozen=True):

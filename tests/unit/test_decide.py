@@ -4,6 +4,7 @@ import pytest
 
 from controller.decide import Decision, Demand, Options, PodClaim, Refusal, decide
 from controller.inventory.inventory import Inventory
+from controller.inventory.model import DeviceId
 from controller.scoring.policies import DevicePolicy, Policies
 from tests.cards import CLASS, DRIVER, card, claim, device_class, node, pod, request, slice_of, whole
 
@@ -102,6 +103,16 @@ def test_all_cores_are_exclusive_and_no_cores_do_not_join_them():
     assert refused(taken, demand(shared("none", memory="1Gi"), name="none")).reasons == {
         "CardComputeUnitsExhausted": 1,
     }
+
+
+def test_an_allocation_with_parameters_can_be_assumed():
+    inventory = cluster(nodes=["n1"], cards=1)
+    parameters = {"apiVersion": "hami.io/v1alpha1", "kind": "DeviceConfig", "memoryPercent": 50}
+    opaque = {"opaque": {"driver": DRIVER, "parameters": parameters}}
+    answer = place(inventory, demand(claim("half", [request(cores="0")], config=[opaque])))
+    (entry,) = answer.allocations
+    assert entry.allocation["devices"]["config"] == [{"source": "FromClaim", **opaque}]
+    assert inventory.usage.consumed(DeviceId(DRIVER, "n1", "gpu-0"))["memory"] == 8 << 30
 
 
 def test_first_fit_ignores_policies_and_vendor_rules():
