@@ -1,0 +1,216 @@
+"""Pods bound per second on one real control plane: kube-scheduler alone against hami-dra, gate on and off.
+
+    python hack/bench/throughput.py --nodes 200 --pods 1000
+
+Each variant gets a fresh control plane with raised client limits, the same nodes, slices and pods; one pod has one claim
+for a part of a card. The node life-cycle controller is off: nodes stay Ready without heartbeats, and only what schedules
+is measured. Prints pods/s from the first create to the last bind, the ratio to kube-scheduler alone, and the CPU seconds
+of every process in between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from hack.controlplane.cluster import ControlPlane
+
+NAMESPACE = "bench"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+DRIVER = "nvidia.hami.io"
+GIB = 1 << 30
+CREATORS = 4
+VARIANTS = ("kube-scheduler alone", "hami-dra, gate on", "hami-dra, gate off")
+
+
+@dataclass
+class Result:
+    variant: str
+    bound: int
+    seconds: float
+    cpu: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        return self.bound / self.seconds if self.seconds else 0.0
+
+
+def card(index: int) -> dict[str, Any]:
+    """A 16 GiB card in the form our driver publishes (deviceclasses/, resourceslices/), without its topology."""
+    return {
+        "name": f"gpu-{index}",
+        "allowMultipleAllocations": True,
+        "attributes": {
+            "hami.io/vendor": {"string": "NVIDIA"},
+            "hami.io/productName": {"string": "Tesla T4"},
+            "hami.io/index": {"int": index},
+        },
+        "capacity": {
+            "memory": {
+                "value": "16Gi",
+                "requestPolicy": {"default": "16Gi", "validRange": {"min": "0", "step": "1Mi", "max": "16Gi"}},
+            },
+            "cores": {
+                "value": "100",
+                "requestPolicy": {"default": "100", "validRange": {"min": "0", "step": "1", "max": "100"}},
+            },
+            "shares": {"value": "10", "requestPolicy": {"default": "1", "validValues": ["1"]}},
+        },
+    }
+
+
+def in_parallel(plane: ControlPlane, bodies: list[tuple[str, dict[str, Any]]]) -> None:
+    """Creates (path, body) with a few connections."""
+    with ThreadPoolExecutor(CREATORS) as pool:
+        list(pool.map(lambda item: plane.api.create(*item), bodies))
+
+
+def furnish(plane: ControlPlane, nodes: int, cards: int) -> None:
+    """Nodes, slices, class, namespace, template."""
+    resources = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+    status = {"capacity": resources, "allocatable": resources, "conditions": [{"type": "Ready", "status": "True"}]}
+    names = [f"node-{number:05d}" for number in range(nodes)]
+    in_parallel(plane, [("/api/v1/nodes", {"metadata": {"name": name}}) for name in names])
+    for name in names:
+        plane.api.patch(f"/api/v1/nodes/{name}/status", {"status": status})
+        plane.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+    devices = [card(index) for index in range(cards)]
+    slices = [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"{name}-slice"},
+            "spec": {
+                "driver": DRIVER,
+                "nodeName": name,
+                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+                "devices": devices,
+            },
+        }
+        for name in names
+    ]
+    in_parallel(plane, [("/apis/resource.k8s.io/v1/resourceslices", item) for item in slices])
+    selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
+    plane.api.create(
+        "/apis/resource.k8s.io/v1/deviceclasses",
+        {"metadata": {"name": "bench"}, "spec": {"selectors": [selector]}},
+    )
+    plane.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
+    plane.api.wait_for("the service account", lambda: plane.api.get(account), seconds=60)
+    request = {
+        "name": "gpu",
+        "exactly": {
+            "deviceClassName": "bench",
+            "capacity": {"requests": {"memory": "7500Mi", "cores": "0"}},
+        },
+    }
+    plane.api.create(
+        f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaimtemplates",
+        {"metadata": {"name": "part"}, "spec": {"spec": {"devices": {"requests": [request]}}}},
+    )
+
+
+def pod(number: int, *, labelled: bool) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": f"pod-{number:05d}",
+            "labels": {"hami.io/dra": "true"} if labelled else {},
+        },
+        "spec": {
+            "containers": [{"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "part"}],
+        },
+    }
+
+
+def measure(variant: str, *, version: str, nodes: int, cards: int, pods: int, patience: float) -> Result:
+    options = {"kube-controller-manager": ["--controllers=*,-node-lifecycle-controller,-taint-eviction-controller"]}
+    with ControlPlane(version, client_qps=5000, extra_args=options) as plane:
+        furnish(plane, nodes, cards)
+        if variant != VARIANTS[0]:
+            start_controller(plane, gate=variant == VARIANTS[1])
+        bound: set[str] = set()
+        finished = threading.Event()
+        last = [0.0]
+
+        def follow() -> None:
+            while not finished.is_set():
+                for event in plane.api.watch(PODS, seconds=30):
+                    item = event["object"]
+                    if item.get("spec", {}).get("nodeName") and item["metadata"]["name"] not in bound:
+                        bound.add(item["metadata"]["name"])
+                        last[0] = time.monotonic()
+                    if len(bound) == pods:
+                        finished.set()
+                    if finished.is_set():
+                        return
+
+        before = plane.cpu_seconds()
+        watcher = threading.Thread(target=follow, daemon=True)
+        watcher.start()
+        start = time.monotonic()
+        gated = variant == VARIANTS[1]
+        in_parallel(plane, [(PODS, pod(number, labelled=gated)) for number in range(pods)])
+        created = time.monotonic() - start
+        finished.wait(patience)
+        finished.set()
+        cpu = {name: value - before.get(name, 0.0) for name, value in plane.cpu_seconds().items()}
+        print(f"  {variant}: {len(bound)} bound, all created after {created:.1f} s", file=sys.stderr, flush=True)
+        return Result(variant, len(bound), last[0] - start, cpu)
+
+
+def start_controller(plane: ControlPlane, *, gate: bool) -> None:
+    """Installs what ships, starts the controller under its own ServiceAccount, waits until it decides."""
+    from hack.installation import Installation
+
+    installation = Installation(plane)
+    installation.install(webhook=False)
+    installation.start_controller("--manage", DRIVER, f"--gate={'on' if gate else 'off'}")
+    installation.wait_ready()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", default="1.37.1", choices=["1.37.1", "1.36.4"])
+    parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--cards", type=int, default=8)
+    parser.add_argument("--pods", type=int, default=1000)
+    parser.add_argument("--patience", type=float, default=180, help="seconds after which unbound pods are given up")
+    parser.add_argument("--variant", action="append", choices=VARIANTS, help="only these; default: all")
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
+    chosen = parser.parse_args()
+    results = [
+        measure(
+            variant,
+            version=chosen.version,
+            nodes=chosen.nodes,
+            cards=chosen.cards,
+            pods=chosen.pods,
+            patience=chosen.patience,
+        )
+        for variant in chosen.variant or VARIANTS
+    ]
+    if chosen.output == "json":
+        print(json.dumps([{**vars(result), "rate": result.rate} for result in results], indent=2))
+        return 0
+    print(f"{chosen.nodes} nodes x {chosen.cards} cards, {chosen.pods} pods, Kubernetes {chosen.version}")
+    for result in results:
+        ratio = f"{result.rate / results[0].rate:5.2f} x" if results[0].rate else ""
+        cpu = ", ".join(f"{name} {seconds:.1f}" for name, seconds in result.cpu.items())
+        print(f"  {result.variant:<22} {result.rate:7.1f} pods/s  {ratio}  ({result.bound} bound; CPU s: {cpu})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
