@@ -61,6 +61,10 @@ class Ledger:
     def use_of(self, device: DeviceId) -> Use | None:
         return self._uses.get(device)
 
+    def uses(self) -> Mapping[DeviceId, Use]:
+        """Of every device that is in use. A live view: read it at once, change nothing."""
+        return self._uses
+
     def holders(self, device: DeviceId) -> list[str]:
         """Uids of the claims that hold a device. Looks at all claims: for reports."""
         uids = self._observed.keys() | self._assumed.keys()

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 
 from controller.decide import decide as default_decide
 from controller.inventory.inventory import Inventory
+from controller.reconcile.accounts import Accounts
 from controller.reconcile.clock import Clock, LoopClock
 from controller.reconcile.context import Context
 from controller.reconcile.demand import Bridge
@@ -53,6 +54,7 @@ class Controller:
         self.settings = settings
         self.metrics = metrics or Metrics()
         self.inventory = inventory or Inventory()
+        self.metrics.registry.register(Accounts(self.inventory.usage.uses))
         self.world: World | None = None
         self._cluster = cluster
         self._bridge = bridge

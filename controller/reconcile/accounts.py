@@ -1,0 +1,44 @@
+"""What of the devices is in use, whoever allocated it, as the ledger has it when Prometheus asks.
+
+Registered by the controller, leading or not, in either mode: in native mode it is all that the controller has to say.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from controller.inventory.ledger import Use
+from controller.inventory.model import DeviceId
+
+
+class Accounts(Collector):
+    def __init__(self, uses: Callable[[], Mapping[DeviceId, Use]]) -> None:
+        self._uses = uses
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Labels are drivers and their capacities: few, and none before the first allocation."""
+        yield GaugeMetricFamily(
+            "hami_dra_devices_in_use", "Devices of which something is allocated, by whomever.", labels=["driver"]
+        )
+        yield GaugeMetricFamily(
+            "hami_dra_allocated_capacity",
+            "What shares of devices take, in the capacity's unit (memory: bytes).",
+            labels=["driver", "capacity"],
+        )
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        devices: Counter[str] = Counter()
+        amounts: Counter[tuple[str, str]] = Counter()
+        for device, use in self._uses().items():
+            devices[device.driver] += 1
+            for capacity, amount in use.consumed.items():
+                amounts[device.driver, capacity] += amount
+        in_use, allocated = self.describe()
+        for driver, count in sorted(devices.items()):
+            in_use.add_metric([driver], count)
+        for (driver, capacity), amount in sorted(amounts.items()):
+            allocated.add_metric([driver, capacity], amount)
+        yield in_use
+        yield allocated
