@@ -107,9 +107,13 @@ class Candidates:
     def _selected(self, view: RequestView, device: Device) -> bool:
         if device.spec.binding_conditions and not view.features.binding_conditions:
             return False
-        return all(selector.matches(device) for selector in view.class_selectors) and all(
-            selector.matches(device) for selector in view.selectors
-        )
+        for selector in view.class_selectors:  # loops, not all(): this is the hot path of a decision
+            if not selector.matches(device):
+                return False
+        for selector in view.selectors:  # noqa: SIM110 (as above)
+            if not selector.matches(device):
+                return False
+        return True
 
     def _supported(self, device: Device) -> bool:
         features = self._problem.features

@@ -7,6 +7,8 @@ gathers pools for it. Defaults are those of Kubernetes 1.37 (k8s.io/kubernetes v
 from dataclasses import dataclass, replace
 from typing import Final
 
+from controller.inventory.pools import PoolGates
+
 
 class UnknownGate(ValueError):
     """A name that is no gate of DRA, or a value that is not true or false; the message lists the gates."""
@@ -33,6 +35,11 @@ class FeatureGates:
     def binding_conditions(self) -> bool:
         """Devices with binding conditions may be used: needs two gates, as in kube-scheduler."""
         return self.device_binding_conditions and self.claim_device_status
+
+    @property
+    def pool_gates(self) -> PoolGates:
+        """What the inventory must know of them."""
+        return PoolGates(self.partitionable_devices, self.compatibility_groups)
 
     @classmethod
     def parse(cls, text: str) -> "FeatureGates":

@@ -40,6 +40,27 @@ class Need:
     """As `RequestView.demand`."""
 
 
+class _Needs:
+    """What requests of one shape take, by device. Cards of one model come in rows: the next is mostly like the last."""
+
+    __slots__ = ("_last", "_last_need", "by_device")
+
+    def __init__(self) -> None:
+        self.by_device: dict[Device, Need | None] = {}
+        self._last: Device | None = None
+        self._last_need: Need | None = None
+
+    def like_the_last(self, device: Device) -> Need | None:
+        last = self._last
+        if last is None or last.id.driver != device.id.driver or last.shared is not device.shared:
+            return None
+        return self._last_need if last.spec.capacity == device.spec.capacity else None
+
+    def put(self, device: Device, need: Need | None) -> None:
+        self.by_device[device] = need
+        self._last, self._last_need = device, need
+
+
 @dataclass(eq=False, slots=True, kw_only=True)
 class RequestView:
     """One request, or one alternative of a `firstAvailable` request. Devices are chosen for it. Not to be changed."""
@@ -84,7 +105,7 @@ class RequestView:
     derived: Mapping[str, DerivedAttribute]
     """Attributes that the request derives from those of a device, by the name under which constraints find them."""
     features: FeatureGates
-    _needs: dict[Device, Need | None] = field(repr=False)
+    _needs: "_Needs" = field(repr=False)
     """Memo, shared by requests of one shape."""
 
     def demand(self, device: Device) -> Mapping[str, int] | None:
@@ -100,16 +121,16 @@ class RequestView:
     def need(self, device: Device) -> Need | None:
         """As `demand`, exact. Raises AllocatorError."""
         try:
-            return self._needs[device]
+            return self._needs.by_device[device]
         except KeyError:
             pass
         try:
-            need = self._calculate(device)
+            need = self._needs.like_the_last(device) or self._calculate(device)
         except (capacity.CapacityError, InvalidQuantity) as error:
             raise AllocatorError(
                 f"ResourceClaim {self.claim_key}: request {self.name}: capacity of device {device.id}: {error}"
             ) from error
-        self._needs[device] = need
+        self._needs.put(device, need)
         return need
 
     def shared(self, device: Device) -> bool:
@@ -219,7 +240,7 @@ class _Resolver:
         self._classes = classes
         self._features = features
         self._admin_namespaces = admin_namespaces
-        self._shapes: dict[Hashable, tuple[int, dict[Device, Need | None]]] = {}
+        self._shapes: dict[Hashable, tuple[int, _Needs]] = {}
 
     def claim(self, index: int, claim: api.ResourceClaim) -> ClaimRequests:
         for position, constraint in enumerate(claim.spec.devices.constraints):
@@ -293,7 +314,7 @@ class _Resolver:
             spec.derived_attributes,
             self._features,
         )
-        shape_index, needs = self._shapes.setdefault(shape, (len(self._shapes), {}))
+        shape_index, needs = self._shapes.setdefault(shape, (len(self._shapes), _Needs()))
         return RequestView(
             claim=claim,
             claim_key=claim.key,

@@ -113,8 +113,8 @@ class Search:
         self.problem = problem
         self.chooser = chooser
         self.prunes = True
-        """Skip what must fail. Not where a request for all devices may end the search with an error: upstream meets such an
-        error or not depending on which devices were tried before."""
+        """Skip what must fail. Not where a constraint may end the search with an error (a request for all devices, a derived
+        attribute): whether upstream meets such an error depends on which devices were tried before."""
         self._node = node
         self._pools = pools
         self._look_up = look_up
@@ -137,7 +137,8 @@ class Search:
                 [(group.name, min(self.count(view) for view in group.alternatives)) for group in claim.requests],
             )
         self.prunes = not any(
-            view.all_devices and view.constraints and self.candidates.all_of(view) for view in self.problem.views
+            view.constraints and (view.derived or (view.all_devices and self.candidates.all_of(view)))
+            for view in self.problem.views
         )
         try:
             return self._run()

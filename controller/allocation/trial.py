@@ -32,6 +32,9 @@ class _Shared:
     amounts: dict[str, Amount] = field(default_factory=dict)
 
 
+_NOTHING: Mapping[str, Amount] = {}
+
+
 class Trial(Usage):
     """The ledger plus the allocations tried so far, those of earlier claims and requests of the same pod included."""
 
@@ -73,9 +76,9 @@ class Trial(Usage):
         """The rest of every capacity is enough. That the totals are enough is known from `need`."""
         used = self.base.consumed(device)
         mine = self._shared.get(device)
-        if mine is None:
-            return not used or all(used.get(name, 0) + amount <= total for name, amount, total in need.amounts)
-        amounts = mine.amounts
+        if mine is None and not used:
+            return True
+        amounts = mine.amounts if mine is not None else _NOTHING
         return all(used.get(name, 0) + amounts.get(name, 0) + amount <= total for name, amount, total in need.amounts)
 
     def shared_already(self, device: DeviceId) -> bool:
