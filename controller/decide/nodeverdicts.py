@@ -5,6 +5,7 @@ import numpy as np
 from controller.decide.demand import Demand
 from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
+from controller.inventory.nodefit import ABSENT
 from controller.inventory.nodefit import CODES as NODE_CODES
 from controller.inventory.selectors import node_selector_matches
 from hami_dra.api import names
@@ -21,24 +22,40 @@ class NodeVerdicts:
         self.mask = fit.mask.copy()
         self.reasons: list[tuple[str, Bools]] = []
         """What is not in `codes`: reason code and the nodes it refuses, each node once."""
-        for companion in demand.companions:
-            other = inventory.node_fit(companion)
-            for number, code in enumerate(NODE_CODES):
-                if code:
-                    self._refuse(code, other.codes == number)
-        rows = {name: nodes.index_of(name) for name in (*demand.refused_nodes, demand.required_node)}
         if demand.required_node:
-            self._refuse(names.NODE_AFFINITY, np.arange(nodes.size) != rows[demand.required_node])
+            self._require(nodes.index_of(demand.required_node))
+        else:
+            self._refuse_for_others(inventory, demand)
         for entry in demand.claims:
             allocation = entry.claim.status.allocation
             if allocation is not None and allocation.node_selector is not None:
                 self._refuse(names.NODE_CLAIM_ELSEWHERE, ~_selected(inventory, allocation.node_selector))
         for resource in demand.plugin_resources:
             self._refuse(names.NODE_DEVICE_PLUGIN, nodes.offers(resource) > 0)
-        if demand.refused_nodes:
-            refused = np.zeros(nodes.size, dtype=np.bool_)
-            refused[[rows[name] for name in demand.refused_nodes if rows[name] >= 0]] = True
-            self._refuse(names.NODE_REFUSED, refused)
+
+    def _require(self, required: int) -> None:
+        """The pod is on that node already: whether it should be (cordon, readiness, resources) is asked by nobody any more.
+
+        So it was, too, when kube-scheduler bound the pod in the very moment in which its allocation was undone.
+        """
+        present = self.codes != ABSENT
+        chosen = np.arange(self.codes.size) == required
+        self.mask = present & chosen
+        self.codes = np.where(present, np.where(chosen, 0, NODE_CODES.index(names.NODE_AFFINITY)), ABSENT).astype(
+            np.uint8
+        )
+
+    def _refuse_for_others(self, inventory: Inventory, demand: Demand) -> None:
+        """Where pods that share a claim do not fit, and where kube-scheduler refused this one."""
+        for companion in demand.companions:
+            other = inventory.node_fit(companion)
+            for number, code in enumerate(NODE_CODES):
+                if code:
+                    self._refuse(code, other.codes == number)
+        rows = [inventory.nodes.index_of(name) for name in demand.refused_nodes]
+        refused = np.zeros(inventory.nodes.size, dtype=np.bool_)
+        refused[[row for row in rows if row >= 0]] = True
+        self._refuse(names.NODE_REFUSED, refused)
 
     def _refuse(self, code: str, refused: Bools) -> None:
         mine = self.mask & refused

@@ -42,7 +42,8 @@ CODES: Final = (
 )
 _NUMBER: Final = {code: number for number, code in enumerate(CODES)}
 _KEPT: Final = 128
-_ABSENT: Final = 255
+ABSENT: Final = 255
+"""The code of rows without a node."""
 _CODE_OF_TAINT: Final = {
     UNSCHEDULABLE_TAINT.key: names.NODE_UNSCHEDULABLE,
     NOT_READY_TAINT.key: names.NODE_NOT_READY,
@@ -104,7 +105,7 @@ class NodeFits:
         tolerations = pod.spec.tolerations
         column = self._columns.get(
             ("taints", tolerations),
-            lambda: NodeColumn(lambda node: _NUMBER[taint_code(tolerations, node)], _ABSENT),
+            lambda: NodeColumn(lambda node: _NUMBER[taint_code(tolerations, node)], ABSENT),
         )
         return column.of(self._nodes)
 

@@ -31,7 +31,7 @@ class Metrics:
             "hami_dra_commit_seconds", "From decision to written.", buckets=_COMMIT_BUCKETS, registry=self.registry
         )
         self.undos = Counter(
-            "hami_dra_undos", "Allocations taken back, by cause: node, unschedulable, scheduler, sibling, overlap.", ["cause"],
+            "hami_dra_undos", "Allocations taken back, by cause: node, unschedulable, scheduler, sibling, misplaced, overlap.", ["cause"],
             registry=self.registry,
         )  # fmt: skip
         self.gates_lifted = Counter("hami_dra_gates_lifted", "Scheduling gates removed.", registry=self.registry)

@@ -1,6 +1,6 @@
 """Takes allocations back that kube-scheduler cannot use, so that no pod waits for ever for a node that refuses it.
 
-Watches every pod that is not bound but has an allocation of ours pinned to a node. `verdict` (pure) says when to give up;
+Watches every pod that has an allocation of ours pinned to a node where it is not. `verdict` (pure) says when to give up;
 `Undoer` carries it out: the pod is read live, all its claims of ours on that node that only unbound pods have reserved are
 cleared, the refusal is remembered, an event says why. What kube-scheduler cleared by itself is noticed and completed the
 same way. When the world shows the claims unallocated, the queue decides them anew. Devices are never preempted.
@@ -16,7 +16,7 @@ from controller.inventory.nodes import UNSCHEDULABLE_TAINT
 from controller.reconcile import bodies, messages
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
-from controller.reconcile.pods import claim_refs, is_pending, is_unschedulable, scheduled_condition
+from controller.reconcile.pods import claim_refs, is_live, is_pending, is_unschedulable, scheduled_condition
 from controller.reconcile.refusals import Refusals
 from controller.reconcile.settings import Settings
 from hami_dra.api.core import Node, Pod
@@ -33,7 +33,7 @@ _TRY_AGAIN = 5.0
 
 @dataclass(slots=True)
 class Watched:
-    """A pod that kube-scheduler should bind to `node` any moment now."""
+    """A pod that kube-scheduler should bind to `node` any moment now, or that it bound to another one all the same."""
 
     key: str
     node: str
@@ -47,12 +47,15 @@ class Watched:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     cause: str
-    """Label of the metric: node, unschedulable."""
+    """Label of the metric: node, unschedulable, sibling, misplaced."""
     why: str
 
 
 def verdict(watched: Watched, pod: Pod, node: Node | None, now: float, settings: Settings) -> Verdict | None:
     """Why to give up on this node for this pod, or None: keep waiting."""
+    if pod.spec.node_name:
+        # kube-scheduler does not write claims that are reserved, so nothing stops a binding that is on its way
+        return Verdict("misplaced", f"kube-scheduler bound the pod to node {pod.spec.node_name} while it was moved")
     if node is None:
         return Verdict("node", f"node {watched.node} is gone")
     if _is_not_ready(node):
@@ -169,14 +172,14 @@ class Undoer:
         affected: dict[str, Pod] = {}
         try:
             pod = await self._read_pod(pod_key)
-            if pod is None or not is_pending(pod):
+            if pod is None or not is_live(pod) or pod.spec.node_name == node:
                 return
             held = [claim for claim in self._claims_of(pod) if self._may_clear(claim, node)]
             if not held and found.cause != "sibling":
                 return
             affected = self._affected(pod, held)
             self.undoing.update(affected)
-            if refuse:
+            if refuse and not pod.spec.node_name:
                 self._refuse(affected, node, found.why)
             cleared = [claim for claim in held if await self._clear(claim, node)]
             self._tell(pod, len(cleared), node, found)
@@ -243,20 +246,21 @@ class Undoer:
             watched.refused_at = now
 
     def _node_of(self, pod: Pod) -> str:
-        """Where an allocation of ours pins this unbound pod, or empty."""
-        if not is_pending(pod):
+        """Where an allocation of ours pins this pod although it is not there, or empty."""
+        if not is_live(pod):
             return ""
         for claim in self._claims_of(pod):
-            if self._claims.is_ours(claim) and (node := bodies.pinned_node(claim)):
+            node = bodies.pinned_node(claim) if self._claims.is_ours(claim) else ""
+            if node not in ("", pod.spec.node_name):
                 return node
         return ""
 
     def _may_clear(self, claim: ResourceClaim, node: str) -> bool:
-        """Allocated by us on that node, and nobody who uses it is bound."""
+        """Allocated by us on that node, and nobody who uses it is there."""
         if not self._claims.is_ours(claim) or bodies.pinned_node(claim) != node:
             return False
         users = {pod.metadata.uid: pod for pod in self._world.pods_of(claim.key)}
-        bound = any(pod.spec.node_name for pod in users.values())
+        bound = any(pod.spec.node_name == node for pod in users.values())
         reserved_elsewhere = any(
             consumer.resource != "pods" or consumer.uid not in users for consumer in claim.status.reserved_for
         )

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import Any
 
+import numpy as np
+
 from controller.decide import ClaimAllocation, Decision, Demand, Options, Refusal, Score
 from controller.inventory.inventory import Inventory
 from controller.reconcile.controller import Controller
@@ -125,6 +127,8 @@ def first_fit(inventory: Inventory, demand: Demand, options: Options) -> Decisio
     """First node by name, first device with enough memory. Requests of `claim_spec` only."""
     order = sorted(range(inventory.nodes.size), key=lambda row: inventory.nodes.names[row])
     fits = inventory.node_fit(demand.pod).mask
+    if demand.required_node:
+        fits = fits | (np.arange(fits.size) == inventory.nodes.index_of(demand.required_node))
     refused: dict[str, dict[str, int]] = {}
     found: list[tuple[str, tuple[ClaimAllocation, ...]]] = []
     for row in order:

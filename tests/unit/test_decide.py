@@ -203,6 +203,15 @@ def test_refused_preferred_and_required_nodes():
     assert refused(inventory, demand(shared("d"), refused_nodes=everywhere)).reasons == {"NodeRefusedByScheduler": 3}
 
 
+def test_a_pod_that_is_on_a_node_already_gets_its_devices_there_whatever_the_node_looks_like():
+    inventory = cluster()
+    inventory.node_changed(None, node("n1", unschedulable=True, allocatable={"cpu": "1m", "pods": "1"}))
+    there = {"required_node": "n1", "refused_nodes": {"n1": "cpu"}}
+    assert place(inventory, demand(shared("a"), **there)).node == "n1"
+    inventory.slice_changed(None, slice_of("n1", []))
+    assert refused(inventory, demand(shared("b"), name="b", **there)).reasons["NodeAffinityNotMatch"] == 1
+
+
 def test_a_node_with_a_device_plugin_is_no_place_for_a_claim():
     inventory = cluster()
     inventory.node_changed(None, node("n1", allocatable={"cpu": "8", "pods": "110", "nvidia.com/gpu": "4"}))

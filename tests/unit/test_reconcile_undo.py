@@ -48,6 +48,10 @@ def test_a_node_that_is_being_emptied_for_the_pod_is_waited_for():
     assert judge(pod=refused_pod(nominated_node_name="n2"), now=1000, refused_at=0) == "unschedulable"
 
 
+def test_a_pod_that_is_bound_elsewhere_is_not_waited_for():
+    assert judge(pod=Pod(spec=PodSpec(node_name="n2")), now=0) == "misplaced"
+
+
 def test_a_node_that_is_no_good_any_more_is_given_up_at_once():
     assert judge(node=False, now=0) == "node"
     not_ready = Node(status=NodeStatus(conditions=(Condition(type="Ready", status="Unknown"),)))
@@ -273,6 +277,26 @@ def test_a_pod_that_was_bound_meanwhile_keeps_its_claims():
         await scene.sleep(30)
         assert await node_in_claim(scene, "a") == "n0"
         await check_all(scene)
+
+    play(story, scheduler=False, **QUICK)
+
+
+@pytest.mark.parametrize("claims", [["a"], ["a", "b"]])
+def test_a_pod_that_is_bound_to_the_node_that_was_just_given_up_gets_its_claims_there(claims):
+    """kube-scheduler does not write claims that are reserved already, so a binding on its way is not stopped."""
+
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("a"), claim("b"))
+        await scene.add(kinds.POD, pod("p", claims=claims))
+        await until_on(scene, claims[-1], "n0")
+        await scene.patch_node("n0", {"spec": {"unschedulable": True}})
+        for name in claims:
+            await until_on(scene, name, "n1")
+        await scene.cluster.bind("p", SPACE, "n0")
+        for name in claims:
+            await until_on(scene, name, "n0")
+        await check_all(scene)
+        assert scene.metric("hami_dra_undos_total", cause="misplaced") == len(claims)
 
     play(story, scheduler=False, **QUICK)
 
