@@ -11,7 +11,7 @@ from dataclasses import replace
 from controller.allocation.candidates import Candidate, Candidates
 from controller.allocation.constraints import Constraint, Distinct, Match
 from controller.allocation.errors import AllocatorError
-from controller.allocation.request import ClaimRequests, Problem, RequestGroup, RequestView
+from controller.allocation.views import ClaimRequests, Problem, RequestGroup, RequestView
 from controller.inventory.model import Device, Usage
 
 _PLENTY = 1 << 20

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from controller.allocation.errors import AllocatorError
-from controller.allocation.request import Need, Problem, RequestView
+from controller.allocation.views import Need, Problem, RequestView
 from controller.inventory.model import Device, Pool, Usage
 from hami_dra.api.core import Node, Toleration
 from hami_dra.api.resource import DeviceTaint

@@ -7,8 +7,8 @@ comes to (again after turning round), and checks constraints, counters and capac
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Protocol
 
-from controller.allocation.request import RequestView
 from controller.allocation.trial import Trial
+from controller.allocation.views import RequestView
 from controller.inventory.model import Device
 
 __all__ = ["Chooser", "FirstFit", "RequestView", "Trial"]

@@ -11,8 +11,7 @@ values: a constraint accepts one as its first device and never another.
 from collections.abc import Sequence
 from typing import Protocol
 
-from controller.allocation.attributes import lookup
-from controller.allocation.request import RequestView
+from controller.allocation.views import RequestView
 from controller.inventory.model import Device
 from hami_dra.api import resource as api
 
@@ -53,7 +52,7 @@ class _Attribute:
         # only a derived attribute depends on the request
         key = (device, view.shape_index if self._name in view.derived else None)
         if key not in self._known:
-            attribute = lookup(view, device, self._name)
+            attribute = _lookup(view, device, self._name)
             self._known[key] = None if attribute is None else _value(attribute, lists=self._lists)
         return self._known[key]
 
@@ -98,6 +97,12 @@ class Distinct(_Attribute):
 
     def remove(self) -> None:
         self._values.pop()
+
+
+def _lookup(view: RequestView, device: Device, name: str) -> api.DeviceAttribute | None:
+    """Derived by the request under that name, else published by the device. Raises AllocatorError (derived attributes)."""
+    derived = view.derived.get(name)
+    return device.attribute(name) if derived is None else derived.of(device)
 
 
 def _value(attribute: api.DeviceAttribute, *, lists: bool) -> Value:

@@ -12,11 +12,12 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from controller.allocation.candidates import Candidate
-from controller.allocation.request import RequestGroup, RequestView
+from controller.allocation.holdings import Taken
+from controller.allocation.views import RequestGroup, RequestView
 from controller.inventory.model import Device
 
 if TYPE_CHECKING:
-    from controller.allocation.search import Search, Taken
+    from controller.allocation.search import Search
 
 
 class Frame(Protocol):
@@ -77,7 +78,7 @@ class Everything:
             self.exceeded = True
             return False
         devices = [candidate.device for candidate in candidates]
-        if len(search.chooser.order(view, devices, search.trial)) < len(devices):
+        if len(search.chooser.order(view, devices, search.held.trial)) < len(devices):
             return False
         for candidate in candidates:
             taken = search.take_all(view, candidate)
@@ -96,7 +97,7 @@ class Everything:
 
     def _release(self) -> None:
         while self._taken:
-            self._search.release(self._taken.pop())
+            self._search.held.release(self._taken.pop())
 
 
 class Select:
@@ -123,9 +124,11 @@ class Select:
         search, view = self._search, self._view
         entries = search.candidates.of(view)
         eligible = [
-            candidate.device for candidate in entries if candidate.error is None and search.available(view, candidate)
+            candidate.device
+            for candidate in entries
+            if candidate.error is None and search.held.available(view, candidate)
         ]
-        ordered = search.chooser.order(view, eligible, search.trial)
+        ordered = search.chooser.order(view, eligible, search.held.trial)
         if ordered is eligible:
             self._in_upstream_order = True
             self._entries = entries
@@ -137,7 +140,7 @@ class Select:
             self._entries = [by_device[device] for device in ordered] + [
                 candidate for candidate in entries if candidate.error is not None
             ]
-        sets = search.chooser.sets(view, ordered, view.count, search.trial)
+        sets = search.chooser.sets(view, ordered, view.count, search.held.trial)
         if sets is not None:
             self._sets = self._read_sets(sets)
 
@@ -195,7 +198,7 @@ class Select:
         for position in range(self._positions[depth], len(entries)):
             candidate = entries[position]
             if candidate.error is not None:
-                if search.available(view, candidate):
+                if search.held.available(view, candidate):
                     raise candidate.error
                 continue
             if len(entries) - position < missing and not self._errors_from(position):
@@ -219,7 +222,7 @@ class Select:
         self._positions.pop()
         self._failed.pop()
         taken = self._taken.pop()
-        self._search.release(taken)
+        self._search.held.release(taken)
         self._failed[-1].add(self._search.kind(taken.candidate))
 
     def _next_set(self, sets: Iterator[Sequence[Candidate]]) -> bool:
@@ -236,7 +239,7 @@ class Select:
             else:
                 return True
         for candidate in self._entries:
-            if candidate.error is not None and search.available(view, candidate):
+            if candidate.error is not None and search.held.available(view, candidate):
                 raise candidate.error
         return False
 
@@ -249,10 +252,10 @@ class Select:
     def _kinds(self, candidates: Sequence[Candidate]) -> Hashable:
         return frozenset(Counter(self._search.kind(candidate) for candidate in candidates).items())
 
-    def _release(self) -> list["Taken"]:
+    def _release(self) -> list[Taken]:
         released = []
         while self._taken:
             taken = self._taken.pop()
-            self._search.release(taken)
+            self._search.held.release(taken)
             released.append(taken)
         return released

@@ -1,209 +1,29 @@
 """What a pod's claims ask for, resolved once per decision: classes, selectors, counts, capacities, parameters.
 
-Called by `decide` (`prepare`); read by the rest of this package and, as `RequestView`, by choosers. In: the claims that
-are still to be allocated, in pod order, and the DeviceClasses. Out: a `Problem`, good for every node.
-Must not look at nodes; devices come in one at a time, to say what a request takes of them.
+Called by `decide`. In: the claims that are still to be allocated, in pod order, and the DeviceClasses. Out: a `Problem`, good
+for every node, or AllocatorError. Must not look at nodes or devices.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from typing import Final
 
-from controller.allocation import capacity
 from controller.allocation.derived import DerivedAttribute
 from controller.allocation.errors import AllocatorError
 from controller.allocation.features import FeatureGates
 from controller.allocation.parameters import memory_percent
-from controller.allocation.selectors import Selector, compile_all
-from controller.inventory.model import Device
+from controller.allocation.selectors import compile_all
+from controller.allocation.views import ClaimRequests, Needs, Problem, RequestGroup, RequestView
 from hami_dra.api import names
 from hami_dra.api import resource as api
-from hami_dra.api.core import Toleration
 from hami_dra.api.quantity import InvalidQuantity, Quantity
+
+__all__ = ["MAX_RESULTS", "ClaimRequests", "Problem", "RequestGroup", "RequestView", "prepare", "require_room"]
 
 MAX_RESULTS: Final = 32
 """Devices per claim (AllocationResultsMaxSize)."""
 EXACT_COUNT: Final = "ExactCount"
 ALL: Final = "All"
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What one request takes of one device, usage apart."""
-
-    shares: Mapping[str, capacity.Share]
-    """By capacity name, for every capacity of the device."""
-    amounts: tuple[tuple[str, capacity.Amount, capacity.Amount], ...]
-    """(capacity name, amount taken, total of the device)."""
-    demand: Mapping[str, int]
-    """As `RequestView.demand`."""
-
-
-class _Needs:
-    """What requests of one shape take, by device. Cards of one model come in rows: the next is mostly like the last."""
-
-    __slots__ = ("_last", "_last_need", "by_device")
-
-    def __init__(self) -> None:
-        self.by_device: dict[Device, Need | None] = {}
-        self._last: Device | None = None
-        self._last_need: Need | None = None
-
-    def like_the_last(self, device: Device) -> Need | None:
-        last = self._last
-        if last is None or last.id.driver != device.id.driver or last.shared is not device.shared:
-            return None
-        return self._last_need if last.spec.capacity == device.spec.capacity else None
-
-    def put(self, device: Device, need: Need | None) -> None:
-        self.by_device[device] = need
-        self._last, self._last_need = device, need
-
-
-@dataclass(eq=False, slots=True, kw_only=True)
-class RequestView:
-    """One request, or one alternative of a `firstAvailable` request. Devices are chosen for it. Not to be changed."""
-
-    claim: api.ResourceClaim
-    claim_key: str
-    """`namespace/name`."""
-    claim_index: int
-    """Position among the claims of the problem."""
-    request_index: int
-    """Position among the requests of its claim."""
-    alternative: int
-    """Rank in `firstAvailable`, 0 is the most wanted; 0 for a plain request."""
-    name: str
-    """As allocation results spell it: `request`, or `request/subrequest`."""
-    parent_name: str
-    """The request's own name; the same as `name` for a plain request."""
-    spec: api.ExactDeviceRequest
-    device_class: api.DeviceClass
-    count: int
-    """How many devices; 0 for all devices (`all_devices`)."""
-    all_devices: bool
-    admin_access: bool
-    tolerations: tuple[Toleration, ...]
-    class_selectors: tuple[Selector, ...]
-    selectors: tuple[Selector, ...]
-    """The request's own; a device must match these and the class's."""
-    capacity_requests: Mapping[str, str]
-    """Capacity name → quantity as the claim spells it."""
-    memory_percents: Mapping[str, int]
-    """Driver → percent of the card's memory that is taken instead of `memory` in `capacity_requests`."""
-    constraints: tuple[int, ...]
-    """Positions of the claim's constraints that cover this request."""
-    match_attributes: tuple[str, ...]
-    """Names of the matchAttribute constraints among them."""
-    distinct_attributes: tuple[str, ...]
-    shape: Hashable
-    """Requests of one shape have the same candidates and take the same of each device. Made of values, not identities:
-    equal across decisions, and different once the class changes."""
-    shape_index: int
-    """The same as a small number, within the problem."""
-    derived: Mapping[str, DerivedAttribute]
-    """Attributes that the request derives from those of a device, by the name under which constraints find them."""
-    features: FeatureGates
-    _needs: "_Needs" = field(repr=False)
-    """Memo, shared by requests of one shape."""
-
-    def demand(self, device: Device) -> Mapping[str, int] | None:
-        """Capacity name → what this request takes of the device, rounded as its policy says, in whole units.
-
-        Every capacity of the device is listed. A device that cannot be shared is taken whole: its totals. None where the
-        request can never be met by this device (a capacity it does not have, above the policy's maximum or the total).
-        Usage plays no part. Raises AllocatorError where upstream gives up (negative or unrepresentable amounts).
-        """
-        need = self.need(device)
-        return None if need is None else need.demand
-
-    def need(self, device: Device) -> Need | None:
-        """As `demand`, exact. Raises AllocatorError."""
-        try:
-            return self._needs.by_device[device]
-        except KeyError:
-            pass
-        try:
-            need = self._needs.like_the_last(device) or self._calculate(device)
-        except (capacity.CapacityError, InvalidQuantity) as error:
-            raise AllocatorError(
-                f"ResourceClaim {self.claim_key}: request {self.name}: capacity of device {device.id}: {error}"
-            ) from error
-        self._needs.put(device, need)
-        return need
-
-    def shared(self, device: Device) -> bool:
-        """Several allocations may hold the device at a time."""
-        return device.shared and self.features.consumable_capacity
-
-    def _calculate(self, device: Device) -> Need | None:
-        if not self.features.consumable_capacity:
-            return Need({}, (), device.totals)
-        capacities = device.spec.capacity
-        percent = self.memory_percents.get(device.id.driver)
-        requests = self.capacity_requests
-        if percent is not None:
-            if names.CAP_MEMORY not in capacities:
-                return None
-            requests = {name: amount for name, amount in requests.items() if name != names.CAP_MEMORY}
-        shares = capacity.take(requests, capacities, fractional=self.features.fractional_capacity_range)
-        if shares is None:
-            return None
-        if percent is not None:
-            shares[names.CAP_MEMORY] = capacity.percentage(capacities[names.CAP_MEMORY], percent)
-        if not all(share.allowed and share.amount <= share.total for share in shares.values()):
-            return None
-        demand = {name: capacity.whole(share.amount) for name, share in shares.items()}
-        return Need(
-            shares,
-            tuple((name, share.amount, share.total) for name, share in shares.items()),
-            demand if device.shared else device.totals,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RequestGroup:
-    """One request of a claim. `prioritized`: the first alternative that leads to a solution is taken."""
-
-    name: str
-    alternatives: tuple[RequestView, ...]
-    prioritized: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRequests:
-    """The requests of one claim, in order."""
-
-    claim: api.ResourceClaim
-    requests: tuple[RequestGroup, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """All claims of a pod that are to be allocated together, in pod order."""
-
-    claims: tuple[ClaimRequests, ...]
-    features: FeatureGates
-    ignored_taints: frozenset[str]
-
-    @property
-    def views(self) -> tuple[RequestView, ...]:
-        """Every request and alternative, in order."""
-        return tuple(view for claim in self.claims for group in claim.requests for view in group.alternatives)
-
-    @property
-    def selector_errors(self) -> tuple[AllocatorError, ...]:
-        """Selectors that do not compile: an error of the pod only where a device is held against them, as upstream.
-
-        When nothing fits they are the reason to give.
-        """
-        return tuple(
-            selector.error()
-            for view in self.views
-            for selector in (*view.class_selectors, *view.selectors)
-            if selector.broken
-        )
 
 
 def prepare(
@@ -240,7 +60,7 @@ class _Resolver:
         self._classes = classes
         self._features = features
         self._admin_namespaces = admin_namespaces
-        self._shapes: dict[Hashable, tuple[int, _Needs]] = {}
+        self._shapes: dict[Hashable, tuple[int, Needs]] = {}
 
     def claim(self, index: int, claim: api.ResourceClaim) -> ClaimRequests:
         for position, constraint in enumerate(claim.spec.devices.constraints):
@@ -314,7 +134,7 @@ class _Resolver:
             spec.derived_attributes,
             self._features,
         )
-        shape_index, needs = self._shapes.setdefault(shape, (len(self._shapes), _Needs()))
+        shape_index, needs = self._shapes.setdefault(shape, (len(self._shapes), Needs()))
         return RequestView(
             claim=claim,
             claim_key=claim.key,

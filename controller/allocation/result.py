@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from controller.allocation.errors import AllocatorError
-from controller.allocation.request import ClaimRequests, Need, RequestView
+from controller.allocation.views import ClaimRequests, Need, RequestView
 from controller.inventory.model import Device
 from hami_dra.api import resource as api
 from hami_dra.api.core import NodeSelectorRequirement

@@ -11,16 +11,16 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.allocation import constraints
 from controller.allocation.bounds import any_unjudged, hopeless, parts
 from controller.allocation.candidates import Candidate, Candidates
 from controller.allocation.chooser import Chooser, FirstFit
-from controller.allocation.counters import Counters, consumption, declared_groups
+from controller.allocation.counters import consumption, declared_groups
 from controller.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
 from controller.allocation.frames import Alternatives, Everything, Frame, Select
-from controller.allocation.request import MAX_RESULTS, Problem, RequestView, require_room
+from controller.allocation.holdings import Holdings, Taken
+from controller.allocation.request import MAX_RESULTS, require_room
 from controller.allocation.result import Pick, allocation_result
-from controller.allocation.trial import Trial
+from controller.allocation.views import Problem, RequestView
 from controller.inventory.model import Device, Pool, Usage
 from hami_dra.api.core import Node
 
@@ -74,21 +74,11 @@ def solve(
     """The first complete solution in the chooser's order, or None. Raises AllocatorError, InvalidPools, BudgetExceeded."""
     search = Search(problem, node, pools, usage, chooser, budget=budget)
     if search.run():
-        return Solution(node.metadata.name, problem, tuple(tuple(picks) for picks in search.picks), search.steps)
+        return Solution(node.metadata.name, problem, tuple(tuple(picks) for picks in search.held.picks), search.steps)
     invalid = [f"{pool.driver}/{pool.name}: {pool.invalid}" for pool in pools if pool.invalid]
     if invalid:
         raise InvalidPools(f"node {node.metadata.name} has invalid resource pools: {'; '.join(invalid)}")
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """One device that the search holds at the moment."""
-
-    view: RequestView
-    candidate: Candidate
-    counters: bool
-    """Its counters were charged: it is the first share, or not shared at all."""
 
 
 class _NoHope(Exception):
@@ -109,7 +99,6 @@ class Search:
         budget: int,
         look_up: bool = True,
     ) -> None:
-        features = problem.features
         self.problem = problem
         self.chooser = chooser
         self.prunes = True
@@ -119,15 +108,10 @@ class Search:
         self._pools = pools
         self._look_up = look_up
         self.usage = usage
-        self.trial = Trial(usage)
         self.candidates = Candidates(problem, node, pools, usage)
-        self.picks: list[list[Pick]] = [[] for _ in problem.claims]
+        self.held = Holdings(problem, self.candidates, usage)
         self.steps = 0
         self._budget = budget
-        self._counters = Counters(usage, groups=features.compatibility_groups)
-        self._constraints = [
-            constraints.build(claim.claim, lists=features.list_type_attributes) for claim in problem.claims
-        ]
         self._kinds: dict[Device, Hashable] = {}
 
     def run(self) -> bool:
@@ -181,7 +165,7 @@ class Search:
         return len(self.candidates.all_of(view)) if view.all_devices else view.count
 
     def room_for_results(self, view: RequestView) -> bool:
-        return self.count(view) <= MAX_RESULTS - len(self.picks[view.claim_index])
+        return self.count(view) <= MAX_RESULTS - len(self.held.picks[view.claim_index])
 
     def step(self) -> None:
         self.steps += 1
@@ -190,43 +174,13 @@ class Search:
         if self.steps == LOOK_UP_AFTER and self._look_up and self.prunes and self._hopeless():
             raise _NoHope
 
-    def available(self, view: RequestView, candidate: Candidate) -> bool:
-        """Not held, and with room left, as far as the search has come."""
-        device = candidate.device
-        if view.admin_access:
-            if self.trial.held_by(device.id, view.claim_index):
-                return False
-        elif self.trial.held(device.id):
-            return False
-        return candidate.need is None or self.trial.has_room(device.id, candidate.need)
-
     def take(self, view: RequestView, candidate: Candidate) -> Taken | None:
-        """Take a candidate by count: None, and nothing changed, where that is not possible now."""
         self.step()
-        if not self.available(view, candidate):
-            return None
-        return self._take(view, candidate, must=False)
+        return self.held.take(view, candidate)
 
     def take_all(self, view: RequestView, candidate: Candidate) -> Taken | None:
-        """Take one of all devices. Raises AllocatorError where a constraint is in the way: no other choice can help."""
         self.step()
-        device = candidate.device
-        held = self.trial.held_by(device.id, view.claim_index) if view.admin_access else self.trial.held(device.id)
-        if held or not self.candidates.usable(view, device):
-            return None
-        return self._take(view, candidate, must=True)
-
-    def release(self, taken: Taken) -> None:
-        """In reverse order of taking."""
-        view, device = taken.view, taken.candidate.device
-        assert taken.candidate.need is not None
-        self.picks[view.claim_index].pop()
-        self.trial.release(view, device, taken.candidate.need)
-        claim_constraints = self._constraints[view.claim_index]
-        for index in reversed(view.constraints):
-            claim_constraints[index].remove()
-        if taken.counters:
-            self._counters.release(taken.candidate.pool, device)
+        return self.held.take_all(view, candidate)
 
     def kind(self, candidate: Candidate) -> Hashable:
         """Devices of one kind are interchangeable for the rest of this search: with one of them it goes as with the other."""
@@ -240,7 +194,7 @@ class Search:
             except AllocatorError:
                 static = device.id
             self._kinds[device] = static
-        return static, self.trial.state(device.id)
+        return static, self.held.trial.state(device.id)
 
     # -- is there hope? ------------------------------------------------------------------------------------------------
 
@@ -248,7 +202,7 @@ class Search:
         """Nothing more to find: by counting, or because a part of the problem, taken alone in any order, has no solution."""
         if any_unjudged(self.problem, self.candidates):
             return False
-        if hopeless(self.problem, self.candidates, self._constraints, self.usage):
+        if hopeless(self.problem, self.candidates, self.held.constraints, self.usage):
             return True
         return any(
             self._unsolvable(part)
@@ -264,43 +218,9 @@ class Search:
         except (AllocatorError, BudgetExceeded):
             return False
 
-    # -- inside --------------------------------------------------------------------------------------------------------
-
-    def _take(self, view: RequestView, candidate: Candidate, *, must: bool) -> Taken | None:
-        device, need = candidate.device, candidate.need
-        assert need is not None
-        charge = bool(device.spec.consumes_counters) and not (
-            view.shared(device) and self.trial.shared_already(device.id)
-        )
-        if charge and not self._counters.take(candidate.pool, device):
-            return None
-        claim_constraints = self._constraints[view.claim_index]
-        for position, index in enumerate(view.constraints):
-            if not claim_constraints[index].add(view, device):
-                self._undo(view, candidate, position, charge=charge)
-                if must:
-                    raise AllocatorError(
-                        f"ResourceClaim {view.claim_key}: request {view.name}: asks for all devices, and device {device.id} "
-                        f"breaks spec.devices.constraints[{index}]"
-                    )
-                return None
-        if must and not self.trial.has_room(device.id, need):
-            self._undo(view, candidate, len(view.constraints), charge=charge)
-            return None
-        self.trial.take(view, device, need)
-        self.picks[view.claim_index].append(Pick(view, device, need))
-        return Taken(view, candidate, charge)
-
-    def _undo(self, view: RequestView, candidate: Candidate, constraints_added: int, *, charge: bool) -> None:
-        claim_constraints = self._constraints[view.claim_index]
-        for index in reversed(view.constraints[:constraints_added]):
-            claim_constraints[index].remove()
-        if charge:
-            self._counters.release(candidate.pool, candidate.device)
-
     def _static_kind(self, candidate: Candidate) -> Hashable:
         device, pool = candidate.device, candidate.pool
-        parts: list[Hashable] = [
+        known: list[Hashable] = [
             self.chooser.kind(device),
             device.shared,
             self.usage.in_use(device.id),
@@ -308,8 +228,7 @@ class Search:
             tuple(sorted(self.usage.consumed(device.id).items())),
         ]
         if device.spec.consumes_counters:
-            parts.append((pool.driver, pool.name, frozenset(consumption(device)), frozenset(declared_groups(device))))
+            known.append((pool.driver, pool.name, frozenset(consumption(device)), frozenset(declared_groups(device))))
         for view in self.problem.views:
-            parts.append(self.candidates.standing(view, device))
-            parts.extend(self._constraints[view.claim_index][index].value(view, device) for index in view.constraints)
-        return tuple(parts)
+            known += [self.candidates.standing(view, device), self.held.values(view, device)]
+        return tuple(known)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.allocation.capacity import Amount
-from controller.allocation.request import Need, RequestView
+from controller.allocation.views import Need, RequestView
 from controller.inventory.model import Device, DeviceId, Usage
 
 

@@ -77,15 +77,13 @@ def named_apart(slices: Iterable[ResourceSlice]) -> Iterator[ResourceSlice]:
 
 
 def comparable(allocation: Mapping[str, Any]) -> Any:
-    """Results in any order, shareID known to be there or not, quantities by amount."""
+    """Results in any order, shareID known to be there or not, quantities as they are spelled."""
     devices = allocation.get("devices", {})
     results = []
     for result in devices.get("results") or ():
         shared = "shareID" in result or "consumedCapacity" in result
         rest = {key: value for key, value in result.items() if key not in {"shareID", "consumedCapacity"}}
-        consumed = {
-            name: Quantity.parse(amount).nanos for name, amount in (result.get("consumedCapacity") or {}).items()
-        }
+        consumed = result.get("consumedCapacity") or {}
         results.append({**rest, "shared": shared, "consumed": consumed})
     return {
         "results": sorted(results, key=lambda result: json.dumps(result, sort_keys=True)),

@@ -218,9 +218,9 @@ def test_a_search_that_finds_nothing_has_given_everything_back(case):
     problem, pools, usage = case
     search = Search(problem, NODE_OBJECT, pools, usage, FirstFit(), budget=DEFAULT_BUDGET)
     if not search.run():
-        assert search.trial.added == {}
-        assert all(not picks for picks in search.picks)
-        assert all(search.trial.state(device_.id) is None for pool in pools for device_ in pool.devices)
+        assert search.held.trial.added == {}
+        assert all(not picks for picks in search.held.picks)
+        assert all(search.held.trial.state(device_.id) is None for pool in pools for device_ in pool.devices)
 
 
 @settings(max_examples=200, deadline=None)
@@ -228,7 +228,7 @@ def test_a_search_that_finds_nothing_has_given_everything_back(case):
 def test_what_counting_calls_hopeless_has_no_solution(case):
     problem, pools, usage = case
     search = Search(problem, NODE_OBJECT, pools, usage, FirstFit(), budget=DEFAULT_BUDGET)
-    constraints = search._constraints
+    constraints = search.held.constraints
     if hopeless(problem, search.candidates, constraints, usage):
         assert first_by_trying(problem, pools, usage) is None
 
