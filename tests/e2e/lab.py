@@ -110,6 +110,13 @@ class Lab:
     def slices(self):
         return self.api.list(observe.SLICES)
 
+    def refusal(self, name):
+        """What kube-scheduler said when it last found no node for the pod; empty when it has not."""
+        conditions = self.pod(name)["status"].get("conditions", ())
+        return next(
+            (c.get("message", "") for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"), ""
+        )
+
     def placements(self):
         return observe.placements(self.pods(), self.claims())
 

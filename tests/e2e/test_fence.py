@@ -21,11 +21,6 @@ def controller(lab):
     lab.hami.wait_ready()
 
 
-def refusal(lab, name):
-    conditions = lab.pod(name)["status"].get("conditions", ())
-    return next((c["message"] for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"), "")
-
-
 @on_1_36
 def test_kube_scheduler_cannot_allocate_a_fenced_device(lab, controller):
     """The controller is gone, its fence is not: a claim stays unallocated, and is served when the controller is back."""
@@ -34,7 +29,7 @@ def test_kube_scheduler_cannot_allocate_a_fenced_device(lab, controller):
     lab.create(claim("whole", request()), claim("part", part("1Gi")))
     lab.create(pod("whole", claims=["whole"], gated=False), pod("part", claims=["part"], gated=False))
     for name in ("whole", "part"):
-        lab.hami.api.wait_for("the refusal", lambda name=name: "cannot allocate all claims" in refusal(lab, name))
+        lab.hami.api.wait_for("the refusal", lambda name=name: "cannot allocate all claims" in lab.refusal(name))
     assert not any(item.get("status") for item in lab.claims())
 
     controller.process.start()
