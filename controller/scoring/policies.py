@@ -53,25 +53,26 @@ class Policies:
         return self.devices.get(claim_key, self.device)
 
 
-def parse_node_policy(value: str, origin: str) -> str:
+def parse_node_policy(value: str, where: str) -> str:
+    """`where` the value stands, for the message: an annotation of some object, or an option. Raises InvalidPolicy."""
     if value not in names.NODE_POLICIES:
-        raise _unknown(origin, names.NODE_POLICY, value, names.NODE_POLICIES)
+        raise _unknown(where, value, names.NODE_POLICIES)
     return value
 
 
-def parse_device_policy(value: str, origin: str) -> tuple[str, ...]:
-    """A policy or a comma list of policies, each at most once."""
+def parse_device_policy(value: str, where: str) -> tuple[str, ...]:
+    """A policy or a comma list of policies, each at most once. Raises InvalidPolicy."""
     keys = tuple(part.strip() for part in value.split(","))
     if not all(key in names.DEVICE_POLICIES for key in keys):
-        raise _unknown(origin, names.DEVICE_POLICY, value, names.DEVICE_POLICIES)
+        raise _unknown(where, value, names.DEVICE_POLICIES)
     if len(set(keys)) != len(keys):
-        raise InvalidPolicy(f"{origin}: annotation {names.DEVICE_POLICY}: {value!r} names a policy twice")
+        raise InvalidPolicy(f"{where}: {value!r} names a policy twice")
     return keys
 
 
-def parse_weights(value: str, origin: str) -> Weights:
-    """`slot=1,core=2,memory=3`: all three, any order, integers >= 0 and not all 0 (HAMi HEAD)."""
-    problem = f"{origin}: annotation {names.SCORING_WEIGHTS}: {value!r} is not like slot=1,core=1,memory=1"
+def parse_weights(value: str, where: str) -> Weights:
+    """`slot=1,core=2,memory=3`: all three, any order, integers >= 0 and not all 0 (HAMi HEAD). Raises InvalidPolicy."""
+    problem = f"{where}: {value!r} is not like slot=1,core=1,memory=1"
     found: dict[str, int] = {}
     for part in value.split(","):
         name, equals, number = part.strip().partition("=")
@@ -106,7 +107,7 @@ def resolve(
         value = source.metadata.annotations.get(names.NODE_POLICY)
         if value is not None:
             origin = _label(source)
-            node, node_origin = parse_node_policy(value, origin), origin
+            node, node_origin = parse_node_policy(value, _annotation(origin, names.NODE_POLICY)), origin
             break
     devices = {claim.key: _device_policy(sources, defaults.device) for claim, sources in per_claim}
     return Policies(node=node, node_origin=node_origin, device=_device_policy([pod], defaults.device), devices=devices)
@@ -146,9 +147,10 @@ def _device_policy(sources: Iterable[Object], default: DevicePolicy) -> DevicePo
         annotations = source.metadata.annotations
         if not found_keys and (value := annotations.get(names.DEVICE_POLICY)) is not None:
             origin = _label(source)
-            keys, found_keys = parse_device_policy(value, origin), True
+            keys, found_keys = parse_device_policy(value, _annotation(origin, names.DEVICE_POLICY)), True
         if not found_weights and (value := annotations.get(names.SCORING_WEIGHTS)) is not None:
-            weights, found_weights = parse_weights(value, _label(source)), True
+            where = _annotation(_label(source), names.SCORING_WEIGHTS)
+            weights, found_weights = parse_weights(value, where), True
     return DevicePolicy(keys, weights, origin)
 
 
@@ -156,5 +158,9 @@ def _label(source: Object) -> str:
     return f"{type(source).__name__} {source.key}"
 
 
-def _unknown(origin: str, annotation: str, value: str, choices: Sequence[str]) -> InvalidPolicy:
-    return InvalidPolicy(f"{origin}: annotation {annotation}: {value!r} is not one of {', '.join(choices)}")
+def _annotation(origin: str, name: str) -> str:
+    return f"{origin}: annotation {name}"
+
+
+def _unknown(where: str, value: str, choices: Sequence[str]) -> InvalidPolicy:
+    return InvalidPolicy(f"{where}: {value!r} is not one of {', '.join(choices)}")

@@ -184,8 +184,9 @@ class ResourceClaimSpec(Struct, frozen=True):
     devices: DeviceClaim = DeviceClaim()
 
 
-class DeviceRequestAllocationResult(Struct, frozen=True):
-    request: str
+class DeviceRequestAllocationResult(Struct, frozen=True, kw_only=True):
+    request: str = ""
+    """Always there in a cluster; a file that says what is in use may leave it out."""
     driver: str
     pool: str
     device: str

@@ -1,6 +1,6 @@
 """`hami-dra simulate`: where would these pods go? Reads manifests, prints a table, JSON or YAML."""
 
-import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,18 +10,25 @@ import typer
 from hami_dra.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from controller.simulation import Report
+    from controller.simulation import Report, Settings
 
-HELP = """Place the pods of a set of manifests and print where they go and why.
+HELP = """Place the pods of a set of manifests and print where they go and why. Nothing is sent anywhere.
 
-Reads files and folders (recursive, in name order): Nodes, ResourceSlices, DeviceClasses, claims, templates, pods and
-workloads. Nothing is sent anywhere.
+Reads files and folders (recursive, in name order): Nodes, ResourceSlices, DeviceClasses, claims, templates, pods and workloads.
+Legacy pods are converted as by the webhook. Pods with spec.nodeName and allocated claims count as they are; the others are
+placed in file order. Without any Node, those that the slices name are assumed, empty. Notes go to stderr.
 
 Examples:
 
-    hami-dra simulate -f cluster.yaml -f examples/a-node-binpack-gpu-binpack.yaml
+    hami-dra simulate -f resourceslices/ -f deviceclasses/ -f examples/b-node-spread-gpu-binpack.yaml
 
-    hami-dra simulate -f manifests/ -o json --node-policy spread --fail-unplaced
+    kubectl get nodes,resourceslices,deviceclasses,resourceclaims,pods -A -o yaml > cluster.yaml
+
+    hami-dra simulate -f cluster.yaml -f examples/ --node-policy spread -o json
+
+    hami-dra simulate -f cluster.yaml -f examples/ --device-policy first-fit --fail-unplaced
+
+Exit status: 0 when it ran, 1 with --fail-unplaced when a pod stayed unplaced, 2 on bad input.
 """
 
 
@@ -44,7 +51,7 @@ def simulate(
         str | None,
         typer.Option(
             help="Default below annotations: spread, binpack, topology-aware, mutex, numa, or a comma list. "
-            "first-fit (Kubernetes' own order) overrides annotations."
+            "first-fit (Kubernetes' own order, vendor rules off) overrides annotations."
         ),
     ] = None,
     feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
@@ -55,9 +62,8 @@ def simulate(
     from hami_dra.cli.manifest_files import read_documents
 
     settings = _settings(node_policy, device_policy, feature_gates)
-    documents = [(str(document.source), document.raw) for document in read_documents(files)]
     try:
-        report = run(documents, settings)
+        report = run(read_documents(files), settings)
     except BadManifest as error:
         raise CommandError(str(error)) from error
     for note in report.notes:
@@ -67,22 +73,27 @@ def simulate(
         raise typer.Exit(1)
 
 
-def _settings(node_policy: str | None, device_policy: str | None, feature_gates: str) -> Any:
+def _settings(node_policy: str | None, device_policy: str | None, feature_gates: str) -> "Settings":
     from controller.allocation.features import FeatureGates, UnknownGate
     from controller.scoring import policies
     from controller.simulation import Settings
     from hami_dra.api import names
 
     first_fit = device_policy == names.FIRST_FIT
+    node, keys = names.BINPACK, policies.DevicePolicy().keys
+    try:
+        if node_policy is not None:
+            node = policies.parse_node_policy(node_policy, "--node-policy")
+        if device_policy is not None and not first_fit:
+            keys = policies.parse_device_policy(device_policy, "--device-policy")
+    except policies.InvalidPolicy as error:
+        raise CommandError(str(error)) from error
     try:
         gates = FeatureGates.parse(feature_gates)
-        node = policies.parse_node_policy(node_policy, "--node-policy") if node_policy else names.BINPACK
-        device = policies.DevicePolicy()
-        if device_policy and not first_fit:
-            device = policies.DevicePolicy(policies.parse_device_policy(device_policy, "--device-policy"))
-    except (UnknownGate, policies.InvalidPolicy) as error:
-        raise CommandError(str(error)) from error
-    return Settings(policies=policies.Policies(node=node, device=device), first_fit=first_fit, gates=gates)
+    except UnknownGate as error:
+        raise CommandError(f"--feature-gates: {error}") from error
+    defaults = policies.Policies(node=node, device=policies.DevicePolicy(keys))
+    return Settings(policies=defaults, first_fit=first_fit, gates=gates)
 
 
 def _print(report: "Report", output: Output) -> None:
@@ -91,46 +102,48 @@ def _print(report: "Report", output: Output) -> None:
 
         typer.echo(json.dumps(report.document(), indent=2))
     elif output is Output.yaml:
-        import yaml
+        from hami_dra.driver.yaml_text import yaml_text
 
-        yaml.safe_dump(report.document(), sys.stdout, sort_keys=False)
+        typer.echo(yaml_text([report.document()]), nl=False)
     else:
-        _print_table(report)
+        _print_tables(report)
 
 
-def _print_table(report: "Report") -> None:
-    from rich.console import Console
+def _print_tables(report: "Report") -> None:
     from rich.table import Table
 
-    console = Console(width=max(Console().width, 120))
+    from hami_dra.cli.tables import print_wide
+
     if report.placements:
-        table = Table(box=None, pad_edge=False)
-        for title in ("POD", "NODE", "CLAIM", "DEVICES", "SCORE"):
-            table.add_column(title, overflow="fold", no_wrap=title in {"POD", "NODE"})
+        table = Table("POD", "NODE", "CLAIM", "DEVICES", "SCORE", box=None, pad_edge=False)
         for placement in report.placements:
             table.add_row(
                 placement["pod"],
                 placement["node"],
                 "\n".join(claim["podClaimName"] for claim in placement["claims"]),
-                "\n".join(_devices(claim["allocation"]) for claim in placement["claims"]),
-                f"{placement['score']['node']:.2f}",
+                "\n".join(_devices(claim["allocation"]["devices"]["results"]) for claim in placement["claims"]),
+                _scores(placement["score"]),
             )
-        console.print(table)
+        print_wide(table)
     if report.unplaced:
-        if report.placements:
-            console.print()
         table = Table("UNPLACED", "REASONS", "MESSAGE", box=None, pad_edge=False)
         for entry in report.unplaced:
             reasons = ", ".join(f"{count} {code}" for code, count in sorted(entry["reasons"].items()))
             table.add_row(entry["pod"], reasons, entry["error"] or entry["message"])
-        console.print(table)
+        print_wide(*([""] if report.placements else []), table)
     if not report.placements and not report.unplaced:
-        console.print("no pod to place in the input")
+        print_wide("no pod to place in the input")
 
 
-def _devices(allocation: dict[str, Any]) -> str:
+def _devices(results: Iterable[dict[str, Any]]) -> str:
     parts = []
-    for result in allocation["devices"]["results"]:
+    for result in results:
         used = " ".join(f"{name}={amount}" for name, amount in sorted(result.get("consumedCapacity", {}).items()))
         parts.append(result["device"] + (f" ({used})" if used else ""))
     return ", ".join(parts)
+
+
+def _scores(score: dict[str, Any]) -> str:
+    """Of the node before the pod came, and of its devices with it."""
+    devices = ", ".join(f"{device['score']:.2f}" for device in score["devices"])
+    return f"{score['node']:.2f}" + (f" / {devices}" if devices else "")

@@ -1,0 +1,242 @@
+"""Documents as the objects that a simulation reads.
+
+Called by `controller.simulation`. In: the documents of files. Out: `Item`s in file order, notes about what is not used.
+Nothing is validated as the API server would: what can be read is taken. Where it cannot be read as its kind, `BadManifest`
+names file, document, object and field. Pure.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from hami_dra.api import kinds
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+from hami_dra.cluster.documents import Document
+
+Raw = dict[str, Any]
+
+READ: Final[tuple[Kind[Any], ...]] = (
+    kinds.NODE,
+    kinds.NAMESPACE,
+    kinds.RESOURCE_SLICE,
+    kinds.DEVICE_CLASS,
+    kinds.DEVICE_TAINT_RULE,
+    kinds.RESOURCE_CLAIM,
+    kinds.RESOURCE_CLAIM_TEMPLATE,
+    kinds.RESOURCE_QUOTA,
+    kinds.PRIORITY_CLASS,
+    kinds.POD,
+    *kinds.WORKLOADS,
+)
+_BY_NAME: Final = {kind.name: kind for kind in READ}
+_OTHER_SHAPE: Final = frozenset({"v1alpha2", "v1alpha3", "v1beta1"})
+"""Versions of resource.k8s.io whose slices and claims are written in another way. v1beta2 is v1 by another name."""
+DEFAULT_NAMESPACE: Final = "default"
+
+
+class BadManifest(ValueError):
+    """A document cannot be read as its kind; the message names file, document, object, field, and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One object of the input. `object` is its Struct; `raw` the same as JSON, with everything that the Struct leaves out."""
+
+    source: str
+    """For messages: `pods.yaml, document 2`."""
+    kind: Kind[Any]
+    raw: Raw
+    object: Any
+
+    @property
+    def key(self) -> str:
+        return str(self.object.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    items: tuple[Item, ...]
+    """In file order. An object that is given twice stands where it stood first."""
+    notes: tuple[str, ...]
+
+
+def gather(documents: Iterable[Document]) -> Gathered:
+    """Raises BadManifest.
+
+    The same object again is ignored, a different one of the same name takes its place, as with `kubectl apply`; except
+    slices, which all count, since the allocator does not go by their names.
+    """
+    found: dict[tuple[str, str], Item] = {}
+    skipped: dict[str, list[Document]] = {}
+    generated: dict[tuple[str, str], int] = {}
+    notes: list[str] = []
+    for document in documents:
+        kind = _kind_of(document)
+        if kind is None:
+            skipped.setdefault(_unused(document.raw), []).append(document)
+            continue
+        item = read(str(document), kind, _named(document, kind, generated))
+        same = found.get((kind.name, item.key))
+        if same is not None and same.raw != item.raw:
+            if kind is kinds.RESOURCE_SLICE:
+                notes.append(f"{document}: {kind.name} {item.key} is given before, in {same.source}; both count")
+                item = _apart(item, lambda key: (kinds.RESOURCE_SLICE.name, key) in found)
+            else:
+                notes.append(f"{document}: {kind.name} {item.key} is given before, in {same.source}; this one counts")
+        if same is None or same.raw != item.raw:
+            found[kind.name, item.key] = item
+    for what, several in skipped.items():
+        more = f", and {len(several) - 1} more" if len(several) > 1 else ""
+        notes.append(f"{several[0]}{more}: {what}, skipped")
+    return Gathered(tuple(found.values()), tuple(notes))
+
+
+def read(source: str, kind: Kind[Any], raw: Mapping[str, Any], inside: tuple[str, str] = ("", "")) -> Item:
+    """As its Struct, with the namespace and uid that an API server would have given it. Raises BadManifest.
+
+    `inside`: the object that it is a part of, and the path in there, for messages. The uid is made of kind and name: two
+    objects are one exactly when these are the same.
+    """
+    filled: Raw = _without_nulls(raw)
+    metadata = filled.get("metadata", {})
+    if isinstance(metadata, dict):
+        metadata = {**metadata}
+        if kind.namespaced:
+            metadata["namespace"] = metadata.get("namespace") or DEFAULT_NAMESPACE
+        metadata["uid"] = f"{kind.name}/{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+        filled["metadata"] = metadata
+    try:
+        obj: Object = msgspec.json.decode(msgspec.json.encode(filled), type=kind.type, strict=False)
+    except msgspec.ValidationError as error:
+        problem = _problem(error, filled, inside[1])
+        raise BadManifest(f"{source}: {inside[0] or describe(kind, filled)}: {problem}") from None
+    except (TypeError, msgspec.DecodeError, RecursionError) as error:
+        what = inside[0] or describe(kind, filled)
+        raise BadManifest(f"{source}: {what}: no JSON can be made of it: {error}") from None
+    return Item(source, kind, filled, obj)
+
+
+def describe(kind: Kind[Any], raw: Mapping[str, Any]) -> str:
+    """For messages: `Pod default/a`."""
+    metadata = raw.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    name = metadata.get("name") or metadata.get("generateName") or "(no name)"
+    return (
+        f"{kind.name} {metadata.get('namespace') or DEFAULT_NAMESPACE}/{name}"
+        if kind.namespaced
+        else f"{kind.name} {name}"
+    )
+
+
+# --- which kind ------------------------------------------------------------------------------------------------------
+
+
+def _kind_of(document: Document) -> Kind[Any] | None:
+    """A document without apiVersion goes by its kind. Raises BadManifest."""
+    raw = document.raw
+    kind = _BY_NAME.get(str(raw.get("kind")))
+    if kind is None:
+        return None
+    group, _, version = str(raw.get("apiVersion") or kind.api_version).rpartition("/")
+    if group != kind.group:
+        return None
+    if group == kinds.RESOURCE_CLAIM.group and version in _OTHER_SHAPE and kind is not kinds.DEVICE_TAINT_RULE:
+        raise BadManifest(
+            f"{document}: {describe(kind, raw)}: apiVersion {group}/{version}: write it as {kind.api_version}"
+        )
+    return kind
+
+
+def _unused(raw: Raw) -> str:
+    if not raw.get("kind"):
+        return "no kind is given"
+    return f"{' '.join(str(raw[part]) for part in ('apiVersion', 'kind') if raw.get(part))} is not used here"
+
+
+def _named(document: Document, kind: Kind[Any], generated: dict[tuple[str, str], int]) -> Raw:
+    """With a name, as the API server makes one of `generateName`: here with a number. Raises BadManifest."""
+    metadata = document.raw.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        return document.raw  # `read` says so
+    metadata = metadata or {}
+    if metadata.get("name"):
+        return document.raw
+    prefix = metadata.get("generateName")
+    if not prefix:
+        raise BadManifest(f"{document}: {kind.name}: metadata.name is missing")
+    number = generated.get((kind.name, str(prefix)), 0)
+    generated[kind.name, str(prefix)] = number + 1
+    return {**document.raw, "metadata": {**metadata, "name": f"{prefix}{number}"}}
+
+
+def _apart(item: Item, taken: Callable[[str], bool]) -> Item:
+    """Under a name of its own that comes right after the one it was given, for slices of a pool are ordered by name."""
+    metadata = item.object.metadata
+    number = 2
+    while taken(f"{metadata.name} ({number:02})"):
+        number += 1
+    name = f"{metadata.name} ({number:02})"
+    renamed = msgspec.structs.replace(metadata, name=name, uid=f"{item.kind.name}//{name}")
+    return replace(item, object=msgspec.structs.replace(item.object, metadata=renamed))
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _without_nulls(value: Any) -> Any:
+    """A field that is null is not there; in a list null is no object, and stays for the error that it is."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
+    return [_without_nulls(entry) for entry in value] if isinstance(value, list) else value
+
+
+_AT: Final = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
+_MISSING: Final = re.compile(r"Object missing required field `(.*)`")
+_WORDS: Final = {
+    "str": "text",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "nothing",
+}
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {"str": (str,), "int": (int,), "float": (float,), "bool": (bool,)}
+
+
+def _problem(error: msgspec.ValidationError, raw: Raw, prefix: str) -> str:
+    """`spec.containers: a list is wanted, not text`."""
+    text = str(error)
+    found = _AT.search(text)
+    path, text = (found[1], text[: found.start()]) if found else ("", text)
+    if missing := _MISSING.fullmatch(text):
+        return f"{'.'.join(filter(None, (prefix, path, missing[1])))} is missing"
+    kinds_named = re.fullmatch(r"Expected `(.*)`, got `(.*)`", text)
+    if kinds_named is None:
+        return f"{'.'.join(filter(None, (prefix, path)))}: {text[:1].lower()}{text[1:]}"
+    wanted, got = kinds_named.groups()
+    path = _with_key(path, got, raw)
+    words = " or ".join(_WORDS.get(word, word) for word in wanted.split(" | ") if word != "null")
+    hint = "; put it in quotes" if "str" in wanted.split(" | ") and got in _TYPES else ""
+    return f"{'.'.join(filter(None, (prefix, path)))}: {words} is wanted, not {_WORDS.get(got, got)}{hint}"
+
+
+def _with_key(path: str, got: str, raw: Raw) -> str:
+    """For an entry of a mapping msgspec writes `annotations[...]`: name the first that is of the wrong type."""
+    if not path.endswith("[...]") or got not in _TYPES:
+        return path
+    place: Any = raw
+    for step in re.findall(r"[^.\[\]]+", path.removesuffix("[...]")):
+        try:
+            place = place[int(step)] if isinstance(place, list) else place[step]
+        except (KeyError, IndexError, ValueError, TypeError):
+            return path
+    if isinstance(place, dict):
+        for key, value in place.items():
+            if type(value) in _TYPES[got]:
+                return f'{path.removesuffix("[...]")}["{key}"]'
+    return path

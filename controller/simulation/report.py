@@ -1,0 +1,70 @@
+"""What a simulation prints: the document whose shape does not move, and notes beside it. Pure.
+
+    {"placements": [{"pod": "ns/name", "node": "n", "claims": [...], "score": {...}}],
+     "unplaced": [{"pod": "ns/name", "reasons": {"Code": 3}, "message": "...", "error": ""}]}
+
+Keys may be added, never removed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from controller.decide import Score
+from hami_dra.api.quantity import InvalidQuantity, Quantity
+from hami_dra.api.resource import ResourceClaim
+
+Json = dict[str, Any]
+_DIGITS: Final = 6
+"""Decimal places of scores: enough to compare, few enough to read."""
+
+
+@dataclass(slots=True)
+class Report:
+    placements: list[Json] = field(default_factory=list)
+    """In placing order."""
+    unplaced: list[Json] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """For people: what was skipped, assumed or converted. Not part of the document."""
+
+    def document(self) -> Json:
+        return {"placements": self.placements, "unplaced": self.unplaced}
+
+    def placed(self, pod: str, node: str, claims: Sequence[Json], score: Score) -> None:
+        devices = [{"device": device, "score": round(value, _DIGITS)} for device, value in score.devices]
+        score_json = {"node": round(score.node, _DIGITS), "devices": devices}
+        self.placements.append({"pod": pod, "node": node, "claims": list(claims), "score": score_json})
+
+    def refused(self, pod: str, reasons: Mapping[str, int], message: str, error: str) -> None:
+        self.unplaced.append({"pod": pod, "reasons": dict(reasons), "message": message, "error": error})
+
+
+def claim_entry(pod_claim_name: str, claim: ResourceClaim, allocation: Mapping[str, Any]) -> Json:
+    """`allocation`: status.allocation as JSON, ours or that of the input."""
+    return {
+        "name": claim.metadata.name,
+        "namespace": claim.metadata.namespace,
+        "podClaimName": pod_claim_name,
+        "allocation": _canonical(allocation),
+    }
+
+
+def _canonical(allocation: Mapping[str, Any]) -> Json:
+    """With `devices.results`, be there none, and quantities as Kubernetes writes them."""
+    devices = allocation.get("devices") or {}
+    results = [_canonical_result(result) for result in devices.get("results") or ()]
+    return {**allocation, "devices": {**devices, "results": results}}
+
+
+def _canonical_result(result: Mapping[str, Any]) -> Json:
+    consumed = result.get("consumedCapacity")
+    if consumed is None:
+        return dict(result)
+    return {**result, "consumedCapacity": {name: _quantity(amount) for name, amount in consumed.items()}}
+
+
+def _quantity(amount: Any) -> str:
+    try:
+        return str(Quantity.parse(amount))
+    except InvalidQuantity:
+        return str(amount)

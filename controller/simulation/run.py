@@ -1,0 +1,221 @@
+"""One simulation: the pods of the input are placed in file order, each on top of those before it.
+
+Called through `controller.simulation`; see there. What a pod alone asks is settled first (conversion, whose claims), for a
+pod that shares a claim must be placed where the others fit too; then one pod after the other is decided.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from controller.allocation.features import FeatureGates
+from controller.allocation.stamping import new_share_id, stamped
+from controller.bridge.convert import ConversionRefused, convert_pod
+from controller.bridge.convert import Options as ConvertOptions
+from controller.decide import Decision, Demand, Options, PodClaim, Refusal, decide
+from controller.scoring.policies import InvalidPolicy, Policies, resolve
+from controller.simulation.objects import Raw, gather, read
+from controller.simulation.report import Report, claim_entry
+from controller.simulation.view import View
+from controller.simulation.workloads import FINISHED, Workloads
+from hami_dra.api import kinds, names
+from hami_dra.api.core import Pod, PodResourceClaim
+from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
+from hami_dra.cluster.documents import Document
+
+_UNGATED: Final = ConvertOptions(gate=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`policies` are defaults below the annotations; `first_fit` overrides them all."""
+
+    policies: Policies = Policies()
+    first_fit: bool = False
+    gates: FeatureGates = FeatureGates()
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    """When the allocations are said to be made."""
+    new_share_id: Callable[[], str] = new_share_id
+
+
+def simulate(documents: Iterable[Document], settings: Settings) -> Report:
+    """Raises BadManifest."""
+    gathered = gather(documents)
+    view = View(settings.gates)
+    for item in gathered.items:
+        if item.kind is not kinds.POD and item.kind not in kinds.WORKLOADS:
+            view.feed(item)
+    view.assume_nodes()
+    workloads = Workloads(gathered.items, view.nodes)
+    pods: list[tuple[str, Raw]] = []
+    for item in gathered.items:
+        if item.kind is kinds.POD and not _has_its_place(item.object, view):
+            pods.append((item.source, item.raw))
+        elif item.kind in kinds.WORKLOADS:
+            pods.extend((item.source, raw) for raw in workloads.pods_of(item))
+    report = Report()
+    waiting = [_settled(source, raw, view) for source, raw in pods]
+    for each in waiting:
+        _Placing(view, settings, report).place(each, waiting)
+    report.notes = [*gathered.notes, *view.notes]
+    return report
+
+
+def _has_its_place(pod: Pod, view: View) -> bool:
+    """Running pods count on their node; finished ones and those on their way out need none."""
+    if pod.status.phase in FINISHED:
+        return True
+    if pod.spec.node_name:
+        view.run(pod)
+        return True
+    return pod.metadata.deletion_timestamp is not None
+
+
+class _Unready(Exception):
+    """The pod cannot even be decided on; the message says what must change."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    pod: Pod
+    """As converted."""
+    resources: tuple[str, ...] = ()
+    """Extended resources that its claims stand for."""
+    problem: str = ""
+    """Not empty: why it cannot be decided on."""
+    placed: bool = False
+
+
+def _settled(source: str, raw: Raw, view: View) -> _Waiting:
+    """What the webhook makes of the pod. Raises BadManifest."""
+    item = read(source, kinds.POD, raw)
+    namespace = item.object.metadata.namespace
+    if not view.is_converted(namespace):
+        return _Waiting(item.object)
+    try:
+        conversion = convert_pod(item.raw, namespace, _UNGATED)
+    except ConversionRefused as error:
+        return _Waiting(item.object, problem=str(error))
+    view.notes.extend(f"{source}: Pod {item.key}: {warning}" for warning in conversion.warnings)
+    for template in conversion.templates:
+        view.feed(read(source, kinds.RESOURCE_CLAIM_TEMPLATE, template))
+    return _Waiting(read(source, kinds.POD, conversion.pod).object, conversion.resources)
+
+
+class _Placing:
+    """The decision on one pod."""
+
+    def __init__(self, view: View, settings: Settings, report: Report) -> None:
+        self._view = view
+        self._settings = settings
+        self._report = report
+
+    def place(self, this: _Waiting, everyone: Iterable[_Waiting]) -> None:
+        key = this.pod.key
+        try:
+            demand = self._demand(this, everyone)
+        except (_Unready, InvalidPolicy) as error:
+            self._report.refused(key, {}, str(error), str(error))
+            return
+        options = Options(first_fit=self._settings.first_fit, gates=self._settings.gates)
+        answer = decide(self._view.inventory, demand, options)
+        if isinstance(answer, Refusal):
+            self._report.refused(key, answer.reasons, answer.message, answer.error)
+            return
+        this.placed = True
+        self._carry_out(this.pod, demand, answer)
+
+    def _carry_out(self, pod: Pod, demand: Demand, decision: Decision) -> None:
+        for entry in decision.allocations:
+            allocation = stamped(entry.allocation, self._settings.now, self._settings.new_share_id)
+            self._view.allocate(entry.claim, allocation)
+        self._view.inventory.assume_pod(pod, decision.node)
+        claims = [
+            claim_entry(entry.pod_claim_name, entry.claim, self._view.allocation_of(entry.claim))
+            for entry in demand.claims
+        ]
+        self._report.placed(pod.key, decision.node, claims, decision.score)
+
+    def _demand(self, this: _Waiting, everyone: Iterable[_Waiting]) -> Demand:
+        """Raises _Unready, InvalidPolicy."""
+        pod = this.pod
+        if this.problem:
+            raise _Unready(this.problem)
+        if gates := [gate.name for gate in pod.spec.scheduling_gates if gate.name != names.GATE]:
+            raise _Unready(f"Pod {pod.key}: spec.schedulingGates: waits for {', '.join(gates)}")
+        self._check_extended_resources(pod)
+        claims: list[PodClaim] = []
+        templates: dict[str, ResourceClaimTemplate] = {}
+        for entry in pod.spec.resource_claims:
+            found = self._claim(pod, entry)
+            if found is not None:
+                claim, template = found
+                claims.append(PodClaim(entry.name, claim))
+                self._view.allow_admin_access(claim)
+                if template is not None:
+                    templates[claim.key] = template
+        policies = resolve(
+            pod, [entry.claim for entry in claims], templates, self._view.classes, self._settings.policies
+        )
+        return Demand(
+            pod=pod,
+            claims=tuple(claims),
+            policies=policies,
+            preferred_node=pod.status.nominated_node_name,
+            companions=self._companions(this, everyone, claims),
+            plugin_resources=this.resources,
+        )
+
+    def _claim(self, pod: Pod, entry: PodResourceClaim) -> tuple[ResourceClaim, ResourceClaimTemplate | None] | None:
+        """The claim of an entry and the template it is made from; None where the pod's status says that none is needed."""
+        where = f"Pod {pod.key}: spec.resourceClaims[{entry.name}]"
+        namespace = pod.metadata.namespace
+        if (entry.resource_claim_name is None) == (entry.resource_claim_template_name is None):
+            raise _Unready(f"{where}: give either resourceClaimName or resourceClaimTemplateName")
+        if entry.resource_claim_name is not None:
+            claim = self._view.claims.get(f"{namespace}/{entry.resource_claim_name}")
+            if claim is None:
+                raise _Unready(f"{where}: ResourceClaim {namespace}/{entry.resource_claim_name} does not exist")
+            return claim, None
+        template = self._view.templates.get(f"{namespace}/{entry.resource_claim_template_name}")
+        generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+        if entry.name in generated:
+            name = generated[entry.name]
+            if name is None:
+                return None
+            claim = self._view.claims.get(f"{namespace}/{name}")
+            if claim is not None:
+                return claim, template.object if template else None
+        if template is None:
+            missing = f"ResourceClaimTemplate {namespace}/{entry.resource_claim_template_name}"
+            raise _Unready(f"{where}: {missing} does not exist")
+        return self._view.claim_of(template, pod, entry.name), template.object
+
+    def _companions(self, this: _Waiting, everyone: Iterable[_Waiting], claims: Iterable[PodClaim]) -> tuple[Pod, ...]:
+        """The pods that wait for a claim which this one would get allocated: the node must fit them too."""
+        shared = {
+            claim.claim.metadata.name
+            for claim in claims
+            if claim.claim.status.allocation is None and claim.claim.key in self._view.claims
+        }
+        if not shared:
+            return ()
+        return tuple(
+            other.pod
+            for other in everyone
+            if other is not this
+            and not other.placed
+            and other.pod.metadata.namespace == this.pod.metadata.namespace
+            and any(entry.resource_claim_name in shared for entry in other.pod.spec.resource_claims)
+        )
+
+    def _check_extended_resources(self, pod: Pod) -> None:
+        for container in (*pod.spec.init_containers, *pod.spec.containers):
+            for resource in {**container.resources.limits, **container.resources.requests}:
+                if device_class := self._view.served_by(resource):
+                    raise _Unready(
+                        f'Pod {pod.key}: container "{container.name}" asks for {resource}, which stands for DeviceClass '
+                        f"{device_class}: kube-scheduler would serve it, and hami-dra keeps the devices from it; ask by a "
+                        "ResourceClaim, or let the webhook convert the pod"
+                    )

@@ -1,0 +1,153 @@
+"""The cluster that the input describes, and what changes of it while pods are placed.
+
+Called by `controller.simulation.run`. In: items of the input, and decisions. Out: the inventory that `decide` reads, claims,
+templates and classes by name, notes about what was assumed. Pure.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from controller.allocation.features import FeatureGates
+from controller.bridge.convert import IGNORE
+from controller.inventory.inventory import Inventory
+from controller.inventory.pools import PoolGates
+from controller.simulation.objects import Item, Raw, read
+from hami_dra.api import kinds, names
+from hami_dra.api.core import Node, Pod
+from hami_dra.api.resource import (
+    AllocationResult,
+    DeviceClass,
+    ResourceClaim,
+    ResourceSlice,
+)
+
+IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
+"""Every DeviceClass is also an extended resource: this and its name (KEP-5004)."""
+_ASSUMED: Final = "(assumed)"
+
+
+class View:
+    def __init__(self, gates: FeatureGates) -> None:
+        self.inventory = Inventory(PoolGates(gates.partitionable_devices, gates.compatibility_groups))
+        self.claims: dict[str, ResourceClaim] = {}
+        """By key; generated claims are nobody else's and not in here."""
+        self.templates: dict[str, Item] = {}
+        self.classes: dict[str, DeviceClass] = {}
+        self.nodes: list[Node] = []
+        """In file order."""
+        self.notes: list[str] = []
+        self._allocations: dict[str, Mapping[str, Any]] = {}
+        self._slices: list[ResourceSlice] = []
+
+    # -- filling -----------------------------------------------------------------------------------------------------
+
+    def feed(self, item: Item) -> None:
+        """Anything but pods and workloads."""
+        obj: Any = item.object
+        match item.kind:
+            case kinds.NODE:
+                self.nodes.append(obj)
+                self.inventory.node_changed(None, obj)
+            case kinds.NAMESPACE:
+                self.inventory.namespace_changed(None, obj)
+            case kinds.RESOURCE_SLICE:
+                self._slices.append(obj)
+                self.inventory.slice_changed(None, obj)
+            case kinds.DEVICE_CLASS:
+                self._keep_class(obj)
+            case kinds.DEVICE_TAINT_RULE:
+                self.inventory.taint_rule_changed(None, obj)
+            case kinds.RESOURCE_CLAIM:
+                self.claims[obj.key] = obj
+                self.inventory.claim_changed(None, obj)
+                if obj.status.allocation is not None:
+                    self._allocations[obj.metadata.uid] = item.raw["status"]["allocation"]
+            case kinds.RESOURCE_CLAIM_TEMPLATE:
+                self.templates.setdefault(item.key, item)
+
+    def assume_nodes(self) -> None:
+        """Slices alone are enough to try something out: without any Node their nodes are taken to be there and empty."""
+        wanted = dict.fromkeys(each.spec.node_name for each in self._slices if each.spec.node_name)
+        if self.nodes:
+            there = {node.metadata.name for node in self.nodes}
+            absent = [name for name in wanted if name not in there]
+            if absent:
+                self.notes.append(f"no Node {', '.join(absent)} in the input: nothing is placed on its devices")
+            return
+        for name in wanted:
+            self.feed(read(_ASSUMED, kinds.NODE, {"metadata": {"name": name}}))
+        if wanted:
+            self.notes.append(f"no Node in the input: assumed {', '.join(wanted)}, ready and empty")
+
+    def run(self, pod: Pod) -> None:
+        """The pod counts on its node."""
+        self.inventory.pod_changed(None, pod)
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def is_converted(self, namespace: str) -> bool:
+        """Whether the webhook looks at pods of this namespace (manifests/webhook.yaml)."""
+        if namespace in {"kube-system", names.SYSTEM_NAMESPACE}:
+            return False
+        found = self.inventory.namespaces.get(namespace)
+        return found is None or found.metadata.labels.get(names.WEBHOOK_LABEL) != IGNORE
+
+    def served_by(self, resource: str) -> str:
+        """The DeviceClass that stands for an extended resource which no device plugin offers, or empty."""
+        if self.inventory.nodes.offers(resource).any():
+            return ""
+        implicit = resource.removeprefix(IMPLICIT_RESOURCE)
+        if implicit != resource:
+            return implicit
+        return next(
+            (name for name, each in sorted(self.classes.items()) if each.spec.extended_resource_name == resource), ""
+        )
+
+    def allocation_of(self, claim: ResourceClaim) -> Mapping[str, Any]:
+        """As it stands in the input, or as it was decided here."""
+        return self._allocations[claim.metadata.uid]
+
+    def claim_of(self, template: Item, pod: Pod, pod_claim_name: str) -> ResourceClaim:
+        """What the claim controller would generate. Raises BadManifest."""
+        inner: Raw = template.raw.get("spec", {})
+        metadata = {
+            **inner.get("metadata", {}),
+            "name": f"{pod.metadata.name}-{pod_claim_name}",
+            "namespace": pod.metadata.namespace,
+        }
+        raw = {"metadata": metadata, "spec": inner.get("spec", {})}
+        item = read(template.source, kinds.RESOURCE_CLAIM, raw, (f"ResourceClaimTemplate {template.key}", "spec"))
+        claim: ResourceClaim = item.object
+        # not the claim of that name that may be in the input
+        uid = f"generated for {pod.metadata.uid}/{pod_claim_name}"
+        return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, uid=uid))
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    def allocate(self, claim: ResourceClaim, allocation: Mapping[str, Any]) -> None:
+        """From now on the claim is allocated like this."""
+        status = msgspec.structs.replace(claim.status, allocation=AllocationResult.from_json(allocation))
+        allocated = msgspec.structs.replace(claim, status=status)
+        if claim.key in self.claims and self.claims[claim.key].metadata.uid == claim.metadata.uid:
+            self.claims[claim.key] = allocated
+        self._allocations[claim.metadata.uid] = allocation
+        self.inventory.claim_changed(claim, allocated)
+
+    def allow_admin_access(self, claim: ResourceClaim) -> None:
+        """The API server lets a claim with admin access into a labelled namespace only; one that is not in the input is."""
+        namespace = claim.metadata.namespace
+        asks = any(request.exactly and request.exactly.admin_access for request in claim.spec.devices.requests)
+        if asks and namespace not in self.inventory.namespaces:
+            labels = {names.ADMIN_ACCESS_LABEL: "true"}
+            self.feed(read(_ASSUMED, kinds.NAMESPACE, {"metadata": {"name": namespace, "labels": labels}}))
+            self.notes.append(f"no Namespace {namespace} in the input: assumed to allow adminAccess")
+
+    def _keep_class(self, device_class: DeviceClass) -> None:
+        """All devices are behind the fence, so kube-scheduler serves no extended resource from them: only a node that
+        offers it itself has it.
+        """
+        self.classes[device_class.metadata.name] = device_class
+        spec = msgspec.structs.replace(device_class.spec, extended_resource_name=None)
+        self.inventory.class_changed(None, msgspec.structs.replace(device_class, spec=spec))
