@@ -68,6 +68,7 @@ class Background:
     log: Path
     pid: int = 0
     started: int | None = None
+    was_stopped = False
 
     def start(self) -> None:
         self.pid = detached.spawn(self.cluster, self.name, self.command)

@@ -153,6 +153,11 @@ class Component:
     def running(self) -> bool:
         return self._process is not None and not self._has_ended(self._process.pid)
 
+    @property
+    def was_stopped(self) -> bool:
+        """On purpose, or never started."""
+        return self._process is None
+
     def start(self) -> None:
         if self.running:
             return

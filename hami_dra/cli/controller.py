@@ -86,6 +86,12 @@ def controller(
     unschedulable_timeout: Annotated[
         str, typer.Option(help="How long kube-scheduler may refuse a pod before its allocation is undone.")
     ] = "15s",
+    gate_patience: Annotated[
+        str, typer.Option(help="How long a pod without room keeps the gate; then autoscalers see it.")
+    ] = "10s",
+    orphan_age: Annotated[
+        str, typer.Option(help="After how long an allocation that no pod refers to is freed.")
+    ] = "60s",
     quiet_time: Annotated[
         str, typer.Option(help="How long nothing is committed after the fence was made or mended.")
     ] = "10s",
@@ -99,6 +105,9 @@ def controller(
     lease_duration: Annotated[str, typer.Option(help="After how long without a sign another replica leads.")] = "15s",
     renew_deadline: Annotated[str, typer.Option(help="How long a leader goes on without renewing.")] = "8s",
     retry_period: Annotated[str, typer.Option(help="Between two tries to get or renew the lease.")] = "2s",
+    write_timeout: Annotated[
+        str, typer.Option(help="Longest write; a new leader waits as long before it acts.")
+    ] = "5s",
     host: Annotated[str, typer.Option(help="Address of the health and metrics server.")] = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
     port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 8080,
     log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.text,
@@ -119,13 +128,15 @@ def controller(
         _managed(manage or []),
         _policies(node_policy, device_policy),
         _options(feature_gates, first_fit=first_fit),
-        _lease(lease_duration, renew_deadline, retry_period),
+        _lease(lease_duration, renew_deadline, retry_period, write_timeout),
         installation=installation,
         namespace=namespace,
         mode=mode.value,
         gate=gate is Gate.on,
         scheduler_names=frozenset(scheduler_name or ["default-scheduler"]),
         unschedulable_timeout=seconds(unschedulable_timeout, "--unschedulable-timeout"),
+        gate_patience=seconds(gate_patience, "--gate-patience"),
+        orphan_age=seconds(orphan_age, "--orphan-age"),
         quiet_time=seconds(quiet_time, "--quiet-time"),
         probe=probe,
         probe_image=probe_image,
@@ -192,7 +203,7 @@ def _options(feature_gates: str, *, first_fit: bool) -> "Options":
         raise CommandError(f"--feature-gates: {error}") from error
 
 
-def _lease(duration: str, renew_deadline: str, retry_period: str) -> "Timings":
+def _lease(duration: str, renew_deadline: str, retry_period: str, write_timeout: str) -> "Timings":
     from hami_dra.cluster.lease import Timings
     from hami_dra.cluster.protocol import ConfigError
 
@@ -204,6 +215,7 @@ def _lease(duration: str, renew_deadline: str, retry_period: str) -> "Timings":
             duration=int(whole),
             renew_deadline=seconds(renew_deadline, "--renew-deadline"),
             retry=seconds(retry_period, "--retry-period"),
+            write_timeout=seconds(write_timeout, "--write-timeout"),
         )
     except ConfigError as error:
         raise CommandError(str(error)) from error
