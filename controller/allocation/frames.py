@@ -201,7 +201,7 @@ class Select:
                 if search.held.available(view, candidate):
                     raise candidate.error
                 continue
-            if len(entries) - position < missing and not self._errors_from(position):
+            if search.prunes and len(entries) - position < missing and not self._errors_from(position):
                 return False
             if failed and search.kind(candidate) in failed:
                 continue

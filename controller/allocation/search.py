@@ -120,10 +120,7 @@ class Search:
                 claim.claim,
                 [(group.name, min(self.count(view) for view in group.alternatives)) for group in claim.requests],
             )
-        self.prunes = not any(
-            view.constraints and (view.derived or (view.all_devices and self.candidates.all_of(view)))
-            for view in self.problem.views
-        )
+        self.prunes = not any(map(self._may_fail, self.problem.views))
         try:
             return self._run()
         except _NoHope:
@@ -195,6 +192,11 @@ class Search:
                 static = device.id
             self._kinds[device] = static
         return static, self.held.trial.state(device.id)
+
+    def _may_fail(self, view: RequestView) -> bool:
+        """A constraint may end the search with an error here."""
+        derives = not view.derived.keys().isdisjoint((*view.match_attributes, *view.distinct_attributes))
+        return derives or bool(view.all_devices and view.constraints and self.candidates.all_of(view))
 
     # -- is there hope? ------------------------------------------------------------------------------------------------
 
