@@ -121,18 +121,31 @@ def _objects(file: Path, line: int, value: Any) -> Iterator[dict[str, Any]]:
 
 
 class _Loader(_Base):
-    """YAML as the API server's reader takes it (sigs.k8s.io/yaml): no dates, no base-60 numbers, no duplicate keys."""
+    """YAML as the API server's reader takes it (sigs.k8s.io/yaml): no dates, no base-60 numbers, keys are text, none twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Any] = set()
+        seen: set[str] = set()
         for key_node, _ in node.value:
             if isinstance(key_node, yaml.ScalarNode) and key_node.tag != "tag:yaml.org,2002:merge":
                 if key_node.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key_node.value!r} is given twice", key_node.start_mark
-                    )
+                    raise _bad_key(key_node, f"the key {key_node.value!r} is given twice")
                 seen.add(key_node.value)
-        return super().construct_mapping(node, deep)
+        self.flatten_mapping(node)
+        return {self._key(key_node): self.construct_object(value_node, deep) for key_node, value_node in node.value}
+
+    def _key(self, node: yaml.Node) -> str:
+        key = self.construct_object(node, deep=True)
+        if isinstance(key, str):
+            return key
+        if isinstance(key, bool):
+            return "true" if key else "false"
+        if isinstance(key, int | float):
+            return str(key)
+        raise _bad_key(node, "a key is no text; put it in quotes")
+
+
+def _bad_key(node: yaml.Node, problem: str) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 _PATTERNS: Final = {

@@ -119,3 +119,13 @@ def test_files_that_are_not_there_or_not_text(tmp_path):
 def test_for_a_command_it_is_the_users_error(tmp_path):
     with pytest.raises(CommandError, match="no such file or folder"):
         read_for_a_command([tmp_path / "none.yaml"])
+
+
+def test_keys_are_text_as_in_json(read):
+    assert read("labels: {on: x, 1: y, 1.5: z}") == [{"labels": {"true": "x", "1": "y", "1.5": "z"}}]
+
+
+@pytest.mark.parametrize("key", ["~", "? [1, 2] ", "? {a: 1} "])
+def test_a_key_that_is_no_text_is_refused(read, key):
+    with pytest.raises(BadDocument, match=r"a\.yaml, document 1, line 2: .* a key is no text; put it in quotes"):
+        read("kind: A\nlabels: {" + key + ": x}")
