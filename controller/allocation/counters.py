@@ -7,8 +7,10 @@ the counters taken until they are given back. Rules: upstream's checkAvailableCo
 from weakref import WeakKeyDictionary
 
 from controller.allocation.capacity import Amount, amount_of
+from controller.allocation.errors import AllocatorError
 from controller.inventory.model import Device, Pool, Usage
-from hami_dra.api.quantity import Quantity
+from hami_dra.api.quantity import InvalidQuantity, Quantity
+from hami_dra.api.resource import Counter
 
 CounterName = tuple[str, str]
 """(counter set, counter)."""
@@ -19,14 +21,14 @@ _CONSUMPTION: WeakKeyDictionary[Device, tuple[tuple[CounterName, Amount], ...]] 
 
 
 def consumption(device: Device) -> tuple[tuple[CounterName, Amount], ...]:
-    """What the device takes of the counters of its pool, once however many share it."""
+    """What the device takes of the counters of its pool, once however many share it. Raises AllocatorError."""
     found = _CONSUMPTION.get(device)
     if found is None:
         sums: dict[CounterName, Amount] = {}
         for entry in device.spec.consumes_counters:
             for name, counter in entry.counters.items():
                 key = (entry.counter_set, name)
-                sums[key] = sums.get(key, 0) + amount_of(Quantity.parse(str(counter.value)))
+                sums[key] = sums.get(key, 0) + _amount(counter, f"device {device.id}: consumesCounters: {name}")
         found = _CONSUMPTION[device] = tuple(sums.items())
     return found
 
@@ -48,7 +50,10 @@ class Counters:
         self._pools: dict[tuple[str, str], _PoolCounters] = {}
 
     def take(self, pool: Pool, device: Device) -> bool:
-        """False, and nothing taken, where a counter or the groups of the devices beside it do not allow the device."""
+        """False, and nothing taken, where a counter or the groups of the devices beside it do not allow the device.
+
+        Raises AllocatorError: a counter that is no quantity.
+        """
         counters = self._of(pool)
         if self._enforce_groups and not counters.admits(device):
             return False
@@ -74,7 +79,9 @@ class Counters:
 class _PoolCounters:
     def __init__(self, pool: Pool, usage: Usage) -> None:
         self._left: dict[CounterName, Amount] = {
-            (counter_set.name, name): amount_of(Quantity.parse(str(counter.value)))
+            (counter_set.name, name): _amount(
+                counter, f"pool {pool.driver}/{pool.name}: sharedCounters: {counter_set.name}.{name}"
+            )
             for counter_set in pool.counter_sets.values()
             for name, counter in counter_set.counters.items()
         }
@@ -119,6 +126,13 @@ class _PoolCounters:
     def leave(self, device: Device) -> None:
         for counter_set, _ in declared_groups(device):
             self._groups[counter_set].pop()
+
+
+def _amount(counter: Counter, where: str) -> Amount:
+    try:
+        return amount_of(Quantity.parse(str(counter.value)))
+    except InvalidQuantity as error:
+        raise AllocatorError(f"{where}: {error}") from error
 
 
 def _in_common(known: Groups, more: Groups) -> Groups:

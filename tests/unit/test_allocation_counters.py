@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.allocation.errors import AllocatorError
 from controller.allocation.features import FeatureGates
 from tests.support.allocation import InUse, allocate, claim, device, everything, exactly, names_of, slice_of
 
@@ -84,6 +85,15 @@ def test_without_the_gate_partitions_are_not_used():
     slices = pool(partition("half-0", "40Gi"), device("plain"))
     off = FeatureGates(partitionable_devices=False)
     assert names_of(allocate(slices, claim(exactly()), features=off)) == [["plain"]]
+
+
+def test_a_counter_that_is_no_quantity_is_an_error_that_names_it():
+    with pytest.raises(AllocatorError, match=r"device .*/p: consumesCounters: memory: 'lots' is not a quantity"):
+        allocate(pool(partition("p", "lots")), claim(exactly()))
+    with pytest.raises(
+        AllocatorError, match=r"pool .*/node-1: sharedCounters: card-0.memory: 'much' is not a quantity"
+    ):
+        allocate(pool(partition("p", "1"), cards=[card("much")]), claim(exactly()))
 
 
 # --- compatibility groups --------------------------------------------------------------------------------------------------------

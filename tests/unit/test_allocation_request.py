@@ -125,6 +125,12 @@ def test_a_negative_amount_names_claim_request_and_device():
         view.demand(device_of(capacity={"memory": "4"}))
 
 
+def test_a_capacity_that_is_no_quantity_is_an_error_that_names_the_device():
+    view = only_view(problem_of(claim(exactly())))
+    with pytest.raises(AllocatorError, match=r"capacity of device .*/gpu-0: 'lots' is not a quantity"):
+        view.demand(device_of(shared=True, capacity={"memory": "lots"}))
+
+
 def test_devices_alike_and_devices_apart_are_told_apart():
     view = only_view(problem_of(claim(exactly())))
     small, large = (device_of(shared=True, capacity={"memory": size}) for size in ("1", "2"))
