@@ -82,11 +82,11 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
     @staticmethod
     def from_int(value: int, format: Format = Format.DECIMAL_SI) -> "Quantity":  # noqa: A002 (Kubernetes' own word)
         """`value` whole units, as resource.NewQuantity."""
-        return Quantity(value * NANO, format, wide=not -_INT64_MAX - 1 <= value <= _INT64_MAX)
+        return Quantity(value * NANO, format, wide=not _is_int64(value))
 
     @staticmethod
     def from_nanos(nanos: int, format: Format = Format.DECIMAL_SI) -> "Quantity":  # noqa: A002 (as above)
-        return Quantity(nanos, format, scale=-9, wide=not -_INT64_MAX - 1 <= nanos <= _INT64_MAX)
+        return Quantity(nanos, format, scale=-9, wide=not _is_int64(nanos))
 
     def value(self) -> int:
         """Whole units, rounded up away from zero (Go's Value(), without its overflow)."""
@@ -120,8 +120,8 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         elif not wide and self.nanos == 0:
             scale = other.scale
         total = self.nanos + nanos
-        limit = _INT64_MAX * 10 ** (9 + scale)
-        wide = wide or abs(total) > limit or abs(self.nanos) > limit or abs(nanos) > limit
+        unit = 10 ** (9 + scale)
+        wide = wide or not all(_is_int64(amount // unit) for amount in (total, self.nanos, nanos))
         return Quantity(total, self.format if self.nanos else other.format, scale, wide)
 
     def as_int64(self) -> "int | None":
@@ -129,7 +129,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         if self.wide or self.scale < 0:
             return None
         whole = self.nanos // NANO
-        return whole if -_INT64_MAX - 1 <= whole <= _INT64_MAX else None
+        return whole if _is_int64(whole) else None
 
     def approximate_float(self) -> float:
         """Go's AsApproximateFloat64, with its rounding (0.3 is 3 x 0.1). For CEL alone; may be infinite."""
@@ -252,6 +252,10 @@ def _power_of_ten(exponent: int) -> float:
     if exponent < 0:
         return float(f"1e-{-exponent // 32 * 32}") / float(f"1e{-exponent % 32}")
     return float(f"1e{exponent // 32 * 32}") * float(f"1e{exponent % 32}")
+
+
+def _is_int64(number: int) -> bool:
+    return -_INT64_MAX - 1 <= number <= _INT64_MAX
 
 
 def _divide_up(number: int, divisor: int) -> int:

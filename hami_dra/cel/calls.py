@@ -40,6 +40,7 @@ class _Plan(NamedTuple):
 def constant_call(compiler: Compiler, node: Call) -> Any:
     """The value of a call that cel-go computes while planning: a conversion of a constant, `x in []`. Else MISSING."""
     if node.function == "@in" and _only(node) and compiler.constant(node.args[1]) == []:
+        compiler.compile(node.args[0])  # for its errors; it will never run
         return False
     if node.target is not None or len(node.args) != 1 or not functions[node.function][0].conversion:
         return MISSING

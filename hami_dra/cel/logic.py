@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hami_dra.cel.compiler import Compiler
 
 _ONE_PRICE: Final = {Quantity, SumQuantity, SemVer, IP, CIDR, Format, URL}  # comparing these costs 1
+_UNHASHABLE: Final = {bytes: "types.Bytes", SemVer: "cel.Semver", Format: "cel.Format"}  # in Go, which then gives up
 _HASHED: Final = {str, bool, int, Uint, float}
 
 
@@ -120,8 +121,8 @@ def membership(element: Run, members: frozenset[tuple[bool, Any]]) -> Run:
         kind = type(value)
         if kind is str:
             return value in texts
-        if kind is bytes:
-            raise CelError("internal error: runtime error: hash of unhashable type types.Bytes")
+        if kind in _UNHASHABLE:
+            raise CelError(f"internal error: runtime error: hash of unhashable type {_UNHASHABLE[kind]}")
         return kind in _HASHED and (kind is bool, value) in members
 
     return run

@@ -144,10 +144,10 @@ def build_list(length: int) -> int:
     return length + 1 + LIST
 
 
-def compare_all_pairs(elements: list[Any]) -> int:
-    """The price of sorting, or of finding duplicates, as an all-against-all comparison."""
-    factor = 2 + (_PER_CHARACTER if elements and isinstance(elements[0], (str, bytes)) else 0)
-    return int(len(elements) ** 2 * factor) + 1 + LIST
+def compare_all_pairs(values: Any) -> int:
+    """The price of sorting a list, or of finding duplicates, as an all-against-all comparison."""
+    of_texts = type(values) is list and bool(values) and isinstance(values[0], (str, bytes))
+    return int(size(values) ** 2 * (2 + (_PER_CHARACTER if of_texts else 0))) + 1 + LIST
 
 
 def cross_product(factor: int) -> CostFunction:

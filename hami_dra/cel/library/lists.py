@@ -1,6 +1,6 @@
 """Lists: cel-go's extension library lists (version 3) and sets, Kubernetes' lists library, and optionals."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any, Final
@@ -8,7 +8,7 @@ from typing import Any, Final
 from hami_dra.cel import meter
 from hami_dra.cel.errors import CelError, no_such_overload
 from hami_dra.cel.library.core import add
-from hami_dra.cel.library.registry import cost_by_name, declare, function, heavy, loops, method, wants_meter
+from hami_dra.cel.library.registry import cost_by_name, declare, function, heavy, loops, method, operators, wants_meter
 from hami_dra.cel.values import (
     MISSING,
     NONE,
@@ -109,7 +109,12 @@ def includes(counter: meter.Meter | None, target: Any, wanted: Any) -> bool:
 # ---- cel-go's lists ----
 
 
-@method("slice", "list(T), int, int -> list(T)", cost=lambda args: meter.build_list(max(args[2] - args[1], 0)))
+def _slice_cost(args: Sequence[Any]) -> int:
+    values, start, end = args
+    return meter.build_list(end - start if 0 <= start <= end <= len(values) else 1)
+
+
+@method("slice", "list(T), int, int -> list(T)", cost=_slice_cost)
 def slice_(values: list[Any], start: int, end: int) -> list[Any]:
     problem = ""
     if start < 0 or end < 0:
@@ -123,25 +128,25 @@ def slice_(values: list[Any], start: int, end: int) -> list[Any]:
     return values[start:end]
 
 
-def _flatten_cost(args: Any) -> int:
-    depth = args[1] if len(args) == 2 else 1
-    return int(meter.size(args[0]) * max(depth, 1 if depth < 0 else 0)) + 1 + meter.LIST
+def _flatten_cost(args: Sequence[Any]) -> int:
+    depth = args[1] if len(args) == 2 and type(args[1]) is int else 1
+    return meter.build_list(meter.size(args[0]) * (depth if depth >= 0 else 1))
 
 
-@method("flatten", "list(list(T)) -> list(T)", cost=_flatten_cost)
-def flatten(counter: meter.Meter, values: list[Any]) -> list[Any]:
-    return flatten_to(counter, values, 1)
+declare("flatten", "list(list(T)) -> list(T)", "list(dyn), int -> list(dyn)", member=True, cost=_flatten_cost)
 
 
-@method("flatten", "list(dyn), int -> list(dyn)", cost=_flatten_cost)
-def flatten_to(counter: meter.Meter, values: list[Any], depth: int) -> list[Any]:
+def flatten(counter: meter.Meter, values: Any, depth: Any = 1) -> list[Any]:
+    """Any list will do, nested or not."""
+    if type(values) is not list or type(depth) is not int:
+        raise no_such_overload()
     if depth < 0:
         raise CelError("level must be non-negative")
     counter.work(len(values))
     flat: list[Any] = []
     for value in values:
         if type(value) is list and depth > 0:
-            flat.extend(flatten_to(counter, value, depth - 1))
+            flat.extend(flatten(counter, value, depth - 1))
         else:
             flat.append(value)
     return flat
@@ -168,12 +173,14 @@ def distinct(counter: meter.Meter, values: list[Any]) -> list[Any]:
     return unique
 
 
-def sort(values: list[Any]) -> list[Any]:
+def sort(values: Any) -> list[Any]:
     return sort_by_keys(values, values)
 
 
-def sort_by_keys(values: list[Any], keys: list[Any]) -> list[Any]:
+def sort_by_keys(values: Any, keys: Any) -> list[Any]:
     """`values` in the order of `keys`, which belong to them one by one."""
+    if type(values) is not list or type(keys) is not list:
+        raise CelError("no such overload: sort")
     if len(values) != len(keys):
         raise CelError(
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, "
@@ -185,18 +192,22 @@ def sort_by_keys(values: list[Any], keys: list[Any]) -> list[Any]:
         raise CelError("list elements must be comparable")
     if any(type(key) is not type(keys[0]) for key in keys):
         raise CelError("list elements must have the same type")
-    by_key: Callable[[int, int], int] = lambda left, right: _order(keys[left], keys[right])  # noqa: E731 (typed for cmp_to_key)
-    order = sorted(range(len(keys)), key=cmp_to_key(by_key))
-    return [values[index] for index in order]
+
+    def by_key(left: int, right: int) -> int:
+        return _order(keys[left], keys[right])
+
+    return [values[index] for index in sorted(range(len(keys)), key=cmp_to_key(by_key))]
 
 
 for _type in COMPARABLE:
-    method("sort", f"list({_type}) -> list({_type})", cost=lambda args: meter.compare_all_pairs(args[0]))(sort)
-    method(
+    declare("sort", f"list({_type}) -> list({_type})", member=True, cost=lambda args: meter.compare_all_pairs(args[0]))
+    declare(
         "@sortByAssociatedKeys",
         f"list(T), list({_type}) -> list(T)",
+        member=True,
         cost=lambda args: meter.compare_all_pairs(args[1]),
-    )(sort_by_keys)
+    )
+operators.update({"sort": sort, "@sortByAssociatedKeys": sort_by_keys, "flatten": flatten})
 
 
 # ---- sets ----

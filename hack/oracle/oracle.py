@@ -1,0 +1,67 @@
+"""Kubernetes' own answers, from small Go programs on its published modules.
+
+Used by tests/conformance and hack/oracle/cel_golden.py. Each folder beside this file that holds a go.mod is one oracle: it
+reads JSON questions from standard input, one a line, and writes one JSON answer a line. Built once with the Go toolchain
+that builds the control plane, into the same cache outside the checkout, keyed by the sources.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hack.controlplane.build import BuildError, cache_folder, find_go
+
+HERE: Final = Path(__file__).resolve().parent
+_ENVIRONMENT: Final = {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+
+
+@functools.cache
+def binary_of(name: str) -> Path:
+    """Where the program is, whether it has been built or not."""
+    digest = hashlib.sha256()
+    for path in sorted((HERE / name).iterdir()):
+        digest.update(path.name.encode() + path.read_bytes())
+    return cache_folder().parent / "oracle" / f"{name}-{digest.hexdigest()[:12]}"
+
+
+def ensure(name: str) -> Path:
+    """The program, built first where it is missing: minutes with empty caches, else seconds. Raises BuildError."""
+    binary = binary_of(name)
+    if binary.exists():
+        return binary
+    go = find_go()
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=binary.parent) as scratch:
+        built = Path(scratch) / name
+        command = [go, "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", built, "."]
+        done = subprocess.run(
+            command, cwd=HERE / name, env={**os.environ, **_ENVIRONMENT}, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise BuildError(
+                f"the oracle {name!r} cannot be built (it needs a Go module proxy):\n{done.stderr[-2_000:]}"
+            )
+        built.rename(binary)
+    return binary
+
+
+def ask(name: str, questions: Iterable[dict[str, Any]], seconds: float = 240) -> list[dict[str, Any]]:
+    """All answers, in order. Raises BuildError, or RuntimeError when the program does not answer."""
+    asked: Sequence[str] = [json.dumps(question) for question in questions]
+    done = subprocess.run(
+        [ensure(name)], input="\n".join(asked), capture_output=True, text=True, check=False, timeout=seconds
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    if done.returncode or len(answers) != len(asked):
+        raise RuntimeError(
+            f"the oracle {name!r} gave up after {len(answers)} of {len(asked)} questions: {done.stderr[-500:]}"
+        )
+    return answers
