@@ -125,6 +125,27 @@ def test_the_next_set_is_tried_when_a_later_request_finds_nothing():
     assert names_of(allocate(slices, raw, chooser=chooser)) == [["gpu-1", "gpu-2", "gpu-0"]]
 
 
+def test_a_set_that_breaks_a_constraint_is_given_back_whole():
+    slices = [slice_of(*(device(f"gpu-{index}", island=index // 2) for index in range(4)))]
+    same_island = [{"matchAttribute": f"{DRIVER}/island"}]
+    chooser = Sets(("gpu-0", "gpu-2"), ("gpu-1", "gpu-3"), ("gpu-2", "gpu-3"))
+    found = allocate(slices, claim(exactly(count=2), constraints=same_island), chooser=chooser)
+    assert names_of(found) == [["gpu-2", "gpu-3"]]
+
+
+def test_sets_of_the_same_kinds_are_not_tried_again():
+    class Alike(Sets):
+        def kind(self, device):
+            return None
+
+    slices = [slice_of(*cards(4))]
+    impossible = claim(exactly("a", 2), exactly("b", where="false"))
+    pairs = [(f"gpu-{a}", f"gpu-{b}") for a in range(4) for b in range(a)]
+    chooser = Alike(*pairs)
+    assert allocate(slices, impossible, chooser=chooser, budget=6) is None
+    assert chooser.read == len(pairs)
+
+
 def test_no_set_left_is_no_solution():
     assert allocate([slice_of(*cards(2))], claim(exactly(count=2)), chooser=Sets()) is None
 
@@ -166,6 +187,22 @@ def test_more_than_32_devices_make_the_search_choose_a_smaller_alternative():
     raw = claim(first_of("a", alternative("many", 20), alternative("few", 10)), exactly("b", 20))
     solution = allocate([slice_of(*cards(60))], raw)
     assert {pick.request.name for pick in solution.picks[0]} == {"a/few", "b"}
+
+
+def test_all_of_too_many_devices_is_passed_over_for_an_alternative():
+    raw = claim(exactly("a", 20), first_of("b", alternative("all", 0, allocationMode="All"), alternative("one", 1)))
+    solution = allocate([slice_of(*cards(25, model="x"))], raw)
+    assert {pick.request.name for pick in solution.picks[0]} == {"a", "b/one"}
+
+
+def test_devices_that_cannot_be_judged_do_not_keep_the_search_from_skipping_equals():
+    slices = [slice_of(*cards(6, size=2), device("broken"))]
+    usage = InUse(exclusive={"broken"})
+    raw = claim(exactly("a", 2, adminAccess=True), exactly("b", 7, where=FRAGILE))
+    assert allocate(slices, raw, usage=usage) is None
+    watching = claim(exactly("a", where=FRAGILE, count=6), exactly("b", where=FRAGILE, adminAccess=True))
+    with pytest.raises(AllocatorError, match=r"fails on device .*/broken"):
+        allocate(slices, watching, usage=usage)
 
 
 def test_the_limit_is_one_of_claims_not_of_pods():
