@@ -59,6 +59,7 @@ class Aftermath:
         self._wake = wake
         self._slots = asyncio.Semaphore(context.settings.commits_at_once)
         self._failures: dict[str, int] = {}
+        self._not_before: dict[str, float] = {}
 
     def is_committing(self, pod_key: str) -> bool:
         return pod_key in self._in_flight.pods
@@ -103,6 +104,7 @@ class Aftermath:
                 return
             self._end(pod, demand, decision, written=True)
             self._failures.pop(pod.metadata.uid, None)
+            self._not_before.pop(pod.metadata.uid, None)
             self._metrics.commits.labels("done").inc()
             self._metrics.commit_seconds.observe(self._clock.monotonic() - started)
             self._events.tell(POD, pod, messages.placed(decision))
@@ -121,17 +123,22 @@ class Aftermath:
         self._in_flight.pods.pop(pod.key, None)
         if not written:
             self._inventory.forget_pod(pod.metadata.uid)
+        now = self._clock.monotonic()
         for companion in demand.companions:
-            self._again(companion, 0.0)
+            # it waited for this; but if it has failed by itself too, it keeps to its own pause
+            self._again(companion, self._not_before.get(companion.metadata.uid, now) - now)
 
     def _again(self, pod: Pod, pause: float) -> None:
         current = self._world.pod(pod.key)
+        uid = pod.metadata.uid
         if current is None or not is_live(current):
-            self._failures.pop(pod.metadata.uid, None)
+            self._failures.pop(uid, None)
+            self._not_before.pop(uid, None)
             return
         self._queue.ready(pod.key, rank(current))
         if pause > 0:
-            self._queue.wait(pod.key, self._clock.monotonic() + pause)
+            self._not_before[uid] = self._clock.monotonic() + pause
+            self._queue.wait(pod.key, self._not_before[uid])
         self._wake()
 
     def _pause(self, pod: Pod) -> float:

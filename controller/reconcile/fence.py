@@ -31,6 +31,7 @@ from hami_dra.cluster.protocol import AlreadyExists, ClusterError, ConfigError
 
 log = logging.getLogger(__name__)
 
+_PROBE_AGAIN = 2.0
 _RETRY_MOST = 0.8
 """Seconds: a fence that is down is put back within a second."""
 
@@ -151,6 +152,7 @@ class Fence:
                 outcome = await self._prober.probe(driver)
                 if outcome is not Outcome.HOLDS:
                     self._report_failed_probe(driver, outcome)
+                    await self._clock.sleep(_PROBE_AGAIN)
                     return False
             if driver in self._in_force:
                 await self._note_proof(driver)

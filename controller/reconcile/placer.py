@@ -37,6 +37,8 @@ _REFUSALS_KEPT = 1_000
 _ROOM_INTERVAL = 0.02
 """Seconds between two rounds over the groups of refused pods: a burst of events makes one round."""
 _NOMINATION_INTERVAL = 1.0
+_EVEN_INTERVAL = 5.0
+"""For pods that wait until others are bound: when to look although none was."""
 
 
 class Placer:
@@ -81,6 +83,8 @@ class Placer:
         self._fenced_off: set[str] = set()
         self._nominated_since: dict[str, float] = {}
         self._refused: OrderedDict[bytes, Refusal] = OrderedDict()
+        self._uneven: set[bytes] = set()
+        """Signatures of pods that would break their topology spread if kube-scheduler bound them before others."""
         self._room_not_before = float("-inf")
 
     async def run(self) -> None:
@@ -107,14 +111,19 @@ class Placer:
                 if (pod := self._world.pod(key)) is not None:
                     self._triggers.look_at(pod)
             self._fenced_off.clear()
-        if self._triggers.room_made and now >= self._room_not_before:
-            self._triggers.room_made = False
+        if self._is_news() and now >= self._room_not_before:
             self._room_not_before = now + _ROOM_INTERVAL
-            self._queue.room_made()
+            if self._triggers.room_made:
+                self._queue.room_made()
+            self._uneven = {signature for signature in self._uneven if self._queue.try_again(signature)}
+            self._triggers.room_made = self._triggers.pod_bound = False
+
+    def _is_news(self) -> bool:
+        return self._triggers.room_made or (self._triggers.pod_bound and bool(self._uneven))
 
     async def _idle(self, now: float) -> None:
         until = self._queue.next_timer()
-        if self._triggers.room_made:
+        if self._is_news():
             until = min(until, self._room_not_before)
         if until < FOREVER:
             try:
@@ -194,10 +203,13 @@ class Placer:
             self._fenced_off.add(key)
             self._queue.wait(key)
             return
-        known = self._refused.get(ready.signature) if self._queue.is_known_full(ready.signature) else None
-        if known is not None:
-            self._no_room(pod, ready, known, now)
-            return
+        if self._queue.is_known_full(ready.signature):
+            if ready.signature in self._uneven:
+                self._wait_for_others(key, ready.signature, now)
+                return
+            if (known := self._refused.get(ready.signature)) is not None:
+                self._no_room(pod, ready, known, now)
+                return
         answer = self._ask(pod, ready.demand)
         if isinstance(answer, Refusal):
             narrate.refused(pod, answer)
@@ -205,6 +217,8 @@ class Placer:
             self._no_room(pod, ready, answer, now)
         elif self._waits_for_nominated(pod, ready.demand, answer, now):
             self._queue.wait(key, now + _NOMINATION_INTERVAL)
+        elif not ready.demand.required_node and not self._inventory.is_even(pod, answer.node):
+            self._wait_for_others(key, ready.signature, now)
         else:
             self._place(pod, ready.demand, answer)
 
@@ -221,6 +235,7 @@ class Placer:
     def _no_room(self, pod: Pod, ready: Ready, refusal: Refusal, now: float) -> None:
         for message in messages.refused(refusal):
             self._events.tell(POD, pod, message)
+        self._uneven.discard(ready.signature)
         self._refused[ready.signature] = refusal
         self._refused.move_to_end(ready.signature)
         while len(self._refused) > _REFUSALS_KEPT:
@@ -232,6 +247,12 @@ class Placer:
         if any(self._claims.is_ours(entry.claim) and entry.claim.status.allocation for entry in ready.demand.claims):
             why = "its other claims find no room beside it"
             self._group.create_task(self._undoer.release(pod, why), name=f"release {pod.key}")
+
+    def _wait_for_others(self, key: str, signature: bytes, now: float) -> None:
+        """There is room, but kube-scheduler must bind others first or it would call this pod's topology spread broken."""
+        self._uneven.add(signature)
+        self._refused.pop(signature, None)
+        self._queue.no_room(key, signature, now + _EVEN_INTERVAL)
 
     def _place(self, pod: Pod, demand: Demand, decision: Decision) -> None:
         if not decision.allocations:

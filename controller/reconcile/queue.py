@@ -112,6 +112,14 @@ class Queue:
 
     # --- what happens around -----------------------------------------------------------------------------------------
 
+    def try_again(self, signature: bytes) -> bool:
+        """Something changed that may help this one group. False when it has no member any more."""
+        if signature not in self._groups and signature not in self._scouts:
+            return False
+        if signature not in self._scouts:
+            self._send_scout(signature)
+        return True
+
     def room_made(self) -> None:
         """Something changed that may make a refused pod fit."""
         for signature in list(self._groups):

@@ -43,6 +43,8 @@ class Triggers:
         self._wake = wake
         self.room_made = False
         """Set by events, taken away by the placer."""
+        self.pod_bound = False
+        """As `room_made`, for pods that wait until kube-scheduler has bound others."""
 
     def start(self) -> None:
         """Everything that is there already counts as new."""
@@ -63,6 +65,7 @@ class Triggers:
         elif old is None or _concerns_us(old, new):
             if old is not None and old.spec.node_name != new.spec.node_name:
                 self._patience.forget(new.metadata.uid)
+                self.pod_bound = True
             self.look_at(new)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:

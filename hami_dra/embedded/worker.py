@@ -5,8 +5,9 @@ Called by the modules beside it. Nothing polls: work begins with a watch event a
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
@@ -19,6 +20,9 @@ from hami_dra.cluster.store import IndexFunction, Store
 T = TypeVar("T", bound=Object)
 
 log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 20
+"""So many lost races in a row are tried again without a pause."""
 
 
 class Watched(Generic[T]):
@@ -63,6 +67,7 @@ class Worker:
         self._waiting: dict[str, None] = {}
         self._retries: dict[str, Backoff] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._conflicts: Counter[str] = Counter()
         self._wake = asyncio.Event()
         self._working = False
 
@@ -109,11 +114,22 @@ class Worker:
         except NotFound as error:
             log.debug("%s %s: %s", self._name, key, error)  # gone in the meantime: its watch event tells the rest
         except Conflict:
-            self.add(key)
+            # our copy is behind, mostly by a few turns of the loop; where it stays so, time must go on
+            self._conflicts[key] += 1
+            if self._conflicts[key] <= _AT_ONCE:
+                self.add(key)
+            else:
+                self._later(key)
             return
         except ClusterError as error:
             log.warning("%s %s: %s; trying again", self._name, key, error)
-            wait = self._retries.setdefault(key, Backoff(first=0.05, most=5.0)).next()
-            self._timers[key] = asyncio.get_running_loop().call_later(wait, self._retry, key)
+            self._later(key)
             return
         self._retries.pop(key, None)
+        self._conflicts.pop(key, None)
+
+    def _later(self, key: str) -> None:
+        wait = self._retries.setdefault(key, Backoff(first=0.05, most=5.0)).next()
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
+        self._timers[key] = asyncio.get_running_loop().call_later(wait, self._retry, key)

@@ -19,6 +19,10 @@ class Mortal:
         self.writes = 0
         self.dead = asyncio.Event()
 
+    def at_write(self, number: int, *, before: bool) -> None:
+        self._at = number
+        self._before = before
+
     async def _write(self, verb: str, *arguments: Any, **options: Any) -> Any:
         self._check()
         if arguments[0].name in ("Event", "Lease"):
