@@ -64,6 +64,13 @@ class Inventory:
         """Devices apart. What the inventory counts of this pod itself does not stand in its way."""
         return self._fits.of(pod, self._pods.placed(pod.metadata.uid))
 
+    def is_even(self, pod: Pod, node_name: str) -> bool:
+        """Whether the pod's hard topology spread holds on the node in whatever order kube-scheduler binds the pods that
+        were decided before it. It binds them in an order of its own, and refuses what is uneven at that moment.
+        """
+        row = self.nodes.index_of(node_name)
+        return row < 0 or self._fits.is_even(pod, row, self._pods.placed(pod.metadata.uid), self._pods.unbound())
+
     def admin_namespaces(self) -> set[str]:
         """Namespaces where claims may ask for admin access."""
         return {

@@ -5,7 +5,7 @@ and mended for nodes that changed; resources and spread are column arithmetic. W
 ports, inter-pod affinity, ...) is learnt when kube-scheduler refuses the node.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,10 +78,17 @@ class NodeFits:
         codes = self._taint_codes(pod).astype(np.uint8)
         codes[(codes == 0) & ~admitted] = _NUMBER[names.NODE_AFFINITY]
         codes[(codes == 0) & self._short(pod, own)] = _NUMBER[names.NODE_RESOURCES]
-        if any(is_hard(each) for each in pod.spec.topology_spread_constraints):
+        if _is_spread(pod):
             uneven = self._spread.violates(pod, own, admitted, lambda: self._untainted(pod))
             codes[(codes == 0) & uneven] = _NUMBER[names.NODE_TOPOLOGY_SPREAD]
         return NodeFit(mask=codes == 0, codes=codes)
+
+    def is_even(self, pod: Pod, row: int, own: Placed | None, unsure: Collection[Placed]) -> bool:
+        """Whether the pod's hard spread constraints hold on the node whichever of the `unsure` pods come before it."""
+        if not unsure or not _is_spread(pod):
+            return True
+        uneven = self._spread.violates(pod, own, self._admitted(pod), lambda: self._untainted(pod), unsure)
+        return not uneven[row]
 
     def _short(self, pod: Pod, own: Placed | None) -> Bools:
         """Nodes that lack a resource (noderesources/fit.go)."""
@@ -182,6 +189,10 @@ def _first_untolerated(tolerations: tuple[Toleration, ...], taints: tuple[Taint,
         if not any(tolerates(toleration, taint) for toleration in tolerations):
             return taint
     return None
+
+
+def _is_spread(pod: Pod) -> bool:
+    return any(is_hard(each) for each in pod.spec.topology_spread_constraints)
 
 
 def _required(pod: Pod) -> NodeSelector | None:

@@ -3,6 +3,8 @@
 Fed by the inventory. Adds up what they take of their nodes (`NodeColumns`) and how they are spread (`SpreadCounts`).
 """
 
+from collections.abc import Collection
+
 from controller.inventory.changes import Incarnations
 from controller.inventory.nodes import FINISHED, NodeColumns, Placed, place
 from controller.inventory.topologyspread import SpreadCounts
@@ -25,6 +27,10 @@ class PodBook:
         """Where a pod that is not bound yet counts, or empty."""
         placed = self._assumed.get(uid)
         return placed.node if placed is not None else ""
+
+    def unbound(self) -> Collection[Placed]:
+        """Pods that count where a decision has put them. A live view."""
+        return self._assumed.values()
 
     def changed(self, old: Pod | None, new: Pod | None) -> None:
         """Bound pods count until they finish or go; an assumption about them ends when they are bound or gone."""

@@ -5,7 +5,7 @@ column and changed with each pod that comes or goes; a decision only adds them u
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import numpy as np
@@ -48,11 +48,19 @@ class SpreadCounts:
         if self._placed[placed.pod.metadata.namespace].pop(uid, None) is not None:
             self._count(placed, -1)
 
-    def violates(self, pod: Pod, own: Placed | None, admitted: Bools, untainted: Callable[[], Bools]) -> Bools:
+    def violates(
+        self,
+        pod: Pod,
+        own: Placed | None,
+        admitted: Bools,
+        untainted: Callable[[], Bools],
+        unsure: Collection[Placed] = (),
+    ) -> Bools:
         """Per node row, whether placing `pod` there breaks one of its hard constraints. Shape (size,).
 
         `own`: what is counted of the pod itself, left out. `admitted`: nodes that its selector and affinity admit;
-        `untainted`: those whose own taints it tolerates.
+        `untainted`: those whose own taints it tolerates. `unsure`: pods that count, but may come after this one: they
+        count in its own domain and are not yet there in others, whichever of the two is worse.
         """
         hard = [each for each in pod.spec.topology_spread_constraints if is_hard(each)]
         domains = [self._domain_of(each.topology_key) for each in hard]
@@ -66,11 +74,18 @@ class SpreadCounts:
                 eligible &= admitted
             if constraint.node_taints_policy == "Honor":
                 eligible &= untainted()
-            bad |= self._breaks(pod, own, constraint, domain, eligible)
+            bad |= self._breaks(pod, own, constraint, domain, eligible, unsure=unsure)
         return bad
 
     def _breaks(
-        self, pod: Pod, own: Placed | None, constraint: TopologySpreadConstraint, domain: Ints, eligible: Bools
+        self,
+        pod: Pod,
+        own: Placed | None,
+        constraint: TopologySpreadConstraint,
+        domain: Ints,
+        eligible: Bools,
+        *,
+        unsure: Collection[Placed],
     ) -> Bools:
         """Matching pods of the domain + the pod itself - the fewest of any domain > maxSkew."""
         counts = self._counts_of(pod, constraint)
@@ -83,11 +98,20 @@ class SpreadCounts:
         pods = np.bincount(here, weights=per_node[eligible], minlength=length).astype(np.int64)
         exists = np.bincount(here, minlength=length) > 0
         enough = int(exists.sum()) >= (1 if constraint.min_domains is None else constraint.min_domains)
-        fewest = int(pods[exists].min()) if enough and exists.any() else 0
+        sure = pods - self._per_domain((each for each in unsure if each is not own), counts, domain, eligible, length)
+        fewest = int(sure[exists].min()) if enough and exists.any() else 0
         over = pods + int(counts.matches(pod)) - fewest > constraint.max_skew
         missing = domain == _NO_DOMAIN
         bad: Bools = missing | over[np.where(missing, 0, domain)]
         return bad
+
+    def _per_domain(
+        self, pods: Iterable[Placed], counts: "_Counts", domain: Ints, eligible: Bools, length: int
+    ) -> Ints:
+        """How many of these pods count, per number of a domain. Shape (length,)."""
+        rows = np.array([self._nodes.index_of(each.node) for each in pods if counts.counted(each)], dtype=np.int64)
+        rows = rows[rows >= 0]
+        return np.bincount(domain[rows[eligible[rows]]], minlength=length)
 
     def _domain_of(self, key: str) -> Ints:
         return self._domains.get(key, lambda: _Domains(key)).of(self._nodes)
