@@ -52,7 +52,21 @@ class Device:
 
     def selected_input(self, names: Container[str]) -> DeviceInput:
         """What is left for a selector that reads only these attributes and capacities. Needs `readable`."""
-        return DeviceInput.from_device(self.id.driver, self.spec)
+        return DeviceInput.of(
+            self.id.driver,
+            {name: attribute for name, attribute in self.spec.attributes.items() if name in names},
+            {name: capacity.value for name, capacity in self.spec.capacity.items() if name in names},
+            allow_multiple_allocations=self.shared,
+        )
+
+    @cached_property
+    def readable(self) -> bool:
+        """No value in it makes every selector fail, whatever the selector reads."""
+        plain = all(
+            each.versions is None and not (each.int_ is None and each.string is None and each.bool_ is None)
+            for each in self.spec.attributes.values()
+        )
+        return plain and all(is_quantity(capacity.value) for capacity in self.spec.capacity.values())
 
     @cached_property
     def totals(self) -> Mapping[str, int]:
