@@ -1,6 +1,7 @@
 """Random selectors against Kubernetes' own environment: the Go program in hack/oracle/cel.
 
-Skipped loudly where it cannot be built (no Go, no module proxy); with REQUIRE_ALL=1 that is a failure.
+Skipped loudly where it cannot be built (no Go, no module proxy); with REQUIRE_ALL=1 that is a failure. Other expressions
+and more of them: HAMI_DRA_ORACLE_SEED=11 HAMI_DRA_ORACLE_CASES=20000.
 """
 
 import os
@@ -14,6 +15,9 @@ from hami_dra.cel import Features
 from tests.support.cel_expressions import Expressions, as_question, verdict
 
 COUNT = int(os.environ.get("HAMI_DRA_ORACLE_CASES", "600"))
+SEED = int(os.environ.get("HAMI_DRA_ORACLE_SEED", "7"))
+# resource.Quantity.Sub negates an int64 without regard to overflow, and so adds the smallest one; we subtract it
+OVERFLOWS_IN_GO = ".sub(-9223372036854775808)"
 ENVIRONMENTS = [
     Features(),
     *(
@@ -39,17 +43,15 @@ def expressions(seed: int, count: int) -> list[str]:
     found: list[str] = []
     while len(found) < count:
         expression = Expressions(draw, depth=draw.choice([1, 2, 3, 4])).selector()
-        if len(expression) < 1_500:
+        if len(expression) < 1_500 and OVERFLOWS_IN_GO not in expression:
             found.append(expression)
     return found
 
 
 @pytest.mark.timeout(600)  # a first build with empty caches takes minutes
 @pytest.mark.parametrize("features", ENVIRONMENTS, ids=str)
-def test_same_verdict_as_kubernetes(features, record_property):
-    seed = random.SystemRandom().randrange(2**32)
-    record_property("seed", seed)
-    asked = expressions(seed, COUNT if features.stored else COUNT // 4)
+def test_same_verdict_as_kubernetes(features):
+    asked = expressions(SEED, COUNT if features.stored else COUNT // 4)
     environment = {
         "new": not features.stored,
         "consumableCapacity": features.consumable_capacity,
@@ -62,7 +64,7 @@ def test_same_verdict_as_kubernetes(features, record_property):
         # "panic": cel-go itself breaks on the expression, so there is nothing to agree with
         if answer["expect"] != "panic" and (ours := verdict(expression, features)[0]) != answer["expect"]
     ]
-    assert not different, f"seed {seed}: {different[:5]}"
+    assert not different, f"seed {SEED}: {different[:5]}"
 
 
 def test_same_cost_as_kubernetes_where_nothing_fails():
