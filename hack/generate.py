@@ -1,5 +1,5 @@
-"""Write the manifests that are made from code: `deviceclasses/` from the vendors, `resourceslices/` from the reference machines,
-and the golden output of `hami-dra convert`.
+"""Write what is made from code: `deviceclasses/` from the vendors, `resourceslices/` from the reference machines, and the golden
+outputs of `hami-dra convert` and `hami-dra simulate`.
 
     python -m hack.generate           write them (make generate)
     python -m hack.generate --check   change nothing; fail if a file is not what it should be
@@ -9,11 +9,18 @@ A test does the check, so a change of what we publish is seen as a diff. Files t
 """
 
 import argparse
+import re
+import shlex
 import sys
+from contextlib import chdir
 from pathlib import Path
 from typing import Final
 
+import typer
+from typer.testing import CliRunner
+
 from controller.bridge.files import convert_documents
+from hami_dra.cli import simulate
 from hami_dra.cluster.documents import Document, read_documents
 from hami_dra.discovery.simulated import machine, machine_names, summary
 from hami_dra.driver.slices import machine_pools, slice_bodies
@@ -24,6 +31,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 CLASSES: Final = "deviceclasses"
 SLICES: Final = "resourceslices"
 CONVERT: Final = "tests/golden/convert"
+SIMULATE: Final = "tests/golden/simulate"
+"""Each folder in it is a case: `arguments`, and `output` as the command prints it; `notes`, if there are any, from stderr."""
 
 
 def generated() -> dict[str, str]:
@@ -45,6 +54,11 @@ def generated() -> dict[str, str]:
             )
             files[f"{SLICES}/{name}.yaml"] = text
     files[f"{CONVERT}/output.yaml"] = converted()
+    for case in sorted(path.parent.name for path in (ROOT / SIMULATE).glob("*/arguments")):
+        output, notes = simulated(case)
+        files[f"{SIMULATE}/{case}/output"] = output
+        if notes:
+            files[f"{SIMULATE}/{case}/notes"] = notes
     return files
 
 
@@ -58,14 +72,37 @@ def converted() -> str:
     )
 
 
+def simulated(case: str) -> tuple[str, str]:
+    """What `hami-dra simulate` prints on stdout and stderr, with what differs from run to run made equal."""
+    app = typer.Typer()
+    simulate.register(app)
+    with chdir(ROOT):
+        arguments = shlex.split((Path(SIMULATE) / case / "arguments").read_text())
+        result = CliRunner().invoke(app, arguments)
+    if result.exception is not None:
+        raise result.exception
+    shares: dict[str, str] = {}
+    text = re.sub(
+        _SHARE_ID, lambda found: found[1] + shares.setdefault(found[2], f"share-{len(shares) + 1}"), result.stdout
+    )
+    return re.sub(_TIMESTAMP, r"\g<1>now", text), result.stderr
+
+
+_SHARE_ID: Final = r"(\bshareID\W+?)'?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})'?"
+_TIMESTAMP: Final = r"(\ballocationTimestamp\W+)[0-9TZ:-]+"
+
+
 def stale() -> list[str]:
     """Files that are missing, differ, or should not be there."""
     wanted = generated()
-    folders = [*(ROOT / folder for folder in (CLASSES, SLICES)), *{(ROOT / path).parent for path in wanted}]
-    present = {str(path.relative_to(ROOT)): path for folder in folders for path in folder.glob("*.yaml")}
-    present.pop(f"{CONVERT}/input.yaml", None)  # written by hand
-    different = [path for path, text in wanted.items() if path not in present or present[path].read_text() != text]
-    return sorted([*different, *(present.keys() - wanted.keys())])
+    places = [(CLASSES, "*.yaml"), (SLICES, "*.yaml"), (SIMULATE, "*/output"), (SIMULATE, "*/notes")]
+    present = {str(path.relative_to(ROOT)) for folder, name in places for path in (ROOT / folder).glob(name)}
+    different = [path for path, text in wanted.items() if not _is(ROOT / path, text)]
+    return sorted([*different, *(present - wanted.keys())])
+
+
+def _is(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text() == text
 
 
 def main() -> int:

@@ -1,6 +1,5 @@
 """`hami-dra convert`: legacy manifests as claims, on stdout."""
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,13 +11,15 @@ from hami_dra.cli.errors import CommandError
 HELP = """Convert legacy manifests (nvidia.com/gpu, gpumem, gpucores, ...) to ResourceClaims, as the webhook would.
 
 Pods and the pod templates of Deployments, StatefulSets, Jobs and the like are converted; the ResourceClaimTemplates they need
-come before them. Other objects are printed as they are. Nothing is sent anywhere.
+come before them. Other objects are printed as they are. Nothing is sent anywhere. Notes go to stderr.
 
 Examples:
 
     hami-dra convert -f examples/a-node-binpack-gpu-binpack.yaml
 
-    hami-dra convert -f manifests/ -o json | kubectl apply -f -
+    hami-dra convert -f examples/ | kubectl apply -f -
+
+Exit status: 0, or 2 when something cannot be converted; then nothing is printed.
 """
 
 
@@ -36,10 +37,6 @@ def convert(
     *,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the result.")] = Output.yaml,
 ) -> None:
-    import json
-
-    import yaml
-
     from controller.bridge.files import ConvertRefused, convert_documents
     from hami_dra.cli.manifest_files import read_documents
 
@@ -50,6 +47,10 @@ def convert(
     for warning in converted.warnings:
         typer.echo(f"note: {warning}", err=True)
     if output is Output.json:
+        import json
+
         typer.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": converted.documents}, indent=2))
     else:
-        yaml.safe_dump_all(converted.documents, sys.stdout, sort_keys=False)
+        from hami_dra.driver.yaml_text import yaml_text
+
+        typer.echo(yaml_text(converted.documents), nl=False)

@@ -39,12 +39,18 @@ def _root(
     pass
 
 
+def application() -> typer.Typer:
+    """With all its commands."""
+    if not app.registered_commands:
+        for command in COMMANDS:
+            import_module(f"hami_dra.cli.{command}").register(app)
+    return app
+
+
 def run(arguments: list[str] | None = None) -> None:
     """Entry point of the console script."""
-    for command in COMMANDS:
-        import_module(f"hami_dra.cli.{command}").register(app)
     try:
-        app(arguments)
+        application()(arguments)
     except CommandError as error:
         typer.echo(f"hami-dra: {error}", err=True)
         sys.exit(2)

@@ -20,13 +20,13 @@ placed in file order. Without any Node, those that the slices name are assumed, 
 
 Examples:
 
-    hami-dra simulate -f resourceslices/ -f deviceclasses/ -f examples/b-node-spread-gpu-binpack.yaml
+    hami-dra simulate -f resourceslices -f deviceclasses -f examples/claims
 
-    kubectl get nodes,resourceslices,deviceclasses,resourceclaims,pods -A -o yaml > cluster.yaml
+    hami-dra slices --machine g4dn.12xlarge --with-nodes -o yaml > n1.yaml
 
-    hami-dra simulate -f cluster.yaml -f examples/ --node-policy spread -o json
+    hami-dra simulate -f n1.yaml -f examples/claims -o json --fail-unplaced
 
-    hami-dra simulate -f cluster.yaml -f examples/ --device-policy first-fit --fail-unplaced
+    hami-dra simulate -f n1.yaml -f examples/claims --device-policy first-fit
 
 Exit status: 0 when it ran, 1 with --fail-unplaced when a pod stayed unplaced, 2 on bad input.
 """
@@ -111,6 +111,7 @@ def _print(report: "Report", output: Output) -> None:
 
 def _print_tables(report: "Report") -> None:
     from rich.table import Table
+    from rich.text import Text
 
     from hami_dra.cli.tables import print_wide
 
@@ -129,7 +130,8 @@ def _print_tables(report: "Report") -> None:
         table = Table("UNPLACED", "REASONS", "MESSAGE", box=None, pad_edge=False)
         for entry in report.unplaced:
             reasons = ", ".join(f"{count} {code}" for code, count in sorted(entry["reasons"].items()))
-            table.add_row(entry["pod"], reasons, entry["error"] or entry["message"])
+            # as Text: brackets in messages are no markup
+            table.add_row(entry["pod"], reasons, Text(entry["error"] or entry["message"]))
         print_wide(*([""] if report.placements else []), table)
     if not report.placements and not report.unplaced:
         print_wide("no pod to place in the input")

@@ -1,0 +1,19 @@
+"""Whole documents as `hami-dra simulate` prints them. A wanted change: `make generate`, and read the diff."""
+
+import pytest
+
+from hack.generate import ROOT, SIMULATE, simulated
+
+CASES = sorted(path.parent.name for path in (ROOT / SIMULATE).glob("*/arguments"))
+
+
+def test_there_are_cases():
+    assert len(CASES) > 5
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden(case):
+    folder = ROOT / SIMULATE / case
+    notes = folder / "notes"
+    expected = (folder / "output").read_text(), notes.read_text() if notes.exists() else ""
+    assert simulated(case) == expected
