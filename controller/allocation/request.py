@@ -181,7 +181,9 @@ class _Resolver:
             raise AllocatorError(f"{where}: deviceClassName is empty; no other request is known")
         device_class = self._classes.get(spec.device_class_name)
         if device_class is None:
-            raise AllocatorError(f"{where}: DeviceClass {spec.device_class_name} does not exist")
+            raise AllocatorError(
+                f"{where}: DeviceClass {spec.device_class_name} does not exist; create it, or change deviceClassName"
+            )
         return device_class
 
 

@@ -28,7 +28,9 @@ class Selector:
         try:
             return self.compiled.evaluate(device.selector_input)
         except cel.EvaluationError as error:
-            raise AllocatorError(f"{self.origin} fails on device {device.id}: {error}") from error
+            raise AllocatorError(
+                f"{self.origin} fails on device {device.id}: {error}; ask first for what a device may lack: has(...), in, .?"
+            ) from error
 
     @property
     def broken(self) -> bool:

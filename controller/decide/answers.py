@@ -42,5 +42,7 @@ class Refusal:
     """Reason code → how many cards (or nodes) have it as their first failing one."""
     nodes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Node → reason code → count, at most `Options.report_nodes`."""
+    pools: tuple[str, ...] = ()
+    """Pools that cannot be used as published, on nodes that would do otherwise, and why; a few of them."""
     error: str = ""
     """Not empty: the allocator could not even search (bad selector, missing class, mixed drivers)."""

@@ -1,6 +1,7 @@
 """One run of `decide`: claims sorted by owner, nodes filtered over columns, the best of them searched. Pure."""
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from controller.scoring.formulas import best_node, ranked_nodes
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.vendors.protocol import Ints
 
+_POOLS_NAMED: Final = 3
 _BUDGETS: Final = 4
 """Searches that may run out of steps before the whole decision is given up."""
 
@@ -194,7 +196,17 @@ class _Decision:
         if wanted and left.any():
             report.cards_refused(*wanted[0], left)
         message = self._budget_error or f"no available node, {self._inventory.nodes.count} nodes do not meet"
-        return Refusal(error or message, dict(report.reasons), report.nodes, error)
+        return Refusal(error or message, dict(report.reasons), report.nodes, self._unusable(verdicts.mask), error)
+
+    def _unusable(self, mask: Bools) -> tuple[str, ...]:
+        """Pools of ours on these nodes that cannot be used as their driver published them."""
+        nodes = self._inventory.nodes
+        found = (
+            f"pool {'/'.join(pool)} of node {node} cannot be used, {problem}; its driver must publish it anew"
+            for node, pool, problem in self._inventory.troubled_pools()
+            if problem and self._scope.covers(pool[0]) and (row := nodes.index_of(node)) >= 0 and mask[row]
+        )
+        return tuple(islice(found, _POOLS_NAMED))
 
 
 def _asks_admin_access(claims: Iterable[ResourceClaim]) -> bool:

@@ -60,6 +60,10 @@ class Inventory:
         """Nodes with a local pool that is incomplete or invalid: its devices are in no column, only the search sees them."""
         return set(self._troubled.values())
 
+    def troubled_pools(self) -> list[tuple[str, PoolKey, str]]:
+        """(node, pool, what is wrong) for the pools of `troubled_nodes`, in order of their names."""
+        return [(self._troubled[key], key, self.problems.get(_pool(key), "")) for key in sorted(self._troubled)]
+
     def node_fit(self, pod: Pod) -> NodeFit:
         """Devices apart. What the inventory counts of this pod itself does not stand in its way."""
         return self._fits.of(pod, self._pods.placed(pod.metadata.uid))
@@ -172,7 +176,7 @@ class Inventory:
         slices = self._pools.slices(key)
         fresh: tuple[Device, ...] = ()
         self._troubled.pop(key, None)
-        self._report(f"pool {key[0]}/{key[1]}", trouble(slices, self._pools.gates))
+        self._report(_pool(key), trouble(slices, self._pools.gates))
         if node:
             pool = build(key, slices, node, {}, self._pools.gates)
             if pool is not None and not pool.invalid and not pool.incomplete:
@@ -269,6 +273,10 @@ class Inventory:
             (sign * total[0], sign * total[1], sign * total[2]),
             (sign * int(used[0]), sign * int(used[1]), sign * int(used[2])),
         )
+
+
+def _pool(key: PoolKey) -> str:
+    return f"pool {key[0]}/{key[1]}"
 
 
 def _store(where: dict[str, Any], old: Any, new: Any) -> None:

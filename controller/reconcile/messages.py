@@ -48,7 +48,7 @@ def placed(decision: Decision) -> Message:
 
 
 def refused(refusal: Refusal) -> list[Message]:
-    """`no available node, <k> nodes do not meet`, then one `<k> nodes <Code>(<node>,<node>)` per code."""
+    """`no available node, <k> nodes do not meet`, then one `<k> nodes <Code>(<node>,<node>)` per code; then ours."""
     if refusal.error:
         return [Message(WARNING, FILTERING_FAILED, shortened(refusal.error))]
     by_code: dict[str, list[str]] = defaultdict(list)
@@ -59,6 +59,7 @@ def refused(refusal: Refusal) -> list[Message]:
     for code, nodes in sorted(by_code.items()):
         note = f"{len(nodes)} nodes {code}({','.join(sorted(nodes))})"
         messages.append(Message(WARNING, FILTERING_FAILED, shortened(note)))
+    messages.extend(Message(WARNING, FILTERING_FAILED, shortened(pool)) for pool in refusal.pools)
     return messages
 
 

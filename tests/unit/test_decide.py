@@ -286,3 +286,20 @@ def test_hard_spread_over_zones_is_right_at_the_first_try():
         answer = place(inventory, wanted)
         zones.append(int(answer.node[1:]) % 3)
         assert max(map(zones.count, range(3))) - min(map(zones.count, range(3))) <= 1
+
+
+def test_a_pool_that_cannot_be_used_as_published_is_named():
+    inventory = cluster(nodes=["n1"], cards=1)
+    inventory.node_changed(None, node("n2"))
+    inventory.slice_changed(None, slice_of("n2", [card(0)], generation=3, count=2))
+    assert place(inventory, demand(claim("one", [request()]), name="one")).node == "n1"
+    answer = refused(inventory, demand(claim("two", [request()]), name="two"))
+    assert answer.reasons == {"CardInsufficientMemory": 1, "NodeInsufficientDevice": 1}
+    assert answer.error == ""
+    (problem,) = answer.pools
+    assert problem == (
+        f"pool {DRIVER}/n2 of node n2 cannot be used, incomplete: spec.pool.resourceSliceCount is 2, "
+        "slices of generation 3: 1; its driver must publish it anew"
+    )
+    elsewhere = demand(claim("two", [request()]), name="two", required_node="n1")
+    assert refused(inventory, elsewhere).pools == ()
