@@ -184,8 +184,14 @@ async def running() -> AsyncIterator[Demonstration]:
     await apply(cluster, [raw for raw in shipped("deviceclasses") if raw["metadata"]["name"].endswith(names.DOMAIN)])
     await Fleet(cluster, FLEET).sync_once()
     synced = asyncio.Event()
-    # the memory cluster's scheduler allocates nothing, so there is nothing to prove and nothing to wait for
-    settings = Settings(managed=frozenset({DRIVER}), own_drivers=frozenset({DRIVER}), quiet_time=0.0, probe=False)
+    # one replica, and a scheduler that allocates nothing: there is nothing to prove, and nobody to wait for
+    settings = Settings(
+        managed=frozenset({DRIVER}),
+        own_drivers=frozenset({DRIVER}),
+        quiet_time=0.0,
+        probe=False,
+        leader_election=False,
+    )
     controller = Controller(cluster, settings, bridge=LegacyBridge(), on_synced=synced.set)
     async with EmbeddedControlPlane(cluster):
         task = asyncio.create_task(controller.run())

@@ -1,13 +1,17 @@
 """`hami-dra demo`: the four patterns on the embedded cluster, as a newcomer sees them first."""
 
 import asyncio
+import os
+import shutil
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
     from controller.demonstration import Card, Pattern
@@ -20,18 +24,18 @@ Example:
 
     hami-dra demo
 """
-TITLES = {
-    ("binpack", "binpack"): ("A", "fewest nodes, fewest cards", "whole cards stay free for training"),
-    ("spread", "binpack"): ("B", "both nodes, fewest cards", "highly available, and whole cards stay free"),
-    ("binpack", "spread"): ("C", "fewest nodes, a card for each pod", "cheap, with steady latency"),
-    ("spread", "spread"): ("D", "both nodes, a card for each pod", "the steadiest latency"),
+TITLES: Final = {
+    ("binpack", "binpack"): ("A", "Fewest nodes, fewest cards", "whole cards and nodes stay free for training"),
+    ("spread", "binpack"): ("B", "Both nodes, fewest cards", "a node may fail, and whole cards stay free"),
+    ("binpack", "spread"): ("C", "Fewest nodes, a card for each pod", "cheap, with steady latency"),
+    ("spread", "spread"): ("D", "Both nodes, a card for each pod", "a node may fail, with the steadiest latency"),
 }
-NEXT = """[bold]On a real cluster[/bold] (Kubernetes 1.36 or newer):
-  make cluster                                                 a real Kubernetes here, with simulated GPU nodes
-  kubectl apply -f examples/a-node-binpack-gpu-binpack.yaml    then look: kubectl get pods -o wide
-Your own manifests: hami-dra simulate -f PATH   ·   as claims: hami-dra convert -f PATH"""
-BAR = 14
-MIB = 1 << 20
+WIDTH: Final = 100
+"""What the tables need; a narrower terminal wraps them."""
+BAR: Final = 13
+"""Characters for a card. Blocks are rounded down, so a bar shows a little more room than there is."""
+MIB: Final = 1 << 20
+COLOURS: Final = ("green", "yellow", "magenta", "blue")
 
 
 def register(app: typer.Typer) -> None:
@@ -41,31 +45,30 @@ def register(app: typer.Typer) -> None:
 def demo() -> None:
     from rich.console import Console
 
-    asyncio.run(_run(Console(width=max(Console().width, 110))))
+    console = Console(highlight=False)
+    console.width = max(console.width, WIDTH)
+    console.print(
+        "[bold]Four pods of 7,500 MiB on two nodes with four GPUs each: two annotations, four placements.[/bold]\n"
+        "A bar is a card, a block in it is a pod, as wide as its share of the card's memory."
+    )
+    asyncio.run(_show(console))
+    console.print()
+    console.print(_next())
 
 
-async def _run(console: "Console") -> None:
+async def _show(console: "Console") -> None:
     from controller.demonstration import DemoFailed, running
     from hami_dra.cluster.documents import read_documents
     from hami_dra.cluster.manifests import shipped_folder
 
     files: list[Path] = sorted(shipped_folder("examples").glob("*.yaml"))
-    console.print(
-        "[bold]Two nodes with four GPUs each, four pods of 7,500 MiB, two annotations, four different placements.[/bold]"
-    )
-    with console.status("starting the embedded cluster"):
-        started = running()
-        demonstration = await started.__aenter__()
-    try:
-        for document in read_documents(files):
-            _print(console, await demonstration.show(document.raw), Path(document.source).name)
-    except DemoFailed as error:
-        console.print(f"[red]{error}[/red]")
-        raise typer.Exit(1) from error
-    finally:
-        await started.__aexit__(None, None, None)
-    console.print()
-    console.print(NEXT, highlight=False)
+    async with running() as demonstration:
+        try:
+            for document in read_documents(files):
+                _print(console, await demonstration.show(document.raw), Path(document.source).name)
+        except DemoFailed as error:
+            typer.echo(f"hami-dra: {error}", err=True)
+            raise typer.Exit(1) from error
 
 
 def _print(console: "Console", pattern: "Pattern", source: str) -> None:
@@ -74,32 +77,56 @@ def _print(console: "Console", pattern: "Pattern", source: str) -> None:
     letter, what, why = TITLES[pattern.node_policy, pattern.device_policy]
     console.print()
     console.rule(
-        f"[bold]{letter}[/bold]  nodes: [cyan]{pattern.node_policy}[/cyan], cards: [cyan]{pattern.device_policy}[/cyan]"
-        f"  —  {what}: {why}",
+        f"[bold]{letter}[/bold]  nodes: [cyan]{pattern.node_policy}[/cyan], cards: [cyan]{pattern.device_policy}[/cyan]",
         align="left",
     )
-    console.print(f"[dim]examples/{source}[/dim]")
+    console.print(f"{what}: {why}.\n[dim]examples/{source}[/dim]\n")
     table = Table("POD", "NODE", "UUIDS", "MEMORY", box=None, pad_edge=False, header_style="bold")
     for pod in pattern.pods:
         table.add_row(
             pod.name, pod.node, "\n".join(pod.uuids), "\n".join(f"{amount // MIB} MiB" for amount in pod.memory)
         )
     console.print(table)
+    console.print()
+    console.print(_picture(pattern, ascii_only=console.options.ascii_only))
+    used = [card for cards in pattern.nodes.values() for card in cards if card.pods]
+    nodes = sum(any(card.pods for card in cards) for cards in pattern.nodes.values())
+    console.print(f"{len(pattern.pods)} pods on {_many(nodes, 'node')} and {_many(len(used), 'card')}")
+
+
+def _picture(pattern: "Pattern", *, ascii_only: bool) -> "Table":
+    from rich.table import Table
+
     picture = Table(box=None, pad_edge=False, show_header=False)
     for node, cards in pattern.nodes.items():
-        picture.add_row(f"[bold]{node}[/bold]", f"{len(cards)} x {cards[0].product}", *(_bar(card) for card in cards))
-    console.print(picture)
+        bars = (_bar(card, "#=" if ascii_only else "█▓", "." if ascii_only else "·") for card in cards)
+        picture.add_row(f"[bold]{node}[/bold]", f"{len(cards)} x {cards[0].product}", *bars)
+    return picture
 
 
-def _bar(card: "Card") -> "Text":
-    """A card: one block of colour for each pod, as wide as its share of the memory."""
+def _bar(card: "Card", blocks: str, free: str) -> "Text":
+    """A card: one block for each pod; neighbours differ in colour and, for terminals without, in shade."""
     from rich.text import Text
 
-    colours = ("green", "yellow", "magenta", "blue")
     text = Text("[")
-    filled = BAR * card.used // card.memory
+    share = BAR * card.used // (card.memory * len(card.pods)) if card.pods else 0
     for number in range(len(card.pods)):
-        share = filled * (number + 1) // len(card.pods) - filled * number // len(card.pods)
-        text.append("█" * share, style=colours[number % len(colours)])
-    text.append("·" * (BAR - filled) + "]", style="dim")
-    return text
+        text.append(blocks[number % len(blocks)] * share, style=COLOURS[number % len(COLOURS)])
+    text.append(free * (BAR - share * len(card.pods)), style="dim")
+    return text.append("]")
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _next() -> "Table":
+    from rich.table import Table
+
+    command = "hami-dra" if shutil.which("hami-dra") else os.path.relpath(sys.argv[0])
+    table = Table("Next", "", box=None, pad_edge=False, header_style="bold")
+    table.add_row("make cluster", "a real Kubernetes to play with: simulated GPU nodes")
+    table.add_row(f"{command} simulate -f PATH", "where the pods of your manifests would go, and why")
+    table.add_row(f"{command} convert -f PATH", "your nvidia.com/gpu manifests as ResourceClaims")
+    table.add_row("docs/policies.md", "what the two annotations do, with numbers")
+    return table
