@@ -121,7 +121,8 @@ class _Placing:
         options = Options(first_fit=self._settings.first_fit, gates=self._settings.gates)
         answer = decide(self._view.inventory, demand, options)
         if isinstance(answer, Refusal):
-            self._report.refused(key, answer.reasons, answer.message, answer.error)
+            message = answer.message if answer.error else "; ".join((answer.message, *answer.pools))
+            self._report.refused(key, answer.reasons, message, answer.error)
             return
         this.placed = True
         self._carry_out(this.pod, demand, answer)

@@ -418,6 +418,14 @@ def broken_pool():
     return [node("n1"), *twice, device_class()]
 
 
+def test_a_pool_that_is_incomplete_is_named():
+    published = slices("n1", "g4dn.12xlarge")
+    published[0]["spec"]["pool"]["resourceSliceCount"] = 2
+    report = simulated(node("n1"), published, device_class(), claim("c"), pod("p", "c"))
+    assert refusal(report)["error"] == ""
+    assert "pool nvidia.hami.io/n1" in refusal(report)["message"]
+
+
 def selecting(expression):
     wish = part()
     wish["exactly"]["selectors"] = [{"cel": {"expression": expression}}]
