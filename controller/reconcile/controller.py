@@ -123,7 +123,10 @@ class Controller:
             await elector.run(lambda: _first_of(lambda: self._lead(world, events, elector.holds), leaving.wait_leaving))
 
     async def _lead(self, world: World, events: Events, may_write: Callable[[], bool]) -> None:
-        """One term, until cancelled. When the lease is gone it waits for the elector to say so."""
+        """One term, until it is cancelled or finds that the lease is gone; then the elector begins anew.
+
+        It must not wait to be cancelled: a task group that is ending because of an error swallows a cancellation.
+        """
         context = Context(
             cluster=self._cluster,
             writer=Writer(self._cluster, may_write, self.settings.write_timeout),
@@ -138,11 +141,17 @@ class Controller:
         try:
             await Term(context, self._decide, self._bridge, self._helpers, may_write).run()
         except* LeadershipLost as lost:
-            log.warning("%s", lost.exceptions[0])
-            await asyncio.Event().wait()
+            log.warning("%s", _first(lost))
         finally:
             self.metrics.leader.set(0)
             self.metrics.fence_ready.set(0)
+
+
+def _first(error: BaseException) -> BaseException:
+    """Of a task group's failures the first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 async def _first_of(*starts: Callable[[], Awaitable[None]]) -> None:

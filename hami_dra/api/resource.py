@@ -175,9 +175,14 @@ class DeviceClaimConfiguration(Struct, frozen=True):
 
 
 class DeviceClaim(Struct, frozen=True):
-    requests: tuple[DeviceRequest, ...] = ()
+    requests_or_null: tuple[DeviceRequest, ...] | None = msgspec.field(default=(), name="requests")
+    """As it is on the wire: the API server writes null for a claim that asks for nothing."""
     constraints: tuple[DeviceConstraint, ...] = ()
     config: tuple[DeviceClaimConfiguration, ...] = ()
+
+    @property
+    def requests(self) -> tuple[DeviceRequest, ...]:
+        return self.requests_or_null or ()
 
 
 class ResourceClaimSpec(Struct, frozen=True):

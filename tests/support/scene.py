@@ -254,14 +254,17 @@ class Scene:
     def start(self, *, through: Cluster | None = None, decide: Any = first_fit, **changes: Any) -> asyncio.Task[None]:
         """One more controller; the newest is `controller`."""
         bridge = changes.pop("bridge", None)
+        helpers = changes.pop("helpers", ())
+        elector_clock = changes.pop("elector_clock", self.clock.monotonic)
         settings = Settings(**{**SETTINGS, **changes})
         self.controller = Controller(
             through or self._wrap(self.cluster),
             settings,
             clock=self.clock,
-            elector_clock=self.clock.monotonic,
+            elector_clock=elector_clock,
             decide=decide,
             bridge=bridge,
+            helpers=helpers,
         )
         task = asyncio.create_task(self.controller.run())
         self.controllers.append(task)

@@ -1,5 +1,7 @@
 """Several controllers: one acts, the next takes over, and a leader that was away does no harm."""
 
+import asyncio
+
 from controller.reconcile.settings import Mode
 from hami_dra.api import kinds, names
 from hami_dra.cluster.lease import Timings
@@ -94,7 +96,6 @@ class Stopped:
 
 def test_a_leader_that_was_stopped_for_longer_than_its_lease_does_no_harm():
     """It is stopped between finalizer and status. Another one gives the device away meanwhile; then it goes on."""
-    import asyncio
 
     async def story(scene):
         await scene.add(kinds.RESOURCE_CLAIM, claim("a", 16), claim("b", 16))
@@ -123,6 +124,32 @@ def test_a_leader_that_was_stopped_for_longer_than_its_lease_does_no_harm():
         assert not await scene.node_of("b")
 
     play(story, controller=False, nodes=1, node_options={"cards": 1})
+
+
+def test_a_leader_that_finds_its_lease_gone_while_it_writes_can_lead_again():
+    """The elector notices while the term is still ending; whatever the order, the process stays a candidate."""
+    away = 0.0
+
+    async def slow_to_end(_world, _may_write):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(4)
+
+    async def story(scene):
+        nonlocal away
+        await scene.add(kinds.RESOURCE_CLAIM, claim("a"), claim("b"))
+        scene.start(helpers=(slow_to_end,), elector_clock=lambda: scene.clock.monotonic() + away, **QUICK)
+        await scene.sleep(10)
+        away = 100.0
+        await scene.add(kinds.POD, pod("a", claims=["a"]))
+        await scene.bound("a", seconds=60)
+        await scene.add(kinds.POD, pod("b", claims=["b"]))
+        await scene.bound("b", seconds=60)
+        assert scene.metric("hami_dra_leader") == 1
+        await check_all(scene)
+
+    play(story, controller=False)
 
 
 def test_a_leader_that_cannot_renew_stops_acting_before_anybody_else_begins():

@@ -37,7 +37,7 @@ def meta(name, **annotations):
 def claim_of(class_name, **annotations):
     request = DeviceRequest(name="gpu", exactly=ExactDeviceRequest(device_class_name=class_name, count=1))
     return ResourceClaim(
-        metadata=meta("claim", **annotations), spec=ResourceClaimSpec(devices=DeviceClaim(requests=(request,)))
+        metadata=meta("claim", **annotations), spec=ResourceClaimSpec(devices=DeviceClaim(requests_or_null=(request,)))
     )
 
 
