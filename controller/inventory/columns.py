@@ -99,8 +99,8 @@ class DeviceColumns:
             raise IndexError(f"row {row} is free")
         return found
 
-    def add(self, device: Device, node: int) -> int:
-        """Gives the device a row; the caller sets its usage. A device of the same id is replaced in its row."""
+    def add(self, device: Device, node: int, used: Amounts, *, exclusive: bool) -> int:
+        """Gives the device a row. A device of the same id is replaced in its row."""
         row = self._rows.get(device.id, -1)
         if row < 0:
             row = self._free.pop() if self._free else self._next_row()
@@ -117,7 +117,7 @@ class DeviceColumns:
         if self.kind[row] == len(self.kind_samples):
             self.kind_samples.append(device)
         self.taint_kind[row] = self._taint_kind(device)
-        self.set_usage(row, (0, 0, 0), exclusive=False)
+        self.set_usage(row, used, exclusive=exclusive)
         self.structure.add(row)
         return row
 
@@ -153,6 +153,12 @@ class DeviceColumns:
         self.slots_used[row], self.cores_used[row], self.memory_used[row] = used
         self.exclusive[row] = exclusive
         self.changes.add(row)
+
+    def totals(self, row: int) -> Amounts:
+        return int(self.slots_total[row]), int(self.cores_total[row]), int(self.memory_total[row])
+
+    def used(self, row: int) -> Amounts:
+        return int(self.slots_used[row]), int(self.cores_used[row]), int(self.memory_used[row])
 
     def cards(self, rows: Positions) -> Cards:
         """Copies of some rows, by role."""

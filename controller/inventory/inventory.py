@@ -10,13 +10,13 @@ from typing import Any
 
 from controller.inventory.changes import Incarnations
 from controller.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
-from controller.inventory.ledger import Ledger, Use
+from controller.inventory.ledger import Ledger
 from controller.inventory.model import Device, DeviceId, Pool
 from controller.inventory.nodefit import NodeFit, NodeFits
 from controller.inventory.nodes import NodeColumns
 from controller.inventory.pods import PodBook
 from controller.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice, trouble
-from controller.inventory.roles import Amounts, totals_of, used_of
+from controller.inventory.roles import Amounts, used_of
 from controller.inventory.taintrules import TaintRules, concerns
 from controller.inventory.topologyspread import SpreadCounts
 from controller.inventory.verdicts import Verdicts
@@ -215,16 +215,14 @@ class Inventory:
         if row >= 0:
             if self.devices.is_current(row, device, node):
                 return
-            self._score(self.devices.device(row), row, -1)
-        row = self.devices.add(device, node)
+            self._score(row, -1)
         used, exclusive = self._used(device)
-        self.devices.set_usage(row, used, exclusive=exclusive)
-        self._score(device, row, +1)
+        self._score(self.devices.add(device, node, used, exclusive=exclusive), +1)
 
     def _remove_row(self, device: DeviceId) -> None:
         row = self.devices.row_of(device)
         if row >= 0:
-            self._score(self.devices.device(row), row, -1)
+            self._score(row, -1)
             self.devices.remove(device)
 
     def _renode(self, name: str, node: int) -> None:
@@ -245,34 +243,30 @@ class Inventory:
                 continue
             device = self.devices.device(row)
             used, exclusive = self._used(device)
-            columns = self.devices
-            before: Amounts = (
-                int(columns.slots_used[row]), int(columns.cores_used[row]), int(columns.memory_used[row])
-            )  # fmt: skip
-            columns.set_usage(row, used, exclusive=exclusive)
-            node = int(columns.node[row])
+            before = self.devices.used(row)
+            self.devices.set_usage(row, used, exclusive=exclusive)
+            node = int(self.devices.node[row])
             if node >= 0:
                 change = (used[0] - before[0], used[1] - before[1], used[2] - before[2])
                 self.nodes.scores.add(node, _NONE, change)
 
     def _used(self, device: Device) -> tuple[Amounts, bool]:
-        use = self.usage.use_of(device.id) or Use()
+        use = self.usage.use_of(device.id)
+        if use is None:
+            return _NONE, False
         exclusive = use.exclusive > 0
         return used_of(device, use.shares, use.consumed, exclusive=exclusive), exclusive
 
-    def _score(self, device: Device, row: int, sign: int) -> None:
-        """Add a row to the sums of its node, or take it away, with its usage as the columns have it."""
+    def _score(self, row: int, sign: int) -> None:
+        """Add a row to the sums of its node, or take it away, as the columns have it."""
         node = int(self.devices.node[row])
-        if node < 0:
-            return
-        total = totals_of(device)
-        columns = self.devices
-        used = (columns.slots_used[row], columns.cores_used[row], columns.memory_used[row])
-        self.nodes.scores.add(
-            node,
-            (sign * total[0], sign * total[1], sign * total[2]),
-            (sign * int(used[0]), sign * int(used[1]), sign * int(used[2])),
-        )
+        if node >= 0:
+            total, used = self.devices.totals(row), self.devices.used(row)
+            self.nodes.scores.add(
+                node,
+                (sign * total[0], sign * total[1], sign * total[2]),
+                (sign * used[0], sign * used[1], sign * used[2]),
+            )
 
 
 def _pool(key: PoolKey) -> str:

@@ -55,4 +55,4 @@ def _role(amounts: Mapping[str, int], name: str | None) -> int:
 
 def _capped(amount: int) -> int:
     """No device holds as much, but a file may say so: columns, and sums of two of their amounts, are int64."""
-    return min(max(amount, -MOST), MOST)
+    return amount if -MOST <= amount <= MOST else min(max(amount, -MOST), MOST)
