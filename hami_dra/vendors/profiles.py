@@ -8,7 +8,6 @@ ours, which costs nothing where it does not publish them.
 from functools import lru_cache
 from typing import Final
 
-from hami_dra.api import names
 from hami_dra.vendors.protocol import DriverProfile
 
 HAMI_SLOTS: Final = 10
@@ -60,8 +59,3 @@ _BY_DRIVER: Final = {profile.driver: profile for profile in FOREIGN}
 def profile_of(driver: str) -> DriverProfile:
     known = _BY_DRIVER.get(driver)
     return known or DriverProfile(driver=driver, default_shares=HAMI_SLOTS)
-
-
-def is_ours(driver: str) -> bool:
-    """Drivers that this project ships publish under one domain."""
-    return driver.endswith("." + names.DOMAIN)
