@@ -125,7 +125,7 @@ class Events:
             if self._tokens >= 1:
                 self._tokens -= 1
                 return
-            await self._clock.sleep((1 - self._tokens) / _PER_SECOND)
+            await self._clock.sleep(max((1 - self._tokens) / _PER_SECOND, 0.001))
 
     async def _send(self, job: _Job) -> None:
         series = job.series

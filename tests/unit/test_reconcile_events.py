@@ -1,0 +1,164 @@
+"""Events: HAMi's texts, series instead of floods, and nobody ever waits for them."""
+
+import asyncio
+
+import pytest
+
+from controller.decide import Decision, Refusal, Score
+from controller.reconcile import messages
+from controller.reconcile.events import Events
+from controller.reconcile.metrics import Metrics
+from hami_dra.api import kinds
+from hami_dra.api.core import Pod
+from hami_dra.api.meta import ObjectMeta
+from hami_dra.cluster.memory import MemoryCluster
+from hami_dra.cluster.protocol import Forbidden, NotFound
+from tests.support.virtual_time import VirtualClock, run
+
+POD = Pod(metadata=ObjectMeta(name="p", namespace="ns", uid="u1"))
+
+
+def test_the_texts_are_those_of_hami():
+    decision = Decision("n1", (), Score(1.0), (("n1", 3.14159), ("n2", 2.0)), 2, 5)
+    assert messages.placed(decision) == messages.Message(
+        "Normal", "FilteringSucceed", "find fit node(n1), 5 nodes not fit, 2 nodes fit(n1:3.14,n2:2.00)"
+    )
+    refusal = Refusal(
+        "no available node, 3 nodes do not meet",
+        {"CardInsufficientMemory": 8, "NodeNotReady": 1},
+        {"b": {"CardInsufficientMemory": 4}, "a": {"CardInsufficientMemory": 4}, "c": {"NodeNotReady": 1}},
+    )
+    assert [message.note for message in messages.refused(refusal)] == [
+        "no available node, 3 nodes do not meet",
+        "2 nodes CardInsufficientMemory(a,b)",
+        "1 nodes NodeNotReady(c)",
+    ]
+    assert {message.reason for message in messages.refused(refusal)} == {"FilteringFailed"}
+
+
+def test_an_error_is_told_alone_and_long_notes_are_cut():
+    [message] = messages.refused(Refusal("no available node", error="x" * 2000))
+    assert len(message.note) == 1024
+    assert message.note.endswith("...")
+
+
+def playing(story):
+    async def scenario():
+        clock = VirtualClock()
+        cluster = MemoryCluster(now=clock.wall)
+        metrics = Metrics()
+        events = Events(cluster, clock, metrics, "controller-0")
+        task = asyncio.create_task(events.run())
+        try:
+            await story(cluster, events, metrics)
+            assert not task.done()
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    run(scenario())
+
+
+async def sent(cluster):
+    found = (await cluster.list(kinds.EVENT)).items
+    return [await cluster.get_raw(kinds.EVENT, e.metadata.name, e.metadata.namespace) for e in found]
+
+
+def test_an_event_says_who_did_what_to_whom():
+    async def story(cluster, events, _metrics):
+        events.tell(kinds.POD, POD, messages.warning("InvalidPolicy", "bad"))
+        await asyncio.sleep(1)
+        [event] = await sent(cluster)
+        assert event["regarding"] == {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": "ns", "uid": "u1"}
+        assert event["metadata"]["namespace"] == "ns"
+        assert event["metadata"]["name"].startswith("p.")
+        assert (event["type"], event["reason"], event["note"], event["action"]) == (
+            "Warning",
+            "InvalidPolicy",
+            "bad",
+            "Allocate",
+        )
+        assert event["reportingController"] == "hami.io/controller"
+        assert event["reportingInstance"] == "controller-0"
+        assert event["eventTime"] == "2026-01-01T00:00:00.000000Z"
+        assert "series" not in event
+
+    playing(story)
+
+
+def test_an_object_without_namespace_has_its_events_in_default():
+    async def story(cluster, events, _metrics):
+        rule = Pod(metadata=ObjectMeta(name="rule", uid="u2"))
+        events.tell(kinds.DEVICE_TAINT_RULE, rule, messages.warning("FenceRestored", "x"))
+        await asyncio.sleep(1)
+        [event] = await sent(cluster)
+        assert event["metadata"]["namespace"] == "default"
+        assert "namespace" not in event["regarding"]
+
+    playing(story)
+
+
+def test_repetitions_become_a_series_that_is_counted_up_once_a_minute():
+    async def story(cluster, events, _metrics):
+        for _ in range(50):
+            events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+        await asyncio.sleep(61)
+        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+        await asyncio.sleep(1)
+        [event] = await sent(cluster)
+        assert event["series"]["count"] >= 51
+        assert event["series"]["lastObservedTime"].startswith("2026-01-01T00:01:01")
+        assert cluster.requests["create events"] == 1
+        assert cluster.requests["patch events"] == 1
+
+    playing(story)
+
+
+def test_other_texts_and_other_pods_are_other_events():
+    async def story(cluster, events, _metrics):
+        other = Pod(metadata=ObjectMeta(name="q", namespace="ns", uid="u2"))
+        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no memory"))
+        events.tell(kinds.POD, other, messages.warning("FilteringFailed", "no room"))
+        await asyncio.sleep(1)
+        assert len(await sent(cluster)) == 3
+
+    playing(story)
+
+
+def test_after_a_while_the_same_again_is_a_new_event():
+    async def story(cluster, events, _metrics):
+        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+        await asyncio.sleep(601)
+        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+        await asyncio.sleep(1)
+        assert len(await sent(cluster)) == 2
+
+    playing(story)
+
+
+def test_a_flood_is_throttled_and_the_rest_dropped_and_counted():
+    async def story(cluster, events, metrics):
+        for number in range(5000):
+            pod = Pod(metadata=ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}"))
+            events.tell(kinds.POD, pod, messages.warning("FilteringFailed", "no room"))
+        await asyncio.sleep(2)
+        assert 300 <= cluster.requests["create events"] <= 360
+        await asyncio.sleep(100)
+        assert cluster.requests["create events"] == 2000
+        assert metrics.registry.get_sample_value("hami_dra_events_dropped_total") == 3000
+
+    playing(story)
+
+
+@pytest.mark.parametrize("error", [Forbidden("no right"), NotFound("namespace is terminating")])
+def test_an_event_that_cannot_be_sent_stops_nothing(error):
+    async def story(cluster, events, _metrics):
+        cluster.fail_next(error, verb="create", kind=kinds.EVENT)
+        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "lost"))
+        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "arrives"))
+        await asyncio.sleep(1)
+        assert [event["note"] for event in await sent(cluster)] == ["arrives"]
+
+    playing(story)
