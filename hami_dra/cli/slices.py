@@ -13,6 +13,7 @@ from hami_dra.cli.tables import print_wide
 if TYPE_CHECKING:
     from hami_dra.api.config import FleetFile
     from hami_dra.driver.fence import FenceMode
+    from hami_dra.driver.fleet_file import Version
 
 HELP = """Print, check or publish ResourceSlices.
 
@@ -244,14 +245,16 @@ def _publish(
 
     from hami_dra.cluster.protocol import ClusterError, ConfigError
     from hami_dra.cluster.requirements import UnsupportedKubernetes
+    from hami_dra.driver.fleet_file import version_of
     from hami_dra.driver.publisher import NotPublished
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    version = version_of(path)
     file = _read(path)
     if remove:
         file = file.model_copy(update={"nodes": ()})
     try:
-        asyncio.run(_keep(path, file, kubeconfig, context, fence=fence, once=once or remove))
+        asyncio.run(_keep(path, file, version, kubeconfig, context, fence=fence, once=once or remove))
     except (ConfigError, ClusterError, NotPublished, UnsupportedKubernetes) as error:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt:
@@ -259,7 +262,14 @@ def _publish(
 
 
 async def _keep(
-    path: Path, file: "FleetFile", kubeconfig: Path | None, context: str | None, *, fence: "FenceMode", once: bool
+    path: Path,
+    file: "FleetFile",
+    version: "Version | None",
+    kubeconfig: Path | None,
+    context: str | None,
+    *,
+    fence: "FenceMode",
+    once: bool,
 ) -> None:
     import asyncio
 
@@ -280,6 +290,6 @@ async def _keep(
         typer.echo(f"keeping them true, and following {path}; Ctrl-C ends", err=True)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(fleet.run())
-            tasks.create_task(follow(fleet, path))
+            tasks.create_task(follow(fleet, path, version))
     finally:
         await cluster.close()

@@ -16,6 +16,9 @@ from hami_dra.cluster.documents import BadDocument, read_documents
 from hami_dra.cluster.protocol import ConfigError
 from hami_dra.driver.fleet import Fleet
 
+Version = tuple[int, int]
+"""Time of the last change in nanoseconds, and size."""
+
 log = logging.getLogger(__name__)
 
 
@@ -42,12 +45,21 @@ def parse_fleet(raw: Mapping[str, Any], source: str) -> FleetFile:
         raise ConfigError(f"{source}: " + "; ".join(problems)) from error
 
 
-async def follow(fleet: Fleet, path: Path, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-    """Until cancelled: whenever the file changes, the fleet does. A file that cannot be used is reported and changes nothing."""
-    seen = _stamp(path)
+async def follow(
+    fleet: Fleet,
+    path: Path,
+    since: Version | None = None,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Until cancelled: whenever the file changes, the fleet does. A file that cannot be used is reported and changes nothing.
+
+    `since`: the version that the fleet was made from, taken before it was read; None: as it is now.
+    """
+    seen = version_of(path) if since is None else since
     while True:
         await sleep(1.0)
-        now = _stamp(path)
+        now = version_of(path)
         if now == seen:
             continue
         seen = now
@@ -59,7 +71,8 @@ async def follow(fleet: Fleet, path: Path, *, sleep: Callable[[float], Awaitable
             log.info("%s changed: the fleet follows", path)
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def version_of(path: Path) -> Version | None:
+    """Another one for another content; None while the file is not there."""
     try:
         status = path.stat()
     except OSError:

@@ -281,6 +281,29 @@ async def test_a_fleet_follows_its_file_and_survives_a_bad_edit(tmp_path, caplog
     assert sum("the fleet stays as it is" in record.message for record in caplog.records) == 2
 
 
+async def test_an_edit_before_the_fleet_was_published_is_not_missed(tmp_path):
+    path = tmp_path / "fleet.yaml"
+    path.write_text("nodes: [{machine: dgx-h100}]")
+    version = fleet_file.version_of(path)
+    path.write_text("nodes: [{machine: dgx-h100, count: 2}]")
+    seen = []
+
+    class Fleet:
+        def update(self, file):
+            seen.append(file.nodes[0].count)
+
+    class Done(Exception):
+        pass
+
+    async def twice(_seconds):
+        if seen:
+            raise Done
+
+    with pytest.raises(Done):
+        await fleet_file.follow(Fleet(), path, version, sleep=twice)
+    assert seen == [2]
+
+
 # --- topology --------------------------------------------------------------------------------------------------------
 
 
