@@ -27,9 +27,9 @@ Examples:
 
     hami-dra controller
 
-    hami-dra controller --kubeconfig ~/.kube/config --port 0 --no-leader-elect -v 4
+    hami-dra controller --kubeconfig ~/.kube/config --no-leader-elect -v 4
 
-    hami-dra controller --manage gpu.nvidia.com --node-policy spread --device-policy binpack
+    hami-dra controller --manage gpu.nvidia.com --device-policy binpack
 
     hami-dra controller --mode native
 """
