@@ -84,6 +84,12 @@ class Aftermath:
         for uid in self._in_flight.pods.values():
             self._inventory.forget_pod(uid)
 
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Subscribed by the term: what is gone needs no pause any more."""
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._failures.pop(old.metadata.uid, None)
+            self._not_before.pop(old.metadata.uid, None)
+
     async def _finish(self, pod: Pod, demand: Demand, decision: Decision) -> None:
         async with self._slots:
             started = self._clock.monotonic()

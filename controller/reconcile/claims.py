@@ -94,12 +94,15 @@ class ClaimWriter:
         raise Stale(f"claim {claim.key}: changed too often")
 
     async def clear(self, claim: ResourceClaim, still_wanted: Callable[[ResourceClaim], bool]) -> bool:
-        """Take the allocation back while `still_wanted(newest)` holds. Returns whether we did. Raises LeadershipLost, Rejected."""
+        """Take the allocation back while `still_wanted(newest)` holds. Returns whether we did. Raises LeadershipLost, Rejected.
+
+        A claim that is being deleted is never written: the claim controller clears it.
+        """
         backoff = Backoff()
         uid = claim.metadata.uid
         self._clearing.add(uid)
         try:
-            while claim.status.allocation is not None and still_wanted(claim):
+            while claim.status.allocation is not None and _is_writable(claim) and still_wanted(claim):
                 written, claim = await self._try(claim, bodies.clear(claim), "status", backoff)
                 if written:
                     return True
@@ -113,7 +116,9 @@ class ClaimWriter:
         """Our annotation and the finalizer go from a claim that is not allocated. Raises LeadershipLost, Rejected."""
         backoff = Backoff()
         try:
-            while claim.status.allocation is None and self.is_ours(claim) and still_wanted(claim):
+            while (
+                claim.status.allocation is None and self.is_ours(claim) and _is_writable(claim) and still_wanted(claim)
+            ):
                 written, claim = await self._try(claim, bodies.unmark(claim), "", backoff)
                 if written:
                     return
@@ -170,9 +175,13 @@ class ClaimWriter:
         await self.clear(newest, lambda now: _shares_of(now) == wanted)
 
 
+def _is_writable(claim: ResourceClaim) -> bool:
+    return claim.metadata.deletion_timestamp is None
+
+
 def _check_free(claim: ResourceClaim) -> None:
     """Raises Stale when the claim may not be allocated any more."""
-    if claim.metadata.deletion_timestamp is not None:
+    if not _is_writable(claim):
         raise Stale(f"claim {claim.key} is being deleted")
     if claim.status.allocation is not None:
         raise Stale(f"claim {claim.key} was allocated by somebody else")

@@ -38,7 +38,6 @@ class _Series:
     namespace: str
     name: str
     count: int = 1
-    sent_count: int = 1
     sent_at: float = 0.0
     last_at: float = 0.0
     queued: bool = False
@@ -133,7 +132,7 @@ class Events:
             if job.body is not None:
                 await self._cluster.create(kinds.EVENT, job.body, namespace=series.namespace)
             else:
-                series.sent_count, series.sent_at = series.count, self._clock.monotonic()
+                series.sent_at = self._clock.monotonic()
                 patch = {"series": {"count": series.count, "lastObservedTime": micro_timestamp(self._clock.wall())}}
                 await self._cluster.patch(kinds.EVENT, series.name, patch, namespace=series.namespace)
         except NotFound:

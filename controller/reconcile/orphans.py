@@ -63,8 +63,7 @@ class Orphans:
                 note = "allocation freed: nobody had reserved it and no pod referred to the claim"
                 self._events.tell(RESOURCE_CLAIM, newest, messages.warning(messages.ORPHAN_FREED, note), "Free")
                 newest = await self._claims.read(newest)
-            if newest.metadata.deletion_timestamp is None:
-                await self._claims.unmark(newest, self._looks_lost)
+            await self._claims.unmark(newest, self._looks_lost)
         except Stale as error:
             log.debug("orphan: %s", error)
         except (Rejected, ClusterError) as error:

@@ -81,7 +81,6 @@ class Placer:
         self._wake = wake
         self._group: asyncio.TaskGroup
         self._fenced_off: set[str] = set()
-        self._nominated_since: dict[str, float] = {}
         self._refused: OrderedDict[bytes, Refusal] = OrderedDict()
         self._uneven: set[bytes] = set()
         """Signatures of pods that would break their topology spread if kube-scheduler bound them before others."""
@@ -169,7 +168,6 @@ class Placer:
         log.debug("pod %s: %s", pod.key, why)
         self._queue.drop(pod.key)
         self._patience.forget(pod.metadata.uid)
-        self._nominated_since.pop(pod.metadata.uid, None)
         if has_our_gate(pod):
             self._lift(pod, why)
 
@@ -186,7 +184,7 @@ class Placer:
         """The pod has no place for now: when its patience is over, the gate goes. Returns when to look again."""
         if not has_our_gate(pod):
             return FOREVER
-        until = self._patience.runs_out(pod.metadata.uid, now)
+        until = self._patience.runs_out(pod.metadata.uid, "room", now)
         if now < until:
             return until
         self._lift(pod, "no room for a while: autoscaler and preemption should see it")
@@ -261,7 +259,6 @@ class Placer:
         narrate.placed(pod, decision)
         self._metrics.decisions.labels("placed").inc()
         self._patience.forget(pod.metadata.uid)
-        self._nominated_since.pop(pod.metadata.uid, None)
         self._queue.placed(pod.key)
         self._aftermath.start(self._group, pod, demand, decision)
 
@@ -270,8 +267,7 @@ class Placer:
         nominated = demand.preferred_node
         if not nominated or decision.node == nominated or demand.required_node:
             return False
-        since = self._nominated_since.setdefault(pod.metadata.uid, now)
-        if now - since >= self._settings.nomination_patience:
+        if now >= self._patience.runs_out(pod.metadata.uid, "nomination", now):
             return False
         return any(victim.metadata.deletion_timestamp is not None for victim in self._world.pods_on(nominated))
 

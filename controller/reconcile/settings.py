@@ -47,8 +47,8 @@ class Settings:
 
     unschedulable_timeout: float = 15.0
     """How long kube-scheduler may call a pod unschedulable after our commit before the commit is undone."""
-    silent_timeout: float = 60.0
-    """The same where its condition never changed since the commit: it may not have looked yet."""
+    silent_factor: float = 4.0
+    """So many times that long where its condition never changed since the commit: it may not have looked yet."""
     settle_time: float = 1.0
     """After kube-scheduler undid an allocation: how long to wait for its nomination of a node."""
     nomination_patience: float = 60.0
@@ -74,12 +74,14 @@ class Settings:
     probe_timeout: float = 60.0
 
     commits_at_once: int = 64
-    settle_reads_most: float = 5.0
-    """Longest pause between two reads that are to settle an unclear write."""
 
     leader_election: bool = True
     lease_name: str = names.CONTROLLER
     lease: Timings = field(default_factory=Timings)
+
+    @property
+    def silent_timeout(self) -> float:
+        return self.unschedulable_timeout * self.silent_factor
 
     @property
     def write_timeout(self) -> float:

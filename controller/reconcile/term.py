@@ -67,7 +67,8 @@ class Term:
         refusals = Refusals(settings.refusal_time, settings.refusal_time_most)
         self._undoer = Undoer(context, claims, refusals)
         self._wake = asyncio.Event()
-        queue, patience, in_flight = Queue(), Patience(settings.gate_patience), InFlight()
+        queue, in_flight = Queue(), InFlight()
+        patience = Patience({"room": settings.gate_patience, "nomination": settings.nomination_patience})
         self._triggers = Triggers(
             context,
             queue=queue,
@@ -179,6 +180,7 @@ class Term:
         ends.callback(world.claims.subscribe(self._foreign.claim_changed))
         ends.callback(world.claims.subscribe(undoer.claim_changed))
         ends.callback(world.claims.subscribe(triggers.claim_changed))
+        ends.callback(world.pods.subscribe(self._aftermath.pod_changed))
         ends.callback(world.pods.subscribe(undoer.pod_changed))
         ends.callback(world.pods.subscribe(triggers.pod_changed))
         if world.taint_rules is not None:
