@@ -7,6 +7,7 @@ from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.inventory.nodefit import ABSENT
 from controller.inventory.nodefit import CODES as NODE_CODES
+from controller.inventory.podresources import pod_requests
 from controller.inventory.selectors import node_selector_matches
 from hami_dra.api import names
 from hami_dra.api.core import NodeSelector
@@ -52,6 +53,14 @@ class NodeVerdicts:
             for number, code in enumerate(NODE_CODES):
                 if code:
                     self._refuse(code, other.codes == number)
+        if demand.companions:
+            # each fits by itself; they must also fit beside each other
+            together = pod_requests(demand.pod)
+            for companion in demand.companions:
+                together.update(pod_requests(companion))
+            for resource, amount in (+together).items():
+                offered = inventory.nodes.offers(resource)
+                self._refuse(names.NODE_RESOURCES, (offered > 0) & (offered - inventory.nodes.used(resource) < amount))
         rows = [inventory.nodes.index_of(name) for name in demand.refused_nodes]
         refused = np.zeros(inventory.nodes.size, dtype=np.bool_)
         refused[[row for row in rows if row >= 0]] = True

@@ -2,9 +2,10 @@
 
 import pytest
 
+from controller.decide import decide
 from controller.reconcile.commit import Committer
 from hami_dra.api import kinds, names
-from tests.support.scene import FOREIGN, SPACE, claim, gpu_slice, play, pod, template
+from tests.support.scene import FOREIGN, SPACE, claim, first_fit, gpu_slice, play, pod, template
 
 QUICK = {"quiet_time": 0.0, "probe": False}
 
@@ -74,14 +75,15 @@ def test_two_claims_of_a_pod_are_allocated_together_on_one_node():
     play(story, **QUICK)
 
 
-def test_pods_that_share_a_claim_are_placed_where_all_known_ones_fit():
+@pytest.mark.parametrize("decider", [first_fit, decide], ids=["stand-in", "real"])
+def test_pods_that_share_a_claim_are_placed_where_all_known_ones_fit(decider):
     async def story(scene):
         await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
         # n0 has room for one of them, n1 for both
         await scene.patch_node("n0", {"status": {"allocatable": {"cpu": "3"}}}, status=True)
         pods = [pod(name, claims=["c"], cpu="2", gated=True) for name in ("p", "q")]
         await scene.add(kinds.POD, *pods)
-        scene.start(**QUICK)
+        scene.start(decide=decider, **QUICK)
         await scene.bound("p", "q")
         assert await scene.node_of("p") == await scene.node_of("q") == "n1"
         assert len((await scene.claim("c")).status.reserved_for) == 2
@@ -299,8 +301,6 @@ def test_equal_pods_without_room_cost_one_decision_per_event():
             decided.append(demand.pod.key)
             return first_fit(inventory, demand, options)
 
-        from tests.support.scene import first_fit
-
         scene.start(decide=counting, **QUICK)
         await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("big", 99))
         await scene.add(kinds.POD, *(pod(f"p{number:02}", templates=["big"]) for number in range(30)))
@@ -319,8 +319,6 @@ def test_equal_pods_without_room_cost_one_decision_per_event():
 
 def test_a_decision_that_fails_badly_does_not_stop_the_others():
     async def story(scene):
-        from tests.support.scene import first_fit
-
         def fragile(inventory, demand, options):
             if demand.pod.metadata.name == "cursed":
                 raise ZeroDivisionError("bad luck")
