@@ -195,6 +195,10 @@ class Inventory:
                 self._remove_row(device.id)
         for device in fresh:
             self._put_row(device, row)
+        if row == NOWHERE:
+            # a node may still see the device as an older slice, or another node's slice, describes it
+            for device in (device for compiled in slices for device in compiled.devices):
+                device.row = self.devices.row_of(device.id)
         if fresh:
             self._rows_of_pool[key] = fresh
 

@@ -126,6 +126,8 @@ class PoolBook:
 
     def _forget_pool(self, key: PoolKey) -> None:
         """Nodes that see other slices of the pool judge completeness and counters by this one too."""
+        if key in self._wide:
+            self._built.clear()
         for compiled in self._slices.get(key, {}).values():
             if compiled.slice.spec.node_name:
                 self._built.pop(compiled.slice.spec.node_name, None)

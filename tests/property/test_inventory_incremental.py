@@ -265,10 +265,22 @@ def picture_of_node(inventory, row):
         int(rows.used("pods")[row]),
         int(rows.offers("cpu")[row]),
         [
-            (pool.driver, pool.name, pool.generation, pool.incomplete, bool(pool.invalid), [d.id for d in pool.devices])
+            (
+                pool.driver,
+                pool.name,
+                pool.generation,
+                pool.incomplete,
+                bool(pool.invalid),
+                [(device.id, in_row(inventory, device)) for device in pool.devices],
+            )
             for pool in inventory.pools_on(rows.names[row])
         ],
     )
+
+
+def in_row(inventory, device):
+    """What can be allocated has a row: scores are read from there."""
+    return device.row >= 0 and device.row == inventory.devices.row_of(device.id)
 
 
 WANTING = (
@@ -302,4 +314,7 @@ def test_incremental_equals_fresh(beginning, history, looked_at):
         story.tell(step)
         if looked_at:
             picture(story.live)  # fills the caches that must be mended
-    assert picture(story.live) == picture(story.fresh())
+    now = picture(story.live)
+    assert now == picture(story.fresh())
+    usable = [pool for _, _, _, _, pools in now["nodes"].values() for pool in pools if not (pool[3] or pool[4])]
+    assert all(there for pool in usable for _, there in pool[5])

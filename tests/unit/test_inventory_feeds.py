@@ -90,6 +90,18 @@ def test_the_newest_of_a_device_that_several_nodes_see():
     assert inventory.devices.memory_total[row(inventory, "gpu-0", "p")] == 16 << 30
 
 
+def test_nodes_that_use_one_pool_name_find_their_devices_in_the_columns():
+    """Each has all the slices that it declares, so upstream uses both, and takes their devices for the same."""
+    inventory = Inventory()
+    for name in ("n1", "n2"):
+        inventory.node_changed(None, node(name))
+        inventory.slice_changed(None, slice_of(name, [card(0)], pool="p"))
+    found = [pool.devices[0] for name in ("n1", "n2") for pool in inventory.pools_on(name)]
+    assert [device.row for device in found] == [row(inventory, "gpu-0", "p")] * 2
+    inventory.slice_changed(slice_of("n2", []), None)
+    assert inventory.devices.node[row(inventory, "gpu-0", "p")] == inventory.nodes.index_of("n1")
+
+
 def test_devices_wait_for_their_node():
     inventory = Inventory()
     inventory.slice_changed(None, slice_of("n1", [card(0)]))

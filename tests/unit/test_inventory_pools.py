@@ -185,6 +185,15 @@ def test_pools_of_a_node_follow_what_changes_elsewhere():
     assert only(book).incomplete
 
 
+def test_nodes_that_see_a_wide_slice_of_a_pool_follow_its_local_ones():
+    book = book_of(slice_of("x", [whole(0)], name="a", pool="p", count=2, allNodes=True))
+    assert only(book, "n1").incomplete
+    book.put(compile_slice(slice_of("n2", [whole(1)], name="b", pool="p", count=2)))
+    assert seen(book, "n1") == [("nvidia.hami.io/p", ["dev-0"])]
+    book.drop("b")
+    assert only(book, "n1").incomplete
+
+
 def test_labels_decide_anew_which_wide_pools_reach_a_node():
     selector = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": "Exists"}]}]}
     inventory = Inventory()
