@@ -24,7 +24,7 @@ from controller.bridge.admission import Admission, BadReview
 from controller.bridge.certificates import Material, ensure_secret
 from controller.bridge.configuration import ensure_trust
 from controller.bridge.convert import Options
-from hami_dra.api import names
+from hami_dra.api import kinds, names
 from hami_dra.cluster.protocol import Cluster, ClusterError
 
 log = logging.getLogger(__name__)
@@ -146,6 +146,9 @@ class Server:
                 self._tls.load_cert_chain(settings.cert_file, settings.key_file)
                 self._loaded = stamp
             return
+        if self._loaded is not None:
+            # gone (NotFound) after an uninstall: then a Secret that was deleted with it must not be made again
+            await self._cluster.get_raw(kinds.MUTATING_WEBHOOK, settings.configuration)
         material = await ensure_secret(self._cluster, settings.namespace, settings.secret, settings.all_hosts)
         if self._loaded is None:
             self._serve_with(material)  # not ready yet, but /healthz answers

@@ -1,8 +1,9 @@
 """Leaving a cluster: everything of ours goes, in the order in which nothing gets stuck. Called by `hami-dra uninstall`.
 
-Order: controllers stand down; admission (policies, bindings, webhook); gates; fence; probes; our marks on claims; templates of
-the webhook that nothing needs; gates once more, for a policy is in force for some seconds after its end. Idempotent: what is
-gone already is no error. Running pods, their claims and allocations stay. Each step is told through `say`.
+Order: controllers stand down; admission (policies, bindings, webhook and its Secret); gates; fence; probes; our marks on
+claims; templates of the webhook that nothing needs; gates once more, for a policy is in force for some seconds after its
+end. Idempotent: what is gone already is no error. Running pods, their claims and allocations stay. Each step is told
+through `say`.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from controller.reconcile import bodies
 from controller.reconcile.clock import Clock
 from controller.reconcile.fence_rules import is_fence_rule, is_fence_taint
 from controller.reconcile.gate import take_off
+from controller.reconcile.leaving import leaving_until
 from controller.reconcile.pods import claim_refs, has_our_gate, is_live
 from controller.reconcile.world import TAINT_RULE_KINDS
 from controller.reconcile.writer import Writer
@@ -87,7 +89,9 @@ class Uninstaller:
         lease = await self._read_lease()
         if lease is None:
             return False
-        marked_before = names.LEAVING_UNTIL in lease.metadata.annotations
+        mark = leaving_until(lease)
+        # a controller would have taken the lease since the mark was over
+        marked_before = mark is not None and mark > self._clock.wall()
         until = timestamp(self._clock.wall() + LEAVING_TIME)
         lease = await self._cluster.patch(
             kinds.LEASE,
@@ -140,6 +144,8 @@ class Uninstaller:
             for found in (await self._cluster.list(kind)).items:
                 if _is_ours(found):
                     await self._delete(kind, found.metadata.name)
+        # a webhook that still runs makes none again without its configuration
+        await self._delete(kinds.SECRET, names.WEBHOOK_SECRET, self._plan.namespace)
 
     async def _lift_gates(self) -> None:
         pods = [pod for pod in (await self._cluster.list(kinds.POD)).items if has_our_gate(pod)]
@@ -152,7 +158,7 @@ class Uninstaller:
                 await take_off(self._cluster, self._writer, self._clock, pods[position])
 
         await asyncio.gather(*(lift(position) for position in range(len(pods))))
-        self._say(f"gate {names.GATE} lifted from {len(pods)} pods")
+        self._say(f"gate {names.GATE} lifted from {_counted(len(pods), 'pod')}")
 
     async def _remove_fence(self) -> None:
         for kind in TAINT_RULE_KINDS:
@@ -186,7 +192,7 @@ class Uninstaller:
         for claim in ours:
             await self._unmark(claim)
         if ours:
-            self._say(f"annotation {names.ALLOCATED_BY} removed from {len(ours)} claims")
+            self._say(f"annotation {names.ALLOCATED_BY} removed from {_counted(len(ours), 'claim')}")
 
     async def _unmark(self, claim: ResourceClaim) -> None:
         """An allocated claim keeps its finalizer: the claim controller takes it away with the allocation."""
@@ -237,6 +243,10 @@ class Uninstaller:
                 where = f"{namespace}/{name}" if namespace else name
                 self._say(f"{kind.name} {where} deleted")
                 return
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _is_ours(found: Object) -> bool:

@@ -46,6 +46,11 @@ class Lab:
         self._fleets[fleet] = FleetFile.model_validate({"name": fleet, "createNodes": False, "nodes": groups})
         self.hami.publish(self._fleets[fleet])
 
+    def republish(self, *, fence):
+        """The slices anew, as by drivers that were told so (`fence` of `hami-dra slices`)."""
+        for fleet in self._fleets.values():
+            self.hami.publish(fleet, fence=fence)
+
     def close(self):
         """Takes away what the test made: its objects first, then the machines."""
         self.clear()

@@ -412,6 +412,7 @@ DENIED = {
         ("patch", "resource.k8s.io", "resourceclaims/binding", ""),
     ],
     names.UNINSTALL: [
+        ("get", "", "secrets", names.SYSTEM_NAMESPACE),
         ("patch", "resource.k8s.io", "resourceclaims/binding", ""),
         ("delete", "", "pods", "default"),
         ("delete", "resource.k8s.io", "resourceclaims", "default"),

@@ -108,6 +108,27 @@ async def test_a_new_secret_is_served_and_trusted_without_a_restart(cluster):
         assert await bundle(cluster) == await second() != first
 
 
+async def test_without_its_configuration_it_makes_no_secret_again(cluster):
+    """Both are deleted when hami-dra leaves a cluster, and the webhook runs for a while still."""
+    looks = 0
+    looked = asyncio.Event()
+
+    async def count(request):
+        nonlocal looks
+        if request.kind is kinds.MUTATING_WEBHOOK:
+            looks += 1
+            if looks == 3:  # of these the second one at least began after both were gone
+                looked.set()
+
+    async with Server(cluster, Settings(**LOCAL)) as server:
+        await server.ready()
+        await cluster.delete(kinds.MUTATING_WEBHOOK, "hami-dra-webhook")
+        await cluster.delete(kinds.SECRET, "hami-dra-webhook-tls", namespace="hami-dra-system")
+        cluster.hooks.append(count)
+        await looked.wait()
+        assert (await cluster.list(kinds.SECRET)).items == ()
+
+
 async def test_certificates_may_be_files_and_are_read_again_when_they_change(tmp_path):
     def write(material):
         (tmp_path / "tls.crt").write_bytes(material.certificate)

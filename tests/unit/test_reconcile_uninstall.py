@@ -27,10 +27,18 @@ async def admission(scene):
         kinds.VALIDATING_POLICY, {"metadata": {"name": "b", "labels": chart}}, {"metadata": {"name": "theirs"}}
     )
     await scene.add(kinds.MUTATING_WEBHOOK, {"metadata": {"name": names.WEBHOOK}})
+    secret = {"name": names.WEBHOOK_SECRET, "namespace": names.SYSTEM_NAMESPACE}
+    await scene.cluster.create(kinds.SECRET, {"metadata": secret}, namespace=names.SYSTEM_NAMESPACE)
 
 
 async def check_nothing_of_ours_is_left(scene):
-    for kind in (kinds.MUTATING_POLICY, kinds.MUTATING_POLICY_BINDING, kinds.MUTATING_WEBHOOK, kinds.DEVICE_TAINT_RULE):
+    for kind in (
+        kinds.MUTATING_POLICY,
+        kinds.MUTATING_POLICY_BINDING,
+        kinds.MUTATING_WEBHOOK,
+        kinds.SECRET,
+        kinds.DEVICE_TAINT_RULE,
+    ):
         assert (await scene.cluster.list(kind)).items == (), kind.name
     assert [item.metadata.name for item in (await scene.cluster.list(kinds.VALIDATING_POLICY)).items] == ["theirs"]
     for found in await scene.pods():
@@ -107,6 +115,23 @@ def test_the_lease_of_a_dead_controller_is_waited_out_and_removed():
         scene.cluster.hooks.append(no_release)
         await scene.stop(first)
         scene.cluster.hooks.clear()
+        await uninstall(scene)
+        assert (await scene.cluster.list(kinds.LEASE)).items == ()
+
+    play(story, controller=False)
+
+
+def test_a_mark_that_is_over_goes_with_the_lease():
+    """It stays for its ten minutes; a controller that still ran then would have taken the lease again."""
+
+    async def story(scene):
+        first = scene.start(**ELECTED)
+        await scene.sleep(8)
+        await uninstall(scene)
+        await scene.stop(first)
+        await uninstall(scene)
+        assert len((await scene.cluster.list(kinds.LEASE)).items) == 1
+        await scene.sleep(601)
         await uninstall(scene)
         assert (await scene.cluster.list(kinds.LEASE)).items == ()
 
