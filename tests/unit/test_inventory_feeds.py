@@ -165,7 +165,7 @@ def test_news_that_come_twice_change_nothing():
         ({"device": "gpu-1"}, {"n1/gpu-1", "n2/gpu-1"}),
         ({"driver": DRIVER, "pool": "n1", "device": "gpu-0"}, {"n1/gpu-0"}),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),  # sets have no order
 )
 def test_a_rule_taints_what_it_selects(selector, expected):
     """Without a selector nothing is selected, with an empty one everything (resource/v1 DeviceTaintSelector)."""
