@@ -1,4 +1,4 @@
-"""Stops a program at an exact point: the API server asks an admission webhook here, which keeps one write waiting.
+"""Stops a program at an exact point: the API server asks an admission webhook here, which keeps writes waiting.
 
 While a write is held, the program that sent it can be killed between two of its steps, and the write never lands: the API
 server gives a request up when its sender is gone.
@@ -31,7 +31,7 @@ class Holder:
         self._released = threading.Event()
 
     def arm(self, *, after=0):
-        """Hold the next write, or the one after so many others."""
+        """Hold the next write, or the one after so many others, and all that follow it."""
         with self._lock:
             self._armed, self._to_pass = True, after
 
@@ -71,9 +71,8 @@ class Holder:
         with self._lock:
             self._asked += 1
             hold = self._armed and self._to_pass == 0
+            # several writes may be under way side by side: once one is held, all that follow are
             self._to_pass = max(self._to_pass - 1, 0) if self._armed else 0
-            if hold:
-                self._armed = False
         if hold:
             self.caught.set()
             self._released.wait(25)
