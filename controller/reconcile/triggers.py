@@ -66,6 +66,7 @@ class Triggers:
             if old is not None and old.spec.node_name != new.spec.node_name:
                 self._patience.forget(new.metadata.uid)
                 self.pod_bound = True
+                self._wake()
             self.look_at(new)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
