@@ -22,7 +22,7 @@ Examples:
 
     hami-dra simulate -f resourceslices -f deviceclasses -f examples/claims
 
-    hami-dra slices --machine g4dn.12xlarge --with-nodes -o yaml > n1.yaml
+    hami-dra slices --machine dgx-h100 --with-nodes -o yaml > n1.yaml
 
     hami-dra simulate -f n1.yaml -f examples/claims -o json --fail-unplaced
 

@@ -1,0 +1,136 @@
+"""Every command that a document or --help shows is run, or, where it needs a cluster, at least understood."""
+
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import chdir
+from itertools import pairwise
+
+import pytest
+import typer
+
+from hami_dra.cli.main import application
+from tests.docs.commands_in_docs import (
+    DOCUMENTS,
+    ROOT,
+    command_names,
+    help_of,
+    needs_cluster,
+    parse,
+    shown_in,
+    shown_in_help,
+)
+from tests.support.commands import Typed
+
+SHOWN = [
+    *(shown for path in DOCUMENTS for shown in shown_in(path)),
+    *(shown for name in command_names() for shown in shown_in_help(name)),
+]
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
+KUBECTL = {"apply", "delete", "get", "describe", "logs", "label", "annotate", "rollout"}
+READER = {"cd", "export", "source", "git", "pip"}
+"""What a reader does around our commands."""
+READ = ("examples", "deviceclasses", "resourceslices", "manifests")
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A copy of what the commands read, for those that write files beside it."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in READ:
+        shutil.copytree(ROOT / name, folder / name)
+    (folder / "fleet.yaml").write_text("apiVersion: hami.io/v1alpha1\nkind: Fleet\nnodes: [{machine: g4dn.12xlarge}]\n")
+    return folder
+
+
+def written_before(shown):
+    """Files that a line shown earlier in the same place makes."""
+    return {earlier.writes for earlier in SHOWN[: SHOWN.index(shown)] if earlier.where == shown.where} - {""}
+
+
+@pytest.mark.parametrize("shown", SHOWN, ids=str)
+def test_the_command_works(shown, checkout, capsys):
+    for position, (program, *arguments) in enumerate(shown.parts):
+        if program == "hami-dra":
+            parse(arguments)
+            if position == 0 and not needs_cluster(arguments) and not reads_what_kubectl_wrote(shown):
+                with chdir(checkout):
+                    result = Typed(capsys)(*arguments)
+                assert result.code == 0, result.stderr
+                if shown.writes:
+                    (checkout / shown.writes).write_text(result.stdout)
+        elif program == "make":
+            check_make(arguments)
+        elif program == "kubectl":
+            check_kubectl(arguments, written_before(shown))
+        else:
+            assert program in READER or program.startswith(".venv/"), f"what is {program}?"
+
+
+def check_make(arguments):
+    for word in arguments:
+        name, equals, _ = word.partition("=")
+        assert (f"{name} ?=" in MAKEFILE) if equals else (name in TARGETS), word
+
+
+def check_kubectl(arguments, made):
+    assert arguments[0] in KUBECTL, arguments
+    for option, value in pairwise(arguments):
+        if option == "-f" and value != "-" and value not in made:
+            assert (ROOT / value).exists(), f"kubectl -f {value}: no such file"
+
+
+def reads_what_kubectl_wrote(shown):
+    """There is no cluster to read from."""
+    return any(
+        earlier.line.startswith("kubectl") and earlier.writes and earlier.writes in shown.line
+        for earlier in SHOWN
+        if earlier.where == shown.where
+    )
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_every_command_has_examples(name):
+    examples = [shown.line for shown in shown_in_help(name)]
+    assert [line for line in examples if line.startswith(f"hami-dra {name}")], help_of(name)
+    # a terminal of 80 columns does not break them
+    assert [line for line in examples if len(line) > 76] == []
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_every_option_is_explained(name):
+    group = typer.main.get_command(application())
+    missing = [parameter.name for parameter in group.commands[name].params if not getattr(parameter, "help", "")]
+    assert missing == []
+
+
+def test_the_documents_show_commands():
+    assert {path.name for path in DOCUMENTS} >= {"README.md", "install.md", "policies.md", "legacy.md", "claims.md"}
+    assert len(SHOWN) > 25
+
+
+def test_a_wrong_option_would_be_noticed():
+    for line in ("simulate -f x --colour", "slices --fleet f --publish --onec", "controller --modes native", "simulat"):
+        with pytest.raises(Exception, match=r"[Nn]o such|[Uu]nknown|required"):
+            parse(line.split())
+
+
+def test_the_readme_lists_every_command():
+    text = (ROOT / "README.md").read_text()
+    assert [name for name in command_names() if f"`hami-dra {name}" not in text] == []
+
+
+def test_every_target_of_the_makefile_is_explained():
+    explained = set(re.findall(r"^([a-z0-9-]+):.*## ", MAKEFILE, re.MULTILINE))
+    phony = set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split())
+    assert phony - explained == set()
+
+
+def test_the_console_script():
+    """The tests above call what it calls."""
+    assert 'hami-dra = "hami_dra.cli.main:run"' in (ROOT / "pyproject.toml").read_text()
+    command = [sys.executable, "-m", "hami_dra.cli.main", "--version"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert printed.startswith("hami-dra ")

@@ -1,0 +1,222 @@
+"""What the documents state, held against the code: codes, events, metrics, names, conversions, numbers, manifests."""
+
+import ast
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import generate_latest
+
+from controller.bridge.files import convert_documents
+from controller.inventory.ledger import Use
+from controller.inventory.model import DeviceId
+from controller.reconcile import messages
+from controller.reconcile.accounts import Accounts
+from controller.reconcile.metrics import Metrics
+from controller.scoring.policies import DevicePolicy, Policies
+from controller.simulation import Settings, simulate
+from controller.simulation.objects import gather
+from hami_dra.api import names
+from hami_dra.cluster.documents import Document, read_documents
+from hami_dra.vendors.profiles import FOREIGN
+from hami_dra.vendors.registry import LEGACY_VENDORS
+from tests.docs.commands_in_docs import DOCUMENTS, ROOT, blocks
+from tests.support.manifests import cluster, pod, simulated, template
+
+TEXT = {path.name: path.read_text() for path in DOCUMENTS if path.parent == ROOT / "docs"}
+ROW = re.compile(r"^\| (.*) \|$", re.MULTILINE)
+
+
+def rows(text, heading):
+    """The cells of the table below a heading, without its head."""
+    section = text.partition(heading)[2]
+    table = re.search(r"(?:^\|.*\|\n)+", section, re.MULTILINE)[0]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in ROW.findall(table)][1:]
+
+
+def coded(text):
+    return set(re.findall(r"`([^`]+)`", text))
+
+
+# --- troubleshooting -------------------------------------------------------------------------------------------------
+
+
+@cache
+def used_names(module):
+    """Attributes of `names` (or another module) that the product reads."""
+    found = set()
+    for folder in ("hami_dra", "controller"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if path.name == "reasons.py":  # a list of all, in use or not
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == module:
+                    found.add(node.attr)
+    return found
+
+
+def test_every_reason_code_in_use_is_explained():
+    source = (ROOT / "hami_dra/api/names.py").read_text().partition("# --- HAMi's reason codes")[2]
+    codes = {name: getattr(names, name) for name in re.findall(r"^([A-Z_]+): Final", source, re.MULTILINE)}
+    in_use = {value for name, value in codes.items() if name in used_names("names")}
+    explained = {cell for row in rows(TEXT["troubleshooting.md"], "## Reason codes") for cell in coded(row[0])}
+    assert explained == in_use
+
+
+def test_every_event_is_explained():
+    reasons = {
+        value
+        for name, value in vars(messages).items()
+        if name.isupper() and isinstance(value, str) and value[0].isupper() and name not in {"NORMAL", "WARNING"}
+    }
+    in_use = {value for value in reasons if any(getattr(messages, name) == value for name in used_in_messages())}
+    text = TEXT["troubleshooting.md"]
+    explained = {
+        cell
+        for heading in ("## Events of a pod", "## Events of claims and rules")
+        for row in rows(text, heading)
+        for cell in coded(row[0])
+    }
+    assert explained == in_use
+
+
+def used_in_messages():
+    """Constants of `messages` that something tells: in there, or by name elsewhere."""
+    source = (ROOT / "controller/reconcile/messages.py").read_text()
+    inside = set(re.findall(r"\b([A-Z_]{4,})\b", source.partition("def placed")[2]))
+    imported = set()
+    for path in (ROOT / "controller/reconcile").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "controller.reconcile.messages":
+                imported |= {alias.name for alias in node.names}
+    constants = {name for name in vars(messages) if name.isupper()}
+    return (inside | imported | used_names("messages")) & constants
+
+
+def test_every_metric_is_explained():
+    metrics = Metrics()
+    metrics.registry.register(Accounts(lambda: {DeviceId("d", "p", "x"): Use(shares=1)}))
+    published = set(re.findall(r"^# TYPE (\S+) ", generate_latest(metrics.registry).decode(), re.MULTILINE))
+    published = {name for name in published if not name.endswith("_created")}
+    table = rows(TEXT["troubleshooting.md"], "## Metrics of the controller")
+    assert {cell for row in table for cell in coded(row[0])} == published
+
+
+# --- legacy ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_legacy_name_is_explained():
+    (vendor,) = LEGACY_VENDORS
+    assert {cell for row in rows(TEXT["legacy.md"], "## Names") for cell in coded(row[0])} == set(vendor.resources)
+
+
+CONVERSIONS = [[cell.strip("`") for cell in row] for row in rows(TEXT["legacy.md"], "## What becomes of them")]
+
+
+@pytest.mark.parametrize(("given", "becomes"), CONVERSIONS)
+def test_conversions_are_as_the_table_says(given, becomes):
+    raw = pod("a", limits=yaml.safe_load(f"{{{given}}}"))
+    made = convert_documents([Document(Path("a.yaml"), 1, raw)]).documents[0]["spec"]["spec"]["devices"]
+    (request,) = made["requests"]
+    exactly = request["exactly"]
+    found = {"class": exactly["deviceClassName"], "count": exactly["count"], **exactly["capacity"]["requests"]}
+    for config in made.get("config", ()):
+        parameters = config["opaque"]["parameters"]
+        found["memoryPercent"] = parameters["memoryPercent"]
+    assert found == yaml.safe_load(becomes)
+
+
+# --- policies --------------------------------------------------------------------------------------------------------
+
+
+def test_every_policy_is_in_the_table():
+    table = rows(TEXT["policies.md"], "## How cards are chosen")
+    assert {cell for row in table for cell in coded(row[0])} - {"binpack,numa"} == set(names.DEVICE_POLICIES)
+    annotations = {row[0].strip("`"): row for row in rows(TEXT["policies.md"], "# Policies")}
+    assert set(annotations) == {names.NODE_POLICY, names.DEVICE_POLICY, names.SCORING_WEIGHTS}
+    assert coded(annotations[names.NODE_POLICY][1]) == set(names.NODE_POLICIES)
+    assert coded(annotations[names.DEVICE_POLICY][1]) == set(names.DEVICE_POLICIES)
+    assert annotations[names.NODE_POLICY][2].strip("`") == Policies().node
+    assert annotations[names.DEVICE_POLICY][2].strip("`") == Policies().device.name
+
+
+def test_worked_numbers():
+    packed = Policies(node="binpack", device=DevicePolicy(("binpack",)))
+    pods = [pod(f"p{number}", "template:t") for number in range(4)]
+    found = [
+        (f"{entry['score']['node']:.2f}", f"{entry['score']['devices'][0]['score']:.2f}")
+        for entry in simulated(cluster(), template("t"), pods, policies=packed).placements
+    ]
+    stated = [
+        (row[1].partition(", ")[0].split("= ")[-1], row[3].split("= ")[-1])
+        for row in rows(TEXT["policies.md"], "### Worked numbers")
+    ]
+    assert stated == found
+
+
+def test_formulas_in_the_worked_numbers():
+    found = re.findall(r"(10 \N{MULTIPLICATION SIGN} \([^)]*\)) =? ?([\d.]+)", TEXT["policies.md"])
+    assert len(found) > 3
+    for formula, value in found:
+        result = eval(formula.replace("\N{MULTIPLICATION SIGN}", "*"))  # arithmetic of our own document
+        assert f"{result:.2f}" == value or result == pytest.approx(float(value)), formula
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_known_driver_is_listed():
+    listed = {cell for row in rows(TEXT["claims.md"], "## Other drivers") for cell in coded(row[0])}
+    assert listed == {profile.driver for profile in FOREIGN}
+
+
+def test_every_class_is_listed():
+    listed = {row[0].strip("`") for row in rows(TEXT["claims.md"], "## Classes")}
+    assert listed == {path.stem for path in (ROOT / "deviceclasses").glob("*.yaml")}
+
+
+YAML = [
+    (path, number, text)
+    for path in DOCUMENTS
+    for number, (language, text) in enumerate(blocks(path), 1)
+    if language == "yaml" and "kind:" in text and "kind: Fleet" not in text
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "number", "text"), YAML, ids=lambda value: getattr(value, "name", None) or str(value)[:9]
+)
+def test_manifests_in_documents_are_placed(path, number, text, tmp_path):
+    file = tmp_path / "in.yaml"
+    file.write_text(text)
+    given = [ROOT / "resourceslices", ROOT / "deviceclasses", file]
+    assert gather(read_documents([file])).items
+    report = simulate(read_documents(given), Settings())
+    assert report.unplaced == []
+    assert [note for note in report.notes if "assumed" not in note] == []
+
+
+# --- the rest --------------------------------------------------------------------------------------------------------
+
+
+def test_every_dependency_has_its_reason():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups = project["dependency-groups"]
+    wanted = [*project["project"]["dependencies"], *groups["dev"], *groups["e2e"], *project["build-system"]["requires"]]
+    named = {re.split(r"[<>=;\[ ]", entry)[0] for entry in wanted}
+    assert named - coded(TEXT["libraries.md"]) == set()
+
+
+def test_every_manifest_is_listed():
+    listed = {cell for row in rows(TEXT["install.md"], "## What is installed") for cell in coded(row[0])}
+    assert listed == {path.name for path in (ROOT / "manifests").glob("*.yaml")}
+
+
+def test_every_annotation_and_label_that_is_named_exists():
+    known = {value for name, value in vars(names).items() if isinstance(value, str) and value.startswith("hami.io/")}
+    known |= {"hami.io/v1alpha1"}
+    for name, text in TEXT.items():
+        assert set(re.findall(r"\bhami\.io/[\w-]+", text)) - known == set(), name
