@@ -172,7 +172,9 @@ class Api:
         return _parse(self._raw(method, path, body, content_type))
 
     def _raw(self, method: str, path: str, body: Any, content_type: str) -> bytes:
-        data = None if body is None else json.dumps(body).encode()
+        # Compact, as kubectl sends it: the API server keeps opaque parameters byte by byte, but patches them re-encoded, and
+        # then calls the spec of a claim changed.
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         headers = self._headers if data is None else {**self._headers, "Content-Type": content_type}
         try:
             status, content = self._exchange(method, path, data, headers)
