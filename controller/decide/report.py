@@ -41,6 +41,9 @@ class Report:
         rows = column.rows_on(nodes & ~few)
         codes = column.codes[rows]
         owners_ = self._inventory.devices.node[rows]
+        cardless = nodes & ~few
+        cardless[owners_] = False  # what remains has no card of its own, and the search did not reach enough of others
+        self._add(names.NODE_INSUFFICIENT_DEVICE, np.flatnonzero(cardless))
         for number in np.unique(codes):
             if number != NOT_OF_CLASS:
                 code = CODES[number] if number else names.ALLOCATED_CARDS_INSUFFICIENT

@@ -122,6 +122,13 @@ def test_first_fit_ignores_policies_and_vendor_rules():
     assert results(second)[0]["device"] == "gpu-0"
 
 
+def test_cards_that_do_not_reach_the_node_are_no_reason_to_be_silent():
+    inventory = cluster(nodes=["n1"], cards=0)
+    elsewhere = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}
+    inventory.slice_changed(None, slice_of("wide", [card(0)], pool="wide", nodeSelector=elsewhere))
+    assert refused(inventory, demand(shared("c"))).reasons == {"NodeInsufficientDevice": 1}
+
+
 def test_every_card_counts_once_by_its_first_reason():
     inventory = cluster(nodes=["n1"], cards=4)
     inventory.slice_changed(
