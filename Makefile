@@ -47,7 +47,7 @@ lint: setup ## ruff, mypy strict, import-linter
 format: setup ## ruff format and its safe fixes
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-generate: setup ## write deviceclasses/ and resourceslices/ anew from the vendors
+generate: setup ## write deviceclasses/, resourceslices/ and the golden outputs anew from the code
 	@$(BIN)/python -m hack.generate
 
 cluster: setup ## a real Kubernetes to play with: control plane, simulated fleet, controller, webhook (K8S=, NAME=)
