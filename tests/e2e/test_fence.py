@@ -72,8 +72,11 @@ def test_a_claim_that_tolerates_the_fence_is_refused(lab, toleration):
 
 @on_1_36
 def test_a_claim_that_asks_for_nothing_is_let_through(lab):
+    lab.machines(T4, "t4")
     lab.create(claim("empty"), template("empty"))
     lab.create({**claim("emptier"), "spec": {}})
+    lab.create(pod("web", claims=["emptier"], templates=["empty"]))
+    lab.wait_running(names=["web"])
 
 
 @on_1_36
