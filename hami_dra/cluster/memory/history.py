@@ -72,8 +72,10 @@ class Watcher:
             self.deliver(event, change.after)
 
     def deliver(self, event: EventType, record: Record) -> None:
-        self.pending.append((event, record))
-        self.wake.set()
+        """Nothing reaches a watch that was ended: after dropped events it would tell a history with a hole."""
+        if self.end is None:
+            self.pending.append((event, record))
+            self.wake.set()
 
     def finish(self, reason: Exception | bool) -> None:
         self.end = reason
