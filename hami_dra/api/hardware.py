@@ -48,6 +48,10 @@ class Card:
     """Index of the peer → lanes of the fast interconnect (NVLink, MetaXLink, XPULink) to it; absent = none."""
     distances: Mapping[int, PcieDistance] = field(default_factory=dict)
     """Index of the peer → how far on PCIe; absent = not known."""
+    parts: int = 0
+    """Equal parts that the hardware hands out one by one: NeuronCores of a device, slices of a GCU; 0 = not known."""
+    faults: Mapping[str, str] = field(default_factory=dict)
+    """What is wrong with it: a word for the kind of failure (`unhealthy`, `xid`) → details (`79`) or an empty text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,10 @@ class GpuRecord(Card):
     driver_version: str = ""
     runtime_version: str = ""
     """The newest CUDA (or other runtime) that the driver supports."""
+    mig: bool = False
+    """MIG mode is on: the GPU may be cut into instances."""
+    mig_memory: Mapping[str, int] = field(default_factory=dict)
+    """MIG profile (`1g.10gb`) → bytes of an instance, where the driver says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
