@@ -27,6 +27,16 @@ class PcieDistance(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Why a card must not be used."""
+
+    code: str
+    """Stable and short, lower case letters, digits and `-`, fit for a taint's value: `xid-79`, `lost`, `unavailable`."""
+    message: str
+    """For people: what was seen, in the words of the tool that saw it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """One accelerator. Peers are named by their `index` on the machine, so a card that is missing leaves no gap in meaning."""
 
@@ -45,29 +55,139 @@ class Card:
     numa_node: int | None = None
     """None where the kernel reports no affinity (-1)."""
     links: Mapping[int, int] = field(default_factory=dict)
-    """Index of the peer → lanes of the fast interconnect (NVLink, MetaXLink, XPULink) to it; absent = none."""
+    """Index of the peer → lanes of the fast interconnect (NVLink, MetaXLink, XPULink) to it, as this card sees them;
+    absent = none. Where a tool says only that there is a link, it counts as one lane."""
     distances: Mapping[int, PcieDistance] = field(default_factory=dict)
     """Index of the peer → how far on PCIe; absent = not known."""
-    parts: int = 0
-    """Equal parts that the hardware hands out one by one: NeuronCores of a device, slices of a GCU; 0 = not known."""
-    faults: Mapping[str, str] = field(default_factory=dict)
-    """What is wrong with it: a word for the kind of failure (`unhealthy`, `xid`) → details (`79`) or an empty text."""
+    minor: int | None = None
+    """The number in the name of its device node (`/dev/nvidia3`, `/dev/xpu3`); None = not known."""
+    serial: str = ""
+    faults: tuple[Fault, ...] = ()
+    """Empty = nothing speaks against it, or its tool says nothing about health."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuRecord(Card):
-    """A GPU with its software stack. Versions as the tools print them: `550.90.07`, `12.4`, `9.0`; empty = not known."""
+class DrivenCard(Card):
+    """A card whose software is known. Versions as the tools print them: `550.90.07`, `12.4`; empty = not known."""
+
+    driver_version: str = ""
+    runtime_version: str = ""
+    """The newest CUDA, MACA or XPU-RT that the driver supports."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigProfile:
+    """One size in which a GPU can be cut, as NVML tells it (GPU instance profile)."""
+
+    id: int
+    """NVML's number of the profile on this GPU, which its instances carry."""
+    name: str
+    """`1g.10gb`, `1g.10gb+me`."""
+    memory: int
+    """Bytes."""
+    slices: int
+    """Compute slices, of the 7 (A30: 4) that a GPU has."""
+    instances: int
+    """How many fit on an empty GPU."""
+    placements: tuple["MigPlacement", ...]
+    """Where an instance may lie, by start."""
+    multiprocessors: int = 0
+    copy_engines: int = 0
+    decoders: int = 0
+    encoders: int = 0
+    jpeg_engines: int = 0
+    ofa_engines: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class MigPlacement:
+    """A run of memory slices of a GPU."""
+
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigInstance:
+    """A partition that exists: a GPU instance with at most one compute instance that spans it."""
+
+    id: int
+    """Of the GPU instance."""
+    profile_id: int
+    """`MigProfile.id`."""
+    placement: MigPlacement
+    uuid: str = ""
+    """Of the MIG device (`MIG-...`); empty while it has no compute instance."""
+    compute_instance_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigState:
+    """Of a GPU that can be cut."""
+
+    enabled: bool
+    pending: bool
+    """The mode after the next reset of the GPU."""
+    profiles: tuple[MigProfile, ...] = ()
+    """By id. Known while MIG is enabled; some drivers tell them before."""
+    instances: tuple[MigInstance, ...] = ()
+    """By id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRecord(DrivenCard):
+    """An NVIDIA GPU. Empty = not known."""
 
     brand: str = ""
     architecture: str = ""
     compute_capability: str = ""
-    driver_version: str = ""
-    runtime_version: str = ""
-    """The newest CUDA (or other runtime) that the driver supports."""
-    mig: bool = False
-    """MIG mode is on: the GPU may be cut into instances."""
-    mig_memory: Mapping[str, int] = field(default_factory=dict)
-    """MIG profile (`1g.10gb`) → bytes of an instance, where the driver says so."""
+    """`9.0`."""
+    mig: MigState | None = None
+    """None: this GPU cannot be cut."""
+    peer_access: Mapping[int, bool] = field(default_factory=dict)
+    """Index of the peer → its memory can be read directly (P2P); absent = not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaxRecord(DrivenCard):
+    """A MetaX GPU."""
+
+    board: int | None = None
+    """Number of the board; GPUs with the same number share it."""
+    sgpu: bool | None = None
+    """sGPU mode (sharing by the driver) is on; None = the tool does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KunlunxinRecord(DrivenCard):
+    """A Kunlunxin XPU."""
+
+    architecture: str = ""
+    oam_id: int | None = None
+    """The OAM socket that it sits in; None on PCIe cards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeuronRecord(DrivenCard):
+    """An AWS Neuron device."""
+
+    cores: int
+    """Physical NeuronCores."""
+    logical_cores: int
+    """NeuronCores as the runtime numbers them; fewer than `cores` where it joins several into one (LNC on Trainium2)."""
+    architecture: str = ""
+    """`NDv2`."""
+    instance_type: str = ""
+    """As the kernel driver tells it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnflameRecord(DrivenCard):
+    """An Enflame GCU."""
+
+    part_number: str = ""
+    virtualization: str = ""
+    """`Disable`, `SRIOV`, as the tool says it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
