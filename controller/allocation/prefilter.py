@@ -17,6 +17,7 @@ import numpy as np
 
 from controller.allocation.candidates import blocking_taint
 from controller.allocation.errors import AllocatorError
+from controller.allocation.lists import admitted
 from controller.allocation.request import RequestView
 from controller.allocation.scope import Scope
 from controller.inventory.columns import NOWHERE, Bools
@@ -28,6 +29,7 @@ from hami_dra.api.core import QuantityText
 from hami_dra.vendors.protocol import Ask, Codes, Ints, Positions
 from hami_dra.vendors.reasons import NUMBER
 from hami_dra.vendors.registry import VENDORS, vendor_of
+from hami_dra.vendors.wanted import NO_WISHES, Wishes
 
 NOT_OF_CLASS: Final = 255
 """The row is free, or its device is not of the request's class: not a card as far as this request is concerned."""
@@ -45,11 +47,13 @@ class Prefilter:
         self._inventory = inventory
         self._kept: OrderedDict[Hashable, RequestColumns] = OrderedDict()
 
-    def columns(self, view: RequestView, scope: Scope, ignored_taints: frozenset[str]) -> "RequestColumns":
-        key = (view.shape, scope, ignored_taints)
+    def columns(
+        self, view: RequestView, scope: Scope, ignored_taints: frozenset[str], wishes: Wishes = NO_WISHES
+    ) -> "RequestColumns":
+        key = (view.shape, scope, ignored_taints, wishes)
         columns = self._kept.get(key)
         if columns is None:
-            columns = self._kept[key] = RequestColumns(self._inventory, view, scope, ignored_taints)
+            columns = self._kept[key] = RequestColumns(self._inventory, view, scope, ignored_taints, wishes)
             if len(self._kept) > _SHAPES_KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
@@ -71,11 +75,14 @@ def prefilter_of(inventory: Inventory) -> Prefilter:
 class RequestColumns:
     """`codes` uint8 per device row; `fitting` int64 per node row; `roaming`: fitting cards that no single node owns."""
 
-    def __init__(self, inventory: Inventory, view: RequestView, scope: Scope, ignored_taints: frozenset[str]) -> None:
+    def __init__(
+        self, inventory: Inventory, view: RequestView, scope: Scope, ignored_taints: frozenset[str], wishes: Wishes
+    ) -> None:
         self._inventory = inventory
         self._view = view
         self._scope = scope
         self._ignored = ignored_taints
+        self._wishes = [(vendor, wishes.of(vendor)) for vendor in VENDORS]
         self._kinds = _Kinds(view, scope)
         self._taints: list[int] = []
         self._version = -1
@@ -97,6 +104,11 @@ class RequestColumns:
         """Rows of the class's cards on some nodes."""
         mine = np.flatnonzero((self.codes != NOT_OF_CLASS) & (self._node >= 0))
         return mine[nodes[self._node[mine]]]
+
+    def ask(self, rows: Positions) -> Ask:
+        """What the request would take of the devices in some rows; nothing where it never could."""
+        kind = self._inventory.devices.kind[rows]
+        return Ask(slots=self._kinds.slots[kind], cores=self._kinds.cores[kind], memory=self._kinds.memory[kind])
 
     # -- keeping it up to date ---------------------------------------------------------------------------------------
 
@@ -166,6 +178,8 @@ class RequestColumns:
         for selector in self._view.selectors:
             reason = names.CARD_UUID_MISMATCH if selector.asks_for_uuid else names.CARD_TYPE_MISMATCH
             _where(codes, np.where(self._selected([selector.expression], rows), 0, NUMBER[reason]))
+        if self._scope.vendor_rules:
+            self._judge_lists(codes, rows, kind)
         _where(codes, late)
         if not self._view.admin_access:
             self._judge_usage(codes, rows, kind)
@@ -193,13 +207,20 @@ class RequestColumns:
         if self._scope.vendor_rules:
             self._judge_vendors(codes, rows, kind)
 
+    def _judge_lists(self, codes: Codes, rows: Positions, kind: Ints) -> None:
+        """Cards that a use or nouse list rules out: by name, so one by one, and only where there is such a list."""
+        for number, (vendor, wish) in enumerate(self._wishes):
+            if wish.lists:
+                for position in np.flatnonzero((self._kinds.vendor[kind] == number) & (codes == 0)).tolist():
+                    if not admitted(self._inventory, vendor, wish, int(rows[position])):
+                        codes[position] = NUMBER[names.CARD_UUID_MISMATCH]
+
     def _judge_vendors(self, codes: Codes, rows: Positions, kind: Ints) -> None:
         kinds = self._kinds
-        for number, vendor in enumerate(VENDORS):
+        for number, (vendor, wish) in enumerate(self._wishes):
             mine = np.flatnonzero((kinds.vendor[kind] == number) & (codes == 0))
             if mine.size:
-                ask = Ask(slots=kinds.slots[kind[mine]], cores=kinds.cores[kind[mine]], memory=kinds.memory[kind[mine]])
-                codes[mine] = vendor.refuse(self._inventory.devices.cards(rows[mine]), ask)
+                codes[mine] = vendor.refuse(self._inventory.devices.cards(rows[mine]), self.ask(rows[mine]), wish)
 
     def _selected(self, expressions: list[str], rows: Positions) -> Bools:
         chosen = np.ones(len(rows), dtype=np.bool_)

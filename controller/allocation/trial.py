@@ -22,6 +22,8 @@ class Delta:
     shares: int = 0
     consumed: dict[str, int] = field(default_factory=dict)
     """Capacity name → amount in whole units; of a device taken whole its totals."""
+    views: list[RequestView] = field(default_factory=list)
+    """The requests that hold it, in the order they came."""
 
 
 @dataclass(slots=True)
@@ -127,6 +129,10 @@ class Trial(Usage):
             delta.shares += sign
         else:
             delta.exclusive += sign
+        if sign > 0:
+            delta.views.append(view)
+        else:
+            delta.views.pop()
         for name, amount in need.demand.items():
             delta.consumed[name] = delta.consumed.get(name, 0) + sign * amount
         if not delta.shares and not delta.exclusive:

@@ -20,6 +20,8 @@ class Score:
     node: float
     devices: tuple[tuple[str, float], ...] = ()
     """`driver/pool/device` → device score, in order of the results."""
+    topology: float = 0.0
+    """What the vendors say of the sets of cards; on it nodes are compared before their own score."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from controller.allocation.search import Solution, solve
 from controller.decide.answers import ClaimAllocation, Decision, Refusal, Score
 from controller.decide.demand import Demand, Options
 from controller.decide.nodeverdicts import NodeVerdicts
+from controller.decide.outlook import Outlook, Wanted, look_out
+from controller.decide.promises import with_promises
 from controller.decide.report import Report
 from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
@@ -26,6 +28,8 @@ from hami_dra.vendors.protocol import Ints
 _POOLS_NAMED: Final = 3
 _BUDGETS: Final = 4
 """Searches that may run out of steps before the whole decision is given up."""
+_DISAPPOINTMENTS: Final = 16
+"""Nodes that may turn out worse than the outlook promised before the best of them is taken."""
 
 
 def decide(inventory: Inventory, demand: Demand, options: Options) -> Decision | Refusal:
@@ -46,7 +50,7 @@ class _Decision:
         self._scope = Scope(options.managed, vendor_rules=not options.first_fit)
         self._elsewhere = Scope(options.managed, foreign=True, vendor_rules=False)
         self._ours, self._foreign = self._problems()
-        self._chooser = PolicyChooser(inventory.devices, demand.policies)
+        self._chooser = PolicyChooser(inventory, demand.policies)
         self._pool_error = ""
         self._budget_error = ""
 
@@ -56,11 +60,20 @@ class _Decision:
         candidates = verdicts.mask.copy()
         for group, columns in wanted:
             candidates &= self._enough(group, columns)
-        candidates |= verdicts.mask & self._troubled()
-        fitting = np.flatnonzero(candidates)
-        found = self._search(fitting)
+        troubled = verdicts.mask & self._troubled()
+        outlook = look_out(
+            self._inventory,
+            self._demand.policies,
+            wanted[: self._ours_wanted],
+            candidates,
+            rules=self._scope.vendor_rules,
+        )
+        for refused in outlook.refused.values():
+            candidates &= ~refused
+        fitting = np.flatnonzero(candidates | troubled)
+        found = self._search(fitting, outlook)
         if found is None:
-            return self._refusal(verdicts, wanted)
+            return self._refusal(verdicts, wanted, outlook)
         node, solution = found
         return self._decision(node, solution, fitting)
 
@@ -94,15 +107,27 @@ class _Decision:
             ignored_taints={self._options.fence_key},
         )
 
-    def _wanted(self) -> list[tuple[RequestGroup, list[RequestColumns]]]:
+    def _wanted(self) -> Wanted:
         """Every request with the columns of its alternatives."""
         prefilter = prefilter_of(self._inventory)
+        wishes = self._demand.policies.wishes_of
         return [
-            (group, [prefilter.columns(view, scope, problem.ignored_taints) for view in group.alternatives])
+            (
+                group,
+                [
+                    prefilter.columns(view, scope, problem.ignored_taints, wishes(view.claim_key))
+                    for view in group.alternatives
+                ],
+            )
             for problem, scope in ((self._ours, self._scope), (self._foreign, self._elsewhere))
             for claim in problem.claims
             for group in claim.requests
         ]
+
+    @property
+    def _ours_wanted(self) -> int:
+        """How many of `_wanted` are requests of ours."""
+        return sum(len(claim.requests) for claim in self._ours.claims)
 
     def _enough(self, group: RequestGroup, columns: list[RequestColumns]) -> Bools:
         """Nodes where some alternative may be met. A request for all devices is for the search to judge."""
@@ -122,8 +147,12 @@ class _Decision:
 
     # -- searching ---------------------------------------------------------------------------------------------------
 
-    def _search(self, candidates: Ints) -> tuple[int, Solution] | None:
-        """The best node where everything can be had. Raises AllocatorError, as upstream ends the pod's attempt there."""
+    def _search(self, candidates: Ints, outlook: Outlook) -> tuple[int, Solution] | None:
+        """The best node where everything can be had. Raises AllocatorError, as upstream ends the pod's attempt there.
+
+        The outlook promises what a node has at most. Where the search finds less on it, the node waits until no other
+        promises more.
+        """
         nodes = self._inventory.nodes
         preferred = nodes.index_of(self._demand.preferred_node)
         if preferred >= 0 and preferred in candidates:
@@ -132,19 +161,29 @@ class _Decision:
                 return preferred, found
             candidates = candidates[candidates != preferred]
         exhausted = 0
+        second_best: tuple[tuple[int, float], int, Solution] | None = None
+        disappointments = 0
         while candidates.size:
-            best = best_node(nodes.score, nodes.rank, candidates, self._demand.policies.node)
+            promise, most = _most_promising(candidates, outlook)
+            if second_best is not None and (second_best[0] >= promise or disappointments == _DISAPPOINTMENTS):
+                break
+            best = best_node(nodes.score, nodes.rank, most, self._demand.policies.node)
             try:
                 found = self._solve(best)
             except BudgetExceeded as error:
                 self._budget_error = str(error)
                 found, exhausted = None, exhausted + 1
                 if exhausted == _BUDGETS:
-                    return None
+                    break
             if found is not None:
-                return best, found
+                worth = found.rank, self._chooser.topology(found)
+                if worth >= promise:
+                    return best, found
+                disappointments += 1
+                if second_best is None or worth > second_best[0]:
+                    second_best = worth, best, found
             candidates = candidates[candidates != best]
-        return None
+        return second_best[1:] if second_best is not None else None
 
     def _solve(self, row: int) -> Solution | None:
         node = self._inventory.nodes.node(row)
@@ -165,25 +204,24 @@ class _Decision:
 
     def _decision(self, row: int, solution: Solution, fitting: Ints) -> Decision:
         nodes = self._inventory.nodes
-        by_key = {
-            claim.claim.key: (claim, json)
-            for claim, json in zip(self._ours.claims, solution.allocations(), strict=True)
-        }
+        by_key = {claim.claim.key: json for claim, json in zip(self._ours.claims, solution.allocations(), strict=True)}
+        if self._scope.vendor_rules:
+            by_key = {key: with_promises(json, self._demand.policies.wishes_of(key)) for key, json in by_key.items()}
         ranked = ranked_nodes(nodes.score, nodes.rank, fitting, self._demand.policies.node, self._options.report_nodes)
         return Decision(
             node=nodes.names[row],
             allocations=tuple(
-                ClaimAllocation(entry.pod_claim_name, entry.claim, by_key[entry.claim.key][1])
+                ClaimAllocation(entry.pod_claim_name, entry.claim, by_key[entry.claim.key])
                 for entry in self._demand.claims
                 if entry.claim.key in by_key
             ),
-            score=Score(float(nodes.score[row]), self._chooser.reported(solution)),
+            score=Score(float(nodes.score[row]), self._chooser.reported(solution), self._chooser.topology(solution)),
             fitting=tuple((nodes.names[each], float(nodes.score[each])) for each in ranked),
             fitting_count=int(fitting.size),
             unfit_count=nodes.count - int(fitting.size),
         )
 
-    def _refusal(self, verdicts: NodeVerdicts, wanted: list[tuple[RequestGroup, list[RequestColumns]]]) -> Refusal:
+    def _refusal(self, verdicts: NodeVerdicts, wanted: Wanted, outlook: Outlook) -> Refusal:
         selector_errors = (*self._ours.selector_errors, *self._foreign.selector_errors)
         error = str(selector_errors[0]) if selector_errors else self._pool_error
         report = Report(self._inventory, self._options.report_nodes)
@@ -193,6 +231,9 @@ class _Decision:
             short = left & ~self._enough(group, columns)
             report.cards_refused(group, columns, short)
             left &= ~short
+        for code, refused in outlook.refused.items():
+            report.sets_refused(code, left & refused)
+            left &= ~refused
         if wanted and left.any():
             report.cards_refused(*wanted[0], left)
         message = self._budget_error or f"no available node, {self._inventory.nodes.count} nodes do not meet"
@@ -207,6 +248,14 @@ class _Decision:
             if problem and self._scope.covers(pool[0]) and (row := nodes.index_of(node)) >= 0 and mask[row]
         )
         return tuple(islice(found, _POOLS_NAMED))
+
+
+def _most_promising(candidates: Ints, outlook: Outlook) -> tuple[tuple[int, float], Ints]:
+    """The best (rank of prioritized lists, vendors' score) among the candidates (not empty), and those who have it."""
+    ranks = outlook.rank[candidates]
+    candidates = candidates[ranks == ranks.max()]
+    scores = outlook.topology[candidates]
+    return (int(ranks.max()), float(scores.max())), candidates[scores == scores.max()]
 
 
 def _asks_admin_access(claims: Iterable[ResourceClaim]) -> bool:

@@ -49,6 +49,10 @@ class Report:
                 code = CODES[number] if number else names.ALLOCATED_CARDS_INSUFFICIENT
                 self._add(code, owners_[codes == number])
 
+    def sets_refused(self, code: str, nodes: Bools) -> None:
+        """`nodes` have enough cards, but no set of them is legal: counted once per node."""
+        self._add(code, np.flatnonzero(nodes))
+
     def _add(self, code: str, node_rows: Iterable[int]) -> None:
         """One count for each entry, which is the row of a node."""
         counts = Counter(int(row) for row in node_rows)

@@ -88,6 +88,7 @@ class DeviceColumns:
     cores_used: Ints
     memory_total: Ints
     memory_used: Ints
+    mark: Ints
 
     def row_of(self, device: DeviceId) -> int:
         """-1 where the device is not in the columns."""
@@ -99,7 +100,7 @@ class DeviceColumns:
             raise IndexError(f"row {row} is free")
         return found
 
-    def add(self, device: Device, node: int, used: Amounts, *, exclusive: bool) -> int:
+    def add(self, device: Device, node: int, used: Amounts, *, exclusive: bool, mark: int = 0) -> int:
         """Gives the device a row. A device of the same id is replaced in its row."""
         row = self._rows.get(device.id, -1)
         if row < 0:
@@ -117,7 +118,7 @@ class DeviceColumns:
         if self.kind[row] == len(self.kind_samples):
             self.kind_samples.append(device)
         self.taint_kind[row] = self._taint_kind(device)
-        self.set_usage(row, used, exclusive=exclusive)
+        self.set_usage(row, used, exclusive=exclusive, mark=mark)
         self.structure.add(row)
         return row
 
@@ -149,9 +150,11 @@ class DeviceColumns:
         self.structure.add(row)
         self.changes.add(row)
 
-    def set_usage(self, row: int, used: Amounts, *, exclusive: bool) -> None:
+    def set_usage(self, row: int, used: Amounts, *, exclusive: bool, mark: int = 0) -> None:
+        """`mark`: what its tenants were promised (`Vendor.mark`)."""
         self.slots_used[row], self.cores_used[row], self.memory_used[row] = used
         self.exclusive[row] = exclusive
+        self.mark[row] = mark
         self.changes.add(row)
 
     def totals(self, row: int) -> Amounts:
@@ -171,6 +174,7 @@ class DeviceColumns:
             cores_used=self.cores_used[rows],
             memory_total=self.memory_total[rows],
             memory_used=self.memory_used[rows],
+            mark=self.mark[rows],
         )
 
     def _taint_kind(self, device: Device) -> int:
@@ -190,7 +194,7 @@ class DeviceColumns:
 
 _INTS: Final = (
     "node", "index", "numa", "kind", "taint_kind",
-    "slots_total", "slots_used", "cores_total", "cores_used", "memory_total", "memory_used",
+    "slots_total", "slots_used", "cores_total", "cores_used", "memory_total", "memory_used", "mark",
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from controller.inventory.changes import Incarnations
 from controller.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
+from controller.inventory.layouts import Layouts
 from controller.inventory.ledger import Ledger
 from controller.inventory.model import Device, DeviceId, Pool
 from controller.inventory.nodefit import NodeFit, NodeFits
@@ -35,6 +36,7 @@ class Inventory:
         self.nodes = NodeColumns()
         self.usage = Ledger()
         self.verdicts = Verdicts(self.devices)
+        self.layouts = Layouts(self.devices, self.nodes)
         self.classes: dict[str, DeviceClass] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.problems: dict[str, str] = {}
@@ -220,8 +222,8 @@ class Inventory:
             if self.devices.is_current(row, device, node):
                 return
             self._score(row, -1)
-        used, exclusive = self._used(device)
-        self._score(self.devices.add(device, node, used, exclusive=exclusive), +1)
+        used, exclusive, mark = self._used(device)
+        self._score(self.devices.add(device, node, used, exclusive=exclusive, mark=mark), +1)
 
     def _remove_row(self, device: DeviceId) -> None:
         row = self.devices.row_of(device)
@@ -246,20 +248,21 @@ class Inventory:
             if row < 0:
                 continue
             device = self.devices.device(row)
-            used, exclusive = self._used(device)
+            used, exclusive, mark = self._used(device)
             before = self.devices.used(row)
-            self.devices.set_usage(row, used, exclusive=exclusive)
+            self.devices.set_usage(row, used, exclusive=exclusive, mark=mark)
             node = int(self.devices.node[row])
             if node >= 0:
                 change = (used[0] - before[0], used[1] - before[1], used[2] - before[2])
                 self.nodes.scores.add(node, _NONE, change)
 
-    def _used(self, device: Device) -> tuple[Amounts, bool]:
+    def _used(self, device: Device) -> tuple[Amounts, bool, int]:
+        """Amounts, whether somebody holds all of it, and the mark of its tenants."""
         use = self.usage.use_of(device.id)
         if use is None:
-            return _NONE, False
+            return _NONE, False, 0
         exclusive = use.exclusive > 0
-        return used_of(device, use.shares, use.consumed, exclusive=exclusive), exclusive
+        return used_of(device, use.shares, use.consumed, exclusive=exclusive), exclusive, use.mark
 
     def _score(self, row: int, sign: int) -> None:
         """Add a row to the sums of its node, or take it away, as the columns have it."""

@@ -8,9 +8,13 @@ back is as used as before. Admin access uses nothing.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
 
 from controller.inventory.model import DeviceId, value_of
-from hami_dra.api.resource import AllocationResult
+from hami_dra.api.resource import AllocationResult, DeviceRequestAllocationResult
+from hami_dra.vendors.registry import vendor_of
 
 _NOTHING: Mapping[str, int] = {}
 
@@ -22,10 +26,17 @@ class Use:
     exclusive: int = 0
     shares: int = 0
     consumed: Counter[str] = field(default_factory=Counter)
+    marks: Counter[int] = field(default_factory=Counter)
+    """What its tenants were promised, by `Vendor.mark`; only those that are not 0."""
 
     @property
     def nothing(self) -> bool:
         return not self.exclusive and not self.shares
+
+    @property
+    def mark(self) -> int:
+        """0 where nobody was promised anything. Tenants that disagree were let in by somebody else: the lowest counts."""
+        return min(self.marks, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,7 @@ class Holding:
 
     device: DeviceId
     consumed: Mapping[str, int] | None
+    mark: int = 0
 
 
 class Ledger:
@@ -113,6 +125,10 @@ class Ledger:
     def _count(self, holdings: Iterable[Holding], sign: int) -> None:
         for holding in holdings:
             use = self._uses.setdefault(holding.device, Use())
+            if holding.mark:
+                use.marks[holding.mark] += sign
+                if not use.marks[holding.mark]:
+                    del use.marks[holding.mark]
             if holding.consumed is None:
                 use.exclusive += sign
             else:
@@ -138,5 +154,24 @@ def holdings_of(
         device = DeviceId(result.driver, result.pool, result.device)
         shared = bool(result.share_id or result.consumed_capacity) or is_shared(device)
         consumed = {name: value_of(amount) for name, amount in result.consumed_capacity.items()}
-        found.append(Holding(device, consumed if shared else None))
+        found.append(Holding(device, consumed if shared else None, _mark(allocation, result, consumed)))
     return tuple(found)
+
+
+def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult, consumed: Mapping[str, int]) -> int:
+    """What the allocation promises this tenant, as the vendor of the device numbers it."""
+    vendor = vendor_of(result.driver) if allocation.devices.config else None
+    if vendor is None:
+        return 0
+    parameters: dict[str, Any] = {}
+    for entry in allocation.devices.config:
+        concerned = not entry.requests or result.request in entry.requests or _parent(result.request) in entry.requests
+        if concerned and entry.opaque is not None and entry.opaque.driver == result.driver:
+            decoded = msgspec.json.decode(entry.opaque.parameters)
+            if isinstance(decoded, dict):
+                parameters.update(decoded)
+    return vendor.mark(parameters, consumed)
+
+
+def _parent(request: str) -> str:
+    return request.partition("/")[0]

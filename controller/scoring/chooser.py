@@ -1,38 +1,50 @@
 """The device axis: in which order the search tries the cards of a node, by HAMi's policies and the vendors' rules.
 
 Made by `decide` for one decision; called by `allocation.search`. In: the cards that Kubernetes' own rules allow. Out: those
-that the vendor's rules allow too, best first. Works on the few cards of one node, with what the search has already chosen
-for earlier requests of the pod added, so that the second container sees the first.
+that the vendor's rules allow too, best first; or, where the vendor arranges cards in sets, whole sets. Works on the few cards
+of one node, with what the search has already chosen for earlier requests of the pod added, so that the second container sees
+the first.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from controller.allocation.chooser import RequestView, Trial
+from controller.allocation.lists import admitted
 from controller.allocation.search import Solution
-from controller.inventory.columns import DeviceColumns
+from controller.inventory.inventory import Inventory
 from controller.inventory.model import Device, DeviceId
 from controller.inventory.roles import ask_of, used_of
 from controller.scoring.formulas import device_order, device_scores
 from controller.scoring.policies import Policies
-from hami_dra.vendors.protocol import Ask, Cards, Codes
-from hami_dra.vendors.registry import vendor_of
+from controller.scoring.scenes import cells_of, scene_of
+from hami_dra.api import names
+from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Codes, Positions
+from hami_dra.vendors.reasons import NUMBER
+from hami_dra.vendors.registry import VENDORS, vendor_of
+
+_Chosen = tuple[str, str, frozenset[DeviceId]]
+"""(claim key, request, devices)"""
 
 
 class PolicyChooser:
     """Implements `controller.allocation.chooser.Chooser`."""
 
-    def __init__(self, columns: DeviceColumns, policies: Policies) -> None:
-        self._columns = columns
+    def __init__(self, inventory: Inventory, policies: Policies) -> None:
+        self._inventory = inventory
+        self._columns = inventory.devices
         self._policies = policies
         self._scores: dict[tuple[str, str, DeviceId], float] = {}
+        self._topology: dict[_Chosen, float] = {}
+        self._arranging = arranging_drivers(policies)
 
     def order(self, request: RequestView, devices: Sequence[Device], trial: Trial) -> Sequence[Device]:
         if not devices:
             return devices
-        cards, ask = self._picture(request, devices, trial)
-        positions = np.flatnonzero(refusals(devices, cards, ask) == 0)
+        rows = _rows(devices)
+        cards, ask = self._picture(request, devices, rows, trial)
+        positions = np.flatnonzero(self._refusals(request, devices, rows, cards, ask) == 0)
         allowed = [devices[position] for position in positions.tolist()]
         if request.all_devices:
             return allowed
@@ -45,17 +57,19 @@ class PolicyChooser:
         return [allowed[position] for position in device_order(cards, scores, policy).tolist()]
 
     def sets(
-        self,
-        request: RequestView,  # noqa: ARG002 (the protocol's signature; topology chooses whole sets)
-        devices: Sequence[Device],  # noqa: ARG002 (as above)
-        count: int,  # noqa: ARG002 (as above)
-        trial: Trial,  # noqa: ARG002 (as above)
+        self, request: RequestView, devices: Sequence[Device], count: int, trial: Trial
     ) -> Iterable[Sequence[Device]] | None:
-        return None
+        """Where the vendor of the cards arranges them: its sets, tier by tier; inside a tier the device policy's order."""
+        if request.all_devices or not devices:
+            return None
+        arrangement = self._arrangement(request, devices, count, trial)
+        if arrangement is None:
+            return None
+        return self._in_order(request, devices, arrangement)
 
     def kind(self, device: Device) -> Hashable:
-        """Vendor rules look at the driver and at the card's totals, which the search compares itself."""
-        return device.id.driver
+        """Vendor rules look at the driver and at the card's totals, which the search compares itself; sets at the card."""
+        return device.id if device.id.driver in self._arranging else device.id.driver
 
     def reported(self, solution: Solution) -> tuple[tuple[str, float], ...]:
         """`driver/pool/device` and its score at the moment it was chosen, in order of the results."""
@@ -65,32 +79,125 @@ class PolicyChooser:
             for pick in picks
         )
 
-    def _picture(self, request: RequestView, devices: Sequence[Device], trial: Trial) -> tuple[Cards, Ask]:
-        rows = np.fromiter((device.row for device in devices), dtype=np.intp, count=len(devices))
+    def topology(self, solution: Solution) -> float:
+        """What the vendors say of the sets that were chosen, summed over the requests."""
+        chosen: dict[tuple[str, str], set[DeviceId]] = {}
+        for picks in solution.picks:
+            for pick in picks:
+                chosen.setdefault((pick.request.claim_key, pick.request.name), set()).add(pick.device.id)
+        return sum(self._topology.get((*key, frozenset(devices)), 0.0) for key, devices in chosen.items())
+
+    # -- one request, some devices -----------------------------------------------------------------------------------
+
+    def _picture(
+        self, request: RequestView, devices: Sequence[Device], rows: Positions, trial: Trial
+    ) -> tuple[Cards, Ask]:
         cards = self._columns.cards(rows)
         if trial.added:
-            _add(cards, devices, trial)
+            self._add(cards, devices, trial)
         return cards, ask_of(request.demand, devices)
 
-
-def refusals(devices: Sequence[Device], cards: Cards, ask: Ask) -> Codes:
-    """Vendor reasons per card; cards of drivers without a vendor have none. Shape (n,)."""
-    codes = np.zeros(len(devices), dtype=np.uint8)
-    for driver in {device.id.driver for device in devices}:
-        vendor = vendor_of(driver)
-        if vendor is not None:
+    def _refusals(
+        self, request: RequestView, devices: Sequence[Device], rows: Positions, cards: Cards, ask: Ask
+    ) -> Codes:
+        """Vendor reasons per card; cards of drivers without a vendor have none. Shape (n,)."""
+        codes = np.zeros(len(devices), dtype=np.uint8)
+        for driver in {device.id.driver for device in devices}:
+            vendor = vendor_of(driver)
+            if vendor is None:
+                continue
+            wish = self._policies.wishes_of(request.claim_key).of(vendor)
             mine = np.flatnonzero([device.id.driver == driver for device in devices])
-            codes[mine] = vendor.refuse(cards.take(mine), ask.take(mine))
-    return codes
+            codes[mine] = vendor.refuse(cards.take(mine), ask.take(mine), wish)
+            if wish.lists:
+                for position in mine.tolist():
+                    if not admitted(self._inventory, vendor, wish, int(rows[position])):
+                        codes[position] = NUMBER[names.CARD_UUID_MISMATCH]
+        return codes
+
+    def _add(self, cards: Cards, devices: Sequence[Device], trial: Trial) -> None:
+        """Count what the search has chosen so far for this pod. `cards` are copies, so they may be changed."""
+        for position, device in enumerate(devices):
+            delta = trial.added.get(device.id)
+            if delta is None:
+                continue
+            slots, cores, memory = used_of(device, delta.shares, delta.consumed, exclusive=bool(delta.exclusive))
+            cards.slots_used[position] += slots
+            cards.cores_used[position] += cores
+            cards.memory_used[position] += memory
+            vendor = vendor_of(device.id.driver)
+            if vendor is not None and not cards.mark[position]:
+                cards.mark[position] = max(
+                    vendor.mark(
+                        vendor.promise(self._policies.wishes_of(view.claim_key).of(vendor)), view.demand(device) or {}
+                    )
+                    for view in delta.views
+                )
+
+    # -- sets --------------------------------------------------------------------------------------------------------
+
+    def _arrangement(
+        self, request: RequestView, devices: Sequence[Device], count: int, trial: Trial
+    ) -> Arrangement | None:
+        """None: no vendor has a say here."""
+        driver = devices[0].id.driver
+        vendor = vendor_of(driver)
+        if driver not in self._arranging or vendor is None or any(each.id.driver != driver for each in devices):
+            return None
+        layouts, nodes = self._inventory.layouts, self._columns.node
+        node = int(nodes[devices[0].row])
+        found = layouts.of(node, driver) if node >= 0 else None
+        if found is None:
+            return None
+        layout, rows = found
+        eligible = layouts.position[_rows(devices)]
+        if (eligible < 0).any():
+            return None
+        cards_of_node = [self._columns.device(row) for row in rows.tolist()]
+        cards = self._columns.cards(rows)
+        if trial.added:
+            self._add(cards, cards_of_node, trial)
+        ask = ask_of(request.demand, [cards_of_node[position] for position in eligible.tolist()]).spread(
+            eligible, layout.size
+        )
+        mine = np.array([card.id in trial.added for card in cards_of_node], dtype=np.bool_)
+        may = np.zeros(layout.size, dtype=np.bool_)
+        may[eligible] = True
+        scene = scene_of(
+            layout,
+            cells_of(may, cards.slots_used == 0, mine),
+            vendor.states(cards, ask),
+            count,
+            policies=self._policies,
+            vendor=vendor,
+            claim_key=request.claim_key,
+        )
+        return vendor.arrange(scene)
+
+    def _in_order(
+        self, request: RequestView, devices: Sequence[Device], arrangement: Arrangement
+    ) -> Iterator[Sequence[Device]]:
+        position = self._inventory.layouts.position
+        bits = [1 << int(position[device.row]) for device in devices]
+        for tier in arrangement.tiers:
+            ranked = [[rank for rank, bit in enumerate(bits) if mask & bit] for mask in tier.sets]
+            for ranks in sorted(ranked):
+                chosen = [devices[rank] for rank in ranks]
+                key = request.claim_key, request.name, frozenset(device.id for device in chosen)
+                self._topology[key] = tier.score
+                yield chosen
 
 
-def _add(cards: Cards, devices: Sequence[Device], trial: Trial) -> None:
-    """Count what the search has chosen so far for this pod. `cards` are copies, so they may be changed."""
-    for position, device in enumerate(devices):
-        delta = trial.added.get(device.id)
-        if delta is None:
-            continue
-        slots, cores, memory = used_of(device, delta.shares, delta.consumed, exclusive=bool(delta.exclusive))
-        cards.slots_used[position] += slots
-        cards.cores_used[position] += cores
-        cards.memory_used[position] += memory
+def arranging_drivers(policies: Policies) -> frozenset[str]:
+    """Drivers whose vendor may have a say about sets for some claim of the pod."""
+    claims = tuple(policies.devices) or ("",)
+    return frozenset(
+        vendor.profile.driver
+        for vendor in VENDORS
+        for claim in claims
+        if vendor.arranges(policies.wishes_of(claim).of(vendor), policies.for_claim(claim).keys)
+    )
+
+
+def _rows(devices: Sequence[Device]) -> Positions:
+    return np.fromiter((device.row for device in devices), dtype=np.intp, count=len(devices))

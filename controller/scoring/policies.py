@@ -12,6 +12,9 @@ from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from hami_dra.vendors.registry import VENDORS, WISH_ANNOTATIONS
+from hami_dra.vendors.wanted import NO_WISHES, Wishes
+from hami_dra.vendors.wishes import InvalidWish
 
 
 class InvalidPolicy(ValueError):
@@ -48,9 +51,16 @@ class Policies:
     node_origin: str = "default"
     device: DevicePolicy = DevicePolicy()
     devices: Mapping[str, DevicePolicy] = field(default_factory=dict)
+    wishes: Mapping[str, Wishes] = field(default_factory=dict)
+    """By claim key: what is wanted of the vendors beyond amounts."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of defaults only: vendors' annotations that hold where no object has them (`--default`)."""
 
     def for_claim(self, claim_key: str) -> DevicePolicy:
         return self.devices.get(claim_key, self.device)
+
+    def wishes_of(self, claim_key: str) -> Wishes:
+        return self.wishes.get(claim_key, NO_WISHES)
 
 
 def parse_node_policy(value: str, where: str) -> str:
@@ -110,7 +120,41 @@ def resolve(
             node, node_origin = parse_node_policy(value, _annotation(origin, names.NODE_POLICY)), origin
             break
     devices = {claim.key: _device_policy(sources, defaults.device) for claim, sources in per_claim}
-    return Policies(node=node, node_origin=node_origin, device=_device_policy([pod], defaults.device), devices=devices)
+    wishes = {claim.key: _wishes(sources, defaults.annotations) for claim, sources in per_claim}
+    return Policies(
+        node=node,
+        node_origin=node_origin,
+        device=_device_policy([pod], defaults.device),
+        devices=devices,
+        wishes={key: found for key, found in wishes.items() if found is not NO_WISHES},
+    )
+
+
+def check_wishes(annotations: Mapping[str, str], where: str) -> None:
+    """Raises InvalidPolicy where a vendor does not understand what `annotations` say. `where`: of what object they are."""
+    _wishes([], annotations, where)
+
+
+def _wishes(sources: Iterable[Object], defaults: Mapping[str, str], where: str = "the controller's defaults") -> Wishes:
+    """Of one claim. The first object that has an annotation counts, each annotation for itself. Raises InvalidPolicy."""
+    found = {name: (value, where) for name, value in defaults.items() if name in WISH_ANNOTATIONS}
+    named: set[str] = set()
+    for source in sources:
+        for name in WISH_ANNOTATIONS.intersection(source.metadata.annotations) - named:
+            found[name] = source.metadata.annotations[name], _label(source)
+            named.add(name)
+    if not found:
+        return NO_WISHES
+    wishes = []
+    for vendor in VENDORS:
+        mine = {name: value for name, (value, _) in found.items() if name in vendor.annotations}
+        if mine:
+            try:
+                wishes.append((vendor.profile.driver, vendor.wish(mine)))
+            except InvalidWish as error:
+                origin = found[error.annotation][1] if error.annotation in found else where
+                raise InvalidPolicy(f"{_annotation(origin, error.annotation)}: {error}") from error
+    return Wishes(tuple(wishes))
 
 
 def _sources(

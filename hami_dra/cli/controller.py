@@ -75,6 +75,14 @@ def controller(
             "first-fit (Kubernetes' own order) overrides annotations."
         ),
     ] = names.SPREAD,
+    default: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A vendor's annotation that holds where pod, claim, template and class say nothing; may be repeated: "
+            "hami.io/gpu-topology=required.",
+        ),
+    ] = None,
     scheduler_name: Annotated[
         list[str] | None, typer.Option(help="Only pods of these schedulers are placed; may be repeated.")
     ] = None,
@@ -126,7 +134,7 @@ def controller(
         first_fit = False
     settings = _settings(
         _managed(manage or []),
-        _policies(node_policy, device_policy),
+        _policies(node_policy, device_policy, default or []),
         _options(feature_gates, first_fit=first_fit),
         _lease(lease_duration, renew_deadline, retry_period, write_timeout),
         installation=installation,
@@ -181,13 +189,16 @@ def _managed(more: list[str]) -> frozenset[str]:
     return _own_drivers() | frozenset(more)
 
 
-def _policies(node: str, device: str) -> "Policies":
+def _policies(node: str, device: str, defaults: list[str]) -> "Policies":
     from controller.scoring import policies
+    from hami_dra.cli.policy_options import default_annotations
 
     try:
         keys = policies.parse_device_policy(device, "--device-policy")
         return policies.Policies(
-            node=policies.parse_node_policy(node, "--node-policy"), device=policies.DevicePolicy(keys)
+            node=policies.parse_node_policy(node, "--node-policy"),
+            device=policies.DevicePolicy(keys),
+            annotations=default_annotations(defaults),
         )
     except policies.InvalidPolicy as error:
         raise CommandError(str(error)) from error

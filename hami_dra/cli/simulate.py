@@ -54,6 +54,13 @@ def simulate(
             "first-fit (Kubernetes' own order, vendor rules off) overrides annotations."
         ),
     ] = None,
+    default: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A vendor's annotation that holds where pod, claim, template and class say nothing; may be repeated.",
+        ),
+    ] = None,
     feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
     fail_unplaced: Annotated[bool, typer.Option("--fail-unplaced", help="Exit 1 when a pod stays unplaced.")] = False,
 ) -> None:
@@ -61,7 +68,7 @@ def simulate(
     from controller.simulation import simulate as run
     from hami_dra.cli.manifest_files import read_documents
 
-    settings = _settings(node_policy, device_policy, feature_gates)
+    settings = _settings(node_policy, device_policy, default or [], feature_gates)
     try:
         report = run(read_documents(files), settings)
     except BadManifest as error:
@@ -73,11 +80,12 @@ def simulate(
         raise typer.Exit(1)
 
 
-def _settings(node_policy: str | None, device_policy: str | None, feature_gates: str) -> "Settings":
+def _settings(node_policy: str | None, device_policy: str | None, default: list[str], feature_gates: str) -> "Settings":
     from controller.allocation.features import FeatureGates, UnknownGate
     from controller.scoring import policies
     from controller.simulation import Settings
     from hami_dra.api import names
+    from hami_dra.cli.policy_options import default_annotations
 
     first_fit = device_policy == names.FIRST_FIT
     node, keys = names.BINPACK, policies.DevicePolicy().keys
@@ -92,7 +100,9 @@ def _settings(node_policy: str | None, device_policy: str | None, feature_gates:
         gates = FeatureGates.parse(feature_gates)
     except UnknownGate as error:
         raise CommandError(f"--feature-gates: {error}") from error
-    defaults = policies.Policies(node=node, device=policies.DevicePolicy(keys))
+    defaults = policies.Policies(
+        node=node, device=policies.DevicePolicy(keys), annotations=default_annotations(default)
+    )
     return Settings(policies=defaults, first_fit=first_fit, gates=gates)
 
 

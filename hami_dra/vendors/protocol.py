@@ -1,15 +1,21 @@
 """What a vendor module says to the rest, and how any DRA driver's devices are read (the driver profile).
 
-Nothing outside `hami_dra.vendors` names a vendor. A rule applies by the driver of the device, however it was asked for.
+Called by `controller.allocation.prefilter` (whole columns), `controller.decide.outlook` and `controller.scoring.chooser` (the
+cards of one node). Nothing outside `hami_dra.vendors` names a vendor. A rule applies by the driver of the device, however it
+was asked for. Everything here is pure: what a vendor needs to know of the past it reads from usage and marks, which come from
+the allocations themselves.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from enum import IntFlag
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hami_dra.api import names
+from hami_dra.vendors.wishes import Wish
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
@@ -34,6 +40,8 @@ class DriverProfile:
     memory: str | None = names.CAP_MEMORY
     cores: str | None = names.CAP_CORES
     shares: str | None = names.CAP_SHARES
+    partition: str | None = None
+    """Attribute that only parts of a card carry (MIG profiles): such a device is no card of its own."""
     default_shares: int = 1
     """Slots of a shared device that publishes no `shares` capacity (an exclusive device always has 1)."""
 
@@ -53,19 +61,12 @@ class Cards:
     cores_used: Ints
     memory_total: Ints
     memory_used: Ints
+    mark: Ints
+    """What the tenants of a card were promised, as `Vendor.mark` numbers it; 0 = nothing."""
 
     def take(self, positions: Positions) -> "Cards":
         """Copies of some rows."""
-        return Cards(
-            index=self.index[positions],
-            numa=self.numa[positions],
-            slots_total=self.slots_total[positions],
-            slots_used=self.slots_used[positions],
-            cores_total=self.cores_total[positions],
-            cores_used=self.cores_used[positions],
-            memory_total=self.memory_total[positions],
-            memory_used=self.memory_used[positions],
-        )
+        return Cards(*(getattr(self, name)[positions] for name in self.__slots__))
 
 
 @dataclass(slots=True)
@@ -80,15 +81,137 @@ class Ask:
         """Copies of some rows."""
         return Ask(slots=self.slots[positions], cores=self.cores[positions], memory=self.memory[positions])
 
+    def spread(self, positions: Positions, size: int) -> "Ask":
+        """The rows at these positions of `size`; nothing is asked of the others."""
 
-class Vendor(Protocol):
-    """One accelerator vendor."""
+        def wide(amounts: Ints) -> Ints:
+            fresh = np.zeros(size, dtype=np.int64)
+            fresh[positions] = amounts
+            return fresh
+
+        return Ask(slots=wide(self.slots), cores=wide(self.cores), memory=wide(self.memory))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the cards of one driver on one node are wired. Machines that are alike share one.
+
+    A card is named by its position: cards in order of their published index, n of them. Tables are by position.
+    """
+
+    index: tuple[int, ...]
+    group: tuple[int, ...]
+    """Fast-interconnect island (`linkGroup`), 0 = none."""
+    numa: tuple[int, ...]
+    product: tuple[str, ...]
+    lanes: tuple[tuple[int, ...], ...]
+    """Lanes of the fast interconnect from one card to another; 0 on the diagonal, where there is none, or not known."""
+    distance: tuple[str, ...]
+    """By card a string of n letters of `hami.io/distance`; `-` on the diagonal, `0` where it is not known."""
+    instance_type: str = ""
+    """Label `node.kubernetes.io/instance-type` of the node."""
+
+    @property
+    def size(self) -> int:
+        return len(self.index)
+
+
+class Cell(IntFlag):
+    """State of one card as one request sees it."""
+
+    ELIGIBLE = 1
+    """The request may take it: Kubernetes' rules and `Vendor.refuse` allow it."""
+    IDLE = 2
+    """Nobody holds any of it, this pod's earlier requests included."""
+    MINE = 4
+    """An earlier request of the same pod holds some of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One request and the cards of one node. Hashable: answers may be kept."""
+
+    layout: Layout
+    cells: bytes
+    """`Cell` by position."""
+    states: bytes
+    """What `Vendor.states` says of each card, by position."""
+    count: int
+    """Different cards that the request takes."""
+    wish: Wish
+    node_policy: str
+    device_keys: tuple[str, ...]
+    """The device policy: `("topology-aware",)`, `("spread", "mutex")`."""
+
+    def mask(self, cell: Cell) -> int:
+        """The cards in that state as a bit mask by position."""
+        return sum(1 << position for position, state in enumerate(self.cells) if state & cell)
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Sets of cards that are equally good: the device policy chooses among them."""
+
+    score: float
+    """What choosing one of them says for this node against other nodes: higher is better, whatever the node policy."""
+    sets: tuple[int, ...]
+    """Bit masks by position, each of `Scene.count` eligible cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """All legal sets, best tier first. `tiers` may be a generator that is read as far as it is needed."""
+
+    tiers: Iterable[Tier]
+    refusal: str = names.NUMA_NOT_FIT
+    """Reason code of the node where there is no tier."""
+
+
+class Vendor:
+    """One accelerator vendor: what it refuses, which sets of cards it allows and prefers. Overridden where there is a rule.
+
+    `wish` objects are made by this vendor's own `wish` and come back to it unchanged.
+    """
 
     name: str
     profile: DriverProfile
+    annotations: frozenset[str] = frozenset()
+    """Annotations of pod, claim, template and class that it reads; the first object that has one counts."""
 
-    def refuse(self, cards: Cards, ask: Ask) -> Codes:
+    def wish(self, annotations: Mapping[str, str]) -> Wish:  # noqa: ARG002 (for those who read some)
+        """What the user wants beyond amounts. `annotations`: those of `annotations` that are set. Raises InvalidWish."""
+        return Wish()
+
+    def ids(self, node: str, index: int) -> tuple[str, ...]:  # noqa: ARG002 (for those that have some)
+        """Names of a card in use and nouse lists, beside its uuid."""
+        return ()
+
+    def refuse(self, cards: Cards, ask: Ask, wish: Wish) -> Codes:  # noqa: ARG002 (as above)
         """Per card 0, or the number of the reason (`hami_dra.vendors.reasons`) why this vendor's rules refuse it.
 
-        Only refuses: capacity, selectors and taints are the allocator's business.
+        Only refuses: capacity, selectors, lists and taints are judged elsewhere. Any number of cards of any number of nodes.
         """
+        return np.zeros(cards.index.shape, dtype=np.uint8)
+
+    def arranges(self, wish: Wish, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (as above)
+        """Whether `arrange` may have anything to say: where it has not, cards of one kind are interchangeable."""
+        return False
+
+    def states(self, cards: Cards, ask: Ask) -> Codes:  # noqa: ARG002 (as above)
+        """A small number per card that `arrange` needs and that is not in `Cell`: how it is sliced, how full it is."""
+        return np.zeros(cards.index.shape, dtype=np.uint8)
+
+    def arrange(self, scene: Scene) -> Arrangement | None:  # noqa: ARG002 (as above)
+        """Legal sets of `scene.count` of the eligible cards, best first, or None: any set, in order of the device policy."""
+        return None
+
+    def promise(self, wish: Wish) -> Mapping[str, Any]:  # noqa: ARG002 (as above)
+        """Fields of `DeviceConfig` that the allocation records for the driver of the node and for later decisions."""
+        return {}
+
+    def mark(self, parameters: Mapping[str, Any], consumed: Mapping[str, int]) -> int:  # noqa: ARG002 (as above)
+        """A tenant as a number for `Cards.mark`: from the parameters of its allocation and what it holds of the card.
+
+        0 = it leaves the card open. All tenants of one card that are not 0 have the same number, or `refuse` was wrong.
+        """
+        return 0

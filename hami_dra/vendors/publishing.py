@@ -5,13 +5,14 @@ Out: devices and DeviceClasses as plain JSON in resource.k8s.io/v1 form, inside 
 Pure; must not know about nodes, pools or slices.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Protocol
 
 from hami_dra.api import names
-from hami_dra.api.hardware import Card
+from hami_dra.api.hardware import Card, GpuRecord
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.api.semver import InvalidVersion, SemVer
 from hami_dra.topology.islands import islands
@@ -23,6 +24,8 @@ MAX_TEXT: Final = 64
 """Bytes of a string or version attribute (DeviceAttributeMaxValueLength)."""
 CORES: Final = 100
 """Percent: the cores of one whole card."""
+MAX_PARTS: Final = 10
+"""Of a capacity that is handed out in listed amounts (CapacityRequestPolicyDiscreteMaxOptions)."""
 _LANES: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SELF: Final = "-"
 _NONE: Final = "0"
@@ -34,17 +37,22 @@ class Unpublishable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How a card is shared, HAMi's deviceSplitCount, deviceMemoryScaling and deviceCoreScaling. Raises Unpublishable."""
+    """How a card is shared. Each vendor reads what its hardware leaves open. Raises Unpublishable."""
 
     slots: int = 10
-    """Allocations that may share a card."""
+    """Allocations that may share a card (HAMi's deviceSplitCount): NVIDIA and MetaX."""
     memory_scaling: Fraction = Fraction(1)
-    """Memory on offer / memory there is; above 1 the driver lets memory be oversubscribed."""
+    """Memory on offer / memory there is (deviceMemoryScaling); above 1 it is oversubscribed: NVIDIA."""
     core_scaling: Fraction = Fraction(1)
+    """The same for cores (deviceCoreScaling): NVIDIA."""
+    slices: int = 4
+    """Equal slices of a card whose record does not say how many it has: Enflame."""
 
     def __post_init__(self) -> None:
         if self.slots < 1:
             raise Unpublishable(f"slots is {self.slots}: a card needs at least 1")
+        if not 1 <= self.slices <= MAX_PARTS:
+            raise Unpublishable(f"slices is {self.slices}: a card has 1 to {MAX_PARTS}")
         if self.memory_scaling <= 0:
             raise Unpublishable(f"memoryScaling is {self.memory_scaling}: give a number above 0")
         if self.core_scaling * CORES < 1:
@@ -59,7 +67,10 @@ class PublishingVendor(Protocol):
     driver: str
 
     def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:
-        """The vendor's cards of one machine, by index. Raises Unpublishable."""
+        """The vendor's cards of one machine, by index; parts of cards after all cards. Raises Unpublishable."""
+
+    def counter_sets(self, cards: Sequence[Card]) -> list[Json]:
+        """Shared counters that `devices` of these cards consume; empty where nothing is cut into parts."""
 
     def device_classes(self) -> list[Json]:
         """Complete DeviceClass objects; the first serves whole cards."""
@@ -85,15 +96,17 @@ def version(text: str) -> Json | None:
         return None
 
 
-def common_attributes(cards: Iterable[Card]) -> dict[int, dict[str, Json]]:
+def common_attributes(cards: Iterable[Card], group_of: Mapping[int, int] | None = None) -> dict[int, dict[str, Json]]:
     """Card index → the attributes that every vendor publishes (docs/publishing.md).
 
+    `group_of`: card index → `linkGroup`; by default what is connected is one group.
     `links` and `distance` have one character per index; a machine with an index above 63 goes without them.
     """
     known = {card.index: card for card in cards}
     width = max(known, default=0) + 1
-    groups = islands({card.index: card.links for card in known.values()})
-    group_of = {index: number for number, group in enumerate(groups, start=1) for index in group}
+    if group_of is None:
+        groups = islands({card.index: card.links for card in known.values()})
+        group_of = {index: number for number, group in enumerate(groups, start=1) for index in group}
     result = {}
     for index, card in sorted(known.items()):
         if len(card.uuid) > MAX_TEXT:
@@ -124,6 +137,12 @@ def place_attributes(card: Card) -> dict[str, Json]:
     if card.numa_node is not None:
         attributes[names.ATTR_NUMA_NODE] = integer(card.numa_node)
     return attributes
+
+
+def driver_version(card: Card) -> dict[str, Json]:
+    """In the driver's own domain; empty where it is not known."""
+    found = version(card.driver_version) if isinstance(card, GpuRecord) else None
+    return {} if found is None else {"driverVersion": found}
 
 
 def _row(index: int, width: int, letters: Mapping[int, str]) -> str:
@@ -158,3 +177,67 @@ def cores_capacity(scaling: Fraction = Fraction(1)) -> Json:
 def shares_capacity(slots: int) -> Json:
     """Every allocation takes one slot, whatever it asks for."""
     return {"value": str(slots), "requestPolicy": {"default": "1", "validValues": ["1"]}}
+
+
+def parts_capacity(parts: int) -> Json:
+    """Equal parts of the hardware, counted. A request that leaves them out takes all."""
+    total = str(parts)
+    return {"value": total, "requestPolicy": {"default": total, "validRange": {"min": "1", "max": total, "step": "1"}}}
+
+
+def stepped_memory(size: int, fractions: Sequence[Fraction]) -> Json:
+    """Memory that the hardware cuts into these fractions of the card: ascending, the last one is 1."""
+    mebibytes = size // MIB
+    values = [str(Quantity.from_int(int(mebibytes * part) * MIB, Format.BINARY_SI)) for part in fractions]
+    if int(mebibytes * fractions[0]) < 1:
+        raise Unpublishable(f"{size} bytes of memory are not enough to be cut into parts of {fractions[0]}")
+    return {"value": values[-1], "requestPolicy": {"default": values[-1], "validValues": values}}
+
+
+def stepped_cores(fractions: Sequence[Fraction]) -> Json:
+    """Percent in the same steps, rounded down: thirds are 33, 66, 100."""
+    values = [str(int(CORES * part)) for part in fractions]
+    return {"value": str(CORES), "requestPolicy": {"default": str(CORES), "validValues": values}}
+
+
+# --- devices and classes ---------------------------------------------------------------------------------------------
+
+_TAINT_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+def shared_device(name: str, card: Card, attributes: Mapping[str, Json], capacity: Mapping[str, Json]) -> Json:
+    """A card that several claims may share. A request without capacity takes all of it."""
+    device: Json = {"name": name, "attributes": dict(attributes), "capacity": dict(capacity)}
+    return device | {"allowMultipleAllocations": True} | fault_taints(card)
+
+
+def fault_taints(card: Card) -> Json:
+    """Nothing new goes to a card with a fault. What cannot be the key or value of a taint is left out of it."""
+    taints = []
+    for kind, details in sorted(card.faults.items()):
+        taint = {"key": names.DOMAIN + "/" + (kind if _TAINT_NAME.fullmatch(kind) else UNHEALTHY)}
+        if _TAINT_NAME.fullmatch(details):
+            taint["value"] = details
+        taints.append(taint | {"effect": "NoSchedule"})
+    return {"taints": list({taint["key"]: taint for taint in taints}.values())} if taints else {}
+
+
+UNHEALTHY: Final = "unhealthy"
+"""The kind of failure where the hardware does not tell which."""
+
+
+def device_class(name: str, expression: str, extended_resource: str = "") -> Json:
+    spec: Json = {"selectors": [{"cel": {"expression": expression}}]}
+    if extended_resource:
+        spec["extendedResourceName"] = extended_resource
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name, "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY}},
+        "spec": spec,
+    }
+
+
+def of_driver(driver: str) -> str:
+    """CEL: every device of the driver."""
+    return f'device.driver == "{driver}"'

@@ -24,6 +24,7 @@ def cards(slots_used, cores_used, memory_used, *, slots=10, cores=100, memory=10
         cores_used=ints(*cores_used),
         memory_total=full(memory),
         memory_used=ints(*memory_used),
+        mark=ints(*[0] * n),
     )
 
 

@@ -1,0 +1,171 @@
+"""How the cards of each node are wired, as vendors read it: one `Layout` per node and driver, equal ones shared.
+
+Made by the inventory, asked by `decide.outlook` (all nodes at once) and `scoring.chooser` (one node). Kept by difference: only
+nodes whose devices changed since the last question are looked at again. Drivers without vendor rules have no layouts, parts of
+a card (MIG) no position.
+"""
+
+from collections import defaultdict
+from typing import Final
+
+import numpy as np
+
+from controller.inventory.columns import DeviceColumns
+from controller.inventory.model import UNNUMBERED, Device
+from controller.inventory.nodes import NodeColumns
+from hami_dra.vendors.protocol import Ints, Layout, Positions
+from hami_dra.vendors.registry import VENDORS, vendor_of
+
+NO_POSITION: Final = -1
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_MOST_CARDS: Final = 128
+"""Of one node and driver (ResourceSliceMaxDevices); beyond that no rule about sets is asked."""
+
+_NOTHING: Final[Ints] = np.zeros(0, dtype=np.int64)
+
+Place = tuple[int, str]
+"""(row of the node, driver)"""
+
+
+class Layouts:
+    """`position` int64 per device row: where the card stands in the layout of its node, NO_POSITION where it has none."""
+
+    def __init__(self, devices: DeviceColumns, nodes: NodeColumns) -> None:
+        self._devices = devices
+        self._nodes = nodes
+        self._version = self._node_version = -1
+        self._rows_of_node: defaultdict[int, set[int]] = defaultdict(set)
+        self._node_of_row: dict[int, int] = {}
+        self._labels: dict[int, str] = {}
+        self._layouts: dict[Place, tuple[Layout, Positions]] = {}
+        self._numbers: dict[str, Ints] = {}
+        self._known: dict[Layout, int] = {}
+        self._list: list[Layout] = []
+        self.position: Ints = _NOTHING
+
+    def of(self, node: int, driver: str) -> tuple[Layout, Positions] | None:
+        """The layout, and the device row of each position. None: no vendor, no cards, or too many."""
+        self._refresh()
+        return self._layouts.get((node, driver))
+
+    def numbers(self, driver: str) -> Ints:
+        """Per node row the number of its layout, for `numbered`; NO_POSITION where `of` gives None. Shape (nodes.size,)."""
+        self._refresh()
+        numbers = self._numbers.get(driver, _NOTHING)
+        if len(numbers) < self._nodes.size:
+            numbers = self._numbers[driver] = _grown(numbers, self._nodes.size)
+        return numbers[: self._nodes.size]
+
+    def numbered(self, number: int) -> Layout:
+        return self._list[number]
+
+    def refreshed(self) -> Ints:
+        """`position`, up to date."""
+        self._refresh()
+        return self.position
+
+    def _refresh(self) -> None:
+        devices, nodes = self._devices, self._nodes
+        version, node_version = devices.structure.version, nodes.changes.version
+        if (version, node_version) == (self._version, self._node_version):
+            return
+        changed = None if self._version < 0 else devices.structure.since(self._version)
+        relabelled = None if self._node_version < 0 else nodes.changes.since(self._node_version)
+        self._version, self._node_version = version, node_version
+        if len(self.position) < devices.size:
+            self.position = _grown(self.position, len(devices.active))
+        touched = self._moved(np.arange(devices.size) if changed is None else changed)
+        for node in self._rows_of_node.keys() if relabelled is None else relabelled.tolist():
+            if self._labels.get(node, "") != self._instance_type(node):
+                touched.add(node)
+        for node in touched:
+            self._lay_out(node)
+
+    def _moved(self, rows: Positions) -> set[int]:
+        """Takes note of the cards in these rows; the nodes where something is different."""
+        devices = self._devices
+        touched: set[int] = set()
+        for row in rows.tolist():
+            before = self._node_of_row.pop(row, None)
+            if before is not None:
+                self._rows_of_node[before].discard(row)
+                touched.add(before)
+            self.position[row] = NO_POSITION
+            node = int(devices.node[row])
+            if devices.active[row] and node >= 0 and _is_card(devices.device(row)):
+                self._node_of_row[row] = node
+                self._rows_of_node[node].add(row)
+                touched.add(node)
+        return touched
+
+    def _lay_out(self, node: int) -> None:
+        by_driver: defaultdict[str, list[int]] = defaultdict(list)
+        for row in self._rows_of_node[node]:
+            by_driver[self._devices.device(row).id.driver].append(row)
+        for vendor in VENDORS:
+            driver = vendor.profile.driver
+            if len(by_driver[driver]) in range(1, _MOST_CARDS + 1):
+                continue
+            self.position[by_driver.pop(driver)] = NO_POSITION
+            if self._layouts.pop((node, driver), None) is not None:
+                self._numbers[driver][node] = NO_POSITION
+        label = self._labels[node] = self._instance_type(node)
+        for driver, members in by_driver.items():
+            members.sort(key=lambda row: (self._devices.device(row).index, self._devices.device(row).id))
+            rows = np.array(members, dtype=np.intp)
+            self.position[rows] = np.arange(len(members))
+            layout = layout_of([self._devices.device(row) for row in members], label)
+            number = self._known.setdefault(layout, len(self._list))
+            if number == len(self._list):
+                self._list.append(layout)
+            self._layouts[node, driver] = self._list[number], rows
+            numbers = self._numbers.get(driver, _NOTHING)
+            if len(numbers) <= node:
+                numbers = self._numbers[driver] = _grown(numbers, 2 * (node + 1))
+            numbers[node] = number
+
+    def _instance_type(self, node: int) -> str:
+        found = self._nodes.nodes[node] if node < len(self._nodes.nodes) else None
+        return found.metadata.labels.get(INSTANCE_TYPE, "") if found is not None else ""
+
+
+def layout_of(cards: list[Device], instance_type: str = "") -> Layout:
+    """`cards` in order of their index. What is published wrongly (a row of another length) counts as not known."""
+    numbers = [card.index for card in cards]
+    known = [number for number in numbers if number != UNNUMBERED]
+
+    def table(text: str, self_index: int, unknown: str) -> str:
+        """The characters of a row for the cards that are there, by position; the row is by index."""
+        return "".join(
+            "-" if number == self_index else text[number] if 0 <= number < len(text) else unknown for number in numbers
+        )
+
+    lanes = []
+    distance = []
+    unique = len(set(known)) == len(numbers)
+    for card, number in zip(cards, numbers, strict=True):
+        links = table(card.string_attribute(card.profile.links), number, "0") if unique else "0" * len(cards)
+        lanes.append(tuple(max(_DIGITS.find(letter), 0) for letter in links))
+        distance.append(
+            table(card.string_attribute(card.profile.distance), number, "0") if unique else "0" * len(cards)
+        )
+    return Layout(
+        index=tuple(numbers),
+        group=tuple(max(card.int_attribute(card.profile.link_group, 0), 0) for card in cards),
+        numa=tuple(card.int_attribute(card.profile.numa, 0) for card in cards),
+        product=tuple(card.string_attribute(card.profile.product) for card in cards),
+        lanes=tuple(lanes),
+        distance=tuple(distance),
+        instance_type=instance_type,
+    )
+
+
+def _is_card(device: Device) -> bool:
+    return vendor_of(device.id.driver) is not None and device.attribute(device.profile.partition) is None
+
+
+def _grown(column: Ints, length: int) -> Ints:
+    fresh = np.full(length, NO_POSITION, dtype=np.int64)
+    fresh[: len(column)] = column
+    return fresh

@@ -1,0 +1,31 @@
+"""What a vendor is shown when it arranges the cards of one node: built the same way for one node and for many.
+
+Called by `scoring.chooser` (the node that is searched) and `decide.outlook` (all candidate nodes). Pure.
+"""
+
+import numpy as np
+
+from controller.inventory.columns import Bools
+from controller.scoring.policies import Policies
+from hami_dra.vendors.protocol import Cell, Codes, Layout, Scene, Vendor
+
+
+def cells_of(eligible: Bools, idle: Bools, mine: Bools) -> Codes:
+    """`Cell` by position. Arrays of one shape."""
+    cells: Codes = eligible * np.uint8(Cell.ELIGIBLE) | idle * np.uint8(Cell.IDLE) | mine * np.uint8(Cell.MINE)
+    return cells
+
+
+def scene_of(
+    layout: Layout, cells: Codes, states: Codes, count: int, *, policies: Policies, vendor: Vendor, claim_key: str
+) -> Scene:
+    """`cells` and `states`: shape (layout.size,)."""
+    return Scene(
+        layout=layout,
+        cells=cells.tobytes(),
+        states=states.tobytes(),
+        count=count,
+        wish=policies.wishes_of(claim_key).of(vendor),
+        node_policy=policies.node,
+        device_keys=policies.for_claim(claim_key).keys,
+    )
