@@ -16,10 +16,11 @@ from controller.allocation.search import Solution
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Device, DeviceId
 from controller.inventory.roles import ask_of, used_of
-from controller.scoring.formulas import device_order, device_scores
+from controller.scoring.formulas import device_keys, device_order, device_scores, group_order
 from controller.scoring.policies import Policies
 from controller.scoring.scenes import cells_of, scene_of
 from hami_dra.api import names
+from hami_dra.api.resource import DeviceRequest
 from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Codes, Positions
 from hami_dra.vendors.reasons import NUMBER
 from hami_dra.vendors.registry import VENDORS, vendor_of
@@ -54,7 +55,12 @@ class PolicyChooser:
         scores = device_scores(cards, ask, policy.weights)
         for device, score in zip(allowed, scores.tolist(), strict=True):
             self._scores[request.claim_key, request.name, device.id] = score
-        return [allowed[position] for position in device_order(cards, scores, policy).tolist()]
+        order = device_order(cards, scores, policy)
+        if request.match_attributes and len(allowed) > 1:
+            groups = [common_values(request, device) for device in allowed]
+            keys = device_keys(cards, scores, policy)
+            order = group_order(order, groups, keys, matched_count(request), tight=names.BINPACK in policy.keys)
+        return [allowed[position] for position in order.tolist()]
 
     def sets(
         self, request: RequestView, devices: Sequence[Device], count: int, trial: Trial
@@ -197,6 +203,30 @@ def arranging_drivers(policies: Policies) -> frozenset[str]:
         for claim in claims
         if vendor.arranges(policies.wishes_of(claim).of(vendor), policies.for_claim(claim).keys)
     )
+
+
+def common_values(request: RequestView, device: Device) -> Hashable:
+    """What the matchAttribute constraints of the request would make the other devices have in common with this one."""
+    return tuple(device.attribute(name) for name in request.match_attributes)
+
+
+def matched_count(request: RequestView) -> int:
+    """How many devices a matchAttribute constraint of the request ties together, those of other requests included."""
+    spec = request.claim.spec.devices
+    most = request.count
+    for number in request.constraints:
+        constraint = spec.constraints[number]
+        if constraint.match_attribute is None:
+            continue
+        named = {name.partition("/")[0] for name in constraint.requests}
+        tied = sum(_count(each) for each in spec.requests if not named or each.name in named)
+        most = max(most, tied)
+    return most
+
+
+def _count(request: DeviceRequest) -> int:
+    exactly = request.exactly or (request.first_available[0] if request.first_available else None)
+    return exactly.count or 1 if exactly is not None else 1
 
 
 def _rows(devices: Sequence[Device]) -> Positions:

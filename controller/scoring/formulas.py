@@ -4,6 +4,8 @@ Sources: HAMi S/policy/gpu_policy.go:77-222 (device score and order), node_polic
 The node score itself is kept by the inventory, updated by difference (`controller.inventory.columns`).
 """
 
+from collections.abc import Hashable, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -33,25 +35,50 @@ def device_scores(cards: Cards, ask: Ask, weights: Weights) -> Floats:
     return scores
 
 
+def device_keys(cards: Cards, scores: Floats, policy: DevicePolicy) -> list[Floats]:
+    """What the policy orders cards by, most important first; lower is better. Each of shape (n,)."""
+    keys: list[Floats] = []
+    for key in policy.keys:
+        if key == names.BINPACK:
+            keys.append(-scores)
+        elif key == names.MUTEX:
+            keys.append(cards.slots_used.astype(np.float64))
+        elif key == names.NUMA:
+            keys.append(cards.numa.astype(np.float64))
+        else:  # spread; topology-aware orders single cards as spread does
+            keys.append(scores)
+    return keys
+
+
 def device_order(cards: Cards, scores: Floats, policy: DevicePolicy) -> npt.NDArray[np.intp]:
     """Positions of the cards to try, best first; cards that the policy refuses are left out (`mutex`: used ones).
 
     Score before NUMA (HAMi HEAD, after #1806), then the lower NUMA node, then the lower index.
     """
-    keys: list[npt.NDArray[np.generic]] = []
-    for key in policy.keys:
-        if key == names.BINPACK:
-            keys.append(-scores)
-        elif key == names.MUTEX:
-            keys.append(cards.slots_used)
-        elif key == names.NUMA:
-            keys.append(cards.numa)
-        else:  # spread; topology-aware orders single cards as spread does
-            keys.append(scores)
-    order = np.lexsort((cards.index, cards.numa, *reversed(keys)))
+    order = np.lexsort((cards.index, cards.numa, *reversed(device_keys(cards, scores, policy))))
     if names.MUTEX in policy.keys:
         order = order[cards.slots_used[order] == 0]
     return order
+
+
+def group_order(
+    order: npt.NDArray[np.intp], groups: Sequence[Hashable], keys: Sequence[Floats], count: int, *, tight: bool
+) -> npt.NDArray[np.intp]:
+    """`order` with the members of each group next to each other, the best group first.
+
+    `groups`: by position of `order`'s cards, what they must have in common; `count`: how many cards are to come from one
+    group. A group is judged as its `count` best cards are, summed key by key; groups with too few cards come last. Of equal
+    groups the smallest comes first where cards are to be packed (`tight`: larger ones stay whole), else the largest.
+    """
+    members: dict[Hashable, list[int]] = {}
+    for position in order.tolist():
+        members.setdefault(groups[position], []).append(position)
+
+    def badness(group: list[int]) -> tuple[bool, list[float], int]:
+        best = group[:count]
+        return len(group) < count, [float(key[best].sum()) for key in keys], len(group) if tight else -len(group)
+
+    return np.array([position for group in sorted(members.values(), key=badness) for position in group], dtype=np.intp)
 
 
 def best_node(scores: Floats, rank: Ints, candidates: npt.NDArray[np.intp], node_policy: str) -> int:

@@ -1,11 +1,13 @@
 """decide: the four patterns, who is refused and why, what is left to the search. Pure, no cluster."""
 
+import msgspec
 import pytest
 
 from controller.decide import Decision, Demand, Options, PodClaim, Refusal, decide
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import DeviceId
 from controller.scoring.policies import DevicePolicy, Policies
+from hami_dra.api.resource import DeviceConstraint
 from tests.cards import CLASS, DRIVER, card, claim, device_class, node, pod, request, slice_of, whole
 
 
@@ -310,3 +312,158 @@ def test_a_pool_that_cannot_be_used_as_published_is_named():
     )
     elsewhere = demand(claim("two", [request()]), name="two", required_node="n1")
     assert refused(inventory, elsewhere).pools == ()
+
+
+# --- prioritized lists and constraints under policies ----------------------------------------------------------------
+
+
+def either(*alternatives, name="gpu"):
+    """A firstAvailable request: each alternative as (name, selector)."""
+    spelled = [
+        {
+            "name": alternative,
+            "deviceClassName": CLASS,
+            "allocationMode": "ExactCount",
+            "count": 1,
+            "selectors": [{"cel": {"expression": expression}}],
+            "capacity": {"requests": {"memory": "1Gi", "cores": "0"}},
+        }
+        for alternative, expression in alternatives
+    ]
+    return {"name": name, "firstAvailable": spelled}
+
+
+def product(text):
+    return f'device.attributes["hami.io"].productName == "{text}"'
+
+
+def mixed_cards():
+    """n1 has T4, n2 has A10G."""
+    inventory = cluster(nodes=["n1"])
+    inventory.node_changed(None, node("n2"))
+    inventory.slice_changed(None, slice_of("n2", [card(index, product="NVIDIA A10G") for index in range(4)]))
+    return inventory
+
+
+def test_the_node_of_the_first_alternative_wins_before_all_scores():
+    inventory = mixed_cards()
+    place(
+        inventory, demand(claim("t4", [request(memory="1Gi", cores="0", selectors=[product("Tesla T4")])]), name="t4")
+    )
+    wanted = claim("c", [either(("large", product("NVIDIA A10G")), ("small", product("Tesla T4")))])
+    answer = place(inventory, demand(wanted, name="p"))  # binpack alone would join the T4
+    assert (answer.node, results(answer)[0]["request"]) == ("n2", "gpu/large")
+    other_way = claim("d", [either(("small", product("Tesla T4")), ("large", product("NVIDIA A10G")))])
+    answer = place(inventory, demand(other_way, name="q", node_policy="spread"))
+    assert (answer.node, results(answer)[0]["request"]) == ("n1", "gpu/small")
+
+
+def test_the_ranks_of_several_lists_add_up():
+    """n1 serves the first list by its first alternative and the second by its second; n2 has both second ones only."""
+    inventory = mixed_cards()
+    none = product("none")
+    first = either(("a", product("Tesla T4")), ("b", product("NVIDIA A10G")), name="one")
+    second = either(("a", none), ("b", none), ("c", "true"), name="two")
+    answer = place(inventory, demand(claim("c", [first, second])))
+    assert answer.node == "n1"
+    assert [each["request"] for each in results(answer)] == ["one/a", "two/c"]
+
+
+def test_a_node_that_promised_a_better_alternative_than_it_can_keep_is_taken_only_if_no_other_is_better():
+    """On n1 the first alternative looks possible card by card, but its two cards do not share a NUMA node."""
+    inventory = Inventory()
+    inventory.class_changed(None, device_class())
+
+    def cards(*numa):
+        return [
+            card(index, product="T4" if place < 9 else "A10G") | {"attributes": attributes(index, place)}
+            for index, place in enumerate(numa)
+        ]
+
+    def attributes(index, place):
+        return card(index)["attributes"] | {
+            "hami.io/productName": {"string": "T4" if place < 9 else "A10G"},
+            "resource.kubernetes.io/numaNode": {"int": place},
+        }
+
+    for name, numa in (("n1", (0, 1, 9, 9)), ("n2", (3, 3, 9, 9))):
+        inventory.node_changed(None, node(name))
+        inventory.slice_changed(None, slice_of(name, cards(*numa)))
+
+    def pair(*, name):
+        lists = either(("first", product("T4")), ("second", product("A10G")))
+        for alternative in lists["firstAvailable"]:
+            alternative["count"] = 2
+        wanted = claim(name, [lists])
+        constraint = msgspec.convert({"matchAttribute": "resource.kubernetes.io/numaNode"}, DeviceConstraint)
+        devices = msgspec.structs.replace(wanted.spec.devices, constraints=(constraint,))
+        return msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, devices=devices))
+
+    answer = place(inventory, demand(pair(name="c")))
+    assert (answer.node, {each["request"] for each in results(answer)}) == ("n2", {"gpu/first"})
+    # without n2 the second alternative on n1 is the best there is
+    inventory.node_changed(node("n2"), None)
+    answer = place(inventory, demand(pair(name="d"), name="other"))
+    assert (answer.node, {each["request"] for each in results(answer)}) == ("n1", {"gpu/second"})
+
+
+@pytest.mark.parametrize(
+    ("device_policy", "used", "expected"),
+    [
+        ("binpack", {4: 2, 5: 2, 0: 3}, {"gpu-4", "gpu-5"}),  # the fullest pair, not the fullest single card
+        ("spread", {0: 3, 1: 3, 2: 3, 4: 1, 5: 1, 6: 1, 7: 1}, {"gpu-4", "gpu-5"}),  # not the pair with the idlest card
+        ("spread", {4: 1, 5: 1, 6: 1, 7: 1, 0: 2}, {"gpu-1", "gpu-2"}),
+    ],
+)
+@pytest.mark.parametrize("requests", [1, 2])
+def test_policies_choose_among_the_groups_of_a_constraint(device_policy, used, expected, requests):
+    """Eight cards on two NUMA nodes; two of them must be on one, asked for by one request or by two."""
+    inventory = Inventory()
+    inventory.class_changed(None, device_class())
+    inventory.node_changed(None, node("n1"))
+
+    def on(index):
+        attributes = card(index)["attributes"] | {"resource.kubernetes.io/numaNode": {"int": index // 4}}
+        return card(index) | {"attributes": attributes}
+
+    inventory.slice_changed(None, slice_of("n1", [on(index) for index in range(8)]))
+    for index, tenants in used.items():
+        for tenant in range(tenants):
+            uuid = f'device.attributes["hami.io"].uuid == "GPU-{index}"'
+            filler = claim(f"f{index}-{tenant}", [request(memory="1Gi", cores="0", selectors=[uuid])])
+            place(inventory, demand(filler, name=f"f{index}-{tenant}"))
+    asked = [request(f"r{number}", count=2 // requests, memory="1Gi", cores="0") for number in range(requests)]
+    wanted = claim("pair", asked)
+    constraints = (
+        DeviceConstraint(match_attribute="resource.kubernetes.io/numaNode"),
+        *((DeviceConstraint(distinct_attribute="hami.io/uuid"),) if requests > 1 else ()),
+    )
+    devices = msgspec.structs.replace(wanted.spec.devices, constraints=constraints)
+    wanted = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, devices=devices))
+    answer = place(inventory, demand(wanted, device_policy=device_policy))
+    assert {each["device"] for each in results(answer)} == expected
+
+
+def test_of_two_groups_packing_takes_the_one_that_it_leaves_smallest():
+    """NUMA node 0 has two idle cards left, NUMA node 1 four: a pair of whole cards goes to the two."""
+    inventory = Inventory()
+    inventory.class_changed(None, device_class())
+    inventory.node_changed(None, node("n1"))
+    places = (0, 0, 1, 1, 1, 1)
+
+    def on(index, place):
+        attributes = card(index)["attributes"] | {"resource.kubernetes.io/numaNode": {"int": place}}
+        return card(index) | {"attributes": attributes}
+
+    inventory.slice_changed(None, slice_of("n1", [on(index, place) for index, place in enumerate(places)]))
+    constraint = DeviceConstraint(match_attribute="resource.kubernetes.io/numaNode")
+
+    def pair(name, policy):
+        wanted = claim(name, [request(count=2)])
+        devices = msgspec.structs.replace(wanted.spec.devices, constraints=(constraint,))
+        wanted = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, devices=devices))
+        answer = decide(inventory, demand(wanted, device_policy=policy), Options(managed=frozenset({DRIVER})))
+        return {each["device"] for each in results(answer)}
+
+    assert pair("a", "binpack") == {"gpu-0", "gpu-1"}
+    assert pair("b", "spread") == {"gpu-2", "gpu-3"}
