@@ -5,20 +5,17 @@ Shapes as published in 2026 by: kubernetes-sigs/dra-driver-nvidia-gpu (gate Cons
 DRA driver (names and values from slices captured on trn1 and trn2), Project-HAMi/k8s-dra-driver (HAMi-DRA's NVIDIA driver).
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card, Machine
+from hami_dra.vendors.neuron.instances import ROW, Wiring, instance_of
+from hami_dra.vendors.neuron.published import device_groups
 from hami_dra.vendors.nvidia.published import software_attributes
 from hami_dra.vendors.publishing import cores_capacity, integer, memory_capacity, place_attributes, string
 
 Json = dict[str, Any]
-
-_NEURON_GROUPS: Final = (4, 8, 16)
-_NEURON_ROW: Final = 4
-"""Trainium devices sit in a grid of rows of four."""
 
 
 class NotPublishedBy(ValueError):
@@ -76,8 +73,8 @@ def _hami_device(_machine: Machine, cards: Sequence[Card]) -> list[Json]:
 
 
 def _neuron_device(machine: Machine, cards: Sequence[Card]) -> list[Json]:
-    """Whole devices. Groups of 4, 8 and 16 exist where the devices form a full grid (Trainium)."""
-    grid = len(cards) % max(_NEURON_GROUPS) == 0
+    """Whole devices."""
+    groups = device_groups(cards)
     devices = []
     for card in cards:
         attributes = {
@@ -86,17 +83,13 @@ def _neuron_device(machine: Machine, cards: Sequence[Card]) -> list[Json]:
             "resourceType": string("neuron_device"),
             "neuronDriverVersion": string("2.25.4.0"),
             "draDriverVersion": string("1.0.0"),
-            "resource.aws.com/devicegroup1_id": string(card.pci_bus_id),
+            **groups[card.index],
             names.ATTR_PCIE_ROOT: string(card.pcie_root),
         }
-        if grid:
-            attributes["topology_x"] = integer(card.index // _NEURON_ROW)
-            attributes["topology_y"] = integer(card.index % _NEURON_ROW)
-            for size in _NEURON_GROUPS:
-                block = f"{machine.name}/{size}/{card.index // size}"
-                attributes[f"resource.aws.com/devicegroup{size}_id"] = string(
-                    hashlib.sha256(block.encode()).hexdigest()[:16]
-                )
+        instance = instance_of(machine.instance_type)
+        if instance is not None and instance.wiring is Wiring.TORUS:
+            attributes["topology_x"] = integer(card.index // ROW)
+            attributes["topology_y"] = integer(card.index % ROW)
         devices.append({"name": f"neuron-device-{card.index}", "attributes": attributes})
     return devices
 

@@ -3,26 +3,28 @@
 Called by the fleet, by `hami-dra slices` and by tests. In: the name of a machine and of a node. Out: a `Machine` record, as
 discovery would find it there; the same names always give the same uuids. Must not talk to a cluster or to hardware.
 
-How far two cards are apart follows from where they sit: same `switch`, same root complex, same NUMA node, or neither.
-Cards of one `island` have `lanes` fast-link lanes to each other.
+How far two cards are apart follows from where they sit: below the same switch (`a/1` is a switch below switch `a`), on
+the same root complex, on the same NUMA node, or none of it. Cards of one `island` have `lanes` fast-link lanes to each other;
+`links` names further pairs, and their lanes.
 """
 
 import dataclasses
 import uuid
 from functools import lru_cache
 from importlib.resources import files
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import yaml
 from pydantic import Field, PlainValidator
 
 from hami_dra.api.config import ConfigModel
-from hami_dra.api.hardware import Card, GpuRecord, Machine, PcieDistance
+from hami_dra.api.hardware import Card, DrivenCard, GpuRecord, Machine, MigState, NeuronRecord, PcieDistance
 from hami_dra.api.quantity import Quantity
 
 _FOLDER: Final = files("hami_dra.discovery.simulated") / "data"
 _UUIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "simulated.hami.io")
 
+Lanes = Annotated[int, Field(ge=0, le=35)]
 Amount = Annotated[int, PlainValidator(lambda text: Quantity.parse(text).value())]
 
 
@@ -40,14 +42,29 @@ class Place(ConfigModel):
     island: str = ""
 
 
-class Gpu(ConfigModel):
+class Software(ConfigModel):
+    """What a DrivenCard has beyond a Card."""
+
+    driver_version: str
+    runtime_version: str = ""
+
+
+class Gpu(Software):
     """What a GpuRecord has beyond a Card."""
 
     brand: str
     architecture: str
     compute_capability: str
-    driver_version: str
-    runtime_version: str
+    mig: bool | None = None
+    """In MIG mode or not; left out: cannot be cut."""
+
+
+class Neuron(Software):
+    """What a NeuronRecord has beyond a Card."""
+
+    cores: int
+    logical_cores: int
+    architecture: str
 
 
 class CardGroup(ConfigModel):
@@ -57,8 +74,12 @@ class CardGroup(ConfigModel):
     product: str
     memory: Amount
     uuid_prefix: str = ""
+    software: Software | None = None
     gpu: Gpu | None = None
-    lanes: Annotated[int, Field(ge=0, le=35)] = 0
+    neuron: Neuron | None = None
+    lanes: Lanes = 0
+    links: tuple[tuple[int, int, Lanes], ...] = ()
+    """One card, another one, and the lanes between them."""
     places: tuple[Place, ...]
 
 
@@ -90,7 +111,9 @@ def machine(name: str, node: str) -> Machine:
         instance_type=described.name,
         cpu=described.cpu,
         memory=described.memory,
-        cards=tuple(_card(group, node, index) for group in described.cards for index in range(len(group.places))),
+        cards=tuple(
+            _card(described, group, node, index) for group in described.cards for index in range(len(group.places))
+        ),
     )
 
 
@@ -101,9 +124,13 @@ def _read(name: str) -> MachineFile:
     return MachineFile.model_validate(yaml.safe_load((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
-def _card(group: CardGroup, node: str, index: int) -> Card:
+def _card(described: MachineFile, group: CardGroup, node: str, index: int) -> Card:
     place = group.places[index]
     peers = {peer: other for peer, other in enumerate(group.places) if peer != index}
+    links = {peer: group.lanes for peer, other in peers.items() if place.island and place.island == other.island}
+    for one, other, lanes in group.links:
+        if index in (one, other):
+            links[other if index == one else one] = lanes
     card = Card(
         vendor=group.vendor,
         index=index,
@@ -113,19 +140,25 @@ def _card(group: CardGroup, node: str, index: int) -> Card:
         pci_bus_id=place.pci,
         pcie_root=place.root,
         numa_node=place.numa,
-        links={peer: group.lanes for peer, other in peers.items() if place.island and place.island == other.island},
+        links=dict(sorted(links.items())),
         distances={peer: _distance(place, other) for peer, other in peers.items()},
     )
-    return GpuRecord(**_fields(card), **group.gpu.model_dump()) if group.gpu else card
-
-
-def _fields(card: Card) -> dict[str, Any]:
-    return {field.name: getattr(card, field.name) for field in dataclasses.fields(card)}
+    fields = {field.name: getattr(card, field.name) for field in dataclasses.fields(card)}
+    if group.gpu:
+        mig = None if group.gpu.mig is None else MigState(enabled=group.gpu.mig, pending=group.gpu.mig)
+        return GpuRecord(**fields, **group.gpu.model_dump(exclude={"mig"}), mig=mig)
+    if group.neuron:
+        return NeuronRecord(**fields, **group.neuron.model_dump(), instance_type=described.name)
+    if group.software:
+        return DrivenCard(**fields, **group.software.model_dump())
+    return card
 
 
 def _distance(one: Place, other: Place) -> PcieDistance:
     if one.switch and one.switch == other.switch:
         return PcieDistance.SINGLE_SWITCH
+    if one.switch and one.switch.split("/")[0] == other.switch.split("/")[0]:
+        return PcieDistance.MULTIPLE_SWITCHES
     if one.root == other.root:
         return PcieDistance.HOST_BRIDGE
     if one.numa == other.numa:

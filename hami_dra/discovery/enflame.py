@@ -1,0 +1,224 @@
+"""Enflame GCUs, through `efsmi`.
+
+Called by the node driver. `efsmi -q` tells nearly everything (older drivers under other names); the table of plain `efsmi`
+adds what a card is virtualised as and fills gaps; `efsmi --topo -m` tells links where this version knows it. Parsers are pure.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from hami_dra.api.hardware import EnflameRecord, Fault
+from hami_dra.discovery.backend import Findings, PolledBackend, settled
+from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line, shown
+from hami_dra.discovery.indented import Entry, entries
+from hami_dra.discovery.matrix import Matrix, parse_matrix
+from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, memory, name, name_if_said, said, whole
+from hami_dra.discovery.sysfs import SYS, placed
+from hami_dra.discovery.tool import Tool
+
+VENDOR: Final = "enflame"
+TOOL: Final = Tool("efsmi", (Path("/usr/local/efsmi"), Path("/opt/tops/bin")))
+_QUERY: Final = "efsmi -q"
+_TABLE: Final = "efsmi"
+_TOPOLOGY: Final = "efsmi --topo -m"
+
+_DEVICE: Final = re.compile(r"DEV ID\s+(\S+)")
+_FIRST: Final = re.compile(r"(\d+)\s+(.+)")
+_SIZE: Final = re.compile(r"(\d+\s*[MG]iB)\s*(.*)")
+_DRIVER: Final = re.compile(r"Driver Ver:\s*(\S+)")
+_LINK: Final = "ESL|LARE|GCU-?LINK"
+_MAKER: Final = "Enflame "
+"""The table of newer versions puts it before the product; one card should have one name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What one listing says about a card; empty = nothing. Values as they stand, after a first look at their form."""
+
+    index: int
+    product: str = ""
+    uuid: str = ""
+    serial: str = ""
+    part_number: str = ""
+    bus_id: str = ""
+    memory: int = 0
+    driver_version: str = ""
+    virtualization: str = ""
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    devices: Mapping[int, Device] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+def backend(tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
+    return PolledBackend(VENDOR, lambda: read(tool, sys))
+
+
+def read(tool: Tool = TOOL, sys: Path = SYS) -> Findings:
+    """All Enflame cards of this machine. Raises DiscoveryError."""
+    query = parse_query(tool.run("-q"))
+    try:
+        table = parse_table(tool.run())
+    except DiscoveryError as error:
+        table = Listing(problems=(str(error),))
+    matrix = Matrix({}, {})
+    if len(query.devices) > 1:
+        # most versions cannot tell; the distances then come from the kernel
+        with contextlib.suppress(DiscoveryError):
+            matrix = parse_topology(tool.run("--topo", "-m"))
+    findings = join(query, table, matrix)
+    return Findings(tuple(placed(findings.cards, sys)), findings.problems)
+
+
+def join(query: Listing, table: Listing, matrix: Matrix | None = None) -> Findings:
+    """Both listings as cards. Raises Unreadable when no card has an identity, a name and memory."""
+    matrix = matrix or Matrix({}, {})
+    problems = [*query.problems, *table.problems, *matrix.problems]
+    cards = []
+    for index, device in sorted((dict(table.devices) | dict(query.devices)).items()):
+        try:
+            cards.append(_record(device, table.devices.get(index, device), matrix))
+        except Unexpected as error:
+            problems.append(f"{_QUERY}, DEV ID {index}: {error}")
+    return settled(_QUERY, cards, problems)
+
+
+def parse_query(text: str) -> Listing:
+    """`efsmi -q`, whole or with `-d`. Raises Unreadable when no device is listed."""
+    blocks: dict[int, list[Entry]] = {}
+    problems: list[str] = []
+    block: list[Entry] | None = None
+    for entry in entries(text):
+        if entry.value is None and (found := _DEVICE.fullmatch(entry.path[-1])):
+            try:
+                block = blocks.setdefault(whole(found[1], at_most=MAX_INDEX), [])
+            except Unexpected as error:
+                block = None
+                problems.append(at_line(_QUERY, entry.number, entry.path[-1], error))
+        elif block is not None and entry.value is not None:
+            block.append(entry)
+    if not blocks:
+        raise Unreadable("; ".join(problems) or f"{_QUERY}: expected blocks that begin with DEV ID 0, got none")
+    devices = {}
+    for index, found_entries in blocks.items():
+        try:
+            devices[index] = _device(index, found_entries)
+        except Unexpected as error:
+            problems.append(f"{_QUERY}, DEV ID {index}: {error}")
+    if not devices:
+        raise Unreadable("; ".join(problems))
+    return Listing(devices, tuple(problems))
+
+
+def parse_table(text: str) -> Listing:
+    """The table of plain `efsmi`: two lines for each card. Raises Unreadable when no card can be read."""
+    driver = _DRIVER.search(text)
+    version = name_if_said(driver[1]) if driver else ""
+    devices: dict[int, Device] = {}
+    problems = []
+    lines = iter(enumerate(text.splitlines(), start=1))
+    for number, line in lines:
+        cells = _cells(line)
+        if len(cells) < 3 or not _FIRST.fullmatch(cells[0]):
+            continue
+        _, below = next(lines, (0, ""))
+        try:
+            device = _table_device(cells, _cells(below), version)
+            devices.setdefault(device.index, device)
+        except Unexpected as error:
+            problems.append(at_line(_TABLE, number, line, error))
+    if not devices:
+        raise Unreadable("; ".join(problems) or f"{_TABLE}: expected a table of devices, got none")
+    return Listing(devices, tuple(problems))
+
+
+def parse_topology(text: str) -> Matrix:
+    """No output of it is public; read as the matrix that other tools print. Raises Unreadable."""
+    return parse_matrix(text, _TOPOLOGY, devices=("GCU", "DEV", "GPU"), link=_LINK)
+
+
+def _device(index: int, block: Iterable[Entry]) -> Device:
+    """Keys are matched with their section: `Dev` of PCIe Info is another thing than `Device ID`."""
+    values: dict[tuple[str, str], str] = {}
+    for entry in block:
+        section = entry.path[-2] if len(entry.path) > 1 else ""
+        values.setdefault((section, entry.path[-1]), said(entry.value))
+
+    def value(section: str, *keys: str) -> str:
+        return next((found for key in keys if (found := values.get((section, key), ""))), "")
+
+    address = [value("PCIe Info", key) for key in ("Domain", "Bus", "Dev", "Func")]
+    size = value("Device Mem Info", "Total Size", "Mem Size")
+    return Device(
+        index=index,
+        product=value("Device Info", "Dev Name"),
+        uuid=value("Device Info", "Dev UUID"),
+        serial=value("Device Info", "Dev SN"),
+        part_number=name_if_said(value("Device Info", "Dev PN")),
+        bus_id=bus_id("{}:{}:{}.{}".format(*address)) if all(address) else "",
+        memory=memory(size) if size else 0,
+        driver_version=name_if_said(value("Driver Info", "Ver")),
+        faults=tuple(_faults(index, values)),
+    )
+
+
+def _faults(index: int, values: Mapping[tuple[str, str], str]) -> Iterable[Fault]:
+    for section, key, good, code in (
+        ("Device Info", "Health", "true", "unhealthy"),
+        ("RMA Info", "Flags", "false", "rma"),
+        ("Power Cable", "Status", "normal", "power-cable"),
+    ):
+        value = values.get((section, key), "")
+        if value and value.lower() != good:
+            yield Fault(code=code, message=f"{_QUERY} says {section}, {key}: {shown(value)} of DEV ID {index}")
+
+
+def _cells(line: str) -> list[str]:
+    bare = line.strip()
+    return [" ".join(cell.split()) for cell in bare.strip("|").split("|")] if bare.startswith("|") else []
+
+
+def _table_device(cells: list[str], below: list[str], version: str) -> Device:
+    number, _, product = cells[0].partition(" ")
+    size = _SIZE.fullmatch(below[1]) if len(below) > 1 else None
+    if not size:
+        raise Unexpected("a second line with memory such as 49120MiB", " | ".join(below))
+    return Device(
+        index=whole(number, at_most=MAX_INDEX),
+        product=product,
+        serial=below[2].rpartition(" ")[2] if len(below) > 2 else "",
+        bus_id=bus_id(cells[2].partition(" ")[0]),
+        memory=memory(size[1]),
+        driver_version=version,
+        virtualization=name_if_said(size[2]),
+    )
+
+
+def _record(device: Device, row: Device, matrix: Matrix) -> EnflameRecord:
+    """`row`: the same card in the table, which fills the gaps."""
+    size = device.memory or row.memory
+    if not size:
+        raise Unexpected("an amount of memory (Device Mem Info, Total Size)", "")
+    serial = device.serial or row.serial
+    return EnflameRecord(
+        vendor=VENDOR,
+        index=device.index,
+        uuid=identity(device.uuid or serial, "a uuid (Dev UUID) or serial number (Dev SN)"),
+        product=name(device.product or row.product, "a product (Dev Name)").removeprefix(_MAKER),
+        memory=size,
+        pci_bus_id=device.bus_id or row.bus_id,
+        links=matrix.links.get(device.index, {}),
+        distances=matrix.distances.get(device.index, {}),
+        serial=name_if_said(serial),
+        faults=device.faults,
+        driver_version=device.driver_version or row.driver_version,
+        part_number=device.part_number,
+        virtualization=row.virtualization,
+    )

@@ -1,0 +1,40 @@
+"""The indented `key : value` listings of `xpu-smi -q` and `efsmi -q`, as entries that know their sections. Pure."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_ENTRY: Final = re.compile(r"(.*?\S)\s+:(?:\s+(.*))?")
+_TAB: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line."""
+
+    number: int
+    """Of the line, from 1."""
+    path: tuple[str, ...]
+    """Headings above it, outermost first, and its own name last."""
+    value: str | None
+    """None: a heading."""
+
+
+def entries(text: str) -> Iterator[Entry]:
+    """A heading holds what is indented deeper than itself. Empty lines are skipped."""
+    open_headings: list[tuple[int, str]] = []
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.expandtabs(_TAB).rstrip()
+        bare = line.lstrip()
+        if not bare:
+            continue
+        depth = len(line) - len(bare)
+        while open_headings and open_headings[-1][0] >= depth:
+            open_headings.pop()
+        above = tuple(heading for _, heading in open_headings)
+        if found := _ENTRY.fullmatch(bare):
+            yield Entry(number, (*above, found[1]), found[2] or "")
+        else:
+            yield Entry(number, (*above, bare), None)
+            open_headings.append((depth, bare))

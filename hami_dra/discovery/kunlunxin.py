@@ -1,0 +1,232 @@
+"""Kunlunxin XPUs, through `xpu-smi`.
+
+Called by the node driver. `xpu-smi -q -x` (XML) tells all; where a version of the tool cannot do that, `xpu-smi -q` (text) and
+then `xpu-smi -m` (columns) are read. Intel has a tool of the same name, which is recognised and refused. Parsers are pure.
+
+No listing shows XPULink. On the OAM board of eight, cards 0 to 3 and 4 to 7 are linked all to all (a wing); cards with a
+cross-wing partner have only that one. Wings are what `links` tells, one lane to each of the three others.
+"""
+
+import re
+import shlex
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from hami_dra.api.hardware import Fault, KunlunxinRecord
+from hami_dra.discovery.backend import Findings, PolledBackend, settled
+from hami_dra.discovery.errors import ToolFailed, Unexpected, Unreadable, at_line
+from hami_dra.discovery.indented import entries
+from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, memory, name, name_if_said, said, whole
+from hami_dra.discovery.sysfs import SYS, placed
+from hami_dra.discovery.tool import Tool
+
+VENDOR: Final = "kunlunxin"
+TOOL: Final = Tool("xpu-smi", (Path("/usr/local/xpu/bin"), Path("/usr/local/xpu/tools"), Path("/opt/xre/bin")))
+_XML: Final = "xpu-smi -q -x"
+_QUERY: Final = "xpu-smi -q"
+_COLUMNS: Final = "xpu-smi -m"
+
+_BRAND: Final = "kunlunxin"
+_OAM: Final = "OAM"
+_WING: Final = 4
+_BOARD: Final = 8
+_FEWEST_COLUMNS: Final = 22
+_DEEPEST: Final = 32
+_XPU_HEADING: Final = re.compile(r"XPU\s+(\S+)")
+
+Values = Mapping[str, str]
+"""Names of the XML elements below <xpu>, with / between, → text. The other listings are brought to the same names."""
+
+_TEXT_NAMES: Final[Mapping[str, str]] = {
+    "Product Name": "product_name",
+    "Product Brand": "product_brand",
+    "Product Architecture": "product_architecture",
+    "Serial Number": "serial",
+    "XPU UUID": "uuid",
+    "GPU UUID": "uuid",
+    "UUID": "uuid",
+    "Minor Number": "minor_number",
+    "OAM Id": "oam_id",
+    "PCI/Bus Id": "pci/pci_bus_id",
+    "Memory Usage/Total": "fb_memory_usage/total",
+    "ECC Errors/Volatile/DRAM Uncorrectable": "ecc_errors/volatile/dram_uncorrectable",
+    "Driver Version": "driver_version",
+    "XPU-RT Version": "cuda_version",
+    "Attached XPUs": "attached_xpus",
+}
+
+
+def backend(tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
+    return PolledBackend(VENDOR, lambda: read(tool, sys))
+
+
+def read(tool: Tool = TOOL, sys: Path = SYS) -> Findings:
+    """All XPUs of this machine. Raises DiscoveryError: what `-q -x` said, when no listing helps."""
+    listings: Sequence[tuple[tuple[str, ...], Callable[[str], Findings]]] = (
+        (("-q", "-x"), parse_xml),
+        (("-q",), parse_query),
+        (("-m",), parse_columns),
+    )
+    refused: list[str] = []
+    for arguments, parse in listings:
+        try:
+            findings = parse(tool.run(*arguments))
+        except (ToolFailed, Unreadable) as error:
+            refused.append(str(error))
+            continue
+        return Findings(tuple(placed(findings.cards, sys)), tuple(refused) + findings.problems)
+    raise Unreadable("; ".join(refused))
+
+
+def parse_xml(text: str) -> Findings:
+    """Output that breaks off keeps the cards before the break. Raises Unreadable without a card."""
+    if "<!ENTITY" in text:
+        raise Unreadable(f"{_XML}: expected no entity declarations")  # they could blow a few bytes up to gigabytes
+    machine: dict[str, str] = {}
+    blocks: list[tuple[str, Values]] = []
+    problems: list[str] = []
+    try:
+        for element in _below_root(text):
+            if element.tag == "xpu":
+                blocks.append((f"{_XML}, xpu {element.get('id', '')}", dict(_flat(element))))
+            else:
+                machine.setdefault(element.tag, (element.text or "").strip())
+    except ET.ParseError as error:
+        problems.append(f"{_XML}, line {error.position[0]}: expected well-formed XML, got: {error}")
+    if not blocks and "xpu_smi_log" not in text:
+        raise Unreadable("; ".join(problems) or f"{_XML}: expected the XML element xpu_smi_log, got none")
+    return _findings(_XML, machine, blocks, problems)
+
+
+def parse_query(text: str) -> Findings:
+    """Raises Unreadable without a card."""
+    machine: dict[str, str] = {}
+    blocks: list[tuple[str, dict[str, str]]] = []
+    heading = ""
+    for entry in entries(text):
+        if entry.value is None:
+            if len(entry.path) == 1 and (found := _XPU_HEADING.fullmatch(entry.path[0])):
+                heading = entry.path[0]
+                blocks.append((f"{_QUERY}, line {entry.number}, {heading}", {"pci/pci_bus_id": found[1]}))
+            continue
+        inside = entry.path[0] == heading
+        values = blocks[-1][1] if inside and blocks else machine
+        known = _TEXT_NAMES.get("/".join(entry.path[1:] if inside else entry.path))
+        if known:
+            values.setdefault(known, entry.value)
+    if not blocks and "attached_xpus" not in machine:
+        raise Unreadable(f"{_QUERY}: expected blocks that begin with XPU and a PCI bus id, got none")
+    return _findings(_QUERY, machine, blocks, [])
+
+
+def parse_columns(text: str) -> Findings:
+    """`xpu-smi -m`: one card a line, quoted as a shell would; no uuid, no driver. Raises Unreadable without a card."""
+    cards, problems = [], []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            words = _words(line)
+            values = {
+                "pci/pci_bus_id": words[0],
+                "minor_number": words[2],
+                "serial": words[3],
+                "fb_memory_usage/total": f"{words[18]} MiB",
+                "product_name": words[21],
+            }
+            cards.append(_record(values, {}, whole(words[1], at_most=MAX_INDEX)))
+        except Unexpected as error:
+            problems.append(at_line(_COLUMNS, number, line, error))
+    return settled(_COLUMNS, _in_wings(cards), problems)
+
+
+def _words(line: str) -> list[str]:
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise Unexpected("quotes in pairs", line) from error
+    if len(words) < _FEWEST_COLUMNS:
+        raise Unexpected(f"{_FEWEST_COLUMNS} columns or more", line)
+    return words
+
+
+def _below_root(text: str) -> Iterator[ET.Element]:
+    """The complete elements right below the root, in their order. Raises ParseError after the last one that is complete."""
+    parser: ET.XMLPullParser[Any] = ET.XMLPullParser(["start", "end"])
+    parser.feed(text)
+    depth = 0
+    for event, element in parser.read_events():
+        depth += 1 if event == "start" else -1
+        if depth > _DEEPEST:
+            raise Unreadable(f"{_XML}: expected at most {_DEEPEST} elements inside each other")
+        if event == "end" and depth == 1 and isinstance(element, ET.Element):
+            yield element
+    parser.close()
+
+
+def _flat(element: ET.Element, above: str = "") -> Iterator[tuple[str, str]]:
+    for child in reversed(element):  # of two with one name the first counts
+        path = f"{above}{child.tag}"
+        yield from _flat(child, f"{path}/")
+        yield path, (child.text or "").strip()
+
+
+def _findings(tool: str, machine: Values, blocks: Iterable[tuple[str, Values]], problems: list[str]) -> Findings:
+    cards = []
+    count = 0
+    for position, (place, values) in enumerate(blocks):
+        count += 1
+        try:
+            cards.append(_record(values, machine, position))
+        except Unexpected as error:
+            problems.append(f"{place}: {error}")
+    attached = machine.get("attached_xpus", "")
+    if attached.isdecimal() and attached.strip("0") and attached != str(count):
+        problems.append(f"{tool}: {attached} XPUs are attached, and it lists {count}")
+    return settled(tool, _in_wings(cards), problems, none_is_fine=attached == "0" and count == 0)
+
+
+def _record(values: Values, machine: Values, position: int) -> KunlunxinRecord:
+    """The index is the minor number, which stays when a card vanishes; `position` where it is not told."""
+    brand = said(values.get("product_brand"))
+    if brand and brand.lower() != _BRAND:
+        raise Unexpected("the product brand KUNLUNXIN (another vendor's tool is called xpu-smi too)", brand)
+    minor = said(values.get("minor_number"))
+    oam = said(values.get("oam_id"))
+    serial = said(values.get("serial"))
+    number = whole(minor, at_most=MAX_INDEX, what="a minor number") if minor else None
+    return KunlunxinRecord(
+        vendor=VENDOR,
+        index=position if number is None else number,
+        uuid=identity(said(values.get("uuid")) or serial, "a uuid or serial number"),
+        product=name(said(values.get("product_name")), "a product name"),
+        memory=memory(values.get("fb_memory_usage/total", "")),
+        pci_bus_id=bus_id(values.get("pci/pci_bus_id", "")),
+        minor=number,
+        serial=name_if_said(serial),
+        faults=tuple(_faults(values)),
+        driver_version=name_if_said(machine.get("driver_version")),
+        runtime_version=name_if_said(machine.get("cuda_version")),
+        architecture=name_if_said(values.get("product_architecture")),
+        oam_id=whole(oam, at_most=MAX_INDEX, what="an OAM id") if oam else None,
+    )
+
+
+def _faults(values: Values) -> Iterator[Fault]:
+    errors = said(values.get("ecc_errors/volatile/dram_uncorrectable"))
+    if errors.isdecimal() and errors.strip("0"):
+        yield Fault(code="ecc-uncorrectable", message=f"xpu-smi counts {errors} uncorrectable DRAM errors since start")
+
+
+def _in_wings(cards: Iterable[KunlunxinRecord]) -> list[KunlunxinRecord]:
+    given = list(cards)
+    linked = [card.index for card in given if _OAM in card.product.upper() and card.index < _BOARD]
+    return [
+        replace(card, links={peer: 1 for peer in linked if peer != card.index and peer // _WING == card.index // _WING})
+        if card.index in linked
+        else card
+        for card in given
+    ]

@@ -1,0 +1,237 @@
+"""MetaX GPUs, through `mx-smi`.
+
+Called by the node driver. Three listings are joined: `mx-smi -L` (which cards, uuids, state), `mx-smi` (memory, versions,
+sGPU mode; its table has changed with the versions, so it is read by its header) and `mx-smi topo -m` (MetaXLink, PCIe).
+Where the table shows no memory for a card, `mx-smi dmon` is asked. Parsers are pure: text in, records out.
+"""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from hami_dra.api.hardware import Fault, MetaxRecord
+from hami_dra.discovery.backend import Findings, PolledBackend, settled
+from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line
+from hami_dra.discovery.matrix import Matrix, parse_matrix
+from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, memory, name, name_if_said, said, whole
+from hami_dra.discovery.sysfs import SYS, placed
+from hami_dra.discovery.tool import Tool
+
+VENDOR: Final = "metax"
+TOOL: Final = Tool("mx-smi", (Path("/opt/mxdriver/bin"), Path("/opt/maca/bin"), Path("/opt/mxn100/bin")))
+_LIST: Final = "mx-smi -L"
+_TABLE: Final = "mx-smi"
+_TOPOLOGY: Final = "mx-smi topo -m"
+_DMON: Final = "mx-smi dmon"
+_MEMORY_QUERY: Final = ("dmon", "--show-memory", "--total-memory", "--show-bdf", "--format", "csv", "-c", "1")
+
+_LISTED: Final = re.compile(r"GPU#\s*(\d+)\s+(\S+)\s+(\S+)\s+(.*?)\s*\(UUID:\s*(\S+)\)")
+_VERSION: Final = re.compile(r"(Kernel Mode Driver Version|MACA Version):\s*(\S+)")
+_AVAILABLE: Final = "available"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One line of `mx-smi -L`."""
+
+    index: int
+    model: str
+    bus_id: str
+    state: str
+    """`Available`, or what else the tool calls it; empty = not said."""
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One GPU in the table of `mx-smi`."""
+
+    index: int
+    product: str
+    bus_id: str
+    memory: int
+    """Bytes."""
+    board: int | None
+    sgpu: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    rows: Mapping[int, TableRow] = field(default_factory=dict)
+    driver_version: str = ""
+    runtime_version: str = ""
+    problems: tuple[str, ...] = ()
+
+
+def backend(tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
+    return PolledBackend(VENDOR, lambda: read(tool, sys))
+
+
+def read(tool: Tool = TOOL, sys: Path = SYS) -> Findings:
+    """All MetaX cards of this machine. Raises DiscoveryError."""
+    listed, problems = parse_list(tool.run("-L"))
+    try:
+        table = parse_table(tool.run())
+    except DiscoveryError as error:
+        table = Table(problems=(str(error),))
+    sizes = {row.bus_id: row.memory for row in table.rows.values()}
+    if any(line.bus_id not in sizes for line in listed):
+        try:
+            found, troubles = parse_memory(tool.run(*_MEMORY_QUERY))
+            sizes = found | sizes
+            problems += troubles
+        except DiscoveryError as error:
+            problems.append(str(error))
+    try:
+        matrix = parse_topology(tool.run("topo", "-m")) if len(listed) > 1 else Matrix({}, {})
+    except DiscoveryError as error:
+        matrix = Matrix({}, {}, (str(error),))
+    cards = []
+    for line in listed:
+        if line.bus_id in sizes:
+            cards.append(_record(line, table, sizes[line.bus_id], matrix))
+        else:
+            problems.append(f"{_TABLE}: expected the memory of GPU {line.index} ({line.bus_id}), got none")
+    return settled(_LIST, placed(cards, sys), [*problems, *table.problems, *matrix.problems], none_is_fine=not listed)
+
+
+def parse_list(text: str) -> tuple[list[Listed], list[str]]:
+    """Cards, and problems of lines that name a GPU and cannot be read. Raises Unreadable when no line can be read."""
+    listed, problems = [], []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip().startswith("GPU#"):
+            continue
+        try:
+            listed.append(_listed(line))
+        except Unexpected as error:
+            problems.append(at_line(_LIST, number, line, error))
+    if not listed:
+        raise Unreadable("; ".join(problems) or f"{_LIST}: expected lines that begin with GPU#0, got none")
+    return listed, problems
+
+
+def parse_table(text: str) -> Table:
+    """Raises Unreadable when there is no table or no row of it can be read."""
+    versions = {what: name_if_said(value) for what, value in _VERSION.findall(text)}
+    header: tuple[list[str], list[str]] | None = None
+    rows: dict[int, TableRow] = {}
+    problems = []
+    for group in _groups(text):
+        first = [cell.lower() for cell in _cells(group[0][1])]
+        if len(group) > 1 and "bus-id" in first:
+            header = (first, [cell.lower() for cell in _cells(group[1][1])])
+        elif header and len(group) > 1:
+            number, line = group[0]
+            try:
+                row = _table_row(header, _cells(line), _cells(group[1][1]))
+                rows.setdefault(row.index, row)
+            except Unexpected as error:
+                problems.append(at_line(_TABLE, number, line, error))
+    if not rows:
+        expected = f"{_TABLE}: expected a table with the columns Bus-id and Memory-Usage, got none"
+        raise Unreadable("; ".join(problems) or expected)
+    return Table(
+        rows, versions.get("Kernel Mode Driver Version", ""), versions.get("MACA Version", ""), tuple(problems)
+    )
+
+
+def parse_memory(text: str) -> tuple[dict[str, int], list[str]]:
+    """`mx-smi dmon` as CSV (names, units, then one row per die) → PCI bus id → bytes. Raises Unreadable."""
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if "," in line]
+    table = [[cell.strip() for cell in row] for row in csv.reader((line for _, line in lines), quoting=csv.QUOTE_NONE)]
+    if len(table) < 2 or not {"total", "bdfid"} <= set(table[0]):
+        raise Unreadable(f"{_DMON}: expected the columns total and bdfid, got none")
+    unit = dict(zip(table[0], table[1], strict=False)).get("total", "")
+    sizes, problems = {}, []
+    for (number, line), cells in zip(lines[2:], table[2:], strict=True):
+        try:
+            row = dict(zip(table[0], cells, strict=False))
+            sizes[bus_id(row.get("bdfid", ""))] = memory(row.get("total", ""), unit)
+        except Unexpected as error:
+            problems.append(at_line(_DMON, number, line, error))
+    return sizes, problems
+
+
+def parse_topology(text: str) -> Matrix:
+    """`MX` is a MetaXLink; its number of lanes is not told. Raises Unreadable."""
+    return parse_matrix(text, _TOPOLOGY, devices=("GPU",), link="MX")
+
+
+def _listed(line: str) -> Listed:
+    found = _LISTED.fullmatch(line.strip())
+    if not found:
+        raise Unexpected("GPU#<n> <model> <bus id> <state> (UUID: <uuid>)", line)
+    return Listed(
+        index=whole(found[1], at_most=MAX_INDEX),
+        model=name(found[2], "a model"),
+        bus_id=bus_id(found[3]),
+        state=said(found[4]),
+        uuid=identity(found[5], "a uuid"),
+    )
+
+
+def _groups(text: str) -> Iterator[list[tuple[int, str]]]:
+    """Runs of table lines (`| ... |`) between rules, up to the table of processes."""
+    group: list[tuple[int, str]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        bare = line.strip()
+        if bare.startswith("|") and bare.strip("|-=+ "):
+            group.append((number, bare))
+        elif group:
+            yield group
+            group = []
+        if bare.lower().startswith("| process"):
+            return
+    if group:
+        yield group
+
+
+def _cells(line: str) -> list[str]:
+    """`| 0  MetaX C500 | 0  Off |` → both cells, inner runs of spaces made one."""
+    return [" ".join(cell.split()) for cell in line.strip().strip("|").split("|")]
+
+
+def _table_row(header: tuple[list[str], list[str]], first: list[str], second: list[str]) -> TableRow:
+    """`first` and `second` are the two lines of one GPU. Since 2.2.9 the first column is the board and the second the GPU."""
+    names, names_below = header
+    if len(first) != len(names) or len(second) != len(names_below) or "memory-usage" not in names_below:
+        raise Unexpected(f"{len(names)} cells and {len(names_below)} below them", " | ".join(first + second))
+    with_board = names[0].startswith("board")
+    number, _, product = first[0].partition(" ")
+    gpu = first[1].partition(" ")[0] if with_board else number
+    mode = first[-1].rpartition(" ")[2].lower() if "sgpu-m" in names[-1] else ""
+    used, _, total = second[names_below.index("memory-usage")].partition("/")
+    if not total:
+        raise Unexpected("used/total MiB", used)
+    return TableRow(
+        index=whole(gpu, at_most=MAX_INDEX),
+        product=name(product, "the name of a GPU"),
+        bus_id=bus_id(first[names.index("bus-id")]),
+        memory=memory(total),
+        board=whole(number, at_most=MAX_INDEX) if with_board else None,
+        sgpu={"enabled": True, "disabled": False}.get(mode),
+    )
+
+
+def _record(line: Listed, table: Table, size: int, matrix: Matrix) -> MetaxRecord:
+    row = next((row for row in table.rows.values() if row.bus_id == line.bus_id), None)
+    healthy = line.state.lower() in {"", _AVAILABLE}
+    message = f'{_LIST} calls GPU {line.index} "{line.state}"'
+    return MetaxRecord(
+        vendor=VENDOR,
+        index=line.index,
+        uuid=line.uuid,
+        product=row.product if row else line.model,
+        memory=size,
+        pci_bus_id=line.bus_id,
+        links=matrix.links.get(line.index, {}),
+        distances=matrix.distances.get(line.index, {}),
+        faults=() if healthy else (Fault(code="unavailable", message=message),),
+        driver_version=table.driver_version,
+        runtime_version=table.runtime_version,
+        board=row.board if row else None,
+        sgpu=row.sgpu if row else None,
+    )

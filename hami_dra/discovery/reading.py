@@ -1,0 +1,83 @@
+"""Words of the vendors' tools as values. Pure; all raise Unexpected, which says what was expected and what stood there."""
+
+import re
+from typing import Final
+
+from hami_dra.discovery.errors import Unexpected
+
+MAX_BYTES: Final = 1 << 50
+"""A petabyte: beyond any card, so a larger number is no amount of memory."""
+MAX_INDEX: Final = 4095
+
+_NOTHING: Final = {
+    "",
+    "-",
+    "n/a",
+    "na",
+    "none",
+    "null",
+    "unknown",
+    "not supported",
+    "invalid argument",
+    "unknown error",
+}
+_UNITS: Final = {"b": 0, "kib": 10, "kb": 10, "mib": 20, "mb": 20, "gib": 30, "gb": 30}
+"""Unit → power of two. The tools write MB and GB and mean binary ones (neuron-ls: 96 GB for 96 x 2^30)."""
+_AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([A-Za-z]*)")
+_WHOLE: Final = re.compile(r"[0-9]{1,18}")
+_BUS_ID: Final = re.compile(r"(?:([0-9a-fA-F]{2,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
+_IDENTITY: Final = re.compile(r"[!-~]{1,64}")
+_MAX_NAME: Final = 128
+
+
+def said(text: str | None) -> str:
+    """The text, or empty where a tool writes that it does not know: `N/A`, `[Not Supported]`, `Invalid Argument`."""
+    clean = (text or "").strip()
+    return "" if clean.strip("[]").strip().lower() in _NOTHING else clean
+
+
+def whole(text: str, *, at_most: int, what: str = "a whole number") -> int:
+    if not _WHOLE.fullmatch(text.strip()) or int(text) > at_most:
+        raise Unexpected(f"{what} from 0 to {at_most}", text)
+    return int(text)
+
+
+def memory(text: str, unit: str = "") -> int:
+    """`65536 MiB`, `98304MiB`, `96 GB`, or a bare number in `unit` → bytes, more than none."""
+    found = _AMOUNT.fullmatch(text.strip())
+    suffix = ((found[2] or unit) if found else "").lower()
+    if not found or suffix not in _UNITS or not 0 < int(found[1]) << _UNITS[suffix] <= MAX_BYTES:
+        raise Unexpected("an amount of memory such as 65536 MiB", text)
+    return int(found[1]) << _UNITS[suffix]
+
+
+def bus_id(text: str) -> str:
+    """`00000000:1B:00.0`, `0000:1b:00.0`, `00:1b:00.0` (Enflame: a domain of two digits) or `1b:00.0` → `0000:1b:00.0`."""
+    found = _BUS_ID.fullmatch(text.strip())
+    if not found:
+        raise Unexpected("a PCI bus id such as 0000:1b:00.0", text)
+    domain, bus, device, function = found.groups(default="0")
+    return f"{int(domain, 16):04x}:{bus.lower()}:{device.lower()}.{function}"
+
+
+def identity(text: str, what: str) -> str:
+    """A uuid or serial number: up to 64 printable characters without a space, which is what Kubernetes takes."""
+    if not _IDENTITY.fullmatch(text.strip()):
+        raise Unexpected(f"{what} of up to 64 printable characters", text)
+    return text.strip()
+
+
+def name(text: str, what: str) -> str:
+    """A product's name or a version, on one line."""
+    clean = " ".join(text.split())
+    if not clean or len(clean) > _MAX_NAME or not clean.isprintable() or "�" in clean:
+        raise Unexpected(what, text)
+    return clean
+
+
+def name_if_said(text: str | None) -> str:
+    """As `name`, for what is only shown: empty where it is missing or broken."""
+    try:
+        return name(said(text), "a name")
+    except Unexpected:
+        return ""

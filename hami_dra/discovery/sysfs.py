@@ -1,0 +1,98 @@
+"""Where a card sits, as the kernel tells it: root complex, NUMA node and distances on PCIe, from `/sys`.
+
+Called by all back ends. In: PCI bus ids. Out: places; what cannot be read is simply not known. Reads only.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+from hami_dra.api.hardware import Card, PcieDistance
+
+SYS: Final = Path("/sys")
+_ROOT: Final = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+_MAX_FILE: Final = 4096
+
+AnyCard = TypeVar("AnyCard", bound=Card)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Of one PCI device."""
+
+    bus_id: str
+    root: str = ""
+    """`pci0000:15`; empty = not known."""
+    bridges: tuple[str, ...] = ()
+    """Bus ids from the root port down to the port above the device."""
+    numa_node: int | None = None
+
+
+def text_of(path: Path) -> str | None:
+    """The content of a small file, stripped; None when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_FILE).decode(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def place_of(bus_id: str, sys: Path = SYS) -> Place:
+    """`bus_id` in the form `0000:1b:00.0`."""
+    device = sys / "bus" / "pci" / "devices" / bus_id
+    try:
+        parts = device.resolve(strict=True).parts
+    except (OSError, RuntimeError):
+        return Place(bus_id)
+    roots = [number for number, part in enumerate(parts) if _ROOT.fullmatch(part)]
+    numa = text_of(device / "numa_node")
+    return Place(
+        bus_id,
+        root=parts[roots[0]] if roots else "",
+        bridges=parts[roots[0] + 1 : -1] if roots else (),
+        numa_node=int(numa) if numa and re.fullmatch(r"[0-9]{1,4}", numa) else None,
+    )
+
+
+def distance(one: Place, other: Place) -> PcieDistance | None:
+    """As `nvidia-smi topo` counts it; None when it is not known."""
+    if not one.root or not other.root:
+        return None
+    if one.root != other.root:
+        if one.numa_node is None or other.numa_node is None:
+            return None
+        return PcieDistance.SAME_CPU if one.numa_node == other.numa_node else PcieDistance.CROSS_CPU
+    if one.bus_id.partition(".")[0] == other.bus_id.partition(".")[0]:
+        return PcieDistance.BOARD
+    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.bridges, other.bridges)))  # noqa: B905 (paths differ in length)
+    if shared == 0:
+        return PcieDistance.HOST_BRIDGE
+    # below a switch each card has a downstream port of its own; more bridges than that are further switches
+    own = max(len(one.bridges), len(other.bridges)) - shared
+    return PcieDistance.SINGLE_SWITCH if own <= 1 else PcieDistance.MULTIPLE_SWITCHES
+
+
+def placed(cards: Iterable[AnyCard], sys: Path = SYS) -> list[AnyCard]:
+    """The cards with their places filled in. What a card knows already from its own tool stays."""
+    given = list(cards)
+    places = {card.index: place_of(card.pci_bus_id, sys) for card in given if card.pci_bus_id}
+    result = []
+    for card in given:
+        place = places.get(card.index)
+        if place is None:
+            result.append(card)
+            continue
+        peers = {peer: distance(place, other) for peer, other in places.items() if peer != card.index}
+        found = {peer: far for peer, far in peers.items() if far is not None}
+        result.append(
+            replace(
+                card,
+                pcie_root=card.pcie_root or place.root,
+                numa_node=place.numa_node if card.numa_node is None else card.numa_node,
+                distances=found | dict(card.distances),
+            )
+        )
+    return result

@@ -1,0 +1,125 @@
+"""Runs a vendor's command line tool and gives its output, whatever the tool does.
+
+Called by the back ends. In: which tool, its arguments. Out: its standard output as text, or an error that says what to do.
+A tool that hangs is killed with everything it started; one that floods is cut off.
+"""
+
+import contextlib
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hami_dra.discovery.errors import ToolFailed, ToolMissing, shown
+
+_CHUNK: Final = 1 << 16
+_LOOK: Final = 0.2
+"""Seconds between looks whether the tool has ended while something it started keeps its output open."""
+_GRACE: Final = 2.0
+"""Seconds to wait for a killed tool: one that hangs inside the kernel never ends, and is left behind."""
+_PLAIN: Final = {"LC_ALL": "C", "LANG": "C", "TERM": "dumb", "NO_COLOR": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One command line tool."""
+
+    name: str
+    folders: tuple[Path, ...] = ()
+    """Where it is when it is not in PATH (a service of systemd has a short one)."""
+    timeout: float = 20.0
+    """Seconds for one run."""
+    limit: int = 8 << 20
+    """Bytes of output that are read."""
+
+    def run(self, *arguments: str) -> str:
+        """What the tool prints; bytes that are no UTF-8 are replaced. Raises ToolMissing, ToolFailed."""
+        command = [str(self._find()), *arguments]
+        said = " ".join([self.name, *arguments])
+        try:
+            process = subprocess.Popen(  # noqa: S603 (no shell; the arguments are constants of the back ends)
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=os.environ | _PLAIN,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise ToolMissing(f"{command[0]} cannot be started: {error}") from error
+        except OSError as error:
+            raise ToolFailed(f"{command[0]} cannot be started: {error}") from error
+        with process:
+            try:
+                output, errors = self._collect(process, said)
+            finally:
+                _end(process)
+        if process.returncode != 0:
+            words = errors.decode(errors="replace") or output.decode(errors="replace")
+            last = shown(words.strip()[-1_000:]) if words.strip() else "nothing"
+            raise ToolFailed(f"{said} {_ending(process.returncode)}; it said: {last}")
+        return output.decode(errors="replace")
+
+    def _find(self) -> Path:
+        found = shutil.which(self.name)
+        if found:
+            return Path(found)
+        for folder in self.folders:
+            if (folder / self.name).is_file():
+                return folder / self.name
+        places = ", ".join(["PATH", *map(str, self.folders)])
+        raise ToolMissing(
+            f"{self.name} was not found in {places}: this machine has no such hardware, or its driver is not installed "
+            "or not mounted into this container"
+        )
+
+    def _collect(self, process: subprocess.Popen[bytes], said: str) -> tuple[bytes, bytes]:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        parts: dict[int, list[bytes]] = {process.stdout.fileno(): [], process.stderr.fileno(): []}
+        deadline = time.monotonic() + self.timeout
+        size = 0
+        with selectors.DefaultSelector() as selector:
+            for pipe in parts:
+                selector.register(pipe, selectors.EVENT_READ)
+            while selector.get_map():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise ToolFailed(f"{said} gave no answer within {self.timeout:g} s and was killed")
+                ready = selector.select(min(left, _LOOK))
+                if not ready and process.poll() is not None:
+                    break
+                for key, _ in ready:
+                    chunk = os.read(key.fd, _CHUNK)
+                    if not chunk:
+                        selector.unregister(key.fd)
+                    parts[key.fd].append(chunk)
+                    size += len(chunk)
+                if size > self.limit:
+                    raise ToolFailed(f"{said} printed more than {self.limit} bytes and was killed")
+        try:
+            process.wait(max(deadline - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            raise ToolFailed(f"{said} did not end within {self.timeout:g} s and was killed") from None
+        output, errors = (b"".join(chunks) for chunks in parts.values())
+        return output, errors
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kills the tool, if it runs, and what it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        # Popen's own exit would wait without end for a process that not even SIGKILL ends
+        process.returncode = -signal.SIGKILL
+
+
+def _ending(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
