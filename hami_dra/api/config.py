@@ -66,11 +66,16 @@ Scaling = Annotated[Fraction, BeforeValidator(_scaling), Field(gt=0, le=100)]
 
 
 class SharingConfig(ConfigModel):
-    """How cards are shared, as HAMi's deviceSplitCount, deviceMemoryScaling and deviceCoreScaling."""
+    """How cards are shared. The other vendors' hardware leaves nothing open."""
 
     slots: Annotated[int, Field(ge=1, le=1000)] = 10
+    """HAMi's deviceSplitCount: of NVIDIA and MetaX cards."""
     memory_scaling: Scaling = Fraction(1)
+    """HAMi's deviceMemoryScaling: of NVIDIA cards that are not in MIG mode."""
     core_scaling: Scaling = Fraction(1)
+    """HAMi's deviceCoreScaling: the same."""
+    slices: Annotated[int, Field(ge=1, le=10)] = 4
+    """Of Enflame cards: how many parts a GCU is cut into."""
 
 
 class NodeTaint(ConfigModel):
@@ -87,6 +92,8 @@ class FleetNodes(ConfigModel):
     count: Annotated[int, Field(ge=0, le=20_000)] = 1
     name: str = ""
     """Of the nodes; `{index}` counts from 0, `{index:03}` with leading zeros. Default: the machine, then the index."""
+    mig: bool | None = None
+    """Whether GPUs that can be cut are in MIG mode. Default: as the machine says."""
     publish_as: str = ""
     """Another driver whose slices are imitated (`gpu.nvidia.com`, ...); empty: our own drivers."""
     labels: dict[str, LabelValue] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from hami_dra.api import names
 from hami_dra.api.config import FleetFile, FleetNodes, SharingConfig
-from hami_dra.api.hardware import Machine
+from hami_dra.api.hardware import GpuRecord, Machine, MigState
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.cluster.protocol import ConfigError
 from hami_dra.discovery.simulated import UnknownMachine, machine
@@ -53,11 +53,22 @@ def pools_of(found: Machine, *, publish_as: str = "", sharing: SharingConfig | N
     if publish_as:
         return [pool_of(publish_as, found.name, foreign_devices(publish_as, found))]
     how = sharing or SharingConfig()
-    return machine_pools(found, Sharing(how.slots, how.memory_scaling, how.core_scaling))
+    return machine_pools(found, Sharing(how.slots, how.memory_scaling, how.core_scaling, how.slices))
+
+
+def with_mig(found: Machine, *, enabled: bool) -> Machine:
+    """The machine with all its GPUs in MIG mode, or none. Raises Unpublishable where no GPU can be cut."""
+    if enabled and not any(isinstance(card, GpuRecord) and card.mig for card in found.cards):
+        raise Unpublishable(f"mig: {found.instance_type} has no GPU that can be cut: leave mig out")
+    state = MigState(enabled=enabled, pending=enabled)
+    cards = [replace(card, mig=state) if isinstance(card, GpuRecord) and card.mig else card for card in found.cards]
+    return replace(found, cards=tuple(cards))
 
 
 def _node(file: FleetFile, group: FleetNodes, name: str, zone: str) -> PlannedNode:
     found = machine(group.machine, name)
+    if group.mig is not None:
+        found = with_mig(found, enabled=group.mig)
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",

@@ -69,7 +69,8 @@ def machine_pools(machine: Machine, sharing: Sharing | None = None) -> list[Pool
     pools = []
     for vendor_name, cards in by_vendor.items():
         vendor = _vendor(vendor_name, machine)
-        pools.append(pool_of(vendor.driver, machine.name, vendor.devices(cards, sharing)))
+        devices, counters = vendor.devices(cards, sharing), vendor.counter_sets(cards)
+        pools.append(pool_of(vendor.driver, machine.name, devices, shared_counters=counters))
     return pools
 
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, Final, Protocol
 
 from hami_dra.api import names
-from hami_dra.api.hardware import Card, GpuRecord
+from hami_dra.api.hardware import Card, DrivenCard
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.api.semver import InvalidVersion, SemVer
 from hami_dra.topology.islands import islands
@@ -46,7 +46,7 @@ class Sharing:
     core_scaling: Fraction = Fraction(1)
     """The same for cores (deviceCoreScaling): NVIDIA."""
     slices: int = 4
-    """Equal slices of a card whose record does not say how many it has: Enflame."""
+    """Equal slices of a card, where the hardware hands out slices: Enflame."""
 
     def __post_init__(self) -> None:
         if self.slots < 1:
@@ -141,7 +141,7 @@ def place_attributes(card: Card) -> dict[str, Json]:
 
 def driver_version(card: Card) -> dict[str, Json]:
     """In the driver's own domain; empty where it is not known."""
-    found = version(card.driver_version) if isinstance(card, GpuRecord) else None
+    found = version(card.driver_version) if isinstance(card, DrivenCard) else None
     return {} if found is None else {"driverVersion": found}
 
 
@@ -182,7 +182,9 @@ def shares_capacity(slots: int) -> Json:
 def parts_capacity(parts: int) -> Json:
     """Equal parts of the hardware, counted. A request that leaves them out takes all."""
     total = str(parts)
-    return {"value": total, "requestPolicy": {"default": total, "validRange": {"min": "1", "max": total, "step": "1"}}}
+    # a range of a single number is refused by the API server
+    offer: Json = {"validRange": {"min": "1", "max": total, "step": "1"}} if parts > 1 else {"validValues": ["1"]}
+    return {"value": total, "requestPolicy": {"default": total, **offer}}
 
 
 def stepped_memory(size: int, fractions: Sequence[Fraction]) -> Json:
@@ -202,7 +204,8 @@ def stepped_cores(fractions: Sequence[Fraction]) -> Json:
 
 # --- devices and classes ---------------------------------------------------------------------------------------------
 
-_TAINT_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_CODE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""A fault's code that can be the value of a taint."""
 
 
 def shared_device(name: str, card: Card, attributes: Mapping[str, Json], capacity: Mapping[str, Json]) -> Json:
@@ -212,18 +215,12 @@ def shared_device(name: str, card: Card, attributes: Mapping[str, Json], capacit
 
 
 def fault_taints(card: Card) -> Json:
-    """Nothing new goes to a card with a fault. What cannot be the key or value of a taint is left out of it."""
-    taints = []
-    for kind, details in sorted(card.faults.items()):
-        taint = {"key": names.DOMAIN + "/" + (kind if _TAINT_NAME.fullmatch(kind) else UNHEALTHY)}
-        if _TAINT_NAME.fullmatch(details):
-            taint["value"] = details
-        taints.append(taint | {"effect": "NoSchedule"})
-    return {"taints": list({taint["key"]: taint for taint in taints}.values())} if taints else {}
-
-
-UNHEALTHY: Final = "unhealthy"
-"""The kind of failure where the hardware does not tell which."""
+    """Nothing new goes to a card with a fault. One taint, whose value is the code of the first fault; or nothing."""
+    if not card.faults:
+        return {}
+    code = card.faults[0].code
+    value = {"value": code} if _CODE.fullmatch(code) else {}
+    return {"taints": [{"key": names.UNHEALTHY_TAINT, **value, "effect": "NoSchedule"}]}
 
 
 def device_class(name: str, expression: str, extended_resource: str = "") -> Json:

@@ -1,10 +1,14 @@
 """All vendors, by the driver whose devices they know. A driver that is not here has no vendor rules."""
 
 from hami_dra.vendors.enflame import Enflame
+from hami_dra.vendors.enflame.published import Published as EnflamePublished
 from hami_dra.vendors.kunlunxin import Kunlunxin
+from hami_dra.vendors.kunlunxin.published import Published as KunlunxinPublished
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.metax import Metax
+from hami_dra.vendors.metax.published import Published as MetaxPublished
 from hami_dra.vendors.neuron import Neuron
+from hami_dra.vendors.neuron.published import Published as NeuronPublished
 from hami_dra.vendors.nvidia import Nvidia
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
 from hami_dra.vendors.nvidia.published import Published as NvidiaPublished
@@ -14,7 +18,13 @@ from hami_dra.vendors.publishing import PublishingVendor
 VENDORS: tuple[Vendor, ...] = (Nvidia(), Metax(), Kunlunxin(), Neuron(), Enflame())
 LEGACY_VENDORS: tuple[LegacyVendor, ...] = (NvidiaLegacy(),)
 """Whose old resource names the webhook converts; requests of a claim come in this order."""
-PUBLISHING_VENDORS: tuple[PublishingVendor, ...] = (NvidiaPublished(),)
+PUBLISHING_VENDORS: tuple[PublishingVendor, ...] = (
+    NvidiaPublished(),
+    MetaxPublished(),
+    KunlunxinPublished(),
+    NeuronPublished(),
+    EnflamePublished(),
+)
 """Whose cards a driver of ours publishes; deviceclasses/ is made from them."""
 WISH_ANNOTATIONS: frozenset[str] = frozenset().union(*(vendor.annotations for vendor in VENDORS))
 """Annotations of pods, claims, templates and classes that some vendor reads."""

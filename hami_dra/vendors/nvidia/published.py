@@ -1,21 +1,30 @@
-"""NVIDIA cards as published devices, and the DeviceClasses that select them.
+"""NVIDIA cards and MIG partitions as published devices, and the DeviceClasses that select them.
 
 Called through the vendor registry. In: GPU records. Out: JSON for ResourceSlices and DeviceClasses. Pure.
 Beyond the attributes of all vendors a card carries, in the driver's own domain, those of NVIDIA's own driver.
 """
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card, GpuRecord
-from hami_dra.vendors.nvidia import DRIVER
+from hami_dra.api.quantity import Format, Quantity
+from hami_dra.vendors.nvidia import DRIVER, mig
 from hami_dra.vendors.publishing import (
+    CORES,
     Json,
     Sharing,
     common_attributes,
     cores_capacity,
+    device_class,
+    fault_taints,
+    integer,
     memory_capacity,
+    of_driver,
+    place_attributes,
+    shared_device,
     shares_capacity,
     string,
     version,
@@ -23,7 +32,18 @@ from hami_dra.vendors.publishing import (
 
 WHOLE_CLASS: Final = "nvidia-gpu.hami.io"
 SHARED_CLASS: Final = "nvidia-vgpu.hami.io"
+MIG_CLASS: Final = "nvidia-mig.hami.io"
 EXTENDED_RESOURCE: Final = "nvidia.com/gpu"
+
+PROFILE: Final = "profile"
+"""Attribute that only partitions carry: `1g.10gb`."""
+PARENT: Final = "parentUUID"
+"""The uuid of the card that a partition is cut from, under the name that NVIDIA's own driver uses."""
+PLACEMENT: Final = "placement"
+"""The first memory slice of a partition."""
+
+_IS_PARTITION: Final = f'has(device.attributes["{DRIVER}"].{PROFILE})'
+"""`has`: a card has no such attribute, and asking for its value would be an error."""
 
 
 class Published:
@@ -33,35 +53,66 @@ class Published:
     driver = DRIVER
 
     def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:
+        """Partitions follow the cards, smallest first, so that a search without scores wastes least."""
         common = common_attributes(cards)
-        return [
-            {
-                "name": f"gpu-{card.index}",
-                "attributes": common[card.index] | {"type": string("gpu")} | software_attributes(card),
-                "capacity": {
-                    names.CAP_MEMORY: memory_capacity(card.memory, sharing.memory_scaling),
-                    names.CAP_CORES: cores_capacity(sharing.core_scaling),
-                    names.CAP_SHARES: shares_capacity(sharing.slots),
-                },
-                "allowMultipleAllocations": True,
-            }
-            for card in sorted(cards, key=lambda card: card.index)
-        ]
+        ordered = sorted(cards, key=lambda card: card.index)
+        whole = [_card(card, common[card.index], sharing) for card in ordered]
+        return whole + [partition for card in ordered for partition in _partitions(card, common[card.index])]
+
+    def counter_sets(self, cards: Sequence[Card]) -> list[Json]:
+        ordered = sorted(cards, key=lambda card: card.index)
+        return [mig.counter_set(card) for card in ordered if mig.profiles(card)]
 
     def device_classes(self) -> list[Json]:
-        selector = f'device.driver == "{DRIVER}"'
+        ours = of_driver(DRIVER)
         return [
-            {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "DeviceClass",
-                "metadata": {"name": name, "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY}},
-                "spec": {"selectors": [{"cel": {"expression": selector}}], **extra},
-            }
-            for name, extra in (
-                (WHOLE_CLASS, {"extendedResourceName": EXTENDED_RESOURCE}),
-                (SHARED_CLASS, {}),
-            )
+            device_class(WHOLE_CLASS, f"{ours} && !{_IS_PARTITION}", EXTENDED_RESOURCE),
+            device_class(SHARED_CLASS, ours),
+            device_class(MIG_CLASS, f"{ours} && {_IS_PARTITION}"),
         ]
+
+
+def _card(card: Card, common: dict[str, Json], sharing: Sharing) -> Json:
+    may_be_cut = bool(mig.profiles(card))
+    # an instance cannot be oversubscribed, so the card that it is cut from offers what it has (as HAMi)
+    memory_scaling = Fraction(1) if may_be_cut else sharing.memory_scaling
+    core_scaling = Fraction(1) if may_be_cut else sharing.core_scaling
+    device = shared_device(
+        f"gpu-{card.index}",
+        card,
+        common | {"type": string("gpu")} | software_attributes(card),
+        {
+            names.CAP_MEMORY: memory_capacity(card.memory, memory_scaling),
+            names.CAP_CORES: cores_capacity(core_scaling),
+            names.CAP_SHARES: shares_capacity(sharing.slots),
+        },
+    )
+    return device | {"consumesCounters": mig.consumed_by_card(card)} if may_be_cut else device
+
+
+def _partitions(card: Card, common: dict[str, Json]) -> list[Json]:
+    """Each is for one claim: no request policy. No links and distances, since an instance does not talk to other cards."""
+    kept = (names.ATTR_VENDOR, names.ATTR_UUID, names.ATTR_PRODUCT, names.ATTR_INDEX)
+    attributes = {name: common[name] for name in kept} | place_attributes(card) | {"type": string("mig")}
+    return [
+        {
+            "name": f"gpu-{card.index}-mig-{profile.name.replace('.', '-')}-{placement.start}",
+            "attributes": attributes
+            | {
+                PARENT: string(card.uuid),
+                PROFILE: string(profile.name),
+                PLACEMENT: integer(placement.start),
+            }
+            | software_attributes(card),
+            "capacity": {
+                names.CAP_MEMORY: {"value": str(Quantity.from_int(profile.memory, Format.BINARY_SI))},
+                names.CAP_CORES: {"value": str(CORES * profile.slices // mig.compute_slices(card))},
+            },
+            "consumesCounters": mig.consumed_by_instance(card, profile, placement),
+        }
+        | fault_taints(card)
+        for profile, placement in mig.placements(card)
+    ]
 
 
 def software_attributes(card: Card) -> dict[str, Json]:

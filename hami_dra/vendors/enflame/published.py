@@ -1,0 +1,65 @@
+"""Enflame GCUs as published devices, and the DeviceClasses that select them.
+
+Called through the vendor registry. In: card records and the slice factor. Out: JSON for ResourceSlices and DeviceClasses.
+Pure. A card has f equal slices. Memory and cores are handed out in the same f steps, so a percentage is rounded up to a
+slice by the allocator itself, on whatever card it comes to: 25 percent are 25 on a card of four, 33 on a card of three.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+from hami_dra.api import names
+from hami_dra.api.hardware import Card
+from hami_dra.vendors.enflame import DRIVER
+from hami_dra.vendors.publishing import (
+    Json,
+    Sharing,
+    common_attributes,
+    device_class,
+    driver_version,
+    of_driver,
+    parts_capacity,
+    shared_device,
+    shares_capacity,
+    stepped_cores,
+    stepped_memory,
+)
+
+WHOLE_CLASS: Final = "enflame-gcu.hami.io"
+SHARED_CLASS: Final = "enflame-vgcu.hami.io"
+EXTENDED_RESOURCE: Final = "enflame.com/gcu"
+SLICES: Final = "slices"
+"""Capacity: slices of the card."""
+
+
+class Published:
+    """Implements `hami_dra.vendors.publishing.PublishingVendor`."""
+
+    name = "enflame"
+    driver = DRIVER
+
+    def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:
+        common = common_attributes(cards)
+        steps = [Fraction(slices, sharing.slices) for slices in range(1, sharing.slices + 1)]
+        return [
+            shared_device(
+                f"gcu-{card.index}",
+                card,
+                common[card.index] | driver_version(card),
+                {
+                    names.CAP_MEMORY: stepped_memory(card.memory, steps),
+                    names.CAP_CORES: stepped_cores(steps),
+                    names.CAP_SHARES: shares_capacity(sharing.slices),
+                    SLICES: parts_capacity(sharing.slices),
+                },
+            )
+            for card in sorted(cards, key=lambda card: card.index)
+        ]
+
+    def counter_sets(self, cards: Sequence[Card]) -> list[Json]:  # noqa: ARG002 (nothing is cut into parts)
+        return []
+
+    def device_classes(self) -> list[Json]:
+        selected = of_driver(DRIVER)
+        return [device_class(WHOLE_CLASS, selected, EXTENDED_RESOURCE), device_class(SHARED_CLASS, selected)]

@@ -1,0 +1,116 @@
+"""AWS Neuron devices as published devices, and the DeviceClasses that select them.
+
+Called through the vendor registry. In: card records. Out: JSON for ResourceSlices and DeviceClasses. Pure.
+A device is shared by its NeuronCores: who leaves them out takes all. Memory belongs to the cores, one share each, so a
+request need not name it, nor `cores`: what it leaves out is that of one core.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from hami_dra.api import names
+from hami_dra.api.hardware import Card, NeuronRecord
+from hami_dra.api.quantity import Format, Quantity
+from hami_dra.vendors.neuron import DRIVER
+from hami_dra.vendors.neuron.instances import device_of
+from hami_dra.vendors.publishing import (
+    CORES,
+    MIB,
+    Json,
+    Sharing,
+    Unpublishable,
+    common_attributes,
+    device_class,
+    driver_version,
+    of_driver,
+    parts_capacity,
+    shared_device,
+    shares_capacity,
+    string,
+)
+
+WHOLE_CLASS: Final = "neuron-device.hami.io"
+SHARED_CLASS: Final = "neuron-core.hami.io"
+EXTENDED_RESOURCE: Final = "aws.amazon.com/neuron"
+NEURON_CORES: Final = "neuroncores"
+"""Capacity: NeuronCores of the device, as the runtime numbers them."""
+GROUP: Final = "resource.aws.com/devicegroup{}_id"
+GROUP_SIZES: Final = (4, 8, 16)
+
+
+class Published:
+    """Implements `hami_dra.vendors.publishing.PublishingVendor`."""
+
+    name = "neuron"
+    driver = DRIVER
+
+    def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:  # noqa: ARG002 (the hardware decides)
+        common = common_attributes(cards)
+        groups = device_groups(cards)
+        devices = []
+        for card in sorted(cards, key=lambda card: card.index):
+            cores = core_count(card)
+            attributes = common[card.index] | groups[card.index] | driver_version(card)
+            if isinstance(card, NeuronRecord) and card.instance_type:
+                attributes["instanceType"] = string(card.instance_type)
+            capacity = {
+                NEURON_CORES: parts_capacity(cores),
+                names.CAP_MEMORY: _memory(card.memory, cores),
+                names.CAP_CORES: _percent(cores),
+                names.CAP_SHARES: shares_capacity(cores),
+            }
+            devices.append(shared_device(f"neuron-{card.index}", card, attributes, capacity))
+        return devices
+
+    def counter_sets(self, cards: Sequence[Card]) -> list[Json]:  # noqa: ARG002 (nothing is cut into parts)
+        return []
+
+    def device_classes(self) -> list[Json]:
+        selected = of_driver(DRIVER)
+        return [device_class(WHOLE_CLASS, selected, EXTENDED_RESOURCE), device_class(SHARED_CLASS, selected)]
+
+
+def core_count(card: Card) -> int:
+    """What the record says, or what such a product has. Raises Unpublishable."""
+    known = device_of(card.product)
+    cores = card.logical_cores if isinstance(card, NeuronRecord) else known.cores if known else 0
+    if cores < 1:
+        raise Unpublishable(f"card {card.index}: nobody says how many NeuronCores a {card.product!r} has")
+    return cores
+
+
+def device_groups(cards: Iterable[Card]) -> dict[int, dict[str, Json]]:
+    """Card index → the attributes by which AWS' own driver joins devices to blocks, for `matchAttribute`.
+
+    Blocks of 4, 8 and 16 are rows of Trainium's grid, so they begin at multiples of their size; one that lacks a device
+    does not exist. Inferentia has only blocks of one.
+    """
+    by_index = {card.index: card for card in cards}
+    groups: dict[int, dict[str, Json]] = {}
+    for index, card in by_index.items():
+        groups[index] = {GROUP.format(1): string(card.pci_bus_id or card.uuid)}
+        if card.product.startswith("Inferentia"):
+            continue
+        for size in GROUP_SIZES:
+            block = range(index // size * size, index // size * size + size)
+            if by_index.keys() >= set(block):
+                name = f"{size}/{by_index[block.start].uuid}"
+                groups[index][GROUP.format(size)] = string(hashlib.sha256(name.encode()).hexdigest()[:16])
+    return groups
+
+
+def _memory(size: int, cores: int) -> Json:
+    """In shares of one core, rounded down to whole MiB."""
+    share = size // MIB // cores * MIB
+    if share < MIB:
+        raise Unpublishable(f"{size} bytes of memory are not enough for {cores} NeuronCores")
+    one, total = (str(Quantity.from_int(amount, Format.BINARY_SI)) for amount in (share, share * cores))
+    offer: Json = {"validRange": {"min": one, "max": total, "step": one}} if cores > 1 else {"validValues": [one]}
+    return {"value": total, "requestPolicy": {"default": one, **offer}}
+
+
+def _percent(cores: int) -> Json:
+    one = str(CORES // cores)
+    offer = {"min": "0", "max": str(CORES), "step": "1"}
+    return {"value": str(CORES), "requestPolicy": {"default": one, "validRange": offer}}
