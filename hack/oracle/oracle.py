@@ -1,8 +1,9 @@
 """Kubernetes' own answers, from small Go programs on its published modules.
 
-Used by tests/conformance and hack/oracle/cel_golden.py. Each folder beside this file that holds a go.mod is one oracle: it
-reads JSON questions from standard input, one a line, and writes one JSON answer a line. Built once with the Go toolchain
-that builds the control plane, into the same cache outside the checkout, keyed by the sources.
+Used by tests/conformance, tests/property, hack/fuzz.py and hack/oracle/cel_golden.py. Each folder beside this file that
+holds a go.mod is one oracle: it reads JSON questions from standard input, one a line, and writes one JSON answer a line.
+Built once with the Go toolchain that builds the control plane, into the same cache outside the checkout, keyed by the
+sources.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 from hack.controlplane.build import BuildError, cache_folder, find_go
 
@@ -65,3 +67,33 @@ def ask(name: str, questions: Iterable[dict[str, Any]], seconds: float = 240) ->
             f"the oracle {name!r} gave up after {len(answers)} of {len(asked)} questions: {done.stderr[-500:]}"
         )
     return answers
+
+
+class Conversation:
+    """A running oracle that is asked one question at a time, each where the last answer leads. To be used with `with`."""
+
+    def __init__(self, name: str) -> None:
+        """Raises BuildError."""
+        self._name = name
+        self._process = subprocess.Popen([ensure(name)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Raises RuntimeError when the program does not answer."""
+        asking, answering = self._process.stdin, self._process.stdout
+        assert asking is not None
+        assert answering is not None
+        asking.write(json.dumps(question) + "\n")
+        asking.flush()
+        line = answering.readline()
+        if not line:
+            raise RuntimeError(f"the oracle {self._name!r} gave up; what it said last stands above")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.communicate()
