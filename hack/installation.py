@@ -146,8 +146,8 @@ class Installation:
         for rule in self.fence_rules():
             self.api.remove(rule)
 
-    def fence_rules(self) -> list[Object]:
-        """The DeviceTaintRules of the fence; none where the cluster does not serve them."""
+    def fence_rules(self, *drivers: str) -> list[Object]:
+        """The DeviceTaintRules of the fence (of some drivers); none where the cluster does not serve them."""
         for version in ("v1", "v1beta2"):
             try:
                 rules = self.api.list(_RULES.format(version))
@@ -156,7 +156,8 @@ class Installation:
                     raise
                 continue
             kind = {"apiVersion": f"resource.k8s.io/{version}", "kind": "DeviceTaintRule"}
-            return [{**kind, **rule} for rule in rules if rule["spec"]["taint"]["key"] == names.FENCE_TAINT]
+            ours = [{**kind, **rule} for rule in rules if rule["spec"]["taint"]["key"] == names.FENCE_TAINT]
+            return [rule for rule in ours if not drivers or rule["spec"]["deviceSelector"].get("driver") in drivers]
         return []
 
     # -- programs --------------------------------------------------------------------------------------------------

@@ -33,10 +33,12 @@ class Lab:
 
     # -- machines --------------------------------------------------------------------------------------------------
 
-    def machines(self, machine, *node_names, publish_as="", labels=None, allocatable=None, sharing=None):
-        """Ready nodes of one kind of machine, with its slices published."""
+    def machines(
+        self, machine, *node_names, publish_as="", labels=None, allocatable=None, sharing=None, beside_others=False
+    ):
+        """Ready nodes of one kind of machine, with its slices published. `beside_others`: on nodes that are there."""
         fleet = f"{self.namespace}-{len(self._fleets)}"
-        for name in node_names:
+        for name in () if beside_others else node_names:
             self.plane.nodes.create(name, labels=labels, allocatable=allocatable, wait=False)
         self.plane.nodes.wait_schedulable(node_names)
         groups = [

@@ -349,7 +349,7 @@ def test_no_card_is_ever_given_twice_and_every_pod_that_can_run_does(lab):
     for machine, names in FIRST.items():
         lab.machines(machine, *names)
     churn = Churn(lab, random.Random(seed))
-    (fence,) = lab.hami.fence_rules()
+    (fence,) = lab.hami.fence_rules("nvidia.hami.io")
     with Follower(lab.api) as follower:
         while churn.made < PODS:
             made = churn.made
@@ -373,7 +373,7 @@ def test_no_card_is_ever_given_twice_and_every_pod_that_can_run_does(lab):
     assert follower.slice_events >= sum(map(len, LATER.values()))
     assert successor.metric("hami_dra_commits_total", result="done") > 0
 
-    (restored,) = lab.hami.fence_rules()
+    (restored,) = lab.hami.fence_rules("nvidia.hami.io")
     assert restored["metadata"]["uid"] != fence["metadata"]["uid"]
     lab.hami.wait_for("one leader", lambda: sum(each.metric("hami_dra_leader") for each in lab.hami.controllers()) == 1)
 

@@ -51,7 +51,7 @@ def test_the_fence_is_a_rule_or_a_taint_in_the_slices(lab, control_plane):
         assert (tainted, lab.hami.fence_rules()) == ({True}, [])
     else:
         assert tainted == {False}
-        (rule,) = lab.hami.fence_rules()
+        (rule,) = lab.hami.fence_rules("nvidia.hami.io")
         assert rule["spec"]["deviceSelector"] == {"driver": "nvidia.hami.io"}
         assert rule["spec"]["taint"]["effect"] == "NoSchedule"
 
@@ -95,21 +95,21 @@ def test_a_deleted_fence_rule_is_restored_and_nothing_is_given_twice(lab):
         for number, name in enumerate(names):
             lab.create(pod(name, templates=["part"], gated=number % 2 == 0))
             if number in (6, 14):
-                (rule,) = lab.hami.fence_rules()
+                (rule,) = lab.hami.fence_rules("nvidia.hami.io")
                 lab.api.remove(rule)
         lab.wait_running(names=names)
-    (restored,) = lab.hami.fence_rules()
+    (restored,) = lab.hami.fence_rules("nvidia.hami.io")
     assert restored["metadata"]["uid"] != rule["metadata"]["uid"]
     assert watcher.problems == []
     assert watcher.allocations_seen >= len(names)
 
 
 def test_a_changed_fence_rule_is_put_right(lab):
-    (rule,) = lab.hami.fence_rules()
+    (rule,) = lab.hami.fence_rules("nvidia.hami.io")
     lab.api.patch(lab.api.path_of(rule), {"spec": {"deviceSelector": {"pool": "some"}}})
 
     def restored():
-        (now,) = lab.hami.fence_rules()
+        (now,) = lab.hami.fence_rules("nvidia.hami.io")
         return now["spec"]["deviceSelector"] == {"driver": "nvidia.hami.io"}
 
     lab.hami.wait_for("the selector as it was", restored)

@@ -7,8 +7,9 @@ its own on how many; AWS' Neuron driver publishes whole devices without capaciti
 import pytest
 
 from hack.installation import QUICK
+from hami_dra.vendors.registry import VENDORS
 from tests.e2e.lab import A10G, T4
-from tests.e2e.objects import device_class, part, pod, policies, request, template
+from tests.e2e.objects import claim, device_class, part, pod, policies, request, template
 from tests.e2e.observe import allocations, pattern
 
 NVIDIA, NEURON = "gpu.nvidia.com", "neuron.aws.com"
@@ -56,7 +57,7 @@ def place_four(lab, of, node, device):
 
 def test_every_managed_driver_has_its_fence(lab):
     drivers = {rule["spec"]["deviceSelector"]["driver"] for rule in lab.hami.fence_rules()}
-    assert drivers == {NVIDIA, NEURON, "nvidia.hami.io"}
+    assert drivers == {NVIDIA, NEURON, *(vendor.profile.driver for vendor in VENDORS)}
 
 
 @pytest.mark.parametrize(("node", "device"), PATTERNS)
@@ -107,3 +108,50 @@ def test_a_driver_that_is_not_managed_stays_kube_schedulers(lab):
         lab.create(pod(f"web-{number}", templates=["part"], annotations=policies("binpack", "spread")))
     assert pattern(lab.wait_running(2)) == "2"  # first-fit, whatever the annotations say
     assert not any("hami.io/allocated-by" in item["metadata"].get("annotations", {}) for item in lab.claims())
+
+
+# --- managed and unmanaged devices beside each other -------------------------------------------------------------------
+
+
+def drivers_of(lab):
+    """Claim name in the pod → (drivers, whether hami-dra allocated it), of all claims."""
+    return {
+        item["metadata"]["annotations"]["resource.kubernetes.io/pod-claim-name"]: (
+            {result["driver"] for _, result in allocations([item])},
+            "hami.io/allocated-by" in item["metadata"]["annotations"],
+        )
+        for item in lab.claims()
+    }
+
+
+def test_one_pod_with_claims_of_both_kinds(lab):
+    """The managed cards are on both nodes, the others on one only: the pod goes where kube-scheduler finds its part."""
+    lab.machines(T4, "a-t4", "b-t4")
+    lab.machines(A10G, "b-t4", publish_as=UNMANAGED, beside_others=True)
+    lab.create(template("ours", part("1Gi")), template("theirs", part("1Gi", device_class=UNMANAGED)))
+    lab.create(pod("both", templates=["ours", "theirs"], annotations=policies("binpack", "spread")))
+    [placed] = lab.wait_running(names=["both"])
+    assert placed.node == "b-t4"
+    assert drivers_of(lab) == {"t0": ({"nvidia.hami.io"}, True), "t1": ({UNMANAGED}, False)}
+
+
+def test_of_a_class_that_matches_both_only_managed_devices_are_given(lab):
+    lab.machines(T4, "t4")
+    lab.machines(A10G, "a10g", publish_as=UNMANAGED)
+    lab.create(device_class("any", "has(device.capacity[device.driver].memory)"))
+    lab.create(template("part", part("7500Mi", device_class="any")))
+    for number in range(8):  # as many as the T4 cards hold
+        lab.create(pod(f"web-{number}", templates=["part"], annotations=policies("spread", "spread")))
+    assert {placed.node for placed in lab.wait_running(8)} == {"t4"}
+    lab.create(pod("one-too-many", templates=["part"]))
+    lab.wait_event("one-too-many", "FilteringFailed", "CardInsufficientMemory")
+    assert {driver for _, result in allocations(lab.claims()) for driver in [result["driver"]]} == {"nvidia.hami.io"}
+
+
+def test_a_claim_that_only_both_kinds_together_can_meet_must_be_split(lab):
+    lab.machines(T4, "both")
+    lab.machines(A10G, "both", publish_as=UNMANAGED, beside_others=True)
+    lab.create(claim("mixed", part("1Gi"), part("1Gi", name="other", device_class=UNMANAGED)))
+    lab.create(pod("web", claims=["mixed"]))
+    lab.wait_event("web", "FilteringFailed", "split them into two claims")
+    assert not lab.claim("mixed").get("status", {}).get("allocation")

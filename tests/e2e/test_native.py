@@ -144,7 +144,7 @@ def test_a_switch_to_exclusive_and_back_loses_nothing_and_leaves_nothing(lab, ha
     lab.api.wait_for("kube-scheduler's refusal", lambda: is_refused(lab.pod("stuck")))
 
     switch(hami, "exclusive")
-    (rule,) = lab.hami.fence_rules()
+    (rule,) = lab.hami.fence_rules("nvidia.hami.io")
     assert rule["spec"]["deviceSelector"] == {"driver": DRIVER}
     assert lab.wait_event("stuck", "WebhookBypassed", "Delete the pod and create it again")
     lab.create(template("most", part("9Gi", cores="10")))
