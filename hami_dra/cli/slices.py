@@ -27,6 +27,8 @@ Examples:
 
     hami-dra slices --machine dgx-h100 --node n1 --with-nodes -o yaml > n1.yaml
 
+    hami-dra slices --machine dgx-a100 --mig
+
     hami-dra slices --check resourceslices/
 
     hami-dra slices --fleet fleet.yaml --publish --kubeconfig ~/.kube/config
@@ -67,6 +69,13 @@ def slices(
     slots: Annotated[int | None, typer.Option(min=1, help="Allocations that may share a card (10).")] = None,
     memory_scaling: Annotated[str | None, typer.Option(help="Memory on offer / memory there is (1).")] = None,
     core_scaling: Annotated[str | None, typer.Option(help="Cores on offer / cores there are (1).")] = None,
+    card_slices: Annotated[
+        int | None, typer.Option(min=1, max=10, help="Slices of a card that is handed out in slices (4): Enflame.")
+    ] = None,
+    mig: Annotated[
+        bool | None,
+        typer.Option("--mig/--no-mig", help="GPUs that can be cut are in MIG mode; default: as the machine is."),
+    ] = None,
     fleet: Annotated[
         Path | None, typer.Option(help="Print, or with --publish write, the slices of a fleet file.")
     ] = None,
@@ -103,12 +112,15 @@ def slices(
     elif fleet is not None:
         _print(_fleet_objects(_read(fleet), fence=fence.value, with_nodes=with_nodes), output)
     elif machine is not None:
-        sharing = {"slots": slots, "memoryScaling": memory_scaling, "coreScaling": core_scaling}
+        sharing = {
+            "slots": slots, "memoryScaling": memory_scaling, "coreScaling": core_scaling, "slices": card_slices
+        }  # fmt: skip
         given = {name: value for name, value in sharing.items() if value is not None}
         single = {
             "machine": machine,
             "name": node or machine.replace(".", "-"),
             "publishAs": publish_as,
+            "mig": mig,
             "sharing": given,
         }
         file = _parse({"nodes": [single]})

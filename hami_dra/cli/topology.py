@@ -10,21 +10,27 @@ from hami_dra.cli.errors import CommandError
 from hami_dra.cli.tables import print_wide
 
 if TYPE_CHECKING:
-    from hami_dra.api.resource import ResourceSlice
+    from hami_dra.api.resource import ResourceClaim, ResourceSlice
     from hami_dra.driver.cards_view import CardView
 
-HELP = """Draw how the cards of a node are connected: fast links, PCIe distance, NUMA nodes and islands.
+HELP = """Draw how the cards of a node are connected, as `nvidia-smi topo -m` does for any vendor: fast links, PCIe distance, NUMA
+nodes and islands; and what is free of them.
 
-Shows what is published in the node's ResourceSlices, so it is what the scheduler knows.
+Shows what is published in the node's ResourceSlices and allocated in ResourceClaims, so it is what the scheduler knows.
 
 Examples:
 
-    hami-dra topology --machine dgx-h100
+    hami-dra topology gpu-1
 
-    hami-dra topology --node gpu-1 --kubeconfig ~/.kube/config
+    hami-dra topology gpu-1 --kubeconfig ~/.kube/config
+
+    hami-dra topology --machine dgx-h100
 
     hami-dra topology -f resourceslices/l40s-pcie-8.yaml
 """
+
+_NARROW = 6
+"""Characters of a column's name; where names are longer, columns are named by the index of the card."""
 
 
 def register(app: typer.Typer) -> None:
@@ -33,10 +39,15 @@ def register(app: typer.Typer) -> None:
 
 def topology(
     *,
+    node: Annotated[
+        str | None, typer.Argument(metavar="[NODE]", help="The node; alone: read from the cluster.")
+    ] = None,
     machine: Annotated[str | None, typer.Option(help="A reference machine (hami-dra slices --list).")] = None,
-    files: Annotated[list[Path] | None, typer.Option("-f", "--filename", help="Files with ResourceSlices.")] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("-f", "--filename", help="Files with ResourceSlices, and ResourceClaims if any."),
+    ] = None,
     publish_as: Annotated[str, typer.Option(help="With --machine: imitate another driver.")] = "",
-    node: Annotated[str | None, typer.Option(help="The node; alone: read from the cluster.")] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="Of the cluster.")] = None,
     context: Annotated[str | None, typer.Option(help="Of the kubeconfig.")] = None,
 ) -> None:
@@ -44,15 +55,16 @@ def topology(
 
     if machine and files:
         raise CommandError("choose one of --machine and --filename")
+    claims: Sequence[ResourceClaim] = ()
     if machine:
         slices, where = _of_machine(machine, node, publish_as), f"machine {machine}"
     elif files:
-        slices, where = _of_files(files), ", ".join(map(str, files))
+        (slices, claims), where = _of_files(files), ", ".join(map(str, files))
     elif node:
-        slices, where = _of_cluster(node, kubeconfig, context), "the cluster"
+        (slices, claims), where = _of_cluster(node, kubeconfig, context), "the cluster"
     else:
-        raise CommandError("choose one of --machine, --filename and --node")
-    cards = [card for card in cards_of(slices) if node is None or card.node == node]
+        raise CommandError("name a node, or choose one of --machine and --filename")
+    cards = [card for card in cards_of(slices, claims) if node is None or card.node == node]
     if not cards:
         of_node = f" of node {node}" if node else ""
         raise CommandError(f"{where}: no devices{of_node} are published in ResourceSlices there")
@@ -60,11 +72,13 @@ def topology(
     for card in cards:
         groups.setdefault((card.node, card.driver), []).append(card)
     for (name, driver), members in groups.items():
-        _draw(name, driver, members)
-    _legend(cards)
+        _draw(name, driver, members, with_use=not machine)
+    _legend([card for card in cards if not card.partition])
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
+
+Found = tuple[list["ResourceSlice"], list["ResourceClaim"]]
 
 
 def _of_machine(machine: str, node: str | None, publish_as: str) -> "list[ResourceSlice]":
@@ -85,25 +99,28 @@ def _of_machine(machine: str, node: str | None, publish_as: str) -> "list[Resour
     return [msgspec.convert(body, ResourceSlice) for body in slice_bodies(pools)]
 
 
-def _of_files(paths: Sequence[Path]) -> "list[ResourceSlice]":
+def _of_files(paths: Sequence[Path]) -> "Found":
     import msgspec
 
-    from hami_dra.api.resource import ResourceSlice
+    from hami_dra.api.resource import ResourceClaim, ResourceSlice
     from hami_dra.cli.manifest_files import read_documents
     from hami_dra.driver.limits import check_slice
 
-    found = []
+    slices, claims = [], []
     for document in read_documents(paths):
-        if document.raw.get("kind") != "ResourceSlice":
-            continue
+        kind = document.raw.get("kind")
         try:
-            found.append(msgspec.convert(document.raw, ResourceSlice))
+            if kind == "ResourceSlice":
+                slices.append(msgspec.convert(document.raw, ResourceSlice))
+            elif kind == "ResourceClaim":
+                claims.append(msgspec.convert(document.raw, ResourceClaim))
         except msgspec.ValidationError as error:
-            raise CommandError(f"{document}: {check_slice(document.raw)[0]}") from error
-    return found
+            problem = check_slice(document.raw)[0] if kind == "ResourceSlice" else error
+            raise CommandError(f"{document}: {problem}") from error
+    return slices, claims
 
 
-def _of_cluster(node: str, kubeconfig: Path | None, context: str | None) -> "list[ResourceSlice]":
+def _of_cluster(node: str, kubeconfig: Path | None, context: str | None) -> "Found":
     import asyncio
 
     from hami_dra.cluster.protocol import ClusterError, ConfigError
@@ -114,57 +131,98 @@ def _of_cluster(node: str, kubeconfig: Path | None, context: str | None) -> "lis
         raise CommandError(str(error)) from error
 
 
-async def _list(node: str, kubeconfig: Path | None, context: str | None) -> "list[ResourceSlice]":
-    from hami_dra.api.kinds import RESOURCE_SLICE
+async def _list(node: str, kubeconfig: Path | None, context: str | None) -> "Found":
+    from hami_dra.api.kinds import RESOURCE_CLAIM, RESOURCE_SLICE
     from hami_dra.cluster.http import connect
 
     cluster = connect(str(kubeconfig) if kubeconfig else None, context)
     try:
         listing = await cluster.list(RESOURCE_SLICE, field_selector=f"spec.nodeName={node}")
+        claims = await cluster.list(RESOURCE_CLAIM)
     finally:
         await cluster.close()
     newest: dict[tuple[str, str], int] = {}
     for item in listing.items:
         key = (item.spec.driver, item.spec.pool.name)
         newest[key] = max(newest.get(key, 0), item.spec.pool.generation)
-    return [
+    current = [
         item for item in listing.items if item.spec.pool.generation == newest[item.spec.driver, item.spec.pool.name]
     ]
+    return current, list(claims.items)
 
 
 # --- drawing ---------------------------------------------------------------------------------------------------------
 
 
-def _draw(node: str, driver: str, cards: "Sequence[CardView]") -> None:
+def _draw(node: str, driver: str, members: "Sequence[CardView]", *, with_use: bool) -> None:
     from rich.table import Table
 
-    from hami_dra.driver.cards_view import SELF, connection, islands_of
+    from hami_dra.driver.cards_view import SELF, connection, free_of
 
+    cards = [member for member in members if not member.partition]
+    parts = [member for member in members if member.partition]
     drawn = any(card.links or card.distance for card in cards)
-    table = Table(box=None, title=f"{node}  ({driver})", title_justify="left")
-    for name in ("", *(card.device for card in cards if drawn)):
-        table.add_column(name, justify="center" if name else "left")
-    for name in ("NUMA", "PCIE ROOT", "ISLAND", "PRODUCT"):
-        table.add_column(name)
+    wide = any(len(card.device) > _NARROW for card in cards)
+    table = Table(box=None, title=f"{node}  ({driver})", title_justify="left", pad_edge=False)
+    table.add_column("")
+    for card in cards if drawn else ():
+        table.add_column(str(card.index) if wide and card.index is not None else card.device, justify="center")
+    numa, root, island = (
+        any(getattr(card, name) not in (None, "") for card in cards) for name in ("numa", "root", "group")
+    )
+    faulty = any(card.taints for card in cards)
+    optional = (
+        ("NUMA", numa), ("PCIE ROOT", root), ("ISLAND", island), ("PRODUCT", True), ("FREE", with_use), ("TAINTS", faulty)
+    )  # fmt: skip
+    for name, is_shown in optional:
+        if is_shown:
+            table.add_column(name)
     for card in cards:
         words = [connection(card, other) for other in cards if drawn]
+        free = free_of(card, [part for part in parts if part.index == card.index])
+        texts = (
+            "" if card.numa is None else str(card.numa), card.root, card.group or "none", card.product, free,
+            ", ".join(card.taints),
+        )  # fmt: skip
         table.add_row(
             card.device,
             *(f"[dim]{word}[/dim]" if word == SELF else word for word in words),
-            "" if card.numa is None else str(card.numa),
-            card.root,
-            card.group or "none",
-            card.product,
+            *(text for text, (_, is_shown) in zip(texts, optional, strict=True) if is_shown),
         )
     print_wide(table)
     if not drawn:
         print_wide("this driver publishes neither links nor distances between cards")
-    for group, members in islands_of(cards).items():
-        print_wide(f"island {group}: {len(members)} cards ({', '.join(card.device for card in members)})")
-    alone = [card.device for card in cards if not card.group]
-    if alone:
-        print_wide(f"in no island: {', '.join(alone)}")
+    _islands(cards)
+    _partitions(cards, parts)
     print_wide("")
+
+
+def _islands(cards: "Sequence[CardView]") -> None:
+    from hami_dra.driver.cards_view import islands_of, spans
+
+    islands = islands_of(cards)
+    for group, members in islands.items():
+        print_wide(f"island {group}: {len(members)} cards ({spans(members)})")
+    alone = [card for card in cards if not card.group]
+    if alone and islands:
+        print_wide(f"in no island: {spans(alone)}")
+
+
+def _partitions(cards: "Sequence[CardView]", parts: "Sequence[CardView]") -> None:
+    """Into what cards can be cut; cards that are alike in one line."""
+    from hami_dra.driver.cards_view import spans
+
+    alike: dict[str, list[CardView]] = {}
+    for card in cards:
+        counts: dict[str, int] = {}
+        for part in parts:
+            if part.index == card.index:
+                counts[part.partition] = counts.get(part.partition, 0) + 1
+        if counts:
+            text = ", ".join(f"{count} x {name}" for name, count in counts.items())
+            alike.setdefault(text, []).append(card)
+    for text, members in alike.items():
+        print_wide(f"{spans(members)} can be cut into {text}, as far as they do not overlap")
 
 
 def _legend(cards: "Sequence[CardView]") -> None:

@@ -1,18 +1,21 @@
-"""Published devices as people want to see them: cards with their roles, and how they are connected.
+"""Published devices as people want to see them: cards with their roles, how they are connected, and what is free of them.
 
-Called by `hami-dra slices` and `hami-dra topology`. In: ResourceSlices of any driver. Out: cards, islands and a matrix of words.
-Pure; reads only what is published, by the driver's profile, so it shows exactly what the scheduler knows.
+Called by `hami-dra slices` and `hami-dra topology`. In: ResourceSlices of any driver, and claims. Out: cards, islands and a
+matrix of words. Pure; reads only what is published, by the driver's profile, so it shows exactly what the scheduler knows.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from hami_dra.api import names
 from hami_dra.api.hardware import PcieDistance
-from hami_dra.api.resource import Device, DeviceAttribute, ResourceSlice
+from hami_dra.api.quantity import InvalidQuantity, Quantity
+from hami_dra.api.resource import Device, DeviceAttribute, ResourceClaim, ResourceSlice
 from hami_dra.vendors.profiles import profile_of
+from hami_dra.vendors.protocol import DriverProfile
+from hami_dra.vendors.registry import vendor_of
 
 SELF: Final = "X"
 UNKNOWN: Final = "?"
@@ -26,7 +29,7 @@ WORDS: Final[Mapping[PcieDistance, str]] = {
     PcieDistance.CROSS_CPU: "SYS",
 }
 LEGEND: Final[Mapping[str, str]] = {
-    LANES: "n lanes of the fast interconnect (NVLink and its like)",
+    LANES: "n lanes of the fast interconnect (NVLink and its like; L1 also where the driver does not count them)",
     "BRD": "on one board",
     "PIX": "below one PCIe switch",
     "PXB": "below several PCIe switches of one host bridge",
@@ -35,18 +38,31 @@ LEGEND: Final[Mapping[str, str]] = {
     "SYS": "through the interconnect between NUMA nodes",
     UNKNOWN: "the driver does not say",
 }
+ALL: Final = "all"
+NOTHING: Final = "nothing"
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
-_MATRIX: Final = ("-", "0")
-"""In `links` and `distance`: the card itself, and nothing known."""
+
+
+class DeviceKey(NamedTuple):
+    driver: str
+    pool: str
+    device: str
+
+
+@dataclass(slots=True)
+class Use:
+    """What claims hold of one device."""
+
+    claims: int = 0
+    capacity: dict[str, Quantity] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CardView:
     """Texts are empty, numbers None, where the driver does not publish the role."""
 
-    driver: str
+    key: DeviceKey
     node: str
-    device: str
     product: str
     uuid: str
     index: int | None
@@ -59,12 +75,45 @@ class CardView:
     memory: str
     cores: str
     shares: str
+    partition: str
+    """What kind of part of a card it is; empty = it is a card."""
+    free: str
+    """For people: `all`, `nothing`, or how much of each capacity."""
+    taken: bool
     taints: tuple[str, ...]
 
+    @property
+    def driver(self) -> str:
+        return self.key.driver
 
-def cards_of(slices: Iterable[ResourceSlice]) -> list[CardView]:
-    """In the order of node, driver, index, name; numbers in names count as numbers."""
-    cards = [_card(item, device) for item in slices for device in item.spec.devices]
+    @property
+    def device(self) -> str:
+        return self.key.device
+
+
+def usage_of(claims: Iterable[ResourceClaim]) -> dict[DeviceKey, Use]:
+    """What is allocated, by device. Access for administrators takes nothing."""
+    usage: dict[DeviceKey, Use] = {}
+    for claim in claims:
+        allocation = claim.status.allocation
+        for result in allocation.devices.results if allocation else ():
+            if result.admin_access:
+                continue
+            use = usage.setdefault(DeviceKey(result.driver, result.pool, result.device), Use())
+            use.claims += 1
+            for name, amount in result.consumed_capacity.items():
+                try:
+                    taken = Quantity.parse(str(amount))
+                except InvalidQuantity:
+                    continue
+                use.capacity[name] = use.capacity[name].add(taken) if name in use.capacity else taken
+    return usage
+
+
+def cards_of(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim] = ()) -> list[CardView]:
+    """Cards and parts of cards in the order of node, driver, index, name; numbers in names count as numbers."""
+    usage = usage_of(claims)
+    cards = [_card(item, device, usage) for item in slices for device in item.spec.devices]
     return sorted(
         cards,
         key=lambda card: (_natural(card.node), card.driver, card.index is None, card.index or 0, _natural(card.device)),
@@ -91,9 +140,33 @@ def islands_of(cards: Sequence[CardView]) -> dict[str, list[CardView]]:
     return groups
 
 
-def _card(item: ResourceSlice, device: Device) -> CardView:
+def free_of(card: CardView, parts: Iterable[CardView]) -> str:
+    """What is free of a card; `parts`: those that it can be cut into."""
+    cut = [part.device.removeprefix(f"{card.device}-") for part in parts if part.taken]
+    return f"cut: {', '.join(cut)}" if cut else card.free
+
+
+def spans(cards: Sequence[CardView]) -> str:
+    """Names of neighbours as one: `gpu-0 to gpu-3, gpu-6`."""
+    runs: list[list[CardView]] = []
+    for card in cards:
+        last = runs[-1][-1].index if runs else None
+        if last is not None and card.index == last + 1:
+            runs[-1].append(card)
+        else:
+            runs.append([card])
+    words = []
+    for run in runs:
+        names_ = [run[0].device] if len(run) == 1 else [run[0].device, run[-1].device]
+        words.append((" to " if len(run) > 2 else ", ").join(names_))
+    return ", ".join(words)
+
+
+def _card(item: ResourceSlice, device: Device, usage: Mapping[DeviceKey, Use]) -> CardView:
     driver = item.spec.driver
-    profile = profile_of(driver)
+    profile = _profile(driver)
+    key = DeviceKey(driver, item.spec.pool.name, device.name)
+    use = usage.get(key, Use())
 
     def attribute(name: str | None) -> DeviceAttribute | None:
         """In full first, then bare where the domain is the driver's, as the allocator looks it up."""
@@ -115,9 +188,8 @@ def _card(item: ResourceSlice, device: Device) -> CardView:
 
     group = number(profile.link_group)
     return CardView(
-        driver=driver,
+        key=key,
         node=item.spec.node_name or item.spec.pool.name,
-        device=device.name,
         product=text(profile.product),
         uuid=text(profile.uuid),
         index=number(profile.index),
@@ -126,11 +198,38 @@ def _card(item: ResourceSlice, device: Device) -> CardView:
         group=str(group) if group is not None and group > 0 else text(profile.link_group),
         links=text(profile.links),
         distance=text(profile.distance),
-        memory=capacity(profile.memory),
+        memory=capacity(profile.memory or names.CAP_MEMORY),
         cores=capacity(profile.cores),
-        shares=capacity(profile.shares) or str(profile.default_shares if device.allow_multiple_allocations else 1),
-        taints=tuple(f"{taint.key}:{taint.effect}" for taint in device.taints),
+        shares=capacity(profile.shares or names.CAP_SHARES)
+        or str(profile.default_shares if device.allow_multiple_allocations else 1),
+        partition=text(profile.partition),
+        free=_free(device, use, profile),
+        taken=use.claims > 0,
+        taints=tuple(f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}" for taint in device.taints),
     )
+
+
+def _free(device: Device, use: Use, profile: DriverProfile) -> str:
+    if not use.claims:
+        return ALL
+    if not device.allow_multiple_allocations:
+        return NOTHING
+    words = []
+    exhausted = False
+    for name in (profile.memory, profile.cores, profile.shares):
+        if name not in device.capacity or name not in use.capacity:
+            continue
+        total = Quantity.parse(str(device.capacity[name].value))
+        left = total.sub(use.capacity[name])
+        # a card without idle cores may still be joined by those who ask for no share of them
+        exhausted = exhausted or (left.sign() <= 0 and (name != profile.cores or profile.memory is None))
+        words.append(f"{left} of {total} {name}")
+    return NOTHING if exhausted else ", ".join(words) or f"shared by {use.claims}"
+
+
+def _profile(driver: str) -> DriverProfile:
+    vendor = vendor_of(driver)
+    return vendor.profile if vendor else profile_of(driver)
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:

@@ -100,5 +100,5 @@ def needs_cluster(words: list[str]) -> bool:
         name in NEEDS_CLUSTER
         or "--publish" in words
         or "--remove" in words
-        or (name == "topology" and "--node" in words and "--machine" not in words)
+        or (name == "topology" and not {"--machine", "-f", "--filename"} & {*words})
     )

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from hack import generate
+from hami_dra.cel import DeviceInput, compile_selector
 from hami_dra.driver.limits import check_pools, check_slice
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,17 +21,51 @@ def test_generated_files_are_up_to_date():
     assert generate.stale() == [], "run make generate"
 
 
-def test_whole_cards_have_the_extended_resource_and_parts_have_not():
-    (whole,) = load("deviceclasses/nvidia-gpu.hami.io.yaml")
-    (part,) = load("deviceclasses/nvidia-vgpu.hami.io.yaml")
-    assert whole["spec"]["extendedResourceName"] == "nvidia.com/gpu"
+CLASSES = [
+    ("nvidia-gpu.hami.io", "nvidia.com/gpu", "nvidia-vgpu.hami.io"),
+    ("metax-gpu.hami.io", "metax-tech.com/gpu", "metax-sgpu.hami.io"),
+    ("kunlunxin-xpu.hami.io", "kunlunxin.com/xpu", "kunlunxin-vxpu.hami.io"),
+    ("neuron-device.hami.io", "aws.amazon.com/neuron", "neuron-core.hami.io"),
+    ("enflame-gcu.hami.io", "enflame.com/gcu", "enflame-vgcu.hami.io"),
+]
+
+
+def selected(class_name, device, driver):
+    """Whether the class selects a published device."""
+    (device_class,) = load(f"deviceclasses/{class_name}.yaml")
+    (selector,) = device_class["spec"]["selectors"]
+    capacity = {name: entry["value"] for name, entry in device.get("capacity", {}).items()}
+    shared = device.get("allowMultipleAllocations", False)
+    seen = DeviceInput.of(driver, device.get("attributes", {}), capacity, allow_multiple_allocations=shared)
+    return compile_selector(selector["cel"]["expression"]).evaluate(seen)
+
+
+@pytest.mark.parametrize(("whole_name", "resource", "part_name"), CLASSES, ids=lambda text: text.split(".")[0])
+def test_whole_cards_have_the_extended_resource_and_parts_have_not(whole_name, resource, part_name):
+    (whole,) = load(f"deviceclasses/{whole_name}.yaml")
+    (part,) = load(f"deviceclasses/{part_name}.yaml")
+    assert whole["spec"]["extendedResourceName"] == resource
     assert "extendedResourceName" not in part["spec"]
-    # a slice that publishes nothing but the common attributes is selected too
-    assert (
-        whole["spec"]["selectors"]
-        == part["spec"]["selectors"]
-        == [{"cel": {"expression": 'device.driver == "nvidia.hami.io"'}}]
-    )
+    driver = whole_name.split("-")[0] + ".hami.io"
+    assert part["spec"]["selectors"] == [{"cel": {"expression": f'device.driver == "{driver}"'}}]
+    bare = {"attributes": {"hami.io/index": {"int": 0}}}  # nothing but the common attributes need be published
+    for class_name in (whole_name, part_name):
+        assert selected(class_name, bare, driver)
+        assert not selected(class_name, bare, "other.example.com")
+
+
+def test_whole_cards_are_no_partitions_and_a_part_of_a_card_may_be_one():
+    devices = [
+        device for item in load("resourceslices/a2-ultragpu-2g-mig.yaml") for device in item["spec"].get("devices", ())
+    ]
+    by_class = {
+        name: [device["name"] for device in devices if selected(name, device, "nvidia.hami.io")]
+        for name in ("nvidia-gpu.hami.io", "nvidia-vgpu.hami.io", "nvidia-mig.hami.io")
+    }
+    assert by_class["nvidia-gpu.hami.io"] == ["gpu-0", "gpu-1"]
+    assert len(by_class["nvidia-mig.hami.io"]) == 36
+    assert set(by_class["nvidia-vgpu.hami.io"]) == {device["name"] for device in devices}
+    assert not set(by_class["nvidia-gpu.hami.io"]) & set(by_class["nvidia-mig.hami.io"])
 
 
 def test_file_names_are_class_names():
@@ -71,9 +106,10 @@ def test_golden_slices_are_inside_the_limits(path):
     assert not check_pools(bodies)
 
 
-def test_the_four_machines_are_there():
+def test_every_machine_is_there():
     assert {path.stem for path in (ROOT / "resourceslices").glob("*.yaml")} == {
-        "dgx-h100", "g4dn.12xlarge", "g5.12xlarge", "l40s-pcie-8",
+        "a2-ultragpu-2g-mig", "c500-8", "dgx-1", "dgx-a100", "dgx-h100", "g4dn.12xlarge", "g5.12xlarge", "hgx-h200",
+        "inf2.48xlarge", "l40s-pcie-8", "p800-oam-8", "s60-8", "trn1.32xlarge", "trn2.48xlarge", "v100-pairs-8",
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from hami_dra.api.kinds import NODE, RESOURCE_SLICE
+from hami_dra.api.hardware import Fault
+from hami_dra.api.kinds import NODE, RESOURCE_CLAIM, RESOURCE_SLICE
 from hami_dra.cli import slices as slices_command
 from hami_dra.cli import topology as topology_command
 from hami_dra.cli.errors import CommandError
@@ -123,6 +125,12 @@ def test_nodes_can_be_printed_too_and_one_machine_is_no_fleet():
     assert "labels" not in item["metadata"]
 
 
+def test_slices_of_a_card_and_mig_mode_are_options():
+    device = yaml.safe_load(run("slices", "--machine", "s60-8", "--card-slices", 6, "-o", "yaml"))["spec"]["devices"][0]
+    assert device["capacity"]["cores"]["requestPolicy"]["validValues"] == ["16", "33", "50", "66", "83", "100"]
+    assert run("slices", "--machine", "dgx-a100", "--mig").count("-mig-1g-10gb-") == 8 * 7
+
+
 def test_another_driver_can_be_imitated():
     (item,) = yaml.safe_load_all(
         run("slices", "--machine", "trn1.32xlarge", "--publish-as", "neuron.aws.com", "-o", "yaml")
@@ -145,13 +153,13 @@ def test_a_fleet_is_printed_with_its_nodes(fleet_path):
     [
         ((), "none of them was given"),
         (("--list", "--machine", "dgx-h100"), "--list and --machine was given"),
-        (("--machine", "dgx"), "there is no machine 'dgx'; choose one of: dgx-h100"),
+        (("--machine", "dgx"), "there is no machine 'dgx'; choose one of: a2-ultragpu-2g-mig, c500-8"),
         (
             ("--machine", "dgx-h100", "--node", "N 1"),
             "--machine: nodes.0: name 'N 1' makes 'N 1', which cannot be the name",
         ),
         (("--machine", "dgx-h100", "--memory-scaling", "x"), "nodes.0.sharing.memoryScaling: 'x' is not a number"),
-        (("--machine", "trn1.32xlarge"), "cards of vendor 'neuron', which no driver of ours publishes"),
+        (("--machine", "trn1.32xlarge", "--mig"), "mig: trn1.32xlarge has no GPU that can be cut"),
         (("--machine", "dgx-h100", "--publish"), "--publish and --remove need --fleet"),
         (("--fleet", "/nonexistent/fleet.yaml"), "/nonexistent/fleet.yaml"),
     ],
@@ -187,7 +195,7 @@ def test_a_bad_fleet_file_names_file_and_field(tmp_path, text, said):
 
 
 def test_good_slices_pass():
-    assert run("slices", "--check", ROOT / "resourceslices") == "4 ResourceSlices, no problems\n"
+    assert run("slices", "--check", ROOT / "resourceslices") == "16 ResourceSlices, no problems\n"
 
 
 def test_every_violation_is_one_line_with_file_object_field_and_fix(tmp_path):
@@ -312,11 +320,11 @@ def matrix(text):
 
 
 def test_the_matrix_of_an_nvswitch_machine():
-    text = run("topology", "--machine", "dgx-h100", "--node", "n1")
+    text = run("topology", "n1", "--machine", "dgx-h100")
     lines = matrix(text)
     assert lines[0] == ["n1", "(nvidia.hami.io)"]
     assert lines[3][:9] == ["gpu-1", "L18", "X", "L18", "L18", "L18", "L18", "L18", "L18"]
-    assert "island 1: 8 cards (gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7)" in text
+    assert "island 1: 8 cards (gpu-0 to gpu-7)" in text
     assert "in no island" not in text
     assert "PIX" not in text
 
@@ -339,28 +347,126 @@ def test_a_driver_without_links_gets_no_matrix_but_its_groups():
     assert "?" not in text
 
 
+def test_columns_of_long_names_are_the_indices_of_the_cards():
+    lines = matrix(run("topology", "--machine", "trn1.32xlarge"))
+    assert lines[1][:17] == [*map(str, range(16)), "NUMA"]
+    assert lines[2][:6] == ["neuron-0", "X", "L1", "SYS", "L1", "L1"]
+    assert " ".join(lines[18]) == "island 1: 16 cards (neuron-0 to neuron-15)"
+
+
+def test_the_wings_of_kunlunxin_are_islands_although_cards_are_linked_across():
+    text = run("topology", "--machine", "p800-oam-8")
+    assert "island 1: 4 cards (xpu-0 to xpu-3)\nisland 2: 4 cards (xpu-4 to xpu-7)\n" in text
+    assert matrix(text)[2][:9] == ["xpu-0", "X", "L1", "L1", "L1", "L1", "SYS", "SYS", "SYS"]
+
+
+def test_parts_of_cards_are_no_cards_and_cards_say_what_they_can_be_cut_into():
+    text = run("topology", "--machine", "a2-ultragpu-2g-mig")
+    assert matrix(text)[1][:3] == ["gpu-0", "gpu-1", "NUMA"]
+    assert "gpu-0, gpu-1 can be cut into 7 x 1g.10gb, 4 x 1g.20gb, 3 x 2g.20gb, 2 x 3g.40gb" in text
+
+
+def held(node, *devices, driver="nvidia.hami.io", name="held"):
+    """A claim that holds devices: a name, or a name and what is consumed of it."""
+    results = []
+    for item in devices:
+        device, consumed = item if isinstance(item, tuple) else (item, {})
+        results.append({"request": "r", "driver": driver, "pool": node, "device": device, "consumedCapacity": consumed})
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any"}}]}},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("machine_name", "driver", "devices", "free"),
+    [
+        (
+            "g5.12xlarge",
+            "nvidia.hami.io",
+            [
+                ("gpu-0", {"memory": "8Gi", "cores": "30", "shares": "1"}),
+                ("gpu-0", {"memory": "4Gi", "cores": "0", "shares": "1"}),
+                ("gpu-2", {"memory": "23028Mi", "cores": "100", "shares": "1"}),
+            ],
+            {"gpu-0": "10740Mi of 23028Mi memory, 70 of 100 cores, 8 of 10 shares", "gpu-1": "all", "gpu-2": "nothing"},
+        ),
+        (
+            "a2-ultragpu-2g-mig",
+            "nvidia.hami.io",
+            ["gpu-0-mig-1g-10gb-0", "gpu-0-mig-2g-20gb-2", ("gpu-1", {"memory": "8Gi", "cores": "0", "shares": "1"})],
+            {
+                "gpu-0": "cut: mig-1g-10gb-0, mig-2g-20gb-2",
+                "gpu-1": "72Gi of 80Gi memory, 100 of 100 cores, 9 of 10 shares",
+            },
+        ),
+        (
+            "inf2.48xlarge",
+            "neuron.hami.io",
+            [("neuron-3", {"neuroncores": "1"}), ("neuron-4", {"neuroncores": "2"})],
+            {"neuron-3": "1 of 2 neuroncores", "neuron-4": "nothing", "neuron-5": "all"},
+        ),
+    ],
+    ids=["shared", "cut", "cores"],
+)
+def test_what_is_free_of_a_card(cluster, machine_name, driver, devices, free):
+    for body in slice_bodies(machine_pools(machine(machine_name, "n1"))):
+        ask(cluster.create(RESOURCE_SLICE, body))
+    claim = held("n1", *devices, driver=driver)
+    status = claim.pop("status")
+    ask(cluster.create(RESOURCE_CLAIM, claim))
+    ask(cluster.patch(RESOURCE_CLAIM, "held", {"status": status}, namespace="default", subresource="status"))
+    lines = run("topology", "n1").splitlines()
+    assert lines[1].rstrip().endswith("FREE")
+    column = lines[1].index("FREE")
+    shown = {line.split()[0]: line[column:].strip() for line in lines[2:] if line.strip()}
+    assert {name: shown[name] for name in free} == free
+
+
+def test_files_may_say_what_is_allocated(tmp_path):
+    path = tmp_path / "held.yaml"
+    path.write_text(yaml.safe_dump(held("g5-12xlarge", "gpu-1")))
+    text = run("topology", "-f", ROOT / "resourceslices/g5.12xlarge.yaml", "-f", path)
+    assert [line.split()[-1] for line in text.splitlines()[2:6]] == ["all", "1", "all", "all"]
+    assert "shared by 1" in text
+
+
+def test_a_card_with_a_fault_says_so(tmp_path):
+    found = machine("g5.12xlarge", "n1")
+    sick = replace(found.cards[1], faults=(Fault(code="xid-79", message="fell off the bus"),))
+    found = replace(found, cards=(found.cards[0], sick, *found.cards[2:]))
+    path = tmp_path / "slices.yaml"
+    path.write_text(yaml.safe_dump_all(slice_bodies(machine_pools(found))))
+    lines = run("topology", "-f", path).splitlines()
+    assert lines[1].split()[-1] == "TAINTS"
+    assert lines[3].split()[-1] == "hami.io/unhealthy=xid-79:NoSchedule"
+
+
 def test_a_live_node_shows_its_newest_slices(cluster):
     for generation, suffix in ((1, "old"), (2, "")):
         (body,) = slice_bodies(machine_pools(machine("g5.12xlarge", "n1")), generation)
         body["metadata"]["name"] += suffix
         ask(cluster.create(RESOURCE_SLICE, body))
-    assert len(matrix(run("topology", "--node", "n1"))) == 9
+    assert len(matrix(run("topology", "n1"))) == 8
 
 
 def test_several_nodes_of_files_and_one_of_them():
     folder = ROOT / "resourceslices"
-    assert run("topology", "-f", folder).count("(nvidia.hami.io)") == 4
-    assert run("topology", "-f", folder, "--node", "g5-12xlarge").count("(nvidia.hami.io)") == 1
+    assert run("topology", "-f", folder).count("(nvidia.hami.io)") == 9
+    assert run("topology", "g5-12xlarge", "-f", folder).count("(nvidia.hami.io)") == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "choose one of --machine, --filename and --node"),
+        ((), "name a node, or choose one of --machine and --filename"),
         (("--machine", "dgx-h100", "-f", "x"), "choose one of --machine and --filename"),
         (("--machine", "nope"), "there is no machine 'nope'"),
         (("-f", "/nonexistent.yaml"), "/nonexistent.yaml"),
-        (("-f", str(ROOT / "resourceslices"), "--node", "elsewhere"), "no devices of node elsewhere are published"),
+        (("elsewhere", "-f", str(ROOT / "resourceslices")), "no devices of node elsewhere are published"),
     ],
 )
 def test_topology_says_what_to_do(arguments, said):
@@ -368,7 +474,7 @@ def test_topology_says_what_to_do(arguments, said):
 
 
 def test_a_node_without_slices_is_an_error(cluster):
-    assert "the cluster: no devices of node n1" in refused("topology", "--node", "n1")
+    assert "the cluster: no devices of node n1" in refused("topology", "n1")
 
 
 @pytest.mark.parametrize("command", ["slices", "topology"])

@@ -1,11 +1,11 @@
-"""What the driver says about an NVIDIA card."""
+"""What the driver says about an NVIDIA card; the other vendors: test_vendors_published.py."""
 
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
-from hami_dra.api.hardware import Card, GpuRecord, PcieDistance
+from hami_dra.api.hardware import Card, GpuRecord, Machine, PcieDistance
 from hami_dra.api.quantity import Quantity
 from hami_dra.discovery.simulated import UnknownMachine, machine, machine_names
 from hami_dra.discovery.simulated.foreign import DRIVERS, NotPublishedBy, foreign_devices
@@ -16,7 +16,7 @@ from hami_dra.vendors.nvidia.published import Published
 from hami_dra.vendors.publishing import Sharing, Unpublishable, version
 
 MIB = 1 << 20
-OURS = ("dgx-h100", "g4dn.12xlarge", "g5.12xlarge", "l40s-pcie-8")
+OURS = ("dgx-1", "dgx-a100", "dgx-h100", "g4dn.12xlarge", "g5.12xlarge", "hgx-h200", "l40s-pcie-8", "v100-pairs-8")
 
 
 def devices(name, sharing=None):
@@ -34,6 +34,10 @@ def values(device):
         ("g5.12xlarge", 4, "NVIDIA A10G", 23028),
         ("dgx-h100", 8, "NVIDIA H100 80GB HBM3", 81559),
         ("l40s-pcie-8", 8, "NVIDIA L40S", 46068),
+        ("dgx-a100", 8, "NVIDIA A100-SXM4-80GB", 81920),
+        ("hgx-h200", 8, "NVIDIA H200", 143771),
+        ("v100-pairs-8", 8, "Tesla V100-SXM2-16GB", 16160),
+        ("dgx-1", 8, "Tesla V100-SXM2-32GB", 32510),
     ],
 )
 def test_reference_machines(name, count, product, mebibytes):
@@ -54,7 +58,7 @@ def test_uuids_are_the_same_every_time_and_differ_between_nodes():
 
 
 def test_an_unknown_machine_names_the_choices():
-    with pytest.raises(UnknownMachine, match=r"'dgx-h1000'.*choose one of: dgx-h100, g4dn"):
+    with pytest.raises(UnknownMachine, match=r"'dgx-h1000'.*choose one of: .*dgx-h100, g4dn"):
         machine("dgx-h1000", "n1")
 
 
@@ -64,6 +68,23 @@ def test_nvswitch_is_one_island_with_eighteen_lanes_to_everybody():
     assert values(published[2])["hami.io/links"] == "ii-iiiii"
     assert values(published[2])["hami.io/distance"] == "CC-CXXXX"
     assert [values(device)["resource.kubernetes.io/numaNode"] for device in published] == [0] * 4 + [1] * 4
+
+
+def test_pairs_are_islands_and_a_mesh_is_one_with_its_lanes_as_they_are():
+    pairs = devices("v100-pairs-8")
+    assert [values(device)["hami.io/linkGroup"] for device in pairs] == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert values(pairs[3])["hami.io/links"] == "002-0000"
+    mesh = devices("dgx-1")
+    assert {values(device)["hami.io/linkGroup"] for device in mesh} == {1}
+    # nvidia-smi topo -m of a DGX-1: GPU2 has NV1 NV2 X NV2 SYS SYS NV1 SYS
+    assert values(mesh[2])["hami.io/links"] == "12-20010"
+    assert all(sum(int(lanes) for lanes in values(device)["hami.io/links"].replace("-", "")) == 6 for device in mesh)
+
+
+def test_cards_below_several_switches():
+    published = devices("dgx-a100")
+    assert values(published[0])["hami.io/distance"] == "-MXXXXXX"
+    assert values(published[7])["hami.io/links"] == "ccccccc-"
 
 
 def test_pcie_only_has_no_island_and_distances_by_switch_socket_and_machine():
@@ -222,8 +243,9 @@ def test_quantities_are_written_as_the_server_writes_them():
 
 
 def test_cards_without_a_driver_of_ours_are_refused_by_name():
-    with pytest.raises(Unpublishable, match=r"node n1 \(trn1.32xlarge\).*'neuron'.*drivers for: nvidia"):
-        machine_pools(machine("trn1.32xlarge", "n1"))
+    stranger = replace(machine("g5.12xlarge", "n1").cards[0], vendor="nobody")
+    with pytest.raises(Unpublishable, match=r"node n1 \(odd\).*'nobody'.*drivers for: nvidia, metax"):
+        machine_pools(Machine(name="n1", instance_type="odd", cpu=1, memory=1, cards=(stranger,)))
 
 
 # --- other people's drivers ------------------------------------------------------------------------------------------
