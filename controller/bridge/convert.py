@@ -186,8 +186,8 @@ class _Conversion:
             for wish, index in zip(wishes, sharing.request_of, strict=True)
         )
         self._warnings.extend(
-            f"{wishes[index].container.where} gets cards of its own for the whole life of the pod: a percentage of "
-            "memory and a number of MiB cannot be compared; give both in MiB"
+            f"{wishes[index].container.where} gets cards of its own for the whole life of the pod: what it asks for cannot "
+            "be compared with what the others ask for (a percentage of memory and a number of MiB: give both in MiB)"
             for index in sharing.alone
         )
 

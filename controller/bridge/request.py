@@ -15,7 +15,7 @@ import msgspec
 from hami_dra.api import kinds, names
 from hami_dra.api.config import DeviceConfig
 from hami_dra.api.quantity import Format, Quantity
-from hami_dra.vendors.legacy import MAX_CARDS, CardRequest, InvalidLegacy, LegacyVendor
+from hami_dra.vendors.legacy import MAX_CARDS, CardRequest, Filters, InvalidLegacy, LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
 CLAIM_NAME: Final = "hami"
@@ -43,7 +43,10 @@ class ConvertedRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def cards(self) -> int:
-        return sum(request.cards.count for request in self.requests)
+        """At most, whichever alternatives are taken."""
+        return sum(
+            max(choice.count for choice in (request.cards, *request.cards.alternatives)) for request in self.requests
+        )
 
     def encode(self) -> str:
         """The annotation: equal requests give equal text."""
@@ -62,6 +65,15 @@ def decode(annotation: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) ->
             f"annotation {names.CONVERTED_REQUEST}: unknown vendor {', '.join(sorted(unknown))}; "
             f"use one of {', '.join(sorted(known))}"
         )
+    for named in request.requests:
+        choices = (named.cards, *named.cards.alternatives)
+        if any(choice.alternatives for choice in named.cards.alternatives) or len({c.count for c in choices}) < len(
+            choices
+        ):
+            raise InvalidRequest(
+                f"annotation {names.CONVERTED_REQUEST}: the alternatives of {named.name} differ in how many cards they take, "
+                "and have no alternatives of their own"
+            )
     if len({named.name for named in request.requests}) < len(request.requests):
         raise InvalidRequest(f"annotation {names.CONVERTED_REQUEST}: two requests have the same name")
     return request
@@ -88,7 +100,7 @@ def template(
     for named in request.requests:
         vendor = by_name[named.vendor]
         try:
-            devices["requests"].append({"name": named.name, "exactly": _exactly(named, vendor)})
+            devices["requests"].append({"name": named.name, **_asked(named, vendor)})
         except InvalidLegacy as error:
             raise InvalidRequest(str(error)) from error
         if parameters := _parameters(named.cards):
@@ -114,9 +126,20 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def _exactly(named: NamedRequest, vendor: LegacyVendor) -> dict[str, Any]:
-    """All defaults are spelled out, so that the stored template equals ours."""
+def _asked(named: NamedRequest, vendor: LegacyVendor) -> dict[str, Any]:
     cards = named.cards
+    if not cards.alternatives:
+        return {"exactly": _exactly(cards, named.filters, vendor)}
+    choices = (cards, *cards.alternatives)
+    return {
+        "firstAvailable": [
+            {"name": f"{choice.count}-cards", **_exactly(choice, named.filters, vendor)} for choice in choices
+        ]
+    }
+
+
+def _exactly(cards: CardRequest, filters: Filters, vendor: LegacyVendor) -> dict[str, Any]:
+    """All defaults are spelled out, so that the stored template equals ours."""
     exactly: dict[str, Any] = {
         "deviceClassName": vendor.device_class(cards),
         "allocationMode": "ExactCount",
@@ -126,7 +149,13 @@ def _exactly(named: NamedRequest, vendor: LegacyVendor) -> dict[str, Any]:
         exactly["capacity"] = {
             "requests": {name: _quantity(name, cards.capacity[name]) for name in sorted(cards.capacity)}
         }
-    if selectors := vendor.selectors(named.filters):
+    selectors = list(vendor.selectors(filters))
+    if cards.exact:
+        selectors += [
+            f'device.capacity["{vendor.driver}"].{name}.compareTo(quantity("{_quantity(name, amount)}")) == 0'
+            for name, amount in sorted(cards.capacity.items())
+        ]
+    if selectors:
         exactly["selectors"] = [{"cel": {"expression": expression}} for expression in selectors]
     return exactly
 

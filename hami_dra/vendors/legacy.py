@@ -41,6 +41,10 @@ class CardRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     """Of whatever card is chosen; `capacity` then has no `memory`."""
     priority: Annotated[int, msgspec.Meta(ge=0, le=1)] | None = None
     """HAMi's task priority: 0 high, 1 low."""
+    exact: bool = False
+    """Only cards whose capacities are exactly those in `capacity`, so that each is taken whole."""
+    alternatives: Annotated[tuple["CardRequest", ...], msgspec.Meta(max_length=7)] = ()
+    """What will do as well where this cannot be had, most wanted first; they have no alternatives of their own."""
 
     @property
     def takes_all_memory(self) -> bool:
@@ -49,8 +53,10 @@ class CardRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     def joined(self, other: "CardRequest") -> "CardRequest | None":
         """The smallest request that covers both, for containers that never run at the same time.
 
-        None where a percentage of an unknown card meets a number of bytes: nobody can say which is larger.
+        None where nobody can say which is larger: a percentage of an unknown card and a number of bytes, or alternatives.
         """
+        if self.alternatives or other.alternatives:
+            return self if self == other else None
         all_memory = self.takes_all_memory or other.takes_all_memory
         if not all_memory and (self.memory_percent is None) != (other.memory_percent is None):
             return None

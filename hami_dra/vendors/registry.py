@@ -8,6 +8,7 @@ from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.metax import Metax
 from hami_dra.vendors.metax.published import Published as MetaxPublished
 from hami_dra.vendors.neuron import Neuron
+from hami_dra.vendors.neuron.legacy import NeuronLegacy
 from hami_dra.vendors.neuron.published import Published as NeuronPublished
 from hami_dra.vendors.nvidia import Nvidia
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
@@ -16,7 +17,7 @@ from hami_dra.vendors.protocol import Vendor
 from hami_dra.vendors.publishing import PublishingVendor
 
 VENDORS: tuple[Vendor, ...] = (Nvidia(), Metax(), Kunlunxin(), Neuron(), Enflame())
-LEGACY_VENDORS: tuple[LegacyVendor, ...] = (NvidiaLegacy(),)
+LEGACY_VENDORS: tuple[LegacyVendor, ...] = (NvidiaLegacy(), NeuronLegacy())
 """Whose old resource names the webhook converts; requests of a claim come in this order."""
 PUBLISHING_VENDORS: tuple[PublishingVendor, ...] = (
     NvidiaPublished(),

@@ -1,0 +1,80 @@
+"""HAMi's Neuron resource names (HAMi D/awsneuron/device.go, GenerateResourceRequests).
+
+Called by `controller.bridge` through `hami_dra.vendors.legacy.LegacyVendor`. How many cores a device has is not known before
+a node is chosen, so cores beyond one device become alternatives: some cores of one device, or else whole devices of 8, 4 or 2.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hami_dra.vendors.legacy import (
+    MAX_CARDS,
+    CardRequest,
+    ContainerResources,
+    Filters,
+    InvalidLegacy,
+    Reading,
+)
+from hami_dra.vendors.neuron import DRIVER
+from hami_dra.vendors.neuron.published import EXTENDED_RESOURCE, NEURON_CORES, SHARED_CLASS, WHOLE_CLASS
+
+DEVICES: Final = EXTENDED_RESOURCE
+CORES: Final = "aws.amazon.com/neuroncore"
+_CORES_OF_A_DEVICE: Final = (8, 4, 2)
+"""Of all devices there are, largest first: few devices before many."""
+_MOST_CORES: Final = MAX_CARDS * _CORES_OF_A_DEVICE[0]
+
+
+class NeuronLegacy:
+    """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
+
+    name = "neuron"
+    driver = DRIVER
+    resources: tuple[str, ...] = (DEVICES, CORES)
+    plugin_resources: tuple[str, ...] = (DEVICES, CORES)
+
+    def read(self, resources: ContainerResources) -> Reading:
+        devices = resources.whole(DEVICES, "counts devices", MAX_CARDS)
+        cores = resources.whole(CORES, "counts NeuronCores", _MOST_CORES)
+        if devices and cores:
+            raise InvalidLegacy(
+                f"{resources.field(DEVICES)} and {resources.field(CORES)} are both given; ask for whole devices or for cores"
+            )
+        if devices:
+            return Reading(CardRequest(devices))
+        if not cores:
+            return Reading(None)
+        return Reading(_of_cores(cores, resources.field(CORES)))
+
+    def is_plain(self, request: CardRequest) -> bool:
+        return request == CardRequest(request.count)
+
+    def device_class(self, request: CardRequest) -> str:
+        return SHARED_CLASS if NEURON_CORES in request.capacity and not request.exact else WHOLE_CLASS
+
+    def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002 (read when the pod is placed)
+        return {}
+
+    def selectors(self, filters: Filters) -> tuple[str, ...]:
+        if filters:
+            raise InvalidLegacy(f"{', '.join(sorted(filters))}: neuron has no filters in the request")
+        return ()
+
+    def env(self, request: CardRequest) -> dict[str, str]:  # noqa: ARG002 (the driver knows which cores they are)
+        return {}
+
+
+def _of_cores(cores: int, field: str) -> CardRequest:
+    """Cores of one device where it has as many, or else whole devices. Raises InvalidLegacy."""
+    choices = [CardRequest(1, {NEURON_CORES: cores})] if cores <= _CORES_OF_A_DEVICE[0] else []
+    choices += [
+        CardRequest(cores // each, {NEURON_CORES: each}, exact=True)
+        for each in _CORES_OF_A_DEVICE
+        if cores > each and cores % each == 0 and cores // each <= MAX_CARDS
+    ]
+    if not choices:
+        raise InvalidLegacy(
+            f"{field} is {cores}, which is neither a part of a device nor whole devices: "
+            "aws.amazon.com/neuroncore must be 1 or a multiple of 2"
+        )
+    return CardRequest(choices[0].count, choices[0].capacity, exact=choices[0].exact, alternatives=tuple(choices[1:]))

@@ -1,0 +1,35 @@
+"""Which Neuron devices may work together: blocks of neighbours (HAMi D/awsneuron/device.go, graphSelect).
+
+Called by the vendor. In: device numbers and who is free, as bit masks by position. Out: the legal blocks. Pure.
+The devices of a node count as one line, 0 to n-1, as AWS' own scheduler sees them.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+ALIGNED_SIZES: Final = frozenset({1, 4, 8, 16})
+"""Blocks that Trainium's rows of four allow."""
+
+
+def is_inferentia(instance_type: str, products: Sequence[str]) -> bool:
+    """By the instance type of the node (contains `inf`), or by the product names where the node does not say it."""
+    if instance_type:
+        return "inf" in instance_type.lower()
+    return any("inf" in product.lower() for product in products)
+
+
+def blocks(index: Sequence[int], free: int, count: int, *, aligned: bool) -> tuple[int, ...]:
+    """Masks of `count` free devices with consecutive numbers, lowest first.
+
+    `index`: the number of each device, by position, ascending; `free`: who is free, by position. `aligned` (Trainium): only 1, 4, 8 or 16
+    devices, beginning at a multiple of their count.
+    """
+    if aligned and count not in ALIGNED_SIZES:
+        return ()
+    found = []
+    for start in range(len(index) - count + 1):
+        mask = ((1 << count) - 1) << start
+        neighbours = index[start + count - 1] - index[start] == count - 1
+        if neighbours and free & mask == mask and not (aligned and index[start] % count):
+            found.append(mask)
+    return tuple(found)
