@@ -80,11 +80,13 @@ class Candidates:
         for pool in self._pools:
             if pool.incomplete or pool.invalid:
                 continue
-            for device in pool.devices:
+            usable = frozenset(pool.devices) if pool.among else None
+            for device in pool.among or pool.devices:
                 if not view.admin_access and self._usage.in_use(device.id):
                     continue
                 try:
-                    need = view.need(device) if self._selected(view, device) else None
+                    selected = self._selected(view, device) and (usable is None or device in usable)
+                    need = view.need(device) if selected else None
                 except AllocatorError as error:
                     yield Candidate(device, pool, None, error)
                     continue
@@ -99,8 +101,10 @@ class Candidates:
                     f"ResourceClaim {view.claim_key}: request {view.name}: asks for all devices, but the resource pool "
                     f"{pool.driver}/{pool.name} is {state}"
                 )
-            for device in pool.devices:
-                need = view.need(device) if self._selected(view, device) else None
+            usable = frozenset(pool.devices) if pool.among else None
+            for device in pool.among or pool.devices:
+                selected = self._selected(view, device) and (usable is None or device in usable)
+                need = view.need(device) if selected else None
                 if need is not None:
                     yield Candidate(device, pool, need)
 
@@ -119,7 +123,7 @@ class Candidates:
         features = self._problem.features
         if device.spec.consumes_counters and not features.partitionable_devices:
             return False
-        if device.slice.spec.skip_node_operations:
+        if device.slice.spec.skip_node_operations and features.experimental:  # else upstream does not know the field
             return features.optional_node_operations and OPTIONAL_NODE_OPERATIONS in self._node.status.declared_features
         return True
 

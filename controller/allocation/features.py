@@ -37,6 +37,16 @@ class FeatureGates:
         return self.device_binding_conditions and self.claim_device_status
 
     @property
+    def experimental(self) -> bool:
+        """An alpha gate is on that makes kube-scheduler choose the variant of its allocator that knows all of them."""
+        return (
+            self.list_type_attributes
+            or self.compatibility_groups
+            or self.derived_attributes
+            or self.optional_node_operations
+        )
+
+    @property
     def pool_gates(self) -> PoolGates:
         """What the inventory must know of them."""
         return PoolGates(self.partitionable_devices, self.compatibility_groups)

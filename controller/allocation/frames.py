@@ -199,7 +199,7 @@ class Select:
             candidate = entries[position]
             if candidate.error is not None:
                 if search.held.available(view, candidate):
-                    raise candidate.error
+                    search.stumble(candidate.error)
                 continue
             if search.prunes and len(entries) - position < missing and not self._errors_from(position):
                 return False
@@ -240,7 +240,7 @@ class Select:
                 return True
         for candidate in self._entries:
             if candidate.error is not None and search.held.available(view, candidate):
-                raise candidate.error
+                search.stumble(candidate.error)
         return False
 
     def _read_sets(self, sets: Iterable[Sequence[Device]]) -> Iterator[Sequence[Candidate]]:

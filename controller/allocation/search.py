@@ -20,6 +20,7 @@ from controller.allocation.frames import Alternatives, Everything, Frame, Select
 from controller.allocation.holdings import Holdings, Taken
 from controller.allocation.request import MAX_RESULTS, require_room
 from controller.allocation.result import Pick, allocation_result
+from controller.allocation.trial import Undivided
 from controller.allocation.views import Problem, RequestView
 from controller.inventory.model import Device, Pool, Usage
 from hami_dra.api.core import Node
@@ -102,14 +103,16 @@ class Search:
         self.problem = problem
         self.chooser = chooser
         self.prunes = True
-        """Skip what must fail. Not where a constraint may end the search with an error (a request for all devices, a derived
-        attribute): whether upstream meets such an error depends on which devices were tried before."""
+        """Skip what must fail. Not in upstream's order where a constraint may end the search with an error (a request for all
+        devices, a derived attribute): whether upstream meets such an error depends on which devices were tried before."""
         self._node = node
         self._pools = pools
         self._look_up = look_up
-        self.usage = usage
-        self.candidates = Candidates(problem, node, pools, usage)
-        self.held = Holdings(problem, self.candidates, usage)
+        self._in_upstream_order = isinstance(chooser, FirstFit)
+        self._stumbled: AllocatorError | None = None
+        self.usage = usage if problem.features.consumable_capacity else Undivided(usage)
+        self.candidates = Candidates(problem, node, pools, self.usage)
+        self.held = Holdings(problem, self.candidates, self.usage)
         self.steps = 0
         self._budget = budget
         self._kinds: dict[Device, Hashable] = {}
@@ -120,11 +123,14 @@ class Search:
                 claim.claim,
                 [(group.name, min(self.count(view) for view in group.alternatives)) for group in claim.requests],
             )
-        self.prunes = not any(map(self._may_fail, self.problem.views))
+        self.prunes = not (self._in_upstream_order and any(map(self._may_fail, self.problem.views)))
         try:
-            return self._run()
+            found = self._run()
         except _NoHope:
-            return False
+            found = False
+        if not found and self._stumbled is not None:
+            raise self._stumbled
+        return found
 
     def _run(self) -> bool:
         stack: list[Frame] = []
@@ -173,11 +179,25 @@ class Search:
 
     def take(self, view: RequestView, candidate: Candidate) -> Taken | None:
         self.step()
-        return self.held.take(view, candidate)
+        try:
+            return self.held.take(view, candidate)
+        except AllocatorError as error:
+            self.stumble(error)
+            return None
 
     def take_all(self, view: RequestView, candidate: Candidate) -> Taken | None:
         self.step()
-        return self.held.take_all(view, candidate)
+        try:
+            return self.held.take_all(view, candidate)
+        except AllocatorError as error:
+            self.stumble(error)
+            return None
+
+    def stumble(self, error: AllocatorError) -> None:
+        """Here upstream ends the search. In an order of our own that would be chance: it ends so only if nothing is found."""
+        if self._in_upstream_order:
+            raise error
+        self._stumbled = self._stumbled or error
 
     def kind(self, candidate: Candidate) -> Hashable:
         """Devices of one kind are interchangeable for the rest of this search: with one of them it goes as with the other."""
@@ -209,7 +229,7 @@ class Search:
         return any(
             self._unsolvable(part)
             for part in parts(self.problem)
-            if part is not self.problem or not isinstance(self.chooser, FirstFit)
+            if part is not self.problem or not self._in_upstream_order
         )
 
     def _unsolvable(self, problem: Problem) -> bool:

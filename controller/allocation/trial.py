@@ -6,10 +6,29 @@ which must not change meanwhile.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from controller.allocation.capacity import Amount
 from controller.allocation.views import Need, RequestView
 from controller.inventory.model import Device, DeviceId, Usage
+
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+class Undivided(Usage):
+    """A ledger without DRAConsumableCapacity: who holds a share of a device holds the device, as in kube-scheduler."""
+
+    def __init__(self, base: Usage) -> None:
+        self._base = base
+
+    def in_use(self, device: DeviceId) -> bool:
+        return self._base.in_use(device) or self._base.shares(device) > 0
+
+    def shares(self, device: DeviceId) -> int:  # noqa: ARG002 (of a Usage)
+        return 0
+
+    def consumed(self, device: DeviceId) -> Mapping[str, int]:  # noqa: ARG002 (as above)
+        return _NOTHING
 
 
 @dataclass(slots=True)
@@ -32,9 +51,6 @@ class _Shared:
 
     count: int = 0
     amounts: dict[str, Amount] = field(default_factory=dict)
-
-
-_NOTHING: Mapping[str, Amount] = {}
 
 
 class Trial(Usage):
@@ -80,7 +96,7 @@ class Trial(Usage):
         mine = self._shared.get(device)
         if mine is None and not used:
             return True
-        amounts = mine.amounts if mine is not None else _NOTHING
+        amounts: Mapping[str, Amount] = mine.amounts if mine is not None else _NOTHING
         return all(used.get(name, 0) + amounts.get(name, 0) + amount <= total for name, amount, total in need.amounts)
 
     def shared_already(self, device: DeviceId) -> bool:

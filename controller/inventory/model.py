@@ -143,6 +143,7 @@ class Pool:
     name: str
     generation: int
     devices: tuple[Device, ...]
+    """Those that the node can use, in order."""
     counter_sets: Mapping[str, api.CounterSet] = field(default_factory=dict)
     incomplete: bool = False
     invalid: str = ""
@@ -151,6 +152,9 @@ class Pool:
     """Devices of the same pool and generation that other nodes see: what is allocated of them draws on the same counters."""
     binds: bool = False
     """Some device of its slices has binding conditions: such pools come last."""
+    among: tuple[Device, ...] = ()
+    """Where slices select nodes device by device: `devices` and, between them, those of other nodes, which upstream holds
+    against selectors too. Else empty."""
 
 
 class Usage(Protocol):

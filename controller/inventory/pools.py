@@ -162,6 +162,7 @@ def build(
     counters, invalid = _check(mine, others, gates)
     usable = [device for compiled, devices in current if gates.has_devices(compiled) for device in devices]
     seen = set(map(id, usable))
+    listed = tuple(device for compiled in mine if gates.has_devices(compiled) for device in compiled.devices)
     return Pool(
         driver=key[0],
         name=key[1],
@@ -180,6 +181,7 @@ def build(
         binds=not incomplete
         and not invalid
         and any(device.spec.binding_conditions for compiled in mine for device in compiled.devices),
+        among=listed if len(listed) > len(usable) else (),
     )
 
 

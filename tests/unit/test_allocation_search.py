@@ -360,7 +360,15 @@ def test_optional_node_operations_need_gate_and_node():
     on = FeatureGates(optional_node_operations=True)
     assert names_of(allocate(slices, claim(exactly()), node=able, features=on)) == [["gpu-0"]]
     assert allocate(slices, claim(exactly()), features=on) is None
-    assert allocate(slices, claim(exactly()), node=able) is None
+    other = FeatureGates(list_type_attributes=True)
+    assert allocate(slices, claim(exactly()), node=able, features=other) is None
+
+
+def test_without_alpha_gates_the_field_of_optional_node_operations_is_not_known():
+    slices = [slice_of(device("gpu-0"), skipNodeOperations=["NodePrepareResources"])]
+    solution = allocate(slices, claim(exactly()))
+    assert names_of(solution) == [["gpu-0"]]
+    assert "skipNodeOperations" not in solution.allocations()[0]["devices"]["results"][0]
 
 
 # --- an end to every search --------------------------------------------------------------------------------------------------------------
