@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from hami_dra.api.hardware import Fault, KunlunxinRecord
 from hami_dra.discovery.backend import Findings, PolledBackend, settled
@@ -157,12 +157,14 @@ def _below_root(text: str) -> Iterator[ET.Element]:
     """The complete elements right below the root, in their order. Raises ParseError after the last one that is complete."""
     parser: ET.XMLPullParser[Any] = ET.XMLPullParser(["start", "end"])
     parser.feed(text)
+    # other shapes belong to events that are not asked for
+    events = cast(Iterator[tuple[str, ET.Element]], parser.read_events())
     depth = 0
-    for event, element in parser.read_events():
+    for event, element in events:
         depth += 1 if event == "start" else -1
         if depth > _DEEPEST:
             raise Unreadable(f"{_XML}: expected at most {_DEEPEST} elements inside each other")
-        if event == "end" and depth == 1 and isinstance(element, ET.Element):
+        if event == "end" and depth == 1:
             yield element
     parser.close()
 

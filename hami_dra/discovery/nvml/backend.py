@@ -1,0 +1,226 @@
+"""NVIDIA GPUs, as a back end: NVML opened once, cards read when asked, health from events and from looking.
+
+Called by the node driver, one call at a time (calls wait for each other). NVML can hang inside the kernel, where nothing ends
+it: every visit runs in a thread of its own, which is given up after a time; until it comes back each further call fails at once.
+
+An XID that speaks of the hardware stays a fault until the back end is made anew, as with HAMi and NVIDIA's device plugin:
+nothing tells when a GPU is well again. XIDs that come from the programs on the GPU are no faults.
+"""
+
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+from hami_dra.api.hardware import Fault, GpuRecord
+from hami_dra.discovery.backend import LOST, Findings, Health
+from hami_dra.discovery.errors import ToolFailed, ToolMissing
+from hami_dra.discovery.nvml.cards import REMAPPING_FAILED, VENDOR, read_all
+from hami_dra.discovery.nvml.library import (
+    EVENT_DOUBLE_BIT_ECC,
+    EVENT_XID,
+    LIBRARY_NOT_FOUND,
+    Handle,
+    Library,
+    NvmlEvent,
+    NvmlFailed,
+    same,
+)
+from hami_dra.discovery.sysfs import SYS
+
+APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
+"""Caused by programs (illegal access, reset channel, ...): the list of NVIDIA's device plugin."""
+_WANTED: Final = EVENT_XID | EVENT_DOUBLE_BIT_ECC
+_MOST_EVENTS: Final = 1000
+"""Of one call of `health`; a GPU that fails can send them faster than they are read."""
+_NO_INSTANCE: Final = 0xFFFFFFFF
+T = TypeVar("T")
+
+
+class NvmlBackend:
+    """Implements `hami_dra.discovery.backend.Backend`."""
+
+    vendor = VENDOR
+    tells_events = True
+
+    def __init__(
+        self, sys: Path = SYS, *, timeout: float = 60.0, harmless_xids: Collection[int] = APPLICATION_XIDS
+    ) -> None:
+        """`timeout`: seconds for one visit to the hardware, beyond the patience of `health`."""
+        self._sys = sys
+        self._timeout = timeout
+        self._harmless = frozenset(harmless_xids)
+        self._lock = threading.Lock()
+        self._visit: threading.Thread | None = None
+        self._library: Library | None = None
+        self._events: Handle | None = None
+        self._known: dict[str, GpuRecord] = {}
+        self._handles: dict[str, Handle] = {}
+        self._faults: dict[str, dict[str, Fault]] = {}
+
+    def discover(self) -> Findings:
+        with self._lock:
+            return self._in_time(self._discover)
+
+    def health(self, patience: float = 0.0) -> Health:
+        with self._lock:
+            return self._in_time(lambda: self._health(patience), patience)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._library and not self._hangs():
+                self._in_time(self._close)
+
+    def _close(self) -> None:
+        library, self._library, self._events = self._library, None, None
+        if library:
+            library.close()
+
+    def _discover(self) -> Findings:
+        library = self._open()
+        reading = read_all(library, self._sys)
+        there = {card.uuid for card in reading.cards.values()}
+        gone = [
+            f"NVML: GPU {card.index} ({uuid}) was found before and is missing now"
+            for uuid, card in self._known.items()
+            if uuid not in there
+        ]
+        for index, card in reading.cards.items():
+            self._known[card.uuid] = card
+            self._handles[card.uuid] = reading.handles[index]
+        troubles = self._listen(library)
+        cards = tuple(
+            replace(card, faults=card.faults + tuple(self._faults.get(card.uuid, {}).values()))
+            for card in reading.cards.values()
+        )
+        return Findings(cards, (*reading.problems, *gone, *troubles))
+
+    def _health(self, patience: float) -> Health:
+        library = self._open()
+        problems = self._hear(library, patience)
+        faults: dict[str, tuple[Fault, ...]] = {}
+        for uuid, handle in self._handles.items():
+            seen = self._look(library, uuid, handle)
+            faults[uuid] = (*seen, *self._faults.get(uuid, {}).values())
+        return Health(faults, tuple(problems))
+
+    def _look(self, library: Library, uuid: str, handle: Handle) -> tuple[Fault, ...]:
+        """Faults that show without an event."""
+        try:
+            found = library.uuid(handle)
+            if found != uuid:
+                return (Fault(code=LOST, message=f"in its place is {found} now"),)
+        except NvmlFailed as failed:
+            return (Fault(code=LOST, message=str(failed)),)
+        try:
+            return (REMAPPING_FAILED,) if library.remapping_failed(handle) else ()
+        except NvmlFailed as failed:
+            return (Fault(code=LOST, message=str(failed)),) if failed.lost else ()
+
+    def _open(self) -> Library:
+        if self._library is None:
+            try:
+                self._library = Library()
+            except NvmlFailed as failed:
+                if failed.code == LIBRARY_NOT_FOUND:
+                    raise ToolMissing(
+                        "libnvidia-ml.so.1 was not found: this machine has no NVIDIA driver, or its libraries are not "
+                        "mounted into this container"
+                    ) from failed
+                raise
+        return self._library
+
+    # --- events ---
+
+    def _listen(self, library: Library) -> list[str]:
+        """To all GPUs that are there now. GPUs that tell no events are named."""
+        problems = []
+        old, self._events = self._events, library.event_set()
+        for uuid, handle in self._handles.items():
+            try:
+                library.register_events(handle, library.supported_events(handle) & _WANTED, self._events)
+            except NvmlFailed as failed:
+                if not failed.lost:
+                    index = self._known[uuid].index
+                    problems.append(f"NVML, GPU {index}: errors of the hardware will not be noticed: {failed}")
+        if old is not None:
+            self._drain(library, old, 0)
+            library.free_event_set(old)
+        return problems
+
+    def _hear(self, library: Library, patience: float) -> list[str]:
+        if self._events is None:
+            return ["NVML: nothing was discovered yet, so no events are told"]
+        return self._drain(library, self._events, int(patience * 1000))
+
+    def _drain(self, library: Library, events: Handle, milliseconds: int) -> list[str]:
+        """All events that are there, after waiting for the first."""
+        for _ in range(_MOST_EVENTS):
+            try:
+                event = library.wait(events, milliseconds)
+            except NvmlFailed as failed:
+                return [] if failed.lost else [f"NVML: {failed}"]
+            if event is None:
+                break
+            self._note(library, event)
+            milliseconds = 0
+        return []
+
+    def _note(self, library: Library, event: NvmlEvent) -> None:
+        if event.type == EVENT_XID and event.data in self._harmless:
+            return
+        inside = "" if event.gpu_instance == _NO_INSTANCE else f" in GPU instance {event.gpu_instance}"
+        if event.type == EVENT_XID:
+            fault = Fault(code=f"xid-{event.data}", message=f"XID {event.data}{inside}")
+        else:
+            fault = Fault(code="ecc-double-bit", message=f"uncorrectable memory error{inside}")
+        for uuid in self._meant(library, event):
+            self._faults.setdefault(uuid, {})[fault.code] = fault
+
+    def _meant(self, library: Library, event: NvmlEvent) -> list[str]:
+        """The GPU of the event; all of them, when it cannot be told (as NVIDIA's device plugin does)."""
+        for uuid, handle in self._handles.items():
+            if same(handle, event.device):
+                return [uuid]
+        try:
+            uuid = library.uuid(event.device)
+        except NvmlFailed:
+            return list(self._handles)
+        return [uuid] if uuid in self._handles else list(self._handles)
+
+    # --- in time ---
+
+    def _hangs(self) -> bool:
+        return self._visit is not None and self._visit.is_alive()
+
+    def _in_time(self, work: Callable[[], T], patience: float = 0.0) -> T:
+        """Runs `work` in a thread; gives up on it when it takes too long. NvmlFailed comes out as ToolFailed."""
+        if self._hangs():
+            raise ToolFailed(f"NVML still hangs in {self._doing()}; restart the driver once the kernel log is clean")
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:  # noqa: BLE001 (raised again in the thread that asked)
+                errors.append(error)
+
+        self._visit = threading.Thread(target=run, name="nvml", daemon=True)
+        self._visit.start()
+        self._visit.join(self._timeout + patience)
+        if self._hangs():
+            raise ToolFailed(
+                f"NVML gave no answer within {self._timeout:g} s in {self._doing()}: the GPU's driver hangs"
+            )
+        if errors and isinstance(errors[0], NvmlFailed):
+            raise ToolFailed(
+                f"{errors[0]}; is the kernel module nvidia loaded and of the library's version?"
+            ) from errors[0]
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def _doing(self) -> str:
+        return self._library.current if self._library else "nvmlInitWithFlags"

@@ -1,0 +1,183 @@
+"""The GPUs of this machine as records, through NVML.
+
+Called by `backend`, in its thread. A GPU without a uuid, a name or memory is left out and named; whatever else a GPU or driver
+does not know stays empty. A GPU that is lost while it is read is left out too.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+from hami_dra.api.hardware import Fault, GpuRecord, PcieDistance
+from hami_dra.discovery.errors import Unexpected
+from hami_dra.discovery.nvml.library import Handle, Library, NvmlFailed
+from hami_dra.discovery.nvml.links import Lanes, lanes_of, links, one_sided
+from hami_dra.discovery.nvml.mig import mig_state
+from hami_dra.discovery.reading import bus_id, identity, name, name_if_said
+from hami_dra.discovery.sysfs import SYS, placed
+
+VENDOR: Final = "nvidia"
+REMAPPING_FAILED: Final = Fault(
+    code="row-remapping", message="a broken row of the GPU's memory could not be remapped; the GPU is to be replaced"
+)
+
+_DISTANCES: Final[Mapping[int, PcieDistance]] = {
+    0: PcieDistance.BOARD,
+    10: PcieDistance.SINGLE_SWITCH,
+    20: PcieDistance.MULTIPLE_SWITCHES,
+    30: PcieDistance.HOST_BRIDGE,
+    40: PcieDistance.SAME_CPU,
+    50: PcieDistance.CROSS_CPU,
+}
+"""nvmlGpuTopologyLevel_t."""
+_BRANDS: Final[Mapping[int, str]] = {
+    1: "Quadro",
+    2: "Tesla",
+    3: "NVS",
+    4: "Grid",
+    5: "GeForce",
+    6: "Titan",
+    7: "NvidiaVApps",
+    8: "NvidiaVPC",
+    9: "NvidiaVCS",
+    10: "NvidiaVWS",
+    11: "NvidiaCloudGaming",
+    12: "QuadroRTX",
+    13: "NvidiaRTX",
+    14: "Nvidia",
+    15: "GeForceRTX",
+    16: "TitanRTX",
+}
+"""nvmlBrandType_t, named as NVIDIA's own DRA driver names them."""
+_ARCHITECTURES: Final[Mapping[int, str]] = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada Lovelace",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+"""NVML_DEVICE_ARCH_..."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Reading:
+    """One pass over the hardware."""
+
+    cards: dict[int, GpuRecord] = field(default_factory=dict)
+    handles: dict[int, Handle] = field(default_factory=dict)
+    lanes: dict[int, Lanes] = field(default_factory=dict)
+    distances: dict[int, dict[int, PcieDistance]] = field(default_factory=lambda: defaultdict(dict))
+    access: dict[int, dict[int, bool]] = field(default_factory=lambda: defaultdict(dict))
+    problems: list[str] = field(default_factory=list)
+
+
+def read_all(library: Library, sys: Path = SYS) -> Reading:
+    """Raises NvmlFailed when not even the GPUs can be counted."""
+    reading = Reading()
+    driver = _optional(library.driver_version, "", reading.problems.append)
+    cuda = _optional(library.cuda_version, "", reading.problems.append)
+    for index in range(library.count()):
+        _read_one(library, index, reading)
+    buses = {index: card.pci_bus_id for index, card in reading.cards.items()}
+    found = links(reading.lanes, buses)
+    reading.problems += one_sided(found)
+    for one, other in itertools.permutations(reading.cards, 2):
+        _read_pair(library, one, other, reading)
+    records = [
+        replace(
+            card,
+            driver_version=driver,
+            runtime_version=cuda,
+            links=found[index],
+            distances=reading.distances[index],
+            peer_access=reading.access[index],
+        )
+        for index, card in reading.cards.items()
+    ]
+    reading.cards = {card.index: card for card in placed(records, sys)}
+    for index in list(reading.cards):
+        _drop_if_lost(library, index, reading)
+    return reading
+
+
+def _read_one(library: Library, index: int, reading: Reading) -> None:
+    def problem(text: str) -> None:
+        reading.problems.append(f"NVML, GPU {index}: {text}")
+
+    try:
+        handle = library.gpu(index)
+        card = _record(library, index, handle, problem)
+        own_lanes = lanes_of(library, handle, problem)
+    except (NvmlFailed, Unexpected) as error:
+        problem(f"left out: {error}")
+        return
+    reading.cards[index] = card
+    reading.handles[index] = handle
+    reading.lanes[index] = own_lanes
+
+
+def _record(library: Library, index: int, gpu: Handle, problem: Callable[[str], None]) -> GpuRecord:
+    def known(read: Callable[[Handle], T], otherwise: T) -> T:
+        return _optional(lambda: read(gpu), otherwise, problem)
+
+    memory = library.memory(gpu)
+    if memory <= 0:
+        raise Unexpected("memory", str(memory))
+    return GpuRecord(
+        vendor=VENDOR,
+        index=index,
+        uuid=identity(library.uuid(gpu), "a uuid"),
+        product=name(library.name(gpu), "a name"),
+        memory=memory,
+        pci_bus_id=bus_id(library.bus_id(gpu)),
+        numa_node=known(library.numa_node, None),
+        minor=known(library.minor, None),
+        serial=name_if_said(known(library.serial, "")),
+        faults=(REMAPPING_FAILED,) if known(library.remapping_failed, otherwise=False) else (),
+        brand=_BRANDS.get(known(library.brand, 0), ""),
+        architecture=_ARCHITECTURES.get(known(library.architecture, 0), ""),
+        compute_capability=known(library.compute_capability, ""),
+        mig=mig_state(library, gpu, problem),
+    )
+
+
+def _read_pair(library: Library, one: int, other: int, reading: Reading) -> None:
+    first, second = reading.handles[one], reading.handles[other]
+    try:
+        level = library.common_ancestor(first, second)
+        if level in _DISTANCES:
+            reading.distances[one][other] = _DISTANCES[level]
+        reading.access[one][other] = library.peer_access(first, second)
+    except NvmlFailed as failed:
+        if not failed.lost and not failed.absent:
+            reading.problems.append(f"NVML, GPUs {one} and {other}: {failed}")
+
+
+def _drop_if_lost(library: Library, index: int, reading: Reading) -> None:
+    try:
+        library.uuid(reading.handles[index])
+    except NvmlFailed as failed:
+        reading.problems.append(f"NVML, GPU {index}: left out: {failed}")
+        del reading.cards[index], reading.handles[index]
+
+
+def _optional(read: Callable[[], T], otherwise: T, problem: Callable[[str], None]) -> T:
+    """`otherwise` where there is no such thing, or it cannot be read. Raises NvmlFailed when the GPU is lost."""
+    try:
+        return read()
+    except NvmlFailed as failed:
+        if failed.lost:
+            raise
+        if not failed.absent:
+            problem(str(failed))
+        return otherwise

@@ -1,0 +1,281 @@
+"""NVML with types: each function that discovery and the node driver use, as plain values or NvmlFailed.
+
+Called by the other modules of this package only. nvidia-ml-py has no types and answers with ctypes; nothing of that leaves here
+but handles, which are passed back as they came. NVML loads nothing but `libnvidia-ml.so.1`, once in a process.
+"""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from hami_dra.api.hardware import MigPlacement, MigProfile
+from hami_dra.discovery.errors import Unexpected
+
+Handle = Any
+"""Of a GPU, an instance, a MIG device or an event set: opaque."""
+T = TypeVar("T")
+
+NOT_SUPPORTED: Final = 3
+TIMEOUT: Final = 10
+LIBRARY_NOT_FOUND: Final = 12
+_LOST: Final = {15, 16, 28}
+"""GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: the GPU answers no more."""
+_ABSENT: Final = {2, NOT_SUPPORTED, 6, 13}
+"""INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND: this GPU or driver has no such thing."""
+_GARBLED: Final = -1
+
+PROFILE_NUMBERS: Final = range(0x12)
+"""NVML_GPU_INSTANCE_PROFILE_COUNT."""
+_MEDIA_EXTENSIONS: Final = {7, 8}
+"""Profile numbers whose name ends in +me (1_SLICE_REV1, 2_SLICE_REV1), for drivers that tell no name."""
+MAX_LANES: Final = 36
+"""NVML_NVLINK_MAX_LINKS."""
+SWITCH: Final = 2
+"""NVML_NVLINK_DEVICE_TYPE_SWITCH."""
+EVENT_DOUBLE_BIT_ECC: Final = 0x2
+EVENT_XID: Final = 0x8
+_P2P_READ: Final = 0  # pynvml.NVML_P2P_CAPS_INDEX_READ is a tuple by mistake
+_P2P_OK: Final = 0
+_MIB: Final = 1 << 20
+_BITS: Final = 64
+
+
+class NvmlFailed(Exception):
+    """A call failed; `code` is NVML's."""
+
+    def __init__(self, call: str, code: int, text: str) -> None:
+        super().__init__(f"{call} failed with NVML error {code}: {text}")
+        self.code = code
+
+    @property
+    def lost(self) -> bool:
+        """The GPU is gone, so that nothing more can be asked of it."""
+        return self.code in _LOST
+
+    @property
+    def absent(self) -> bool:
+        """There is no such thing on this GPU or in this driver; nothing is broken."""
+        return self.code in _ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlEvent:
+    """What nvmlEventSetWait tells."""
+
+    device: Handle
+    type: int
+    data: int
+    """The number of the XID, for XIDs."""
+    gpu_instance: int
+    """0xffffffff = none."""
+
+
+class Library:
+    """NVML, loaded when made. Raises NvmlFailed, also from every method."""
+
+    def __init__(self) -> None:
+        import pynvml  # a machine without NVIDIA hardware need not have it loaded
+
+        self._nvml: Any = pynvml
+        self.current = ""
+        """The function that runs now, or ran last."""
+        self._call("nvmlInitWithFlags", 0)
+
+    def close(self) -> None:
+        self._call("nvmlShutdown")
+
+    # --- the system ---
+
+    def driver_version(self) -> str:
+        return str(self._call("nvmlSystemGetDriverVersion"))
+
+    def cuda_version(self) -> str:
+        """12040 → 12.4"""
+        number = int(self._call("nvmlSystemGetCudaDriverVersion_v2"))
+        return f"{number // 1000}.{number % 1000 // 10}"
+
+    def count(self) -> int:
+        return int(self._call("nvmlDeviceGetCount"))
+
+    def gpu(self, index: int) -> Handle:
+        return self._call("nvmlDeviceGetHandleByIndex", index)
+
+    # --- one GPU ---
+
+    def uuid(self, device: Handle) -> str:
+        """Of a GPU or a MIG device."""
+        return str(self._call("nvmlDeviceGetUUID", device))
+
+    def name(self, gpu: Handle) -> str:
+        return str(self._call("nvmlDeviceGetName", gpu))
+
+    def serial(self, gpu: Handle) -> str:
+        return str(self._call("nvmlDeviceGetSerial", gpu))
+
+    def minor(self, gpu: Handle) -> int:
+        return int(self._call("nvmlDeviceGetMinorNumber", gpu))
+
+    def memory(self, gpu: Handle) -> int:
+        """Bytes, all there is."""
+        return int(self._call("nvmlDeviceGetMemoryInfo", gpu).total)
+
+    def bus_id(self, gpu: Handle) -> str:
+        """`00000000:1B:00.0`"""
+        return str(self._field(self._call("nvmlDeviceGetPciInfo", gpu), "busId"))
+
+    def brand(self, gpu: Handle) -> int:
+        return int(self._call("nvmlDeviceGetBrand", gpu))
+
+    def architecture(self, gpu: Handle) -> int:
+        return int(self._call("nvmlDeviceGetArchitecture", gpu))
+
+    def compute_capability(self, gpu: Handle) -> str:
+        major, minor = self._call("nvmlDeviceGetCudaComputeCapability", gpu)
+        return f"{major}.{minor}"
+
+    def numa_node(self, gpu: Handle) -> int | None:
+        """The nearest one; None when several or none are."""
+        nodes = sum(
+            word << (_BITS * place) for place, word in enumerate(self._call("nvmlDeviceGetMemoryAffinity", gpu, 4, 0))
+        )
+        return nodes.bit_length() - 1 if nodes.bit_count() == 1 else None
+
+    def remapping_failed(self, gpu: Handle) -> bool:
+        """A broken row of the memory could not be replaced by a spare one."""
+        return bool(self._call("nvmlDeviceGetRemappedRows", gpu)[3])
+
+    # --- topology ---
+
+    def common_ancestor(self, one: Handle, other: Handle) -> int:
+        return int(self._call("nvmlDeviceGetTopologyCommonAncestor", one, other))
+
+    def peer_access(self, one: Handle, other: Handle) -> bool:
+        return int(self._call("nvmlDeviceGetP2PStatus", one, other, _P2P_READ)) == _P2P_OK
+
+    def lane_is_up(self, gpu: Handle, lane: int) -> bool:
+        return bool(self._call("nvmlDeviceGetNvLinkState", gpu, lane))
+
+    def lane_bus_id(self, gpu: Handle, lane: int) -> str:
+        """Of what is at the other end."""
+        return str(self._field(self._call("nvmlDeviceGetNvLinkRemotePciInfo", gpu, lane), "busId"))
+
+    def lane_type(self, gpu: Handle, lane: int) -> int:
+        return int(self._call("nvmlDeviceGetNvLinkRemoteDeviceType", gpu, lane))
+
+    # --- MIG ---
+
+    def mig_mode(self, gpu: Handle) -> tuple[bool, bool]:
+        """Now, after the next reset."""
+        current, pending = self._call("nvmlDeviceGetMigMode", gpu)
+        return bool(current), bool(pending)
+
+    def mig_profile(self, gpu: Handle, number: int) -> MigProfile:
+        """`number`: one of PROFILE_NUMBERS."""
+        try:
+            info = self._call("nvmlDeviceGetGpuInstanceProfileInfo", gpu, number)
+            name = str(self._field(info, "name")).removeprefix("MIG ")
+        except NvmlFailed as failed:
+            if failed.code != self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+                raise
+            info = self._call("nvmlDeviceGetGpuInstanceProfileInfo", gpu, number, 1)
+            extension = "+me" if number in _MEDIA_EXTENSIONS else ""
+            name = f"{info.sliceCount}g.{-(-info.memorySizeMB // 1024)}gb{extension}"
+        return MigProfile(
+            id=info.id,
+            name=name,
+            memory=info.memorySizeMB * _MIB,
+            slices=info.sliceCount,
+            instances=info.instanceCount,
+            placements=self._placements(gpu, info.id),
+            multiprocessors=info.multiprocessorCount,
+            copy_engines=info.copyEngineCount,
+            decoders=info.decoderCount,
+            encoders=info.encoderCount,
+            jpeg_engines=info.jpegCount,
+            ofa_engines=info.ofaCount,
+        )
+
+    def _placements(self, gpu: Handle, profile_id: int) -> tuple[MigPlacement, ...]:
+        count = ctypes.c_uint()
+        function = "nvmlDeviceGetGpuInstancePossiblePlacements"
+        self._call(function, gpu, profile_id, None, ctypes.byref(count))
+        places = (self._nvml.c_nvmlGpuInstancePlacement_t * count.value)()
+        if count.value:
+            self._call(function, gpu, profile_id, places, ctypes.byref(count))
+        return tuple(sorted(MigPlacement(start=place.start, size=place.size) for place in places[: count.value]))
+
+    def gpu_instances(self, gpu: Handle, profile: MigProfile) -> list[Handle]:
+        count = ctypes.c_uint()
+        found = (self._nvml.c_nvmlGpuInstance_t * max(profile.instances, 1))()
+        self._call("nvmlDeviceGetGpuInstances", gpu, profile.id, found, ctypes.byref(count))
+        return list(found[: count.value])
+
+    def gpu_instance(self, instance: Handle) -> tuple[int, MigPlacement]:
+        """Its id and where it lies."""
+        info = self._call("nvmlGpuInstanceGetInfo", instance)
+        return int(info.id), MigPlacement(start=info.placement.start, size=info.placement.size)
+
+    def most_mig_devices(self, gpu: Handle) -> int:
+        return int(self._call("nvmlDeviceGetMaxMigDeviceCount", gpu))
+
+    def mig_device(self, gpu: Handle, number: int) -> Handle:
+        return self._call("nvmlDeviceGetMigDeviceHandleByIndex", gpu, number)
+
+    def instance_ids(self, mig_device: Handle) -> tuple[int, int]:
+        """Of its GPU instance and its compute instance."""
+        return (
+            int(self._call("nvmlDeviceGetGpuInstanceId", mig_device)),
+            int(self._call("nvmlDeviceGetComputeInstanceId", mig_device)),
+        )
+
+    # --- events ---
+
+    def event_set(self) -> Handle:
+        return self._call("nvmlEventSetCreate")
+
+    def free_event_set(self, events: Handle) -> None:
+        self._call("nvmlEventSetFree", events)
+
+    def supported_events(self, gpu: Handle) -> int:
+        return int(self._call("nvmlDeviceGetSupportedEventTypes", gpu))
+
+    def register_events(self, gpu: Handle, types: int, events: Handle) -> None:
+        self._call("nvmlDeviceRegisterEvents", gpu, types, events)
+
+    def wait(self, events: Handle, milliseconds: int) -> NvmlEvent | None:
+        """None when nothing happened in that time."""
+        try:
+            data = self._call("nvmlEventSetWait_v2", events, milliseconds)
+        except NvmlFailed as failed:
+            if failed.code == TIMEOUT:
+                return None
+            raise
+        return NvmlEvent(data.device, data.eventType, data.eventData, data.gpuInstanceId)
+
+    # --- how ---
+
+    def _call(self, function: str, *arguments: Any) -> Any:
+        self.current = function
+        return self._guarded(function, lambda: getattr(self._nvml, function)(*arguments))
+
+    def _field(self, structure: Any, field: str) -> Any:
+        """Texts are decoded when they are read."""
+        return self._guarded(f"{self.current}, {field}", lambda: getattr(structure, field))
+
+    def _guarded(self, what: str, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except self._nvml.NVMLError as error:
+            raise NvmlFailed(what, error.value, str(error)) from error
+        except UnicodeDecodeError as error:
+            raise NvmlFailed(what, _GARBLED, str(Unexpected("text in UTF-8", repr(error.object)))) from error
+
+
+def same(one: Handle, other: Handle) -> bool:
+    """Whether two handles are of one thing."""
+
+    def address(handle: Handle) -> int | None:
+        return ctypes.cast(handle, ctypes.c_void_p).value
+
+    return address(one) is not None and address(one) == address(other)

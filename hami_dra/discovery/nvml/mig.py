@@ -1,0 +1,77 @@
+"""How a GPU can be cut, and how it is cut now. Called by `cards`. Reads only; instances are made by the node driver."""
+
+from collections.abc import Callable
+
+from hami_dra.api.hardware import MigInstance, MigProfile, MigState
+from hami_dra.discovery.nvml.library import PROFILE_NUMBERS, Handle, Library, NvmlFailed
+
+
+def mig_state(library: Library, gpu: Handle, problem: Callable[[str], None]) -> MigState | None:
+    """None for a GPU that cannot be cut. Raises NvmlFailed when the GPU is lost."""
+    try:
+        enabled, pending = library.mig_mode(gpu)
+    except NvmlFailed as failed:
+        if failed.lost:
+            raise
+        if not failed.absent:
+            problem(str(failed))
+        return None
+    found = [profile for number in PROFILE_NUMBERS if (profile := _profile(library, gpu, number, problem))]
+    profiles = sorted(found, key=lambda profile: profile.id)
+    instances = _instances(library, gpu, profiles, problem) if enabled else []
+    return MigState(enabled=enabled, pending=pending, profiles=tuple(profiles), instances=tuple(instances))
+
+
+def _profile(library: Library, gpu: Handle, number: int, problem: Callable[[str], None]) -> MigProfile | None:
+    try:
+        return library.mig_profile(gpu, number)
+    except NvmlFailed as failed:
+        if failed.lost:
+            raise
+        if not failed.absent:
+            problem(f"MIG profile {number}: {failed}")
+        return None
+
+
+def _instances(
+    library: Library, gpu: Handle, profiles: list[MigProfile], problem: Callable[[str], None]
+) -> list[MigInstance]:
+    devices = _devices(library, gpu, problem)
+    instances = []
+    for profile in profiles:
+        try:
+            for handle in library.gpu_instances(gpu, profile):
+                number, placement = library.gpu_instance(handle)
+                compute, uuid = devices.get(number, (None, ""))
+                instances.append(
+                    MigInstance(
+                        id=number, profile_id=profile.id, placement=placement, uuid=uuid, compute_instance_id=compute
+                    )
+                )
+        except NvmlFailed as failed:
+            if failed.lost:
+                raise
+            if not failed.absent:
+                problem(f"MIG instances of profile {profile.name}: {failed}")
+    return sorted(instances, key=lambda instance: instance.id)
+
+
+def _devices(library: Library, gpu: Handle, problem: Callable[[str], None]) -> dict[int, tuple[int, str]]:
+    """Id of the GPU instance → id of its compute instance, uuid of the MIG device. Numbers of MIG devices have gaps."""
+    found: dict[int, tuple[int, str]] = {}
+    try:
+        for number in range(library.most_mig_devices(gpu)):
+            try:
+                device = library.mig_device(gpu, number)
+            except NvmlFailed as failed:
+                if failed.absent:
+                    continue
+                raise
+            instance, compute = library.instance_ids(device)
+            found[instance] = (compute, library.uuid(device))
+    except NvmlFailed as failed:
+        if failed.lost:
+            raise
+        if not failed.absent:
+            problem(f"MIG devices: {failed}")
+    return found
