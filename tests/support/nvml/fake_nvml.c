@@ -300,14 +300,25 @@ static Instance *as_instance(void *handle) {
     return NULL;
 }
 
+static status enter_system(const char *function) {
+    if (!initialised) return UNINITIALIZED;
+    read_events();
+    return trouble_of(function, NOT_A_GPU);
+}
+
 static status enter(const char *function, Gpu *gpu) {
     int known = gpu >= gpus && gpu < gpus + gpu_count && ((char *)gpu - (char *)gpus) % sizeof(Gpu) == 0;
     if (!initialised) return UNINITIALIZED;
     read_events();
-    if (gpu && !known) return INVALID_ARGUMENT;
-    status code = trouble_of(function, gpu ? (int)(gpu - gpus) : NOT_A_GPU);
-    return code ? code : gpu && gpu->lost ? GPU_IS_LOST : SUCCESS;
+    if (!known) return INVALID_ARGUMENT;
+    status code = trouble_of(function, (int)(gpu - gpus));
+    return code ? code : gpu->lost ? GPU_IS_LOST : SUCCESS;
 }
+#define ENTER_SYSTEM                                \
+    do {                                            \
+        status entered = enter_system(__func__);    \
+        if (entered) return entered;                \
+    } while (0)
 #define ENTER(gpu)                                       \
     do {                                                 \
         status entered = enter(__func__, (Gpu *)(gpu));  \
@@ -331,7 +342,7 @@ status nvmlInitWithFlags(unsigned flags) {
 }
 
 status nvmlShutdown(void) {
-    ENTER(NULL);
+    ENTER_SYSTEM;
     initialised--;
     return SUCCESS;
 }
@@ -343,18 +354,18 @@ const char *nvmlErrorString(status code) {
 }
 
 status nvmlSystemGetDriverVersion(char *to, unsigned size) {
-    ENTER(NULL);
+    ENTER_SYSTEM;
     return give(to, size, driver);
 }
 
 status nvmlSystemGetCudaDriverVersion_v2(int *to) {
-    ENTER(NULL);
+    ENTER_SYSTEM;
     *to = cuda;
     return SUCCESS;
 }
 
 status nvmlDeviceGetCount_v2(unsigned *to) {
-    ENTER(NULL);
+    ENTER_SYSTEM;
     *to = gpu_count;
     return SUCCESS;
 }
@@ -531,6 +542,21 @@ status nvmlDeviceGetGpuInstanceProfileInfoV(Gpu *gpu, unsigned index, ProfileInf
     to->ce = found->ce, to->dec = found->dec, to->enc = found->enc, to->jpeg = found->jpeg, to->ofa = found->ofa;
     to->memory = found->memory;
     return give(to->name, sizeof to->name, found->name);
+}
+
+typedef struct {
+    unsigned id, p2p, slices, count, sm, ce, dec, enc, jpeg, ofa;
+    unsigned long long memory;
+} OldProfileInfo;
+
+/* Of drivers before 510: without the name. */
+status nvmlDeviceGetGpuInstanceProfileInfo(Gpu *gpu, unsigned index, OldProfileInfo *to) {
+    ENTER(gpu);
+    if (!gpu->can_mig || index >= MAX_PROFILES || !gpu->profile[index].present) return NOT_SUPPORTED;
+    Profile *found = &gpu->profile[index];
+    *to = (OldProfileInfo){found->id, 0, found->slices, found->count, found->sm, found->ce,
+                           found->dec, found->enc, found->jpeg, found->ofa, found->memory};
+    return SUCCESS;
 }
 
 static Profile *profile_of(Gpu *gpu, unsigned id) {
@@ -717,7 +743,7 @@ status nvmlDeviceGetComputeInstanceId(Instance *device, unsigned *to) {
 
 status nvmlEventSetCreate(void **to) {
     static int only;
-    ENTER(NULL);
+    ENTER_SYSTEM;
     for (int i = 0; i < gpu_count; i++) gpus[i].watched = 0;
     *to = &only;
     return SUCCESS;
@@ -725,7 +751,7 @@ status nvmlEventSetCreate(void **to) {
 
 status nvmlEventSetFree(void *set) {
     (void)set;
-    ENTER(NULL);
+    ENTER_SYSTEM;
     return SUCCESS;
 }
 
@@ -751,7 +777,7 @@ typedef struct {
 status nvmlEventSetWait_v2(void *set, EventData *to, unsigned milliseconds) {
     (void)set;
     for (unsigned waited = 0;; waited += 5) {
-        ENTER(NULL);
+        ENTER_SYSTEM;
         while (event_first < event_end) {
             Event *event = &events[event_first++ % MAX_EVENTS];
             if (event->gpu && !(event->gpu->watched & event->type)) continue;

@@ -1,0 +1,127 @@
+"""The pretended NVML of fake_nvml.c: building it, describing machines to it, asking the back end behind it.
+
+nvidia-ml-py loads `libnvidia-ml.so.1` and nothing else, once in a process; so each question runs in a process of its own, with
+the folder of the fake in LD_LIBRARY_PATH. In that process `nvml_answers.py` runs one of its functions and prints JSON.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent.parent
+SOURCE = HERE / "fake_nvml.c"
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O1"]
+LIBRARY = "libnvidia-ml.so.1"
+LIMIT = 60
+"""Seconds for one question, so that a hang that should have been given up fails the test."""
+
+
+def library_folder() -> Path:
+    """Built once for each state of the source, kept among the temporary files. Without a C compiler: no test."""
+    mark = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"hami-dra-fake-nvml-{os.getuid()}-{mark}"
+    if (folder / LIBRARY).exists():
+        return folder
+    compiler = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
+    if compiler is None:
+        why = "no C compiler (cc, gcc or clang): install one to test against NVML"
+        if os.environ.get("REQUIRE_ALL") == "1":
+            pytest.fail(why, pytrace=False)
+        pytest.skip(f"NOT RUN: {why}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as building:
+        target = Path(building) / LIBRARY
+        subprocess.run([compiler, *FLAGS, f"-Wl,-soname,{LIBRARY}", "-o", target, SOURCE], check=True)
+        target.rename(folder / LIBRARY)  # another worker may have done the same meanwhile
+    return folder
+
+
+class FakeNvml:
+    """One pretended machine; `sys` is an empty /sys, unless the test fills it."""
+
+    def __init__(self, folder: Path, description: str = "") -> None:
+        self.config = folder / "nvml.conf"
+        self.events = folder / "nvml.events"
+        self.sys = folder / "sys"
+        self.sys.mkdir()
+        self.events.touch()
+        self.describe(description)
+
+    def describe(self, description: str) -> None:
+        """Statements as in the head of fake_nvml.c."""
+        self.config.write_text(description, encoding="utf-8")
+
+    def environment(self, *, library: bool = True) -> dict[str, str]:
+        nowhere = self.config.parent / "nowhere"
+        return os.environ | {
+            "LD_LIBRARY_PATH": str(library_folder() if library else nowhere),
+            "FAKE_NVML_CONFIG": str(self.config),
+            "FAKE_NVML_EVENTS": str(self.events),
+            "PYTHONPATH": str(ROOT),
+        }
+
+    def ask(self, function: str, *arguments, library: bool = True):
+        """The answer of a function of nvml_answers.py; its arguments and answer are JSON."""
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-W",
+                "error",
+                HERE / "nvml_answers.py",
+                function,
+                json.dumps(arguments),
+                self.sys,
+                self.events,
+            ],
+            env=self.environment(library=library),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+def gpu(index: int, **values) -> str:
+    """An H100, but for what the test says."""
+    known = {
+        "uuid": f"GPU-{index:08d}-aaaa-bbbb-cccc-000000000000",
+        "name": '"NVIDIA H100 80GB HBM3"',
+        "memory": 81559,
+        "bus": f"00000000:{0x1B + index * 16:02X}:00.0",
+        "minor": index,
+        "serial": 1650000000 + index,
+        "brand": 14,
+        "arch": 9,
+        "cc": "9.0",
+        "numa": index // 4,
+    }
+    words = " ".join(f"{key}={value}" for key, value in (known | values).items() if value is not None)
+    return f"gpu {words}\n"
+
+
+def machine(count: int, **values) -> str:
+    return "driver 550.90.07\ncuda 12040\n" + "".join(gpu(index, **values) for index in range(count))
+
+
+def switched(count: int, lanes: int = 18) -> str:
+    """Lanes from each GPU to NVSwitches."""
+    return "".join(
+        f"lane {index} {lane} switch 00000000:{0xC0 + lane % 4:02X}:00.0\n"
+        for index in range(count)
+        for lane in range(lanes)
+    )
+
+
+def lanes(one: int, other: int, count: int, *, first: int = 0) -> str:
+    """Lanes between two GPUs, both ways; `first`: number of the first lane on both."""
+    return "".join(f"lane {a} {first + k} gpu {b}\n" for a, b in ((one, other), (other, one)) for k in range(count))

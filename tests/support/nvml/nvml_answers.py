@@ -1,0 +1,114 @@
+"""Runs in a process of its own, with the pretended NVML: `python nvml_answers.py FUNCTION ARGUMENTS SYS EVENTS`.
+
+Each function below plays one story with the back end and returns what it saw, as JSON. Called by fake.py.
+"""
+
+import dataclasses
+import json
+import sys
+import threading
+from pathlib import Path
+
+from hami_dra.discovery.errors import DiscoveryError
+from hami_dra.discovery.nvml import NvmlBackend
+
+
+class Story:
+    def __init__(self, sys_folder, events):
+        self.sys = Path(sys_folder)
+        self.events = Path(events)
+
+    def backend(self, **options):
+        return NvmlBackend(self.sys, **options)
+
+    def happens(self, *lines):
+        with self.events.open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    # --- what tests ask for ---
+
+    def discover(self, *options):
+        backend = self.backend(**(options[0] if options else {}))
+        found = findings(backend.discover())
+        backend.close()
+        backend.close()
+        return found
+
+    def refusal(self, *options):
+        """Of discovering, and of trying again."""
+        backend = self.backend(**(options[0] if options else {}))
+        said = []
+        for _ in range(2):
+            try:
+                backend.discover()
+            except DiscoveryError as error:
+                said.append([type(error).__name__, str(error)])
+        return said
+
+    def health_after(self, lines, patience=0.0, options=None):
+        """Health before the lines happen and after, and what a new discovery says."""
+        backend = self.backend(**(options or {}))
+        backend.discover()
+        before = health(backend.health())
+        self.happens(*lines)
+        after = health(backend.health(patience))
+        return {"before": before, "after": after, "again": findings(backend.discover())}
+
+    def before_discovery(self):
+        return health(self.backend().health())
+
+    def missing_after(self, lines):
+        backend = self.backend()
+        backend.discover()
+        self.happens(*lines)
+        return findings(backend.discover())
+
+    def patience(self, seconds):
+        """Health that is asked for before the event happens."""
+        backend = self.backend()
+        backend.discover()
+        threading.Timer(0.2, self.happens, ["event 0 8 79"]).start()
+        return health(backend.health(seconds))
+
+    def mig_cycle(self, profile_id, start):
+        """Makes an instance through pynvml, as the node driver will, and takes it down again."""
+        import ctypes
+
+        import pynvml
+
+        backend = self.backend()
+        states = [findings(backend.discover())]
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+        place = pynvml.c_nvmlGpuInstancePlacement_t(start, 0)
+        instance = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(gpu, profile_id, ctypes.byref(place))
+        profile = pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, 0, 0)
+        compute = pynvml.nvmlGpuInstanceCreateComputeInstance(instance, profile.id)
+        states.append(findings(backend.discover()))
+        refused = []
+        for attempt in (
+            lambda: pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(gpu, profile_id, ctypes.byref(place)),
+            lambda: pynvml.nvmlGpuInstanceDestroy(instance),
+            lambda: pynvml.nvmlDeviceSetMigMode(gpu, 0),
+        ):
+            try:
+                attempt()
+            except pynvml.NVMLError as error:
+                refused.append(error.value)
+        pynvml.nvmlComputeInstanceDestroy(compute)
+        pynvml.nvmlGpuInstanceDestroy(instance)
+        states.append(findings(backend.discover()))
+        return {"states": states, "refused": refused}
+
+
+def findings(found):
+    return {"cards": [dataclasses.asdict(card) for card in found.cards], "problems": list(found.problems)}
+
+
+def health(found):
+    faults = {uuid: [fault.code for fault in several] for uuid, several in found.faults.items()}
+    return {"faults": faults, "problems": list(found.problems)}
+
+
+if __name__ == "__main__":
+    name, arguments, sys_folder, events = sys.argv[1:]
+    print(json.dumps(getattr(Story(sys_folder, events), name)(*json.loads(arguments))))  # noqa: T201 (its answer)
