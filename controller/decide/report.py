@@ -32,10 +32,13 @@ class Report:
             self._add(code, np.flatnonzero(mask))
 
     def cards_refused(self, group: RequestGroup, columns: list[RequestColumns], nodes: Bools) -> None:
-        """`nodes` cannot meet the request: with too few cards at all, else by what is wrong with each card."""
+        """`nodes` cannot meet the request: with too few cards at all, else by what is wrong with each card.
+
+        Of a prioritized list the last alternative speaks: what kept the pod even from that.
+        """
         if not nodes.any():
             return
-        view, column = group.alternatives[0], columns[0]
+        view, column = group.alternatives[-1], columns[-1]
         few = nodes & (column.cards() + column.roaming < max(view.count, 1))
         self._add(names.NODE_INSUFFICIENT_DEVICE, np.flatnonzero(few))
         rows = column.rows_on(nodes & ~few)

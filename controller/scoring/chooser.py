@@ -188,7 +188,8 @@ class PolicyChooser:
         for tier in arrangement.tiers:
             ranked = [[rank for rank, bit in enumerate(bits) if mask & bit] for mask in tier.sets]
             for ranks in sorted(ranked):
-                chosen = [devices[rank] for rank in ranks]
+                # which set is a matter of the policy; inside it containers see the cards in order of their numbers
+                chosen = sorted((devices[rank] for rank in ranks), key=lambda device: int(position[device.row]))
                 key = request.claim_key, request.name, frozenset(device.id for device in chosen)
                 self._topology[key] = tier.score
                 yield chosen

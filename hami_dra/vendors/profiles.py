@@ -1,6 +1,6 @@
 """How the devices of a DRA driver are read for scoring: which published names play which role.
 
-Called by the inventory for every driver it meets. Our own drivers share one set of names; foreign drivers that can be
+Called by the inventory for every driver it meets. Our own drivers are read as their vendors say; foreign drivers that can be
 managed (`--manage`) are listed here with the names that they publish. A driver that is not listed is read by the names of
 ours, which costs nothing where it does not publish them.
 """
@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from hami_dra.vendors.protocol import DriverProfile
+from hami_dra.vendors.registry import vendor_of
 
 HAMI_SLOTS: Final = 10
 """HAMi's deviceSplitCount: how many allocations share a card that publishes no limit of its own."""
@@ -57,5 +58,7 @@ _BY_DRIVER: Final = {profile.driver: profile for profile in FOREIGN}
 
 @lru_cache(maxsize=256)
 def profile_of(driver: str) -> DriverProfile:
-    known = _BY_DRIVER.get(driver)
+    """A driver of nobody we know is read by the names of ours."""
+    vendor = vendor_of(driver)
+    known = vendor.profile if vendor is not None else _BY_DRIVER.get(driver)
     return known or DriverProfile(driver=driver, default_shares=HAMI_SLOTS)

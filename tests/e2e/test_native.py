@@ -90,6 +90,29 @@ def test_a_plain_card_is_served_by_kube_scheduler_and_accounted_for(lab):
     wait_accounted(lab, 1, WHOLE_T4)
 
 
+@pytest.mark.parametrize(
+    ("machine", "resource", "driver"),
+    [
+        ("c500-8", "metax-tech.com/gpu", "metax.hami.io"),
+        ("p800-oam-8", "kunlunxin.com/xpu", "kunlunxin.hami.io"),
+        ("inf2.48xlarge", "aws.amazon.com/neuron", "neuron.hami.io"),
+        ("s60-8", "enflame.com/gcu", "enflame.hami.io"),
+    ],
+)
+def test_whole_cards_of_the_other_vendors_are_served_by_kube_scheduler(lab, machine, resource, driver):
+    lab.machines(machine, "n")
+    lab.create(pod("one", resources={"limits": {resource: "1"}}))
+    lab.wait_running(names=["one"])
+    stored = lab.pod("one")
+    assert stored["spec"]["containers"][0]["resources"]["limits"] == {resource: "1"}
+    assert "resourceClaims" not in stored["spec"]
+    held = lab.claim(stored["status"]["extendedResourceClaimStatus"]["resourceClaimName"])
+    (result,) = held["status"]["allocation"]["devices"]["results"]
+    assert (result["driver"], result["pool"]) == (driver, "n")
+    assert lab.bound_by("one") == "default-scheduler"
+    assert lab.overcommitted() == []
+
+
 def test_what_an_extended_resource_cannot_say_is_converted(lab):
     """Parts of cards and a choice among cards become claims, which kube-scheduler allocates: first-fit, no gate, no policy."""
     lab.machines(T4, "t4")

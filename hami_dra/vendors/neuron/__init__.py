@@ -28,7 +28,7 @@ class Neuron(Vendor):
         return True
 
     def arrange(self, scene: Scene) -> Arrangement | None:
-        """Several devices are a block of neighbours; which of the blocks is left to the device policy. One is any."""
+        """Several devices are a block of neighbours, the first that is free (as HAMi). One is any."""
         if scene.count == 1:
             return None
         layout = scene.layout
@@ -38,4 +38,4 @@ class Neuron(Vendor):
             scene.count,
             aligned=not is_inferentia(layout.instance_type, layout.product),
         )
-        return Arrangement([Tier(0.0, found)] if found else [])
+        return Arrangement([Tier(0.0, (block,)) for block in found])

@@ -11,7 +11,6 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card, NeuronRecord
-from hami_dra.api.quantity import Format, Quantity
 from hami_dra.vendors.neuron import DRIVER
 from hami_dra.vendors.neuron.instances import device_of
 from hami_dra.vendors.publishing import (
@@ -23,6 +22,7 @@ from hami_dra.vendors.publishing import (
     common_attributes,
     device_class,
     driver_version,
+    in_bytes,
     of_driver,
     parts_capacity,
     shared_device,
@@ -105,7 +105,7 @@ def _memory(size: int, cores: int) -> Json:
     share = size // MIB // cores * MIB
     if share < MIB:
         raise Unpublishable(f"{size} bytes of memory are not enough for {cores} NeuronCores")
-    one, total = (str(Quantity.from_int(amount, Format.BINARY_SI)) for amount in (share, share * cores))
+    one, total = in_bytes(share), in_bytes(share * cores)
     offer: Json = {"validRange": {"min": one, "max": total, "step": one}} if cores > 1 else {"validValues": [one]}
     return {"value": total, "requestPolicy": {"default": one, **offer}}
 
