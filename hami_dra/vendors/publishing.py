@@ -152,12 +152,22 @@ def _row(index: int, width: int, letters: Mapping[int, str]) -> str:
 # --- capacities ------------------------------------------------------------------------------------------------------
 
 
+def in_bytes(amount: int) -> str:
+    """As the API server writes it, so that what is stored is what was sent: `15Gi`."""
+    return str(Quantity.from_int(amount, Format.BINARY_SI))
+
+
+def counted(amount: int) -> str:
+    """The same for plain numbers: 1000 is `1k`."""
+    return str(Quantity.from_int(amount))
+
+
 def memory_capacity(size: int, scaling: Fraction = Fraction(1)) -> Json:
     """Whole MiB, so that the step of 1 MiB divides it. A request without `memory` takes all of it."""
     mebibytes = int(size * scaling) // MIB
     if mebibytes < 2:
         raise Unpublishable(f"{size} bytes of memory times {scaling} is not enough to be shared in steps of 1Mi")
-    total = str(Quantity.from_int(mebibytes * MIB, Format.BINARY_SI))
+    total = in_bytes(mebibytes * MIB)
     return {
         "value": total,
         "requestPolicy": {"default": total, "validRange": {"min": "1Mi", "max": total, "step": "1Mi"}},
@@ -169,19 +179,19 @@ def cores_capacity(scaling: Fraction = Fraction(1)) -> Json:
     total = int(CORES * scaling)
     most = str(min(CORES, total))
     return {
-        "value": str(total),
+        "value": counted(total),
         "requestPolicy": {"default": most, "validRange": {"min": "0", "max": most, "step": "1"}},
     }
 
 
 def shares_capacity(slots: int) -> Json:
     """Every allocation takes one slot, whatever it asks for."""
-    return {"value": str(slots), "requestPolicy": {"default": "1", "validValues": ["1"]}}
+    return {"value": counted(slots), "requestPolicy": {"default": "1", "validValues": ["1"]}}
 
 
 def parts_capacity(parts: int) -> Json:
     """Equal parts of the hardware, counted. A request that leaves them out takes all."""
-    total = str(parts)
+    total = counted(parts)
     # a range of a single number is refused by the API server
     offer: Json = {"validRange": {"min": "1", "max": total, "step": "1"}} if parts > 1 else {"validValues": ["1"]}
     return {"value": total, "requestPolicy": {"default": total, **offer}}
@@ -189,9 +199,10 @@ def parts_capacity(parts: int) -> Json:
 
 def stepped_memory(size: int, fractions: Sequence[Fraction]) -> Json:
     """Memory that the hardware cuts into these fractions of the card: ascending, the last one is 1."""
-    mebibytes = size // MIB
-    values = [str(Quantity.from_int(int(mebibytes * part) * MIB, Format.BINARY_SI)) for part in fractions]
-    if int(mebibytes * fractions[0]) < 1:
+    total = size // MIB * MIB
+    # not in whole MiB: a percentage of the card, to the byte, must not be more than the part that covers it
+    values = [in_bytes(int(total * part)) for part in fractions]
+    if int(total * fractions[0]) < MIB:
         raise Unpublishable(f"{size} bytes of memory are not enough to be cut into parts of {fractions[0]}")
     return {"value": values[-1], "requestPolicy": {"default": values[-1], "validValues": values}}
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hami_dra.api.hardware import Card, Fault
+from hami_dra.api.quantity import Quantity
 from hami_dra.discovery.simulated import machine, machine_names
 from hami_dra.discovery.simulated.foreign import foreign_devices
 from hami_dra.driver.limits import check_pools, check_slice
@@ -207,8 +208,8 @@ def test_an_enflame_card_hands_out_memory_and_cores_in_slices(factor, percent):
     assert amounts(device, "cores") == ("100", percent)
     assert amounts(device, "slices") == (str(factor), ("1", str(factor), "1"))
     default, sizes = amounts(device, "memory")
-    mebibytes = [int(size.removesuffix("Mi")) for size in sizes]
-    assert (default, mebibytes) == ("42976Mi", [42976 * part // factor for part in range(1, factor + 1)])
+    in_bytes = [Quantity.parse(size).value() for size in sizes]
+    assert (default, in_bytes) == ("42976Mi", [(42976 << 20) * part // factor for part in range(1, factor + 1)])
     assert device["capacity"]["shares"]["value"] == str(factor)
 
 

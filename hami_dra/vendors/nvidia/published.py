@@ -10,7 +10,6 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card, GpuRecord
-from hami_dra.api.quantity import Format, Quantity
 from hami_dra.vendors.nvidia import DRIVER, mig
 from hami_dra.vendors.publishing import (
     CORES,
@@ -20,6 +19,7 @@ from hami_dra.vendors.publishing import (
     cores_capacity,
     device_class,
     fault_taints,
+    in_bytes,
     integer,
     memory_capacity,
     of_driver,
@@ -105,7 +105,7 @@ def _partitions(card: Card, common: dict[str, Json]) -> list[Json]:
             }
             | software_attributes(card),
             "capacity": {
-                names.CAP_MEMORY: {"value": str(Quantity.from_int(profile.memory, Format.BINARY_SI))},
+                names.CAP_MEMORY: {"value": in_bytes(profile.memory)},
                 names.CAP_CORES: {"value": str(CORES * profile.slices // mig.compute_slices(card))},
             },
             "consumesCounters": mig.consumed_by_instance(card, profile, placement),
