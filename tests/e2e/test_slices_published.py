@@ -11,7 +11,7 @@ import yaml
 from hami_dra.api.config import FleetFile
 from hami_dra.api.kinds import NODE, RESOURCE_SLICE
 from hami_dra.cluster.http import HttpCluster
-from hami_dra.discovery.simulated import machine
+from hami_dra.discovery.simulated import machine, machine_names
 from hami_dra.driver.fleet import Fleet
 from hami_dra.driver.publisher import Publisher
 from hami_dra.driver.slices import machine_pools, pool_of, slice_name
@@ -52,6 +52,17 @@ async def fleet(cluster):
         await it.sync_once()
 
 
+@pytest.fixture
+def published(nodes, fleet, classes):
+    """`await published(node, machine)`: a node with its slices, and all our classes."""
+
+    async def make(node, machine_name):
+        nodes.create(node)
+        await fleet(nodes=[{"machine": machine_name, "name": node}])
+
+    return make
+
+
 async def raw_slices(cluster, node):
     listing = await cluster.list(RESOURCE_SLICE, field_selector=f"spec.nodeName={node}")
     return [await cluster.get_raw(RESOURCE_SLICE, item.metadata.name) for item in listing.items]
@@ -80,7 +91,7 @@ async def running(thing):
 # --- stored as sent --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["dgx-h100", "g4dn.12xlarge", "g5.12xlarge", "l40s-pcie-8"])
+@pytest.mark.parametrize("name", machine_names())
 async def test_the_server_stores_exactly_the_golden_slices(cluster, name, caplog):
     node = name.replace(".", "-")
     golden = list(yaml.safe_load_all((ROOT / f"resourceslices/{name}.yaml").read_text()))
@@ -259,15 +270,82 @@ async def test_parts_share_a_card_and_a_whole_card_wants_it_for_itself(api, crea
     assert sorted(result(api, item) for item in allocated) == [("gpu-2", full), ("gpu-3", full)]
 
 
-async def test_a_plain_extended_resource_is_a_whole_card(api, create, nodes, fleet, classes):
+WHOLE = {
+    # machine: extended resource, memory that a card without a request for capacity takes
+    "g5.12xlarge": ("nvidia.com/gpu", "23028Mi"),
+    "c500-8": ("metax-tech.com/gpu", "64Gi"),
+    "p800-oam-8": ("kunlunxin.com/xpu", "96Gi"),
+    "inf2.48xlarge": ("aws.amazon.com/neuron", "16Gi"),  # of one core; the cores are what is taken
+    "s60-8": ("enflame.com/gcu", "42976Mi"),
+}
+
+
+@pytest.mark.parametrize("machine_name", WHOLE)
+async def test_a_plain_extended_resource_is_a_whole_card(api, create, published, machine_name):
     """KEP-5004: what native mode relies on."""
-    nodes.create("a10g")
-    await fleet(nodes=[{"machine": "g5.12xlarge", "name": "a10g"}])
-    pods = [create(pod(f"plain-{n}", resources={"limits": {"nvidia.com/gpu": "2"}})) for n in range(3)]
+    resource, memory = WHOLE[machine_name]
+    await published("plain", machine_name)
+    half = len(machine(machine_name, "plain").cards) // 2
+    pods = [create(pod(f"plain-{n}", resources={"limits": {resource: str(half)}})) for n in range(3)]
     assert sorted(settles(api, item) for item in pods) == [False, True, True]
     results = [one for item in claims_beside(api, pods[0]) for one in results_of(item)]
-    assert sorted(one["device"] for one in results) == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
-    assert {one["consumedCapacity"]["memory"] for one in results} == {"23028Mi"}
+    assert len({one["device"] for one in results}) == len(results) == 2 * half
+    assert {one["consumedCapacity"]["memory"] for one in results} == {memory}
+
+
+PARTS = {
+    # machine: class, what is asked for, what is consumed, how many fit on one card
+    "c500-8": ("metax-sgpu.hami.io", {"memory": "30Gi", "cores": "40"}, {"memory": "30Gi", "cores": "40"}, 2),
+    "p800-oam-8": ("kunlunxin-vxpu.hami.io", {"memory": "20Gi", "cores": "25"}, {"memory": "24Gi", "cores": "25"}, 4),
+    "inf2.48xlarge": ("neuron-core.hami.io", {"neuroncores": "1"}, {"neuroncores": "1", "memory": "16Gi"}, 2),
+    "s60-8": (
+        "enflame-vgcu.hami.io",
+        {"memory": "9Gi", "cores": "22", "slices": "1"},
+        {"memory": "10744Mi", "cores": "25", "slices": "1"},
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("machine_name", PARTS)
+async def test_parts_of_cards_are_rounded_and_share_one(api, create, published, machine_name):
+    device_class, asked, consumed, on_one_card = PARTS[machine_name]
+    await published("parts", machine_name)
+    parts = [claim(f"part-{n}", device_class, **asked) for n in range(on_one_card + 1)]
+    for item in parts:
+        stored = create(item)
+        runs(api, create(pod(item["metadata"]["name"], claim=item["metadata"]["name"])))
+        item.update(stored)
+    devices = [result(api, item)[0] for item in parts]
+    assert devices.count(devices[0]) == on_one_card
+    assert consumed.items() <= result(api, parts[0])[1].items()
+
+
+async def test_a_card_is_shared_or_cut_but_never_both(api, create, published):
+    """Shared counters, as the unmodified kube-scheduler counts them."""
+    await published("mig", "a2-ultragpu-2g-mig")
+
+    def instance(name, profile):
+        made = claim(name, "nvidia-mig.hami.io")
+        expression = f'device.attributes["nvidia.hami.io"].profile == "{profile}"'
+        made["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": expression}}]
+        return made
+
+    wanted = [
+        (claim("share-0", "nvidia-gpu.hami.io", memory="8Gi", cores="0"), "gpu-0"),
+        (claim("share-1", "nvidia-gpu.hami.io", memory="8Gi", cores="0"), "gpu-0"),
+        (instance("half-0", "3g.40gb"), "gpu-1-mig-3g-40gb-0"),
+        (instance("half-1", "3g.40gb"), "gpu-1-mig-3g-40gb-4"),
+    ]
+    for item, device in wanted:
+        name = item["metadata"]["name"]
+        stored = create(item)
+        runs(api, create(pod(name, claim=name)))
+        assert result(api, stored)[0] == device
+    for item in (instance("seventh", "1g.10gb"), claim("whole", "nvidia-gpu.hami.io")):
+        name = item["metadata"]["name"]
+        create(item)
+        assert not settles(api, create(pod(name, claim=name)))
 
 
 async def test_hami_dra_claims_are_allocated_on_imitated_slices(api, create, nodes, fleet, classes):
