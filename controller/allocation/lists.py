@@ -5,15 +5,23 @@ where there is a list.
 """
 
 from controller.inventory.inventory import Inventory
+from controller.inventory.layouts import is_part
 from hami_dra.vendors.protocol import Vendor
+from hami_dra.vendors.reasons import NUMBER
 from hami_dra.vendors.wishes import Wish
 
 
-def admitted(inventory: Inventory, vendor: Vendor, wish: Wish, row: int) -> bool:
-    """Whether the lists of a wish let the device of this row be taken."""
+def refused_by_lists(inventory: Inventory, vendor: Vendor, wish: Wish, row: int) -> int:
+    """Number of the reason why the lists of a wish keep the device of this row away; 0 where they do not."""
     if not wish.lists:
-        return True
+        return 0
     device = inventory.devices.device(row)
     node = int(inventory.devices.node[row])
     node_name = inventory.nodes.names[node] if node >= 0 else ""
-    return wish.lists.admit((device.string_attribute(device.profile.uuid), *vendor.ids(node_name, device.index)))
+    return NUMBER[
+        wish.lists.refusal(
+            (device.string_attribute(device.profile.uuid), *vendor.ids(node_name, device.index)),
+            vendor.type_name(device.string_attribute(device.profile.product)),
+            part=is_part(device),
+        )
+    ]

@@ -17,7 +17,7 @@ import numpy as np
 
 from controller.allocation.candidates import blocking_taint
 from controller.allocation.errors import AllocatorError
-from controller.allocation.lists import admitted
+from controller.allocation.lists import refused_by_lists
 from controller.allocation.request import RequestView
 from controller.allocation.scope import Scope
 from controller.inventory.columns import NOWHERE, Bools
@@ -212,8 +212,7 @@ class RequestColumns:
         for number, (vendor, wish) in enumerate(self._wishes):
             if wish.lists:
                 for position in np.flatnonzero((self._kinds.vendor[kind] == number) & (codes == 0)).tolist():
-                    if not admitted(self._inventory, vendor, wish, int(rows[position])):
-                        codes[position] = NUMBER[names.CARD_UUID_MISMATCH]
+                    codes[position] = refused_by_lists(self._inventory, vendor, wish, int(rows[position]))
 
     def _judge_vendors(self, codes: Codes, rows: Positions, kind: Ints) -> None:
         kinds = self._kinds

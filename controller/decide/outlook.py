@@ -21,7 +21,7 @@ from controller.scoring.chooser import arranging_drivers
 from controller.scoring.formulas import Floats
 from controller.scoring.policies import Policies
 from controller.scoring.scenes import cells_of, scene_of
-from hami_dra.vendors.protocol import Cell, Codes, Ints, Positions, Scene, Vendor
+from hami_dra.vendors.protocol import Cell, Codes, Ints, PartUse, Positions, Scene, Vendor
 from hami_dra.vendors.registry import VENDORS
 
 PRIORITIZED_LIST_SIZE: Final = 8
@@ -101,6 +101,7 @@ class _Asked:
         self._layouts = inventory.layouts
         self.layout = inventory.layouts.numbers(vendor.profile.driver)[nodes]
         self.says = mine & (self.layout >= 0)
+        self.parts: Bools = np.zeros(len(nodes), dtype=np.bool_)
         if not self.says.any():
             return
         devices, position = inventory.devices, inventory.layouts.position
@@ -109,9 +110,12 @@ class _Asked:
         rows = np.flatnonzero((devices.node[: devices.size] >= 0) & devices.active[: devices.size])
         rows = rows[place[devices.node[rows]] >= 0]
         eligible = column.codes[rows] == 0
-        known = _driver_of_kind(inventory, vendor)[devices.kind[rows]] & (position[rows] >= 0)
-        # where other devices would do as well, the vendor cannot tell which cards are the choice
-        self.says &= np.bincount(place[devices.node[rows[eligible & ~known]]], minlength=len(nodes)) == 0
+        of_vendor = _of_driver(inventory, vendor)[devices.kind[rows]]
+        known = of_vendor & (position[rows] >= 0)
+        # where other vendors' devices would do as well, the vendor cannot tell which cards are the choice
+        self.says &= np.bincount(place[devices.node[rows[eligible & ~of_vendor]]], minlength=len(nodes)) == 0
+        # parts of cards are no cards, but may be taken instead
+        self.parts = np.bincount(place[devices.node[rows[eligible & of_vendor & ~known]]], minlength=len(nodes)) > 0
         rows, eligible = rows[known], eligible[known]
         where = place[devices.node[rows]], position[rows]
         width = int(position[rows].max(initial=0)) + 1
@@ -127,8 +131,9 @@ class _Asked:
     def key(self) -> npt.NDArray[np.uint8]:
         """Bytes per node: nodes with equal ones are alike to this request."""
         numbers = np.where(self.says, self.layout, -1).astype(np.int32)
+        parts = self.parts.astype(np.uint8)[:, None]
         table = np.concatenate(
-            (numbers[:, None].view(np.uint8).reshape(len(numbers), 4), self.cells, self.states), axis=1
+            (numbers[:, None].view(np.uint8).reshape(len(numbers), 4), parts, self.cells, self.states), axis=1
         )
         table[~self.says, 4:] = 0
         return table
@@ -159,7 +164,7 @@ class _Asked:
         return not self.view.capacity_requests and not self.view.memory_percents
 
 
-def _driver_of_kind(inventory: Inventory, vendor: Vendor) -> Bools:
+def _of_driver(inventory: Inventory, vendor: Vendor) -> Bools:
     return np.array(
         [sample.id.driver == vendor.profile.driver for sample in inventory.devices.kind_samples], dtype=np.bool_
     )
@@ -193,6 +198,8 @@ def _judge(asked: list[_Asked], node: int) -> tuple[float, str]:
         best = _best(each.vendor, each.scene(node, mine.get(driver, 0), taken.get(driver, 0)))
         if best is None:
             continue
+        if best.code and best.parts and each.parts[node]:
+            continue
         if best.code:
             # a later request may have been left without a set by the first choice of an earlier one: that is for the search
             return (0.0, best.code) if not mine else (total + _HOPELESS, "")
@@ -208,6 +215,8 @@ class _Best:
     score: float = 0.0
     mask: int = 0
     code: str = ""
+    parts: bool = False
+    """Where there is no legal set, parts of cards will do."""
 
 
 @lru_cache(maxsize=_ANSWERS_KEPT)
@@ -217,5 +226,5 @@ def _best(vendor: Vendor, scene: Scene) -> _Best | None:
     if arrangement is None:
         return None
     for tier in arrangement.tiers:
-        return _Best(tier.score, tier.sets[0])
-    return _Best(code=arrangement.refusal)
+        return _Best(tier.score, tier.some(scene.count))
+    return _Best(code=arrangement.refusal, parts=arrangement.parts is not PartUse.NO)

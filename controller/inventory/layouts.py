@@ -161,8 +161,13 @@ def layout_of(cards: list[Device], instance_type: str = "") -> Layout:
     )
 
 
+def is_part(device: Device) -> bool:
+    """It is cut from a card, which is published too."""
+    return device.attribute(device.profile.partition) is not None
+
+
 def _is_card(device: Device) -> bool:
-    return vendor_of(device.id.driver) is not None and device.attribute(device.profile.partition) is None
+    return vendor_of(device.id.driver) is not None and not is_part(device)
 
 
 def _grown(column: Ints, length: int) -> Ints:

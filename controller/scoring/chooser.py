@@ -7,13 +7,16 @@ the first.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import chain, combinations
 
 import numpy as np
 
 from controller.allocation.chooser import RequestView, Trial
-from controller.allocation.lists import admitted
+from controller.allocation.lists import refused_by_lists
 from controller.allocation.search import Solution
 from controller.inventory.inventory import Inventory
+from controller.inventory.layouts import is_part
 from controller.inventory.model import Device, DeviceId
 from controller.inventory.roles import ask_of, used_of
 from controller.scoring.formulas import device_keys, device_order, device_scores, group_order
@@ -21,8 +24,7 @@ from controller.scoring.policies import Policies
 from controller.scoring.scenes import cells_of, scene_of
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceRequest
-from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Codes, Positions
-from hami_dra.vendors.reasons import NUMBER
+from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Codes, Ints, PartUse, Positions
 from hami_dra.vendors.registry import VENDORS, vendor_of
 
 _Chosen = tuple[str, str, frozenset[DeviceId]]
@@ -68,10 +70,14 @@ class PolicyChooser:
         """Where the vendor of the cards arranges them: its sets, tier by tier; inside a tier the device policy's order."""
         if request.all_devices or not devices:
             return None
-        arrangement = self._arrangement(request, devices, count, trial)
+        cards = [device for device in devices if not is_part(device)]
+        arrangement = self._arrangement(request, cards, count, trial, part=next(filter(is_part, devices), None))
         if arrangement is None:
             return None
-        return self._in_order(request, devices, arrangement)
+        of_cards = self._in_order(request, cards, arrangement, count)
+        if arrangement.parts is PartUse.NO or len(cards) == len(devices):
+            return of_cards
+        return chain(of_cards, _with_parts(devices, count, self._columns.numa, arrangement.parts))
 
     def kind(self, device: Device) -> Hashable:
         """Vendor rules look at the driver and at the card's totals, which the search compares itself; sets at the card."""
@@ -117,8 +123,8 @@ class PolicyChooser:
             codes[mine] = vendor.refuse(cards.take(mine), ask.take(mine), wish)
             if wish.lists:
                 for position in mine.tolist():
-                    if not admitted(self._inventory, vendor, wish, int(rows[position])):
-                        codes[position] = NUMBER[names.CARD_UUID_MISMATCH]
+                    reason = refused_by_lists(self._inventory, vendor, wish, int(rows[position]))
+                    codes[position] = reason or codes[position]
         return codes
 
     def _add(self, cards: Cards, devices: Sequence[Device], trial: Trial) -> None:
@@ -143,26 +149,28 @@ class PolicyChooser:
     # -- sets --------------------------------------------------------------------------------------------------------
 
     def _arrangement(
-        self, request: RequestView, devices: Sequence[Device], count: int, trial: Trial
+        self, request: RequestView, cards: Sequence[Device], count: int, trial: Trial, *, part: Device | None
     ) -> Arrangement | None:
-        """None: no vendor has a say here."""
-        driver = devices[0].id.driver
+        """None: no vendor has a say here. `part`: some part of a card that could be taken as well."""
+        some = cards[0] if cards else part
+        assert some is not None
+        driver = some.id.driver
         vendor = vendor_of(driver)
-        if driver not in self._arranging or vendor is None or any(each.id.driver != driver for each in devices):
+        if driver not in self._arranging or vendor is None or any(each.id.driver != driver for each in cards):
             return None
         layouts, nodes = self._inventory.layouts, self._columns.node
-        node = int(nodes[devices[0].row])
+        node = int(nodes[some.row])
         found = layouts.of(node, driver) if node >= 0 else None
         if found is None:
             return None
         layout, rows = found
-        eligible = layouts.position[_rows(devices)]
+        eligible = layouts.position[_rows(cards)]
         if (eligible < 0).any():
             return None
         cards_of_node = [self._columns.device(row) for row in rows.tolist()]
-        cards = self._columns.cards(rows)
+        picture = self._columns.cards(rows)
         if trial.added:
-            self._add(cards, cards_of_node, trial)
+            self._add(picture, cards_of_node, trial)
         ask = ask_of(request.demand, [cards_of_node[position] for position in eligible.tolist()]).spread(
             eligible, layout.size
         )
@@ -171,8 +179,8 @@ class PolicyChooser:
         may[eligible] = True
         scene = scene_of(
             layout,
-            cells_of(may, cards.slots_used == 0, mine),
-            vendor.states(cards, ask),
+            cells_of(may, picture.slots_used == 0, mine),
+            vendor.states(picture, ask),
             count,
             policies=self._policies,
             vendor=vendor,
@@ -181,18 +189,32 @@ class PolicyChooser:
         return vendor.arrange(scene)
 
     def _in_order(
-        self, request: RequestView, devices: Sequence[Device], arrangement: Arrangement
+        self, request: RequestView, devices: Sequence[Device], arrangement: Arrangement, count: int
     ) -> Iterator[Sequence[Device]]:
         position = self._inventory.layouts.position
         bits = [1 << int(position[device.row]) for device in devices]
         for tier in arrangement.tiers:
-            ranked = [[rank for rank, bit in enumerate(bits) if mask & bit] for mask in tier.sets]
-            for ranks in sorted(ranked):
+            listed = sorted(tuple(rank for rank, bit in enumerate(bits) if mask & bit) for mask in tier.sets)
+            drawn = [combinations([rank for rank, bit in enumerate(bits) if pool & bit], count) for pool in tier.pools]
+            before: tuple[int, ...] = ()
+            for ranks in merge(listed, *drawn):
+                if ranks == before:
+                    continue
+                before = ranks
                 # which set is a matter of the policy; inside it containers see the cards in order of their numbers
                 chosen = sorted((devices[rank] for rank in ranks), key=lambda device: int(position[device.row]))
                 key = request.claim_key, request.name, frozenset(device.id for device in chosen)
                 self._topology[key] = tier.score
                 yield chosen
+
+
+def _with_parts(devices: Sequence[Device], count: int, numa: Ints, use: PartUse) -> Iterator[Sequence[Device]]:
+    """Any sets, parts of cards among them or not, in order of `devices`."""
+    groups: dict[int, list[Device]] = {}
+    for device in devices:
+        groups.setdefault(int(numa[device.row]) if use is PartUse.ONE_NUMA_NODE else 0, []).append(device)
+    for members in groups.values():
+        yield from combinations(members, count)
 
 
 def arranging_drivers(policies: Policies) -> frozenset[str]:

@@ -8,7 +8,7 @@ the allocations themselves.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntFlag
+from enum import Enum, IntFlag
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,8 @@ class DriverProfile:
     memory: str | None = names.CAP_MEMORY
     cores: str | None = names.CAP_CORES
     shares: str | None = names.CAP_SHARES
+    parts: str | None = None
+    """Capacity that counts equal parts of the hardware: a request for a percentage of memory takes as many as it needs."""
     partition: str | None = None
     """Attribute that only parts of a card carry (MIG profiles): such a device is no card of its own."""
     default_shares: int = 1
@@ -150,12 +152,32 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Sets of cards that are equally good: the device policy chooses among them."""
+    """Sets of cards that are equally good: the device policy chooses among them. At least one of `sets` and `pools`."""
 
     score: float
     """What choosing one of them says for this node against other nodes: higher is better, whatever the node policy."""
-    sets: tuple[int, ...]
+    sets: tuple[int, ...] = ()
     """Bit masks by position, each of `Scene.count` eligible cards."""
+    pools: tuple[int, ...] = ()
+    """Bit masks of at least `Scene.count` eligible cards: any so many of one of them. For sets too many to be listed."""
+
+    def some(self, count: int) -> int:
+        """One of the sets."""
+        if self.sets:
+            return self.sets[0]
+        mask = self.pools[0]
+        for _ in range(mask.bit_count() - count):
+            mask &= ~(1 << mask.bit_length() - 1)
+        return mask
+
+
+class PartUse(Enum):
+    """Whether parts of cards (`DriverProfile.partition`) may be taken where no legal set of whole cards works."""
+
+    NO = "no"
+    ANY = "any"
+    ONE_NUMA_NODE = "one NUMA node"
+    """All of one request on one NUMA node, whole cards among them or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +187,8 @@ class Arrangement:
     tiers: Iterable[Tier]
     refusal: str = names.NUMA_NOT_FIT
     """Reason code of the node where there is no tier."""
+    parts: PartUse = PartUse.NO
+    """Vendors whose cards are not cut need not care."""
 
 
 class Vendor:
@@ -181,6 +205,17 @@ class Vendor:
     def wish(self, annotations: Mapping[str, str]) -> Wish:  # noqa: ARG002 (for those who read some)
         """What the user wants beyond amounts. `annotations`: those of `annotations` that are set. Raises InvalidWish."""
         return Wish()
+
+    def type_name(self, product: str) -> str:
+        """The text in which lists of types (`CardLists.use_types`) are looked for."""
+        return product
+
+    def smallest_part_first(self, wish: Wish) -> bool:  # noqa: ARG002 (for those whose cards are cut)
+        """Whether the smallest part that holds a request comes before the device policy, where whole cards would do too.
+
+        A request that can only have parts gets the smallest in any case; of one card always the smallest comes first.
+        """
+        return False
 
     def ids(self, node: str, index: int) -> tuple[str, ...]:  # noqa: ARG002 (for those that have some)
         """Names of a card in use and nouse lists, beside its uuid."""

@@ -5,6 +5,9 @@ Called by the vendors' `wish`. In: annotations by name. Out: frozen, hashable ob
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
+
+from hami_dra.api import names
 
 
 class InvalidWish(ValueError):
@@ -17,19 +20,41 @@ class InvalidWish(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CardLists:
-    """Which cards may be taken: names are hardware uuids or HAMi's ids. Both lists hold where both are given."""
+    """Which cards may be taken. All that is given holds together."""
 
     use: frozenset[str] | None = None
-    """None: any."""
+    """Hardware uuids or HAMi's ids. None: any."""
     nouse: frozenset[str] = frozenset()
+    use_types: frozenset[str] | None = None
+    """Texts, in lower case, one of which the card's type contains. None: any."""
+    nouse_types: frozenset[str] = frozenset()
+    parts: bool | None = None
+    """Only parts of cards (True), only whole cards (False), or either (None)."""
 
-    def admit(self, names: Iterable[str]) -> bool:
+    def refusal(self, ids: Iterable[str], type_name: str, *, part: bool) -> str:
+        """Reason code why a card may not be taken, or "". In HAMi's order: type, mode, uuid.
+
+        `ids`: its uuid and other names. `part`: it is part of a card.
+        """
+        text = type_name.lower()
+        if self.use_types is not None and not any(item in text for item in self.use_types):
+            return names.CARD_TYPE_MISMATCH
+        if any(item in text for item in self.nouse_types):
+            return names.CARD_TYPE_MISMATCH
+        if self.parts is not None and self.parts is not part:
+            return names.MODE_NOT_FIT
+        return "" if self.admit(ids) else names.CARD_UUID_MISMATCH
+
+    def admit(self, ids: Iterable[str]) -> bool:
         """Whether a card with these names may be taken."""
-        known = frozenset(names)
+        known = frozenset(ids)
         return (self.use is None or not self.use.isdisjoint(known)) and self.nouse.isdisjoint(known)
 
     def __bool__(self) -> bool:
-        return self.use is not None or bool(self.nouse)
+        return self != _ALL_CARDS
+
+
+_ALL_CARDS: Final = CardLists()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +64,26 @@ class Wish:
     lists: CardLists = CardLists()
 
 
-def card_lists(annotations: Mapping[str, str], use: Iterable[str], nouse: Iterable[str]) -> CardLists:
-    """From comma lists; items are trimmed, empty ones ignored (HAMi D/devices.go, CheckUUID). Raises InvalidWish.
+def card_lists(
+    annotations: Mapping[str, str],
+    use: Iterable[str],
+    nouse: Iterable[str],
+    *,
+    use_types: Iterable[str] = (),
+    nouse_types: Iterable[str] = (),
+) -> CardLists:
+    """From comma lists; items are trimmed, empty ones ignored (HAMi D/devices.go, CheckUUID, CheckType). Raises InvalidWish.
 
-    `use`, `nouse`: names of the annotations that hold such a list. A use list that names nothing would rule out every card.
+    All but `annotations`: names of the annotations that hold such a list. A use list that names nothing would rule out every
+    card.
     """
-    wanted: frozenset[str] | None = None
-    for name in use:
-        if name in annotations:
-            items = _items(annotations[name])
-            if not items:
-                raise InvalidWish(name, "is an empty list: no card could be chosen by it; name some or remove it")
-            wanted = items if wanted is None else wanted & items
-    unwanted = frozenset[str]().union(*(_items(annotations[name]) for name in nouse if name in annotations))
-    return CardLists(wanted, unwanted)
+    types = {name: text.lower() for name, text in annotations.items()}
+    return CardLists(
+        _wanted(annotations, use),
+        _unwanted(annotations, nouse),
+        _wanted(types, use_types),
+        _unwanted(types, nouse_types),
+    )
 
 
 def choice(annotations: Mapping[str, str], name: str, choices: Iterable[str], default: str) -> str:
@@ -67,6 +98,21 @@ def choice(annotations: Mapping[str, str], name: str, choices: Iterable[str], de
 def switch(annotations: Mapping[str, str], name: str, *, default: bool) -> bool:
     """`true` or `false`. Raises InvalidWish."""
     return choice(annotations, name, ("true", "false"), "true" if default else "false") == "true"
+
+
+def _wanted(annotations: Mapping[str, str], names_of_lists: Iterable[str]) -> frozenset[str] | None:
+    wanted: frozenset[str] | None = None
+    for name in names_of_lists:
+        if name in annotations:
+            items = _items(annotations[name])
+            if not items:
+                raise InvalidWish(name, "is an empty list: no card could be chosen by it; name some or remove it")
+            wanted = items if wanted is None else wanted & items
+    return wanted
+
+
+def _unwanted(annotations: Mapping[str, str], names_of_lists: Iterable[str]) -> frozenset[str]:
+    return frozenset[str]().union(*(_items(annotations[name]) for name in names_of_lists if name in annotations))
 
 
 def _items(text: str) -> frozenset[str]:

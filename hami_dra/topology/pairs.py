@@ -1,0 +1,59 @@
+"""How well two cards are connected, as a number, and which of them the fast interconnect joins.
+
+Called by the vendors' rules once per layout. In: lanes, PCIe distance and islands, by position. Out: tables. Pure.
+
+Source of the numbers: HAMi D/nvidia/calculate_score.go:211-286. The score of a pair is the SUM of its links: one for the
+PCIe path, one for the fast link, so four lanes between cards on one switch are 50 + 400 = 450.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+PCIE: Final[Mapping[str, int]] = {"X": 10, "C": 20, "H": 30, "M": 40, "S": 50, "B": 60}
+"""Letters of `hami.io/distance`: across CPUs, same CPU, host bridge, several switches, single switch, one board."""
+LANE: Final = 100
+"""Of one lane of the fast interconnect."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Tables by position, shape (n, n), symmetric; nothing on the diagonal."""
+
+    score: Ints
+    linked: Bools
+    """The fast interconnect joins the two directly."""
+
+    @property
+    def size(self) -> int:
+        return len(self.score)
+
+
+def pairs(lanes: Sequence[Sequence[int]], distance: Sequence[str], group: Sequence[int]) -> Pairs:
+    """`lanes[a][b]`: from a to b, 0 = none; `distance[a][b]`: a letter of PCIE, anything else = not known.
+
+    Where the two sides report different numbers of lanes the lower one counts: a pair is as fast as its slower direction.
+    (HAMi takes such a pair as not connected at all.) Where a card reports no lanes to anybody, two cards of one island
+    (`group`, 0 = none) count as joined by a single lane: that there is a link is known, its width is not.
+    """
+    size = len(lanes)
+    widths: Ints = np.array(lanes, dtype=np.int64).reshape(size, size)
+    width = np.minimum(widths, widths.T)
+    silent = ~widths.any(axis=1)
+    islands: Ints = np.array(group, dtype=np.int64)
+    inside: Bools = islands > 0
+    together = np.equal.outer(islands, islands) & inside[:, np.newaxis]
+    guessed = together & (silent[:, None] | silent[None, :])
+    width = np.where(guessed, np.maximum(width, 1), width)
+    np.fill_diagonal(width, 0)
+    path = np.array([[PCIE.get(letter, 0) for letter in row] for row in distance], dtype=np.int64).reshape(size, size)
+    np.fill_diagonal(path, 0)
+    # one side that does not know its distance says nothing against the other
+    path = np.where((path == 0) | (path.T == 0), np.maximum(path, path.T), np.minimum(path, path.T))
+    return Pairs(score=path + LANE * width, linked=width > 0)

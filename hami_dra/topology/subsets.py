@@ -1,0 +1,145 @@
+"""Sets of cards: which there are, how tightly each is connected, what taking it costs those that stay.
+
+Called by the vendors' rules. In: tables of `topology.pairs`. Out: arrays with one row per set. Pure.
+Sets are arrays of positions, ascending, shape (k, n): k sets of n cards.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, combinations
+from math import comb
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hami_dra.topology.pairs import Bools, Ints, Pairs
+
+MOST_SETS: Final = comb(16, 8)
+"""Up to so many sets are looked at one by one; beyond that only promising ones are."""
+_MOST_CLIQUES: Final = 4096
+"""A machine has a handful; what is published may be nonsense."""
+
+Sets = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One entry per set, shape (k,)."""
+
+    total: Ints
+    """Sum of the pair scores inside the set."""
+    damage: Ints
+    """Sum of the pair scores between the set and the cards that are left: what nobody can have any more."""
+    cliques: Bools
+    """Every two cards of the set are linked."""
+
+
+@lru_cache(maxsize=256)
+def _combinations(size: int, count: int) -> Sets:
+    flat = np.fromiter(chain.from_iterable(combinations(range(size), count)), dtype=np.intp)
+    table = flat.reshape(-1, count)
+    table.setflags(write=False)
+    return table
+
+
+def all_sets(free: Sequence[int], count: int) -> Sets | None:
+    """Every set of `count` (at least 1) of the free cards, in ascending order. None where they are too many."""
+    if comb(len(free), count) > MOST_SETS:
+        return None
+    return np.array(free, dtype=np.intp)[_combinations(len(free), count)]
+
+
+def measure(pairs: Pairs, sets: Sets, free: Sequence[int]) -> Measured:
+    """`free`: all cards that could be taken; `sets` are chosen from them."""
+    count = sets.shape[1]
+    total = np.zeros(len(sets), dtype=np.int64)
+    linked = np.ones(len(sets), dtype=np.bool_)
+    for first in range(count):
+        for second in range(first + 1, count):
+            total += pairs.score[sets[:, first], sets[:, second]]
+            linked &= pairs.linked[sets[:, first], sets[:, second]]
+    to_free = pairs.score[:, np.array(free, dtype=np.intp)].sum(axis=1)
+    return Measured(total=total, damage=to_free[sets].sum(axis=1) - 2 * total, cliques=linked)
+
+
+def components(pairs: Pairs, free: Sequence[int]) -> dict[int, int]:
+    """Free card → how many free cards its island has, itself included. An island is what links connect; 1 = none."""
+    members = list(free)
+    sizes: dict[int, int] = {}
+    for card in members:
+        if card in sizes:
+            continue
+        island, queue = {card}, [card]
+        while queue:
+            row = pairs.linked[queue.pop()]
+            fresh = [peer for peer in members if row[peer] and peer not in island]
+            island.update(fresh)
+            queue.extend(fresh)
+        sizes.update(dict.fromkeys(island, len(island)))
+    return sizes
+
+
+def cliques(pairs: Pairs, free: Sequence[int], least: int) -> list[int]:
+    """The largest groups of free cards that are all linked with each other, as bit masks, those of at least `least` cards.
+
+    Every set of linked cards is part of one of them. In order of their lowest cards. At most `_MOST_CLIQUES` steps are
+    made (Bron and Kerbosch, with pivot): a tangle that has more is cut short.
+    """
+    allowed = sum(1 << card for card in free)
+    neighbours = {
+        card: sum(1 << int(peer) for peer in np.flatnonzero(pairs.linked[card])) & allowed & ~(1 << card)
+        for card in free
+    }
+    found: list[int] = []
+    steps = 0
+    stack = [(0, allowed, 0)]
+    while stack and steps < _MOST_CLIQUES:
+        steps += 1
+        chosen, may, done = stack.pop()
+        if chosen.bit_count() + may.bit_count() < least:
+            continue
+        if not may:
+            if not done:
+                found.append(chosen)
+            continue
+        pivot = max(bits(may | done), key=lambda card: (may & neighbours[card]).bit_count())
+        for card in bits(may & ~neighbours[pivot]):
+            stack.append((chosen | 1 << card, may & neighbours[card], done & neighbours[card]))
+            may &= ~(1 << card)
+            done |= 1 << card
+    return sorted(found, key=lambda mask: tuple(bits(mask)))
+
+
+def grown(pairs: Pairs, free: Sequence[int], count: int) -> Sets:
+    """Promising sets where there are too many to look at all: from each card on, always the card that adds most.
+
+    At most one set per card, ascending, each once; shape (k, count). Ties go to the lower card.
+    """
+    members = np.array(free, dtype=np.intp)
+    found = set()
+    for start in members.tolist():
+        chosen = [start]
+        gain = pairs.score[start].copy()
+        while len(chosen) < count:
+            left = members[~np.isin(members, chosen)]
+            best = int(left[np.argmax(gain[left])])
+            chosen.append(best)
+            gain += pairs.score[best]
+        found.add(tuple(sorted(chosen)))
+    return np.array(sorted(found), dtype=np.intp).reshape(-1, count)
+
+
+def bits(mask: int) -> list[int]:
+    """Positions of the ones, ascending."""
+    found = []
+    while mask:
+        lowest = mask & -mask
+        found.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return found
+
+
+def mask_of(cards: Sequence[int]) -> int:
+    return sum(1 << card for card in cards)
