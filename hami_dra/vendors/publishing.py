@@ -189,12 +189,12 @@ def shares_capacity(slots: int) -> Json:
     return {"value": counted(slots), "requestPolicy": {"default": "1", "validValues": ["1"]}}
 
 
-def parts_capacity(parts: int) -> Json:
-    """Equal parts of the hardware, counted. A request that leaves them out takes all."""
+def parts_capacity(parts: int, default: int) -> Json:
+    """Equal parts of the hardware, counted. A request that leaves them out takes `default`."""
     total = counted(parts)
     # a range of a single number is refused by the API server
     offer: Json = {"validRange": {"min": "1", "max": total, "step": "1"}} if parts > 1 else {"validValues": ["1"]}
-    return {"value": total, "requestPolicy": {"default": total, **offer}}
+    return {"value": total, "requestPolicy": {"default": counted(default), **offer}}
 
 
 def stepped_memory(size: int, fractions: Sequence[Fraction]) -> Json:

@@ -300,7 +300,7 @@ PARTS = {
     "inf2.48xlarge": ("neuron-core.hami.io", {"neuroncores": "1"}, {"neuroncores": "1", "memory": "16Gi"}, 2),
     "s60-8": (
         "enflame-vgcu.hami.io",
-        {"memory": "9Gi", "cores": "22", "slices": "1"},
+        {"memory": "9Gi", "cores": "22"},
         {"memory": "10744Mi", "cores": "25", "slices": "1"},
         4,
     ),

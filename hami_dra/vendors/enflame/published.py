@@ -3,6 +3,7 @@
 Called through the vendor registry. In: card records and the slice factor. Out: JSON for ResourceSlices and DeviceClasses.
 Pure. A card has f equal slices. Memory and cores are handed out in the same f steps, so a percentage is rounded up to a
 slice by the allocator itself, on whatever card it comes to: 25 percent are 25 on a card of four, 33 on a card of three.
+Memory and cores keep claims apart; `slices` only counts, so who names the two need not know f.
 """
 
 from collections.abc import Sequence
@@ -51,7 +52,7 @@ class Published:
                     names.CAP_MEMORY: stepped_memory(card.memory, steps),
                     names.CAP_CORES: stepped_cores(steps),
                     names.CAP_SHARES: shares_capacity(sharing.slices),
-                    SLICES: parts_capacity(sharing.slices),
+                    SLICES: parts_capacity(sharing.slices, default=1),
                 },
             )
             for card in sorted(cards, key=lambda card: card.index)

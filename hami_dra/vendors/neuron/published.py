@@ -55,7 +55,7 @@ class Published:
             if isinstance(card, NeuronRecord) and card.instance_type:
                 attributes["instanceType"] = string(card.instance_type)
             capacity = {
-                NEURON_CORES: parts_capacity(cores),
+                NEURON_CORES: parts_capacity(cores, default=cores),
                 names.CAP_MEMORY: _memory(card.memory, cores),
                 names.CAP_CORES: _percent(cores),
                 names.CAP_SHARES: shares_capacity(cores),
