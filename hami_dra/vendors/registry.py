@@ -1,6 +1,7 @@
 """All vendors, by the driver whose devices they know. A driver that is not here has no vendor rules."""
 
 from hami_dra.vendors.enflame import Enflame
+from hami_dra.vendors.enflame.legacy import EnflameLegacy
 from hami_dra.vendors.enflame.published import Published as EnflamePublished
 from hami_dra.vendors.kunlunxin import Kunlunxin
 from hami_dra.vendors.kunlunxin.published import Published as KunlunxinPublished
@@ -17,7 +18,7 @@ from hami_dra.vendors.protocol import Vendor
 from hami_dra.vendors.publishing import PublishingVendor
 
 VENDORS: tuple[Vendor, ...] = (Nvidia(), Metax(), Kunlunxin(), Neuron(), Enflame())
-LEGACY_VENDORS: tuple[LegacyVendor, ...] = (NvidiaLegacy(), NeuronLegacy())
+LEGACY_VENDORS: tuple[LegacyVendor, ...] = (NvidiaLegacy(), NeuronLegacy(), EnflameLegacy())
 """Whose old resource names the webhook converts; requests of a claim come in this order."""
 PUBLISHING_VENDORS: tuple[PublishingVendor, ...] = (
     NvidiaPublished(),

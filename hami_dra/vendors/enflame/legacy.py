@@ -1,0 +1,75 @@
+"""HAMi's Enflame resource names (HAMi v2.7.0 D/enflame/device.go:70-124, the rules of the release that the names come from).
+
+Called by `controller.bridge` through `hami_dra.vendors.legacy.LegacyVendor`. In how many slices a card is cut is not known
+before a node is chosen: a percentage is rounded up to a slice by the allocator, on whatever card it comes to.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hami_dra.api import names
+from hami_dra.vendors.enflame import DRIVER
+from hami_dra.vendors.enflame.published import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.legacy import (
+    MAX_CARDS,
+    CardRequest,
+    ContainerResources,
+    Filters,
+    InvalidLegacy,
+    Reading,
+)
+
+GCU: Final = EXTENDED_RESOURCE
+VGCU: Final = "enflame.com/vgcu"
+PERCENTAGE: Final = "enflame.com/vgcu-percentage"
+_ALL: Final = 100
+
+
+class EnflameLegacy:
+    """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
+
+    name = "enflame"
+    driver = DRIVER
+    resources: tuple[str, ...] = (GCU, VGCU, PERCENTAGE)
+    plugin_resources: tuple[str, ...] = (GCU, VGCU)
+
+    def read(self, resources: ContainerResources) -> Reading:
+        whole = resources.whole(GCU, "counts whole GCUs", MAX_CARDS)
+        slices = resources.whole(VGCU, "counts vGCUs, parts of different GCUs", MAX_CARDS)
+        percent = resources.whole(PERCENTAGE, "is a percentage of the GCU", _ALL)
+        if whole and slices:
+            raise InvalidLegacy(
+                f"{resources.field(GCU)} and {resources.field(VGCU)} are both given; ask for whole GCUs or for a vGCU"
+            )
+        if percent is not None and slices is None:
+            raise InvalidLegacy(f"{resources.field(PERCENTAGE)} stands without {VGCU}; add {VGCU}: 1 or remove it")
+        if whole:
+            return Reading(CardRequest(whole))
+        if not slices:
+            return Reading(None)
+        if slices > 1:
+            warnings = []
+            if percent not in (None, _ALL):
+                warnings.append(f"{resources.field(PERCENTAGE)} is ignored: {slices} vGCUs are {slices} whole GCUs")
+            return Reading(CardRequest(slices), tuple(warnings))
+        percent = _ALL if percent is None else max(percent, 1)
+        if percent == _ALL:
+            return Reading(CardRequest(1))
+        return Reading(CardRequest(1, {names.CAP_CORES: percent}, percent))
+
+    def is_plain(self, request: CardRequest) -> bool:
+        return request == CardRequest(request.count)
+
+    def device_class(self, request: CardRequest) -> str:
+        return WHOLE_CLASS if self.is_plain(request) else SHARED_CLASS
+
+    def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002 (read when the pod is placed)
+        return {}
+
+    def selectors(self, filters: Filters) -> tuple[str, ...]:
+        if filters:
+            raise InvalidLegacy(f"{', '.join(sorted(filters))}: enflame has no filters in the request")
+        return ()
+
+    def env(self, request: CardRequest) -> dict[str, str]:  # noqa: ARG002 (the driver knows the slices)
+        return {}
