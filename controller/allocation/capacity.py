@@ -10,15 +10,13 @@ fractions.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
+from controller.inventory.model import Amount, amount_of
 from hami_dra.api import resource as api
 from hami_dra.api.core import QuantityText
 from hami_dra.api.quantity import NANO, Format, Quantity
-
-Amount = int | Fraction
 
 _INT64_MAX: Final = 2**63 - 1
 _NANOS_PER_MILLI: Final = NANO // 1000
@@ -38,11 +36,6 @@ class Share:
     """The amount as the allocation result spells it."""
     allowed: bool
     """Meets the device's request policy."""
-
-
-def amount_of(quantity: Quantity) -> Amount:
-    whole, rest = divmod(quantity.nanos, NANO)
-    return Fraction(quantity.nanos, NANO) if rest else whole
 
 
 def whole(amount: Amount) -> int:
@@ -77,6 +70,14 @@ def percentage(capacity: api.DeviceCapacity, percent: int) -> Share:
         taken = _round_up_to_values(taken, policy)
         allowed = _allows(policy, taken, fractional=False)
     return Share(amount_of(taken), amount_of(total), taken, allowed)
+
+
+@lru_cache(maxsize=4_096)
+def parts(capacity: api.DeviceCapacity, percent: int) -> Share:
+    """ceil(capacity x percent / 100): as many of the equal parts of the hardware as hold that much of it."""
+    total = Quantity.parse(_text(capacity.value))
+    taken = Quantity.from_int(-(-total.nanos * percent // (100 * NANO)), Format.DECIMAL_SI)
+    return Share(amount_of(taken), amount_of(total), taken, allowed=True)
 
 
 @lru_cache(maxsize=8_192)  # by the spelling, not by the amount: results keep it

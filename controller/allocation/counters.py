@@ -6,9 +6,8 @@ the counters taken until they are given back. Rules: upstream's checkAvailableCo
 
 from weakref import WeakKeyDictionary
 
-from controller.allocation.capacity import Amount, amount_of
 from controller.allocation.errors import AllocatorError
-from controller.inventory.model import Device, Pool, Usage
+from controller.inventory.model import Amount, Device, Pool, Usage, amount_of
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import Counter
 

@@ -108,7 +108,7 @@ class Search:
         self._node = node
         self._pools = pools
         self._look_up = look_up
-        self._in_upstream_order = isinstance(chooser, FirstFit)
+        self._in_upstream_order = type(chooser) is FirstFit  # what extends it reorders
         self._stumbled: AllocatorError | None = None
         self.usage = usage if problem.features.consumable_capacity else Undivided(usage)
         self.candidates = Candidates(problem, node, pools, self.usage)

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from controller.allocation.capacity import Amount
 from controller.allocation.views import Need, RequestView
-from controller.inventory.model import Device, DeviceId, Usage
+from controller.inventory.model import Amount, Device, DeviceId, Usage
 
-_NOTHING: Final[Mapping[str, int]] = {}
+_NOTHING: Final[Mapping[str, Amount]] = {}
 
 
 class Undivided(Usage):
@@ -27,7 +26,7 @@ class Undivided(Usage):
     def shares(self, device: DeviceId) -> int:  # noqa: ARG002 (of a Usage)
         return 0
 
-    def consumed(self, device: DeviceId) -> Mapping[str, int]:  # noqa: ARG002 (as above)
+    def consumed(self, device: DeviceId) -> Mapping[str, Amount]:  # noqa: ARG002 (as above)
         return _NOTHING
 
 
@@ -73,7 +72,7 @@ class Trial(Usage):
         delta = self.added.get(device)
         return self.base.shares(device) + (delta.shares if delta is not None else 0)
 
-    def consumed(self, device: DeviceId) -> Mapping[str, int]:
+    def consumed(self, device: DeviceId) -> Mapping[str, Amount]:
         before = self.base.consumed(device)
         delta = self.added.get(device)
         if delta is None or not delta.shares:
@@ -96,7 +95,7 @@ class Trial(Usage):
         mine = self._shared.get(device)
         if mine is None and not used:
             return True
-        amounts: Mapping[str, Amount] = mine.amounts if mine is not None else _NOTHING
+        amounts = mine.amounts if mine is not None else _NOTHING
         return all(used.get(name, 0) + amounts.get(name, 0) + amount <= total for name, amount, total in need.amounts)
 
     def shared_already(self, device: DeviceId) -> bool:

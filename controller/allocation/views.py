@@ -11,7 +11,7 @@ from controller.allocation.derived import DerivedAttribute
 from controller.allocation.errors import AllocatorError
 from controller.allocation.features import FeatureGates
 from controller.allocation.selectors import Selector
-from controller.inventory.model import Device
+from controller.inventory.model import Amount, Device
 from hami_dra.api import names
 from hami_dra.api import resource as api
 from hami_dra.api.core import Toleration
@@ -24,7 +24,7 @@ class Need:
 
     shares: Mapping[str, capacity.Share]
     """By capacity name, for every capacity of the device."""
-    amounts: tuple[tuple[str, capacity.Amount, capacity.Amount], ...]
+    amounts: tuple[tuple[str, Amount, Amount], ...]
     """(capacity name, amount taken, total of the device)."""
     demand: Mapping[str, int]
     """As `RequestView.demand`."""
@@ -142,6 +142,9 @@ class RequestView:
             return None
         if percent is not None:
             shares[names.CAP_MEMORY] = capacity.percentage(capacities[names.CAP_MEMORY], percent)
+            parts = device.profile.parts
+            if parts is not None and parts in capacities and parts not in requests:
+                shares[parts] = capacity.parts(capacities[parts], percent)
         if not all(share.allowed and share.amount <= share.total for share in shares.values()):
             return None
         demand = {name: capacity.whole(share.amount) for name, share in shares.items()}

@@ -12,11 +12,13 @@ from typing import Any
 
 import msgspec
 
-from controller.inventory.model import DeviceId, value_of
+from controller.inventory.model import Amount, DeviceId, amount_of, value_of
+from hami_dra.api.core import QuantityText
+from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import AllocationResult, DeviceRequestAllocationResult
 from hami_dra.vendors.registry import vendor_of
 
-_NOTHING: Mapping[str, int] = {}
+_NOTHING: Mapping[str, Amount] = {}
 
 
 @dataclass(slots=True)
@@ -25,7 +27,7 @@ class Use:
 
     exclusive: int = 0
     shares: int = 0
-    consumed: Counter[str] = field(default_factory=Counter)
+    consumed: dict[str, Amount] = field(default_factory=dict)
     marks: Counter[int] = field(default_factory=Counter)
     """What its tenants were promised, by `Vendor.mark`; only those that are not 0."""
 
@@ -44,7 +46,7 @@ class Holding:
     """One device held by one claim; `consumed` is None for an exclusive allocation."""
 
     device: DeviceId
-    consumed: Mapping[str, int] | None
+    consumed: Mapping[str, Amount] | None
     mark: int = 0
 
 
@@ -66,7 +68,7 @@ class Ledger:
         use = self._uses.get(device)
         return use.shares if use is not None else 0
 
-    def consumed(self, device: DeviceId) -> Mapping[str, int]:
+    def consumed(self, device: DeviceId) -> Mapping[str, Amount]:
         use = self._uses.get(device)
         return use.consumed if use is not None else _NOTHING
 
@@ -134,7 +136,7 @@ class Ledger:
             else:
                 use.shares += sign
                 for name, amount in holding.consumed.items():
-                    use.consumed[name] += sign * amount
+                    use.consumed[name] = use.consumed.get(name, 0) + sign * amount
                 if not use.shares:
                     use.consumed.clear()
             if use.nothing:
@@ -153,12 +155,20 @@ def holdings_of(
             continue
         device = DeviceId(result.driver, result.pool, result.device)
         shared = bool(result.share_id or result.consumed_capacity) or is_shared(device)
-        consumed = {name: value_of(amount) for name, amount in result.consumed_capacity.items()}
-        found.append(Holding(device, consumed if shared else None, _mark(allocation, result, consumed)))
+        consumed = {name: _amount(text) for name, text in result.consumed_capacity.items()}
+        found.append(Holding(device, consumed if shared else None, _mark(allocation, result)))
     return tuple(found)
 
 
-def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult, consumed: Mapping[str, int]) -> int:
+def _amount(text: QuantityText) -> Amount:
+    """Exact; 0 where it is no quantity: the API server lets no such thing in, files may hold it."""
+    try:
+        return amount_of(Quantity.parse(str(text)))
+    except InvalidQuantity:
+        return 0
+
+
+def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult) -> int:
     """What the allocation promises this tenant, as the vendor of the device numbers it."""
     vendor = vendor_of(result.driver) if allocation.devices.config else None
     if vendor is None:
@@ -170,7 +180,7 @@ def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult, c
             decoded = msgspec.json.decode(entry.opaque.parameters)
             if isinstance(decoded, dict):
                 parameters.update(decoded)
-    return vendor.mark(parameters, consumed)
+    return vendor.mark(parameters, {name: value_of(text) for name, text in result.consumed_capacity.items()})
 
 
 def _parent(request: str) -> str:

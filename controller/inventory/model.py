@@ -1,22 +1,24 @@
 """Value types of the inventory: devices and pools as compiled once per slice, and what claims use of them.
 
 The allocator reads these objects for the few devices of one node; whole-cluster arithmetic goes over the columns.
-All amounts are integers in the capacity's own unit (bytes, percent, slots): Kubernetes compares consumable capacity
-by `Quantity.Value()`, so does everything here.
+Totals are integers in the capacity's own unit (bytes, percent, slots). What is consumed of them is exact, as in Kubernetes:
+whole where it is whole, which is nearly always, else a fraction.
 """
 
 import re
 from collections.abc import Container, Hashable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from typing import Final, NamedTuple, Protocol
 
 from hami_dra.api import resource as api
-from hami_dra.api.quantity import InvalidQuantity, Quantity
+from hami_dra.api.quantity import NANO, InvalidQuantity, Quantity
 from hami_dra.cel import DeviceInput
 from hami_dra.vendors.profiles import profile_of
 from hami_dra.vendors.protocol import DriverProfile
 
+Amount = int | Fraction
 UNNUMBERED: Final = 1 << 30
 """Index of a device that has none: behind all that have."""
 _NUMBERED_NAME: Final = re.compile(r"[^0-9]*([0-9]{1,9})")
@@ -119,6 +121,11 @@ class Device:
         return "" if found is None or found.string is None else found.string
 
 
+def amount_of(quantity: Quantity) -> Amount:
+    whole, rest = divmod(quantity.nanos, NANO)
+    return Fraction(quantity.nanos, NANO) if rest else whole
+
+
 def value_of(text: str | float) -> int:
     """`Value()` of a quantity, 0 where it is none: the API server lets no such thing in, files may hold it."""
     try:
@@ -166,5 +173,5 @@ class Usage(Protocol):
     def shares(self, device: DeviceId) -> int:
         """How many allocations share the device (0 when exclusive or idle)."""
 
-    def consumed(self, device: DeviceId) -> Mapping[str, int]:
+    def consumed(self, device: DeviceId) -> Mapping[str, Amount]:
         """Capacity name → amount used by the shares; empty when none."""

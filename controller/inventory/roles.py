@@ -4,11 +4,12 @@ The one place that knows how totals, usage and requests are read through a drive
 the chooser and the prefilter (requests). Pure.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from controller.inventory.model import Device
+from controller.inventory.model import Amount, Device
 from controller.inventory.podresources import MOST
 from hami_dra.vendors.protocol import Ask
 
@@ -25,8 +26,11 @@ def totals_of(device: Device) -> Amounts:
     return _capped(slots), _role(totals, profile.cores), _role(totals, profile.memory)
 
 
-def used_of(device: Device, shares: int, consumed: Mapping[str, int], *, exclusive: bool) -> Amounts:
-    """What allocations hold of a device. An exclusive allocation holds all of it."""
+def used_of(device: Device, shares: int, consumed: Mapping[str, Amount], *, exclusive: bool) -> Amounts:
+    """What allocations hold of a device. An exclusive allocation holds all of it.
+
+    Fractions are rounded down, and a request's up: so nothing that fits is taken for too large, and the search decides.
+    """
     if exclusive:
         return totals_of(device)
     profile = device.profile
@@ -49,10 +53,11 @@ def ask_of(demand: Callable[[Device], Mapping[str, int] | None], devices: Sequen
     return Ask(slots=amounts[0], cores=amounts[1], memory=amounts[2])
 
 
-def _role(amounts: Mapping[str, int], name: str | None) -> int:
+def _role(amounts: Mapping[str, Amount], name: str | None) -> int:
     return _capped(amounts.get(name, 0)) if name else 0
 
 
-def _capped(amount: int) -> int:
+def _capped(amount: Amount) -> int:
     """No device holds as much, but a file may say so: columns, and sums of two of their amounts, are int64."""
-    return amount if -MOST <= amount <= MOST else min(max(amount, -MOST), MOST)
+    whole = amount if isinstance(amount, int) else math.floor(amount)
+    return whole if -MOST <= whole <= MOST else min(max(whole, -MOST), MOST)

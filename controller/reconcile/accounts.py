@@ -3,14 +3,14 @@
 Registered by the controller, leading or not, in either mode: in native mode it is all that the controller has to say.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from controller.inventory.ledger import Use
-from controller.inventory.model import DeviceId
+from controller.inventory.model import Amount, DeviceId
 
 
 class Accounts(Collector):
@@ -30,7 +30,7 @@ class Accounts(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         devices: Counter[str] = Counter()
-        amounts: Counter[tuple[str, str]] = Counter()
+        amounts: defaultdict[tuple[str, str], Amount] = defaultdict(int)
         for device, use in self._uses().items():
             devices[device.driver] += 1
             for capacity, amount in use.consumed.items():
@@ -39,6 +39,6 @@ class Accounts(Collector):
         for driver, count in sorted(devices.items()):
             in_use.add_metric([driver], count)
         for (driver, capacity), amount in sorted(amounts.items()):
-            allocated.add_metric([driver, capacity], amount)
+            allocated.add_metric([driver, capacity], float(amount))
         yield in_use
         yield allocated

@@ -9,6 +9,7 @@ from controller.allocation.search import DEFAULT_BUDGET, LOOK_UP_AFTER
 from tests.support.allocation import (
     DRIVER,
     GPU,
+    NODE,
     InUse,
     allocate,
     alternative,
@@ -304,6 +305,38 @@ def test_with_an_order_of_our_own_devices_that_cannot_be_judged_come_last():
         allocate(slices, claim(exactly(where=FRAGILE)), chooser=Sets())
 
 
+def test_what_cannot_be_judged_ends_a_search_in_our_own_order_only_where_nothing_else_is_found():
+    slices = [slice_of(device("gpu-0"), device("gpu-1", size=2, model=1), device("gpu-2", size=3))]
+    needs_the_second = exactly("b", where=f'device.attributes["{DRIVER}"].?model.orValue(0) == 1')
+    raw = claim(exactly("a", where=FRAGILE), needs_the_second)
+    assert names_of(allocate(slices, raw, chooser=Reversed())) == [["gpu-2", "gpu-1"]]
+    both = [slice_of(device("gpu-0"), device("gpu-1", size=2, model=1))]
+    with pytest.raises(AllocatorError, match=r"fails on device .*/gpu-0"):
+        allocate(both, raw, chooser=Reversed())
+
+
+def test_all_devices_that_break_a_constraint_end_a_search_in_our_own_order_only_where_nothing_else_is_found():
+    first, second, third = (device(f"gpu-{index}", model=model) for index, model in enumerate("aab"))
+    rest = everything("rest", where=f'device.attributes["{DRIVER}"].?only.orValue(false)')
+    second["attributes"]["only"] = {"bool": True}
+    raw = claim(exactly("one"), rest, constraints=[{"matchAttribute": f"{DRIVER}/model"}])
+    assert names_of(allocate([slice_of(first, second, third)], raw, chooser=Reversed())) == [["gpu-0", "gpu-1"]]
+    with pytest.raises(AllocatorError, match=r"gpu-1 breaks spec.devices.constraints\[0\]"):
+        allocate([slice_of(second, third)], raw, chooser=Reversed())
+
+
+def test_devices_of_other_nodes_are_held_against_selectors_and_not_taken():
+    here, there = device("gpu-1", size=2), device("gpu-0", size=3)
+    here["nodeName"], there["nodeName"] = NODE, "elsewhere"
+    mixed = slice_of(there, here, nodeName=None, perDeviceNodeSelection=True)
+    assert names_of(allocate([mixed], claim(exactly(where=FRAGILE)))) == [["gpu-1"]]
+    assert names_of(allocate([mixed], claim(everything(where=FRAGILE)))) == [["gpu-1"]]
+    del there["attributes"]["size"]
+    for request in (exactly(where=FRAGILE), everything(where=FRAGILE)):
+        with pytest.raises(AllocatorError, match=r"fails on device .*/gpu-0"):
+            allocate([mixed], claim(request))
+
+
 def test_a_selector_that_does_not_compile_is_an_error_only_with_a_device():
     raw = claim(first_of("r", alternative("good"), alternative("bad", where="noSuchVar")))
     assert names_of(allocate([slice_of(*cards(1))], raw)) == [["gpu-0"]]
@@ -345,6 +378,15 @@ def test_our_own_fence_is_ignored_and_no_other():
     assert names_of(allocate([slice_of(fenced)], claim(exactly()), ignored_taints=ignored)) == [["gpu-0"]]
     fenced["taints"].append({"key": "other", "effect": "NoSchedule"})
     assert allocate([slice_of(fenced)], claim(exactly()), ignored_taints=ignored) is None
+
+
+def test_without_consumable_capacity_who_holds_a_share_holds_the_device():
+    slices = [slice_of(device("gpu-0", shared=True), device("gpu-1", shared=True))]
+    usage = InUse(shared={"gpu-0": 1})
+    off = FeatureGates(consumable_capacity=False)
+    assert names_of(allocate(slices, claim(exactly()), usage=usage)) == [["gpu-0"]]
+    assert names_of(allocate(slices, claim(exactly()), usage=usage, features=off)) == [["gpu-1"]]
+    assert allocate(slices, claim(exactly(count=2)), usage=usage, features=off) is None
 
 
 def test_gates_decide_which_devices_can_be_used():

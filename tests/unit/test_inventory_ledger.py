@@ -1,5 +1,7 @@
 """Who holds what, observed and assumed."""
 
+from fractions import Fraction
+
 import msgspec
 import pytest
 
@@ -39,6 +41,14 @@ def test_shares_add_up_and_go_away():
     assert ledger.consumed(CARD) == {"memory": 1 << 30, "cores": 30}
     ledger.observe("a", None)
     assert (ledger.shares(CARD), dict(ledger.consumed(CARD)), ledger.use_of(CARD)) == (0, {}, None)
+
+
+def test_fractions_add_up_exactly():
+    ledger = Ledger()
+    ledger.observe("a", allocation(result(share="1", cores="400m"), result(share="2", cores="200m")))
+    assert ledger.consumed(CARD) == {"cores": Fraction(3, 5)}
+    ledger.observe("b", allocation(result(share="3", cores="2400m")))
+    assert ledger.consumed(CARD) == {"cores": 3}
 
 
 def test_a_device_held_twice_stays_in_use_until_both_let_go():
