@@ -45,11 +45,10 @@ def pairs(lanes: Sequence[Sequence[int]], distance: Sequence[str], group: Sequen
     size = len(lanes)
     widths: Ints = np.array(lanes, dtype=np.int64).reshape(size, size)
     width = np.minimum(widths, widths.T)
-    silent = ~widths.any(axis=1)
-    islands: Ints = np.array(group, dtype=np.int64)
-    inside: Bools = islands > 0
-    together = np.equal.outer(islands, islands) & inside[:, np.newaxis]
-    guessed = together & (silent[:, None] | silent[None, :])
+    silent: Bools = (widths == 0).all(axis=1).reshape(size, 1)
+    islands: Ints = np.array(group, dtype=np.int64).reshape(size, 1)
+    together = (islands == islands.T) & (islands > 0)
+    guessed = together & (silent | silent.T)
     width = np.where(guessed, np.maximum(width, 1), width)
     np.fill_diagonal(width, 0)
     path = np.array([[PCIE.get(letter, 0) for letter in row] for row in distance], dtype=np.int64).reshape(size, size)

@@ -20,8 +20,9 @@ from hami_dra.vendors.legacy import (
     Reading,
     comma_list,
 )
-from hami_dra.vendors.nvidia import DRIVER
+from hami_dra.vendors.nvidia import DRIVER, TYPE_PREFIX
 from hami_dra.vendors.nvidia.published import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.nvidia.wish import NOUSE_TYPE, NOUSE_UUID, USE_TYPE, USE_UUID
 
 GPU: Final = EXTENDED_RESOURCE
 MEMORY: Final = "nvidia.com/gpumem"
@@ -29,17 +30,10 @@ MEMORY_PERCENT: Final = "nvidia.com/gpumem-percentage"
 CORES: Final = "nvidia.com/gpucores"
 PRIORITY: Final = "nvidia.com/priority"
 
-USE_TYPE: Final = "nvidia.com/use-gputype"
-NOUSE_TYPE: Final = "nvidia.com/nouse-gputype"
-USE_UUID: Final = "nvidia.com/use-gpuuuid"
-NOUSE_UUID: Final = "nvidia.com/nouse-gpuuuid"
-
 _ALL_CORES: Final = 100
 _MAX_CORES: Final = 2**31 - 1  # HAMi reads an int32 and clamps it
 _MAX_MIB: Final = 4 << 20
 """4 TiB: beyond any card, so a larger number was not meant as MiB."""
-_TYPE_PREFIX: Final = "nvidia-"
-"""HAMi registers a card as NVIDIA-<product name>, and that is the text that its type annotations are looked for in."""
 
 
 class NvidiaLegacy:
@@ -122,7 +116,7 @@ def _attribute(name: str) -> str:
 
 
 _TYPE_MATCHES: Final = (
-    f'{{items}}.exists(text, ("{_TYPE_PREFIX}" + {_attribute(names.ATTR_PRODUCT)}.lowerAscii()).contains(text))'
+    f'{{items}}.exists(text, ("{TYPE_PREFIX}" + {_attribute(names.ATTR_PRODUCT)}.lowerAscii()).contains(text))'
 )
 _UUID_MATCHES: Final = f"{_attribute(names.ATTR_UUID)} in {{items}}"
 _EXPRESSIONS: Final[Mapping[str, str]] = {

@@ -1,0 +1,156 @@
+"""Which sets of NVIDIA cards are legal and how good they are: NVLink islands, pair scores, NUMA nodes.
+
+Called by `Nvidia.arrange`. In: a scene. Out: tiers of sets, best first. Pure.
+
+An island is what NVLink joins among the cards that the request may take now: a group of eight with four taken is an island of
+four. Order of sets with device policy `topology-aware`, several cards:
+
+1. sets whose cards NVLink joins pairwise, before all others;
+   a. those that leave fewest cards of their island over: an island that fits exactly, then the next larger one;
+   b. of these the highest sum of pair scores; c. of these the least damage: links to the cards that stay free;
+2. all others by highest sum of pair scores, then least damage.
+
+HAMi looks at the sum alone; that an exactly fitting island goes before splitting a larger one is what its release notes say.
+One card: cards in no island first, then the lowest sum of pair scores to the other free cards (HAMi D/nvidia/device.go:850).
+
+The score of a node repeats the order (damage apart, so that binpack and spread decide between nodes whose choice is equally
+good). Whatever the device policy, `hami.io/gpu-topology: required` leaves only the sets of 1, and `nvidia.com/numa-bind` only
+sets on one NUMA node.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from hami_dra.api import names
+from hami_dra.topology.pairs import Ints, Pairs, pairs
+from hami_dra.topology.subsets import (
+    Sets,
+    all_sets,
+    bits,
+    cliques,
+    components,
+    grown,
+    mask_of,
+    measure,
+)
+from hami_dra.vendors.nvidia.wish import NvidiaWish
+from hami_dra.vendors.protocol import Arrangement, Cell, Layout, PartUse, Scene, Tier
+
+LINKED: Final = 1e9
+"""Score of a set that NVLink joins pairwise, before what it leaves over is taken off."""
+LEFT_OVER: Final = 2e6
+"""Per card that an island is larger than needed: more than any sum of pair scores (496 pairs of 32 cards, 3,560 each)."""
+
+_ONE: Final = 1
+
+
+@lru_cache(maxsize=4096)
+def pairs_of(layout: Layout) -> Pairs:
+    """Pair scores of a machine; machines that are alike share one layout."""
+    return pairs(layout.lanes, layout.distance, layout.group)
+
+
+def arrange(scene: Scene, wish: NvidiaWish, *, topology_aware: bool) -> Arrangement | None:
+    """None: any set will do, in order of the device policy."""
+    linked = wish.linked and scene.count > _ONE
+    if not (linked or wish.numa_bind or topology_aware):
+        return None
+    free = bits(scene.mask(Cell.ELIGIBLE))
+    table = pairs_of(scene.layout)
+    groups = _numa_groups(scene, free) if wish.numa_bind else [free]
+    groups = [group for group in groups if len(group) >= scene.count]
+    if topology_aware:
+        tiers = _by_topology(table, groups, free, scene.count, linked=linked)
+    else:
+        tiers = _by_policy(table, groups, scene.count, linked=linked)
+    refusal = names.ALLOCATED_CARDS_INSUFFICIENT
+    if linked and (not wish.numa_bind or not cliques(table, free, scene.count)):
+        refusal = names.TOPOLOGY_NOT_FIT
+    elif len(free) >= scene.count:
+        refusal = names.NUMA_NOT_FIT
+    parts = PartUse.ONE_NUMA_NODE if wish.numa_bind else PartUse.ANY
+    return Arrangement(tiers, refusal, PartUse.NO if linked else parts)
+
+
+def _numa_groups(scene: Scene, free: Sequence[int]) -> list[list[int]]:
+    """Free cards by NUMA node, in HAMi's order under numa-bind (S/policy/gpu_policy.go:77-127, which is read from its end).
+
+    binpack: lowest node first; spread and topology-aware: highest first; lists of policies: lowest first.
+    """
+    groups: dict[int, list[int]] = {}
+    for card in free:
+        groups.setdefault(scene.layout.numa[card], []).append(card)
+    downwards = scene.device_keys in {(names.SPREAD,), (names.TOPOLOGY_AWARE,)}
+    return [groups[node] for node in sorted(groups, reverse=downwards)]
+
+
+def _by_policy(table: Pairs, groups: Sequence[Sequence[int]], count: int, *, linked: bool) -> Iterator[Tier]:
+    """One tier per NUMA node, or one for all: the device policy chooses, and has nothing to say about nodes."""
+    for group in groups:
+        pools = cliques(table, group, count) if linked else [mask_of(group)]
+        if pools:
+            yield Tier(0.0, pools=tuple(pools))
+
+
+def _by_topology(
+    table: Pairs, groups: Sequence[Sequence[int]], free: Sequence[int], count: int, *, linked: bool
+) -> Iterator[Tier]:
+    """Of sets that are equally good, those of an earlier group come first."""
+    if count == _ONE:
+        yield from _single(table, groups, free)
+        return
+    listed: list[Sets] = []
+    rest: list[int] = []
+    for group in groups:
+        sets = all_sets(group, count)
+        if sets is None:
+            # too many to look at: promising ones first, then whatever the device policy likes
+            inside = cliques(table, group, count)
+            listed += [grown(table, bits(clique), count) for clique in inside]
+            if not linked:
+                listed.append(grown(table, group, count))
+            rest += inside if linked else [mask_of(group)]
+        else:
+            listed.append(sets)
+    if listed:
+        number = np.repeat(np.arange(len(listed)), [len(sets) for sets in listed])
+        yield from _several(table, np.concatenate(listed), number, free, linked=linked)
+    if rest:
+        yield Tier(0.0, pools=tuple(rest))
+
+
+def _single(table: Pairs, groups: Sequence[Sequence[int]], free: Sequence[int]) -> Iterator[Tier]:
+    sizes = components(table, free)
+    sums = table.score[:, np.array(free, dtype=np.intp)].sum(axis=1).tolist() if free else []
+    ordered: dict[tuple[bool, int, int], list[int]] = {}
+    for number, group in enumerate(groups):
+        for card in group:
+            ordered.setdefault((sizes[card] > 1, sums[card], number), []).append(card)
+    for (in_island, total, _), cards in sorted(ordered.items()):
+        yield Tier(-float(total) if in_island else 0.0, tuple(1 << card for card in cards))
+
+
+def _several(table: Pairs, sets: Sets, group: Ints, free: Sequence[int], *, linked: bool) -> Iterator[Tier]:
+    """`group`: int64 per set, the place of its NUMA node."""
+    measured = measure(table, sets, free)
+    sizes = components(table, free)
+    island = np.zeros(table.size, dtype=np.int64)
+    for card, size in sizes.items():
+        island[card] = size
+    left_over = np.where(measured.cliques, island[sets[:, 0]] - sets.shape[1], 0)
+    keys = (~measured.cliques, left_over, -measured.total, measured.damage, group)
+    order = np.lexsort(keys[::-1])
+    if linked:
+        order = order[measured.cliques[order]]
+    columns = np.stack([key[order].astype(np.int64) for key in keys])
+    starts = np.flatnonzero((np.diff(columns, axis=1, prepend=columns[:, :1] - 1) != 0).any(axis=0))
+    for start, end in pairwise([*starts.tolist(), len(order)]):
+        first = order[start]
+        score = float(measured.total[first])
+        if measured.cliques[first]:
+            score += LINKED - LEFT_OVER * float(left_over[first])
+        yield Tier(score, tuple(mask_of(cards) for cards in sets[order[start:end]].tolist()))

@@ -1,0 +1,61 @@
+"""What annotations want of NVIDIA cards beyond amounts (HAMi D/nvidia/device.go: CheckType, CheckUUID, assertNuma, mode).
+
+Called by `Nvidia.wish`. In: the annotations that are set. Out: a frozen `NvidiaWish`, or InvalidWish.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hami_dra.api import names
+from hami_dra.vendors.wishes import InvalidWish, Wish, card_lists, choice, switch
+
+USE_TYPE: Final = "nvidia.com/use-gputype"
+NOUSE_TYPE: Final = "nvidia.com/nouse-gputype"
+USE_UUID: Final = "nvidia.com/use-gpuuuid"
+NOUSE_UUID: Final = "nvidia.com/nouse-gpuuuid"
+MODE: Final = "nvidia.com/vgpu-mode"
+VOLCANO_MODE: Final = "volcano.sh/vgpu-mode"
+
+HAMI_CORE: Final = "hami-core"
+MIG: Final = "mig"
+REQUIRED: Final = "required"
+PREFERRED: Final = "preferred"
+
+ANNOTATIONS: Final = frozenset(
+    {USE_TYPE, NOUSE_TYPE, USE_UUID, NOUSE_UUID, MODE, VOLCANO_MODE, names.GPU_TOPOLOGY, names.NUMA_BIND}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NvidiaWish(Wish):
+    linked: bool = False
+    """Several cards only where NVLink joins every two of them."""
+    numa_bind: bool = False
+    """All cards of a request on one NUMA node."""
+
+
+def nvidia_wish(annotations: Mapping[str, str]) -> NvidiaWish:
+    """Raises InvalidWish."""
+    lists = card_lists(annotations, [USE_UUID], [NOUSE_UUID], use_types=[USE_TYPE], nouse_types=[NOUSE_TYPE])
+    return NvidiaWish(
+        lists=replace(lists, parts=_parts(annotations)),
+        linked=choice(annotations, names.GPU_TOPOLOGY, (REQUIRED, PREFERRED), PREFERRED) == REQUIRED,
+        numa_bind=switch(annotations, names.NUMA_BIND, default=False),
+    )
+
+
+def _parts(annotations: Mapping[str, str]) -> bool | None:
+    """Only MIG partitions, only cards shared by HAMi-core, or either.
+
+    As in HAMi a card fits where the text contains its mode: `mig,hami-core` takes both. Where two annotations are there,
+    both hold.
+    """
+    allowed = {False, True}
+    for name in (MODE, VOLCANO_MODE):
+        if name in annotations:
+            text = annotations[name]
+            allowed &= {part for part, mode in ((False, HAMI_CORE), (True, MIG)) if mode in text}
+            if not allowed:
+                raise InvalidWish(name, f"{text!r} leaves no mode that a card could have; use {HAMI_CORE} or {MIG}")
+    return None if len(allowed) == 2 else allowed.pop()
