@@ -95,8 +95,8 @@ def settled(tool: str, cards: Iterable[Card], problems: Iterable[str], *, none_i
         if card.index in kept:
             named.append(f"{tool}: card {card.index} is listed twice; the second, {card.uuid}, is left out")
         elif card.uuid in uuids:
-            named.append(f"{tool}: cards {uuids[card.uuid]} and {card.index} have one uuid, {card.uuid}; "
-                         "the second is left out")  # fmt: skip
+            both = f"{uuids[card.uuid]} and {card.index}"
+            named.append(f"{tool}: cards {both} have one uuid, {card.uuid}; the second is left out")
         else:
             kept[card.index] = card
             uuids[card.uuid] = card.index

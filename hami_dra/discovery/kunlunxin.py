@@ -187,7 +187,7 @@ def _findings(tool: str, machine: Values, blocks: Iterable[tuple[str, Values]], 
             problems.append(f"{place}: {error}")
     attached = machine.get("attached_xpus", "")
     if attached.isdecimal() and attached.strip("0") and attached != str(count):
-        problems.append(f"{tool}: {attached} XPUs are attached, and it lists {count}")
+        problems.append(f"{tool}: expected {attached} XPUs, as many as are attached, got {count}")
     return settled(tool, _in_wings(cards), problems, none_is_fine=attached == "0" and count == 0)
 
 

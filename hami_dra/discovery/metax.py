@@ -203,9 +203,10 @@ def _table_row(header: tuple[list[str], list[str]], first: list[str], second: li
     number, _, product = first[0].partition(" ")
     gpu = first[1].partition(" ")[0] if with_board else number
     mode = first[-1].rpartition(" ")[2].lower() if "sgpu-m" in names[-1] else ""
-    used, _, total = second[names_below.index("memory-usage")].partition("/")
+    usage = second[names_below.index("memory-usage")]
+    _, _, total = said(usage).partition("/")
     if not total:
-        raise Unexpected("used/total MiB", used)
+        raise Unexpected("used/total MiB", usage)
     return TableRow(
         index=whole(gpu, at_most=MAX_INDEX),
         product=name(product, "the name of a GPU"),
