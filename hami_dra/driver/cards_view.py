@@ -15,7 +15,6 @@ from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import Device, DeviceAttribute, ResourceClaim, ResourceSlice
 from hami_dra.vendors.profiles import profile_of
 from hami_dra.vendors.protocol import DriverProfile
-from hami_dra.vendors.registry import vendor_of
 
 SELF: Final = "X"
 UNKNOWN: Final = "?"
@@ -164,7 +163,7 @@ def spans(cards: Sequence[CardView]) -> str:
 
 def _card(item: ResourceSlice, device: Device, usage: Mapping[DeviceKey, Use]) -> CardView:
     driver = item.spec.driver
-    profile = _profile(driver)
+    profile = profile_of(driver)
     key = DeviceKey(driver, item.spec.pool.name, device.name)
     use = usage.get(key, Use())
 
@@ -225,11 +224,6 @@ def _free(device: Device, use: Use, profile: DriverProfile) -> str:
         exhausted = exhausted or (left.sign() <= 0 and (name != profile.cores or profile.memory is None))
         words.append(f"{left} of {total} {name}")
     return NOTHING if exhausted else ", ".join(words) or f"shared by {use.claims}"
-
-
-def _profile(driver: str) -> DriverProfile:
-    vendor = vendor_of(driver)
-    return vendor.profile if vendor else profile_of(driver)
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:

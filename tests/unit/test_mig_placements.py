@@ -11,6 +11,7 @@ from hami_dra.driver.limits import check_pools, check_slice
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.nvidia import mig
 from hami_dra.vendors.nvidia.published import MIG_CLASS, WHOLE_CLASS, Published
+from hami_dra.vendors.profiles import profile_of
 from hami_dra.vendors.publishing import Sharing
 from tests.support.manifests import claim, node, pod, simulated, slices
 
@@ -184,6 +185,13 @@ def test_many_cards_are_split_over_slices_and_counters_stand_alone():
     assert shape == [(8, 0), (8, 0), (0, 64), (0, 64), (0, 64), (0, 64), (0, 48)]
     assert not [str(violation) for body in bodies for violation in check_slice(body)]
     assert not check_pools(bodies)
+
+
+def test_partitions_are_told_from_cards_by_the_profile_of_the_driver():
+    attribute = profile_of("nvidia.hami.io").partition
+    whole, *parts = published(gpu())
+    assert attribute not in whole["attributes"]
+    assert all(attribute in part["attributes"] for part in parts)
 
 
 # --- what an allocation makes of it ----------------------------------------------------------------------------------
