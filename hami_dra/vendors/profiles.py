@@ -10,7 +10,6 @@ from typing import Final
 
 from hami_dra.vendors.protocol import DriverProfile
 from hami_dra.vendors.registry import vendor_of
-from hami_dra.vendors.registry import vendor_of
 
 HAMI_SLOTS: Final = 10
 """HAMi's deviceSplitCount: how many allocations share a card that publishes no limit of its own."""
