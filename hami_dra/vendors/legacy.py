@@ -147,6 +147,21 @@ class LegacyVendor(Protocol):
         """Environment variables that HAMi's webhook gives a container with this request."""
 
 
+class WithoutFilters:
+    """For vendors whose annotations are all read when the pod is placed (`Vendor.wish`), and whose driver sets the environment."""
+
+    def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002 (the protocol's signature)
+        return {}
+
+    def selectors(self, filters: Filters) -> tuple[str, ...]:
+        if filters:
+            raise InvalidLegacy(f"{', '.join(sorted(filters))}: this vendor has no filters in its requests")
+        return ()
+
+    def env(self, request: CardRequest) -> dict[str, str]:  # noqa: ARG002 (as above)
+        return {}
+
+
 def comma_list(annotations: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
     """The items of a comma list, trimmed, sorted, each once; None when the annotation is not there."""
     if name not in annotations:

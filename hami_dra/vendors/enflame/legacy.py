@@ -4,8 +4,7 @@ Called by `controller.bridge` through `hami_dra.vendors.legacy.LegacyVendor`. In
 before a node is chosen: a percentage is rounded up to a slice by the allocator, on whatever card it comes to.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from hami_dra.api import names
 from hami_dra.vendors.enflame import DRIVER
@@ -14,9 +13,9 @@ from hami_dra.vendors.legacy import (
     MAX_CARDS,
     CardRequest,
     ContainerResources,
-    Filters,
     InvalidLegacy,
     Reading,
+    WithoutFilters,
 )
 
 GCU: Final = EXTENDED_RESOURCE
@@ -25,7 +24,7 @@ PERCENTAGE: Final = "enflame.com/vgcu-percentage"
 _ALL: Final = 100
 
 
-class EnflameLegacy:
+class EnflameLegacy(WithoutFilters):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
     name = "enflame"
@@ -62,14 +61,3 @@ class EnflameLegacy:
 
     def device_class(self, request: CardRequest) -> str:
         return WHOLE_CLASS if self.is_plain(request) else SHARED_CLASS
-
-    def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002 (read when the pod is placed)
-        return {}
-
-    def selectors(self, filters: Filters) -> tuple[str, ...]:
-        if filters:
-            raise InvalidLegacy(f"{', '.join(sorted(filters))}: enflame has no filters in the request")
-        return ()
-
-    def env(self, request: CardRequest) -> dict[str, str]:  # noqa: ARG002 (the driver knows the slices)
-        return {}

@@ -4,16 +4,15 @@ Called by `controller.bridge` through `hami_dra.vendors.legacy.LegacyVendor`. Ho
 a node is chosen, so cores beyond one device become alternatives: some cores of one device, or else whole devices of 8, 4 or 2.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
     CardRequest,
     ContainerResources,
-    Filters,
     InvalidLegacy,
     Reading,
+    WithoutFilters,
 )
 from hami_dra.vendors.neuron import DRIVER
 from hami_dra.vendors.neuron.published import EXTENDED_RESOURCE, NEURON_CORES, SHARED_CLASS, WHOLE_CLASS
@@ -25,7 +24,7 @@ _CORES_OF_A_DEVICE: Final = (8, 4, 2)
 _MOST_CORES: Final = MAX_CARDS * _CORES_OF_A_DEVICE[0]
 
 
-class NeuronLegacy:
+class NeuronLegacy(WithoutFilters):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
     name = "neuron"
@@ -51,17 +50,6 @@ class NeuronLegacy:
 
     def device_class(self, request: CardRequest) -> str:
         return SHARED_CLASS if NEURON_CORES in request.capacity and not request.exact else WHOLE_CLASS
-
-    def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002 (read when the pod is placed)
-        return {}
-
-    def selectors(self, filters: Filters) -> tuple[str, ...]:
-        if filters:
-            raise InvalidLegacy(f"{', '.join(sorted(filters))}: neuron has no filters in the request")
-        return ()
-
-    def env(self, request: CardRequest) -> dict[str, str]:  # noqa: ARG002 (the driver knows which cores they are)
-        return {}
 
 
 def _of_cores(cores: int, field: str) -> CardRequest:
