@@ -6,10 +6,13 @@ import logging
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
+from typer.testing import CliRunner
 
 from hami_dra.api.config import FleetFile
 from hami_dra.api.kinds import NODE, RESOURCE_SLICE
+from hami_dra.cli import topology as topology_command
 from hami_dra.cluster.http import HttpCluster
 from hami_dra.discovery.simulated import machine, machine_names
 from hami_dra.driver.fleet import Fleet
@@ -150,6 +153,27 @@ async def test_a_large_pool_grows_shrinks_and_is_restored(cluster):
         for key in list(publisher.wanted):
             publisher.drop(key)
         await becomes(offered, [])
+
+
+async def test_a_machine_goes_into_mig_mode_and_back(cluster, nodes, fleet, caplog):
+    """A slice of devices becomes one of counters: on a server that knows both, and refuses them together."""
+    nodes.create("cut", wait=False)
+    group = {"machine": "dgx-a100", "name": "cut"}
+    it = await fleet(nodes=[group])
+
+    async def shape():
+        specs = [item["spec"] for item in await raw_slices(cluster, "cut")]
+        assert {spec["pool"]["resourceSliceCount"] for spec in specs} == {len(specs)}
+        (generation,) = {spec["pool"]["generation"] for spec in specs}
+        return generation, [(len(spec.get("sharedCounters", ())), len(spec.get("devices", ()))) for spec in specs]
+
+    assert await shape() == (1, [(0, 8)])
+    with caplog.at_level(logging.WARNING, "hami_dra"):
+        for mig, expected in ((True, [(8, 0), (0, 64), (0, 64), (0, 24)]), (False, [(0, 8)])):
+            it.update(FleetFile.model_validate({"createNodes": False, "nodes": [group | {"mig": mig}]}))
+            await it.sync_once()
+            assert await shape() == (2, expected)  # back: slices go, and a single one is changed
+    assert not caplog.records
 
 
 # --- fence -----------------------------------------------------------------------------------------------------------
@@ -321,7 +345,14 @@ async def test_parts_of_cards_are_rounded_and_share_one(api, create, published, 
     assert consumed.items() <= result(api, parts[0])[1].items()
 
 
-async def test_a_card_is_shared_or_cut_but_never_both(api, create, published):
+def topology(*arguments):
+    """What `hami-dra topology` prints."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    topology_command.register(app)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False).stdout
+
+
+async def test_a_card_is_shared_or_cut_but_never_both(api, create, published, control_plane):
     """Shared counters, as the unmodified kube-scheduler counts them."""
     await published("mig", "a2-ultragpu-2g-mig")
 
@@ -346,6 +377,9 @@ async def test_a_card_is_shared_or_cut_but_never_both(api, create, published):
         name = item["metadata"]["name"]
         create(item)
         assert not settles(api, create(pod(name, claim=name)))
+    shown = await asyncio.to_thread(topology, "mig", "--kubeconfig", control_plane.admin_kubeconfig)
+    assert "64Gi of 80Gi memory, 100 of 100 cores, 8 of 10 shares" in shown
+    assert "cut: mig-3g-40gb-0, mig-3g-40gb-4" in shown
 
 
 async def test_hami_dra_claims_are_allocated_on_imitated_slices(api, create, nodes, fleet, classes):
