@@ -10,7 +10,7 @@ from typing import Any
 
 from controller.inventory.changes import Incarnations
 from controller.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
-from controller.inventory.layouts import Layouts
+from controller.inventory.layouts import Layouts, is_part
 from controller.inventory.ledger import Ledger
 from controller.inventory.model import Device, DeviceId, Pool
 from controller.inventory.nodefit import NodeFit, NodeFits
@@ -269,6 +269,8 @@ class Inventory:
         node = int(self.devices.node[row])
         if node >= 0:
             total, used = self.devices.totals(row), self.devices.used(row)
+            if is_part(self.devices.device(row)):
+                total = _NONE  # the card that it is cut from counts already
             self.nodes.scores.add(
                 node,
                 (sign * total[0], sign * total[1], sign * total[2]),

@@ -20,6 +20,7 @@ from controller.inventory.layouts import is_part
 from controller.inventory.model import Device, DeviceId
 from controller.inventory.roles import ask_of, used_of
 from controller.scoring.formulas import device_keys, device_order, device_scores, group_order
+from controller.scoring.parts import PartsView, Surroundings, parts_view
 from controller.scoring.policies import Policies
 from controller.scoring.scenes import cells_of, scene_of
 from hami_dra.api import names
@@ -54,10 +55,15 @@ class PolicyChooser:
         policy = self._policies.for_claim(request.claim_key)
         if len(allowed) < len(devices):
             cards, ask = cards.take(positions), ask.take(positions)
+        view = self._parts(request, allowed, cards, ask, trial) if any(map(is_part, allowed)) else None
+        if view is not None:
+            cards, ask = view.cards, view.ask
         scores = device_scores(cards, ask, policy.weights)
         for device, score in zip(allowed, scores.tolist(), strict=True):
             self._scores[request.claim_key, request.name, device.id] = score
-        order = device_order(cards, scores, policy)
+        order = device_order(
+            cards, scores, policy, before=view.before if view else (), inside=view.inside if view else ()
+        )
         if request.match_attributes and len(allowed) > 1:
             groups = [common_values(request, device) for device in allowed]
             keys = device_keys(cards, scores, policy)
@@ -108,6 +114,23 @@ class PolicyChooser:
         if trial.added:
             self._add(cards, devices, trial)
         return cards, ask_of(request.demand, devices)
+
+    def _parts(
+        self, request: RequestView, devices: Sequence[Device], cards: Cards, ask: Ask, trial: Trial
+    ) -> PartsView | None:
+        """Where parts of cards are among the devices of a node: how they stand to their cards and to each other."""
+        node = int(self._columns.node[devices[0].row])
+        if node < 0:
+            return None
+        drivers = {device.id.driver for device in devices if is_part(device)}
+        pools = [pool for pool in self._inventory.pools_on(self._inventory.nodes.names[node]) if pool.driver in drivers]
+        around = [device for pool in pools for device in pool.devices if device.row >= 0]
+        picture = self._columns.cards(_rows(around))
+        self._add(picture, around, trial)
+        wishes = self._policies.wishes_of(request.claim_key)
+        vendors = [vendor for driver in drivers if (vendor := vendor_of(driver)) is not None]
+        tight = any(vendor.smallest_part_first(wishes.of(vendor)) for vendor in vendors)
+        return parts_view(devices, cards, ask, Surroundings(request, pools, around, picture), smallest_first=tight)
 
     def _refusals(
         self, request: RequestView, devices: Sequence[Device], rows: Positions, cards: Cards, ask: Ask

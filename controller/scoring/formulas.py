@@ -50,12 +50,21 @@ def device_keys(cards: Cards, scores: Floats, policy: DevicePolicy) -> list[Floa
     return keys
 
 
-def device_order(cards: Cards, scores: Floats, policy: DevicePolicy) -> npt.NDArray[np.intp]:
+def device_order(
+    cards: Cards,
+    scores: Floats,
+    policy: DevicePolicy,
+    *,
+    before: Sequence[Ints] = (),
+    inside: Sequence[Ints] = (),
+) -> npt.NDArray[np.intp]:
     """Positions of the cards to try, best first; cards that the policy refuses are left out (`mutex`: used ones).
 
-    Score before NUMA (HAMi HEAD, after #1806), then the lower NUMA node, then the lower index.
+    Score before NUMA (HAMi HEAD, after #1806), then the lower NUMA node, then the lower index. `before`: what counts more
+    than the policy; `inside`: what is left to say of devices of one index. Both most important first, lower is better.
     """
-    order = np.lexsort((cards.index, cards.numa, *reversed(device_keys(cards, scores, policy))))
+    keys = device_keys(cards, scores, policy)
+    order = np.lexsort((*reversed(inside), cards.index, cards.numa, *reversed(keys), *reversed(before)))
     if names.MUTEX in policy.keys:
         order = order[cards.slots_used[order] == 0]
     return order

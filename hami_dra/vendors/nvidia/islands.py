@@ -46,6 +46,8 @@ LEFT_OVER: Final = 2e6
 """Per card that an island is larger than needed: more than any sum of pair scores (496 pairs of 32 cards, 3,560 each)."""
 
 _ONE: Final = 1
+_WORD: Final = 63
+"""Bits of a mask that an int64 holds."""
 
 
 @lru_cache(maxsize=4096)
@@ -148,9 +150,16 @@ def _several(table: Pairs, sets: Sets, group: Ints, free: Sequence[int], *, link
         order = order[measured.cliques[order]]
     columns = np.stack([key[order].astype(np.int64) for key in keys])
     starts = np.flatnonzero((np.diff(columns, axis=1, prepend=columns[:, :1] - 1) != 0).any(axis=0))
+    masks = _masks(sets[order])
     for start, end in pairwise([*starts.tolist(), len(order)]):
         first = order[start]
         score = float(measured.total[first])
         if measured.cliques[first]:
             score += LINKED - LEFT_OVER * float(left_over[first])
-        yield Tier(score, tuple(mask_of(cards) for cards in sets[order[start:end]].tolist()))
+        yield Tier(score, masks[start:end])
+
+
+def _masks(sets: Sets) -> tuple[int, ...]:
+    if sets.size and int(sets.max()) >= _WORD:
+        return tuple(map(mask_of, sets.tolist()))
+    return tuple(np.left_shift(np.int64(1), sets).sum(axis=1).tolist())
