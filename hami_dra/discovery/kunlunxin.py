@@ -3,8 +3,8 @@
 Called by the node driver. `xpu-smi -q -x` (XML) tells all; where a version of the tool cannot do that, `xpu-smi -q` (text) and
 then `xpu-smi -m` (columns) are read. Intel has a tool of the same name, which is recognised and refused. Parsers are pure.
 
-No listing shows XPULink. On the OAM board of eight, cards 0 to 3 and 4 to 7 are linked all to all (a wing); cards with a
-cross-wing partner have only that one. Wings are what `links` tells, one lane to each of the three others.
+No listing shows XPULink. On the OAM board of eight, cards 0 to 3 and 4 to 7 are linked all to all (a wing), and each card to
+its counterpart in the other wing; lanes are not counted, so each link is one.
 """
 
 import re
@@ -22,6 +22,7 @@ from hami_dra.discovery.indented import entries
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, memory, name, name_if_said, said, whole
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
+from hami_dra.vendors.kunlunxin.published import WING
 
 VENDOR: Final = "kunlunxin"
 TOOL: Final = Tool("xpu-smi", (Path("/usr/local/xpu/bin"), Path("/usr/local/xpu/tools"), Path("/opt/xre/bin")))
@@ -31,7 +32,6 @@ _COLUMNS: Final = "xpu-smi -m"
 
 _BRAND: Final = "kunlunxin"
 _OAM: Final = "OAM"
-_WING: Final = 4
 _BOARD: Final = 8
 _FEWEST_COLUMNS: Final = 22
 _DEEPEST: Final = 32
@@ -140,7 +140,7 @@ def parse_columns(text: str) -> Findings:
             cards.append(_record(values, {}, whole(words[1], at_most=MAX_INDEX)))
         except Unexpected as error:
             problems.append(at_line(_COLUMNS, number, line, error))
-    return settled(_COLUMNS, _in_wings(cards), problems)
+    return settled(_COLUMNS, _on_board(cards), problems)
 
 
 def _words(line: str) -> list[str]:
@@ -188,7 +188,7 @@ def _findings(tool: str, machine: Values, blocks: Iterable[tuple[str, Values]], 
     attached = machine.get("attached_xpus", "")
     if attached.isdecimal() and attached.strip("0") and attached != str(count):
         problems.append(f"{tool}: expected {attached} XPUs, as many as are attached, got {count}")
-    return settled(tool, _in_wings(cards), problems, none_is_fine=attached == "0" and count == 0)
+    return settled(tool, _on_board(cards), problems, none_is_fine=attached == "0" and count == 0)
 
 
 def _record(values: Values, machine: Values, position: int) -> KunlunxinRecord:
@@ -223,12 +223,17 @@ def _faults(values: Values) -> Iterator[Fault]:
         yield Fault(code="ecc-uncorrectable", message=f"xpu-smi counts {errors} uncorrectable DRAM errors since start")
 
 
-def _in_wings(cards: Iterable[KunlunxinRecord]) -> list[KunlunxinRecord]:
+def _on_board(cards: Iterable[KunlunxinRecord]) -> list[KunlunxinRecord]:
+    """OAM cards with their links."""
     given = list(cards)
     linked = [card.index for card in given if _OAM in card.product.upper() and card.index < _BOARD]
-    return [
-        replace(card, links={peer: 1 for peer in linked if peer != card.index and peer // _WING == card.index // _WING})
-        if card.index in linked
-        else card
-        for card in given
-    ]
+
+    def peers(index: int) -> dict[int, int]:
+        """In the wing, and the counterpart."""
+        return {
+            peer: 1
+            for peer in linked
+            if peer != index and (peer // WING == index // WING or peer % WING == index % WING)
+        }
+
+    return [replace(card, links=peers(card.index)) if card.index in linked else card for card in given]

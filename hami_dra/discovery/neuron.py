@@ -17,6 +17,7 @@ from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at
 from hami_dra.discovery.reading import MAX_BYTES, MAX_INDEX, bus_id, identity, memory, name_if_said, said, whole
 from hami_dra.discovery.sysfs import SYS, placed, text_of
 from hami_dra.discovery.tool import Tool
+from hami_dra.vendors.neuron.instances import device_of, instance_of
 
 VENDOR: Final = "neuron"
 TOOL: Final = Tool("neuron-ls", (Path("/opt/aws/neuron/bin"),))
@@ -28,15 +29,7 @@ _MAX_CORES: Final = 256
 _UNKNOWN_PRODUCT: Final = "Neuron"
 
 _GIB: Final = 1 << 30
-DEVICE_MEMORY: Final[Mapping[str, int]] = {
-    "Inferentia": 8 * _GIB,
-    "Inferentia1": 8 * _GIB,
-    "Inferentia2": 32 * _GIB,
-    "Trainium": 32 * _GIB,
-    "Trainium1": 32 * _GIB,
-    "Trainium2": 96 * _GIB,
-}
-"""Device name → bytes (AWS's data sheets): the kernel driver's files do not tell it."""
+_INSTANCE_TYPE: Final = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +41,19 @@ class DeviceFiles:
     serial: str = ""
     architecture: str = ""
     instance_type: str = ""
+    """Of the device's kind: `Trn1`."""
     cores: int | None = None
     connected: tuple[int, ...] = ()
     faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the kernel tells about the whole machine; empty = nothing."""
+
+    driver_version: str
+    instance_type: str
+    """`trn1.32xlarge`: EC2 calls the machine's product so."""
 
 
 def backend(tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
@@ -73,7 +76,8 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Findings:
         if not files:
             raise refused[0]
         findings = from_files(files)
-    cards = placed([_completed(card, files) for card in findings.cards if isinstance(card, NeuronRecord)], sys)
+    about = _about(sys)
+    cards = placed([_completed(card, files, about) for card in findings.cards if isinstance(card, NeuronRecord)], sys)
     problems = tuple(dict.fromkeys(map(str, refused))) + findings.problems
     return settled(_TABLE, cards, problems, none_is_fine=not problems)
 
@@ -136,13 +140,16 @@ def read_files(sys: Path = SYS) -> dict[int, DeviceFiles]:
 
 
 def from_files(files: Mapping[int, DeviceFiles]) -> Findings:
-    """Devices without the tool: what a device is tells its memory. Raises Unreadable."""
+    """Devices without the tool: what a device is tells its memory, and how its cores are joined by default.
+
+    Raises Unreadable.
+    """
     cards, problems = [], []
     for index, device in files.items():
-        size = DEVICE_MEMORY.get(device.device_name)
-        if not device.cores or not size:
+        known = device_of(device.device_name)
+        if not device.cores or not known or device.device_name.removesuffix("1") != known.family:
             problems.append(
-                f"/sys/{_FILES}/neuron{index}: expected core_count and a device_name out of {', '.join(DEVICE_MEMORY)}, "
+                f"/sys/{_FILES}/neuron{index}: expected core_count and a device_name that is known, such as Trainium1, "
                 f"got {shown(str(device.cores or ''))} and {shown(device.device_name)}"
             )
             continue
@@ -152,11 +159,11 @@ def from_files(files: Mapping[int, DeviceFiles]) -> Findings:
                 index=index,
                 uuid=_identity(device.serial, index, ""),
                 product=device.device_name,
-                memory=size,
+                memory=known.memory * _GIB,
                 minor=index,
                 links=dict.fromkeys(device.connected, 1),
                 cores=device.cores,
-                logical_cores=device.cores,
+                logical_cores=max(1, device.cores * known.cores // known.physical_cores),
             )
         )
     return settled(f"/sys/{_FILES}", cards, problems)
@@ -219,7 +226,7 @@ def _from_row(row: Mapping[str, str]) -> NeuronRecord:
         links={whole(peer, at_most=MAX_INDEX, what="a connected device"): 1 for peer in peers},
         minor=index,
         cores=cores,
-        logical_cores=whole(logical, at_most=cores, what="LOGICAL NC") if logical else cores,
+        logical_cores=max(1, whole(logical, at_most=cores, what="LOGICAL NC")) if logical else cores,
     )
 
 
@@ -228,20 +235,28 @@ def _identity(serial: str, index: int, address: str) -> str:
     return serial or f"neuron-{address or index}"
 
 
-def _completed(card: NeuronRecord, files: Mapping[int, DeviceFiles]) -> NeuronRecord:
-    """With what only the files tell."""
-    device = files.get(card.index)
-    if device is None:
-        return card
+def _about(sys: Path) -> About:
+    machine = text_of(sys / "devices" / "virtual" / "dmi" / "id" / "product_name") or ""
+    return About(
+        driver_version=name_if_said(text_of(sys / "module" / "neuron" / "version")),
+        instance_type=machine if _INSTANCE_TYPE.fullmatch(machine) else "",
+    )
+
+
+def _completed(card: NeuronRecord, files: Mapping[int, DeviceFiles], about: About) -> NeuronRecord:
+    """With what only the kernel tells."""
+    device = files.get(card.index, DeviceFiles(card.index))
+    instance = instance_of(about.instance_type)
     return replace(
         card,
         uuid=_identity(device.serial, card.index, card.pci_bus_id),
-        product=device.device_name or card.product,
+        product=device.device_name or (instance.device.family if instance else card.product),
         serial=device.serial,
         links=card.links or dict.fromkeys(device.connected, 1),
         faults=device.faults,
+        driver_version=about.driver_version,
         architecture=device.architecture,
-        instance_type=device.instance_type,
+        instance_type=about.instance_type or device.instance_type,
         cores=max(card.cores, device.cores or 0),
     )
 

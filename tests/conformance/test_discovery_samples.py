@@ -157,8 +157,7 @@ EXPECTED = {
     # shown in part: nothing tells which card it is
     "kunlunxin/xpu-smi_-q_-d.p800.txt": (
         refusal(kunlunxin.parse_query),
-        "xpu-smi -q, line 7, XPU 00000000:4E:00.0: "
-        + 'expected a uuid or serial number of up to 64 printable characters, got ""',
+        'xpu-smi -q, line 7, XPU 00000000:4E:00.0: expected a uuid or serial number of up to 64 printable characters, got ""',
     ),
     "kunlunxin/xpu-smi_-q.p800-pcie.tail.txt": (
         refusal(kunlunxin.parse_query),

@@ -5,6 +5,7 @@ import pytest
 from hami_dra.api.hardware import Fault, KunlunxinRecord
 from hami_dra.discovery import kunlunxin
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
+from hami_dra.discovery.simulated import machine
 from tests.support.tools import FIXTURES, FakeTools
 
 FOLDER = FIXTURES / "kunlunxin"
@@ -33,7 +34,7 @@ def test_a_board_of_eight(tools):
         product="P800 OAM",
         memory=96 << 30,
         pci_bus_id="0000:85:00.0",
-        links={4: 1, 6: 1, 7: 1},
+        links={1: 1, 4: 1, 6: 1, 7: 1},
         minor=5,
         serial="02K00A0000C0005Z",
         driver_version="5.0.21.26",
@@ -41,8 +42,23 @@ def test_a_board_of_eight(tools):
         architecture="KL3",
         oam_id=6,
     )
-    wings = [set(card.links) | {card.index} for card in found.cards]
-    assert wings == [{0, 1, 2, 3}] * 4 + [{4, 5, 6, 7}] * 4
+    assert [set(card.links) for card in found.cards] == [
+        {1, 2, 3, 4},
+        {0, 2, 3, 5},
+        {0, 1, 3, 6},
+        {0, 1, 2, 7},
+        {5, 6, 7, 0},
+        {4, 6, 7, 1},
+        {4, 5, 7, 2},
+        {4, 5, 6, 3},
+    ]
+
+
+def test_a_board_is_what_the_reference_machine_says(tools):
+    found = read(tools, {"-q -x": XML})
+    reference = machine("p800-oam-8", "node").cards
+    assert [dict(card.links) for card in found.cards] == [dict(card.links) for card in reference]
+    assert [(card.product, card.memory) for card in found.cards] == [(card.product, card.memory) for card in reference]
 
 
 def test_errors_in_memory_are_a_fault(tools):
@@ -69,7 +85,7 @@ def test_a_version_with_columns_only(tools):
     found = read(tools, {"-m": COLUMNS})
     assert [card.index for card in found.cards] == list(range(8))
     assert found.cards[2].uuid == found.cards[2].serial == "02K00A0000C0002Z"
-    assert found.cards[2].links == {0: 1, 1: 1, 3: 1}
+    assert found.cards[2].links == {0: 1, 1: 1, 3: 1, 6: 1}
     assert len(found.problems) == 2
 
 
@@ -77,7 +93,7 @@ def test_cards_keep_their_numbers_when_one_vanishes(tools):
     at, end = XML.index('<xpu id="00000000:65:00.0">'), XML.index('<xpu id="00000000:83:00.0">')
     found = read(tools, {"-q -x": XML[:at] + XML[end:]})
     assert [card.index for card in found.cards] == [0, 1, 2, 4, 5, 6, 7]
-    assert found.cards[0].links == {1: 1, 2: 1}
+    assert found.cards[0].links == {1: 1, 2: 1, 4: 1}
     assert found.problems == ("xpu-smi -q -x: expected 8 XPUs, as many as are attached, got 7",)
 
 

@@ -78,6 +78,24 @@ def test_the_drivers_files_name_the_device(tools):
     )
 
 
+def test_what_the_kernel_says_of_the_machine(tools):
+    for path, text in (("devices/virtual/dmi/id/product_name", "trn1.2xlarge"), ("module/neuron/version", "2.25.4.0")):
+        (tools.sys / path).parent.mkdir(parents=True)
+        (tools.sys / path).write_text(f"{text}\n")
+    [card] = read(tools, {JSON: SINGLE}).cards
+    assert (card.product, card.instance_type, card.driver_version) == ("Trainium", "trn1.2xlarge", "2.25.4.0")
+    device_files(tools, 0)
+    [card] = read(tools, {JSON: SINGLE}).cards
+    assert (card.product, card.instance_type) == ("Trainium1", "trn1.2xlarge")
+
+
+def test_a_machine_that_is_not_amazons(tools):
+    (tools.sys / "devices/virtual/dmi/id").mkdir(parents=True)
+    (tools.sys / "devices/virtual/dmi/id/product_name").write_text("PowerEdge R750\n")
+    [card] = read(tools, {JSON: SINGLE}).cards
+    assert (card.product, card.instance_type) == ("Neuron", "")
+
+
 def test_logical_cores(tools):
     found = read(tools, {"": TABLE})
     assert {(card.cores, card.logical_cores, card.memory) for card in found.cards} == {(8, 4, 96 << 30)}
@@ -101,6 +119,12 @@ def test_without_the_tool_the_files_are_enough(tools):
         (1, "11ff", 32 << 30, 2, {0: 1}),
     ]
     assert "neuron-ls was not found" in found.problems[0]
+
+
+def test_cores_that_are_joined_by_default(tools):
+    device_files(tools, 0, name="Trainium2", cores=8)
+    [card] = neuron.read(sys=tools.sys).cards
+    assert (card.cores, card.logical_cores, card.memory) == (8, 4, 96 << 30)
 
 
 def test_an_unknown_device_without_the_tool(tools):

@@ -9,8 +9,10 @@ import sys
 import threading
 from pathlib import Path
 
+from hami_dra.api.hardware import Machine
 from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.discovery.nvml import NvmlBackend
+from hami_dra.driver.slices import machine_pools
 
 
 class Story:
@@ -53,6 +55,12 @@ class Story:
         self.happens(*lines)
         after = health(backend.health(patience))
         return {"before": before, "after": after, "again": findings(backend.discover())}
+
+    def published(self):
+        """Devices as they go into slices."""
+        cards = self.backend().discover().cards
+        [pool] = machine_pools(Machine(name="n1", instance_type="x", cpu=1, memory=1, cards=cards))
+        return [device for content in pool.slices for device in content.devices]
 
     def before_discovery(self):
         return health(self.backend().health())
