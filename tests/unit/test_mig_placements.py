@@ -158,8 +158,8 @@ def test_what_nvml_says_comes_before_the_table():
                    placements=(place(start=0, size=4), place(start=4, size=4))),
         MigProfile(id=19, name="1g.12gb", memory=11 << 30, slices=1, instances=2,
                    placements=(place(start=0, size=1), place(start=7, size=1))),
-        MigProfile(id=20, name="1g.12gb+me", memory=11 << 30, slices=1, instances=1,
-                   placements=(place(start=0, size=1),)),
+        *(MigProfile(id=20, name=name, memory=11 << 30, slices=1, instances=1, placements=(place(start=0, size=1),))
+          for name in ("1g.12gb+me", "1g.12gb-me", "1g.12gb+me.all")),
     )  # fmt: skip
     card = gpu("NVIDIA H100 NVL", 95_830, MigState(enabled=True, pending=True, profiles=told))
     assert [device["name"] for device in published(card)] == [

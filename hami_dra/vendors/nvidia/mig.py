@@ -3,13 +3,14 @@
 Called by `published` and by the rules. In: GPU records. Out: profiles; shared counters as plain JSON. Pure.
 What NVML says of a GPU comes first; the table serves records without it (simulated machines). Its profiles and placements
 are those of NVIDIA's MIG user guide ("Supported MIG Profiles"), the memory is what `nvidia-smi mig -lgip` prints. Profiles
-with extensions (`1g.10gb+me`) are left out, as in HAMi's list: each takes the place of a plain one, and one fits on a GPU.
+with other media engines (`1g.10gb+me`, `1g.12gb-me`) are left out, as in HAMi's list: each takes the place of a plain one.
 
 A GPU has memory slices with a position, and compute slices without. An instance takes neighbouring memory slices from a
 start that the hardware allows, and some compute slices; two instances exclude each other exactly where they want the same
 memory slice, or more compute slices than there are. One counter per memory slice says just that to the allocator.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ from hami_dra.api.hardware import Card, GpuRecord, MigPlacement, MigProfile
 Json = dict[str, Any]
 
 MIB: Final = 1 << 20
+_PLAIN: Final = re.compile(r"[0-9]+g\.[0-9]+gb")
 COMPUTE: Final = "compute-slices"
 MEMORY: Final = "memory-slice-{}"
 
@@ -105,7 +107,7 @@ MODELS: Final = (
 def known_profiles(card: Card) -> tuple[MigProfile, ...]:
     """How such a GPU can be cut, in MIG mode or not, smallest first; empty for one that cannot, or is not known."""
     if isinstance(card, GpuRecord) and card.mig is not None and card.mig.profiles:
-        plain = (profile for profile in card.mig.profiles if "+" not in profile.name)
+        plain = (profile for profile in card.mig.profiles if _PLAIN.fullmatch(profile.name))
         return tuple(sorted(plain, key=lambda profile: (profile.memory, profile.slices, profile.name)))
     words = card.product.replace("-", " ").split()
     fitting = (model for model in MODELS if model.word in words and card.memory <= model.most * MIB)
