@@ -175,11 +175,13 @@ class RequestColumns:
         late = codes.copy()  # what the kind says comes after health and selectors
         codes[codes != NOT_OF_CLASS] = 0
         _where(codes, self._taint_codes()[devices.taint_kind[rows]])
+        if self._scope.vendor_rules:
+            self._judge_lists(
+                codes, rows, kind
+            )  # before selectors, which a converted pod has for the same: they know why
         for selector in self._view.selectors:
             reason = names.CARD_UUID_MISMATCH if selector.asks_for_uuid else names.CARD_TYPE_MISMATCH
             _where(codes, np.where(self._selected([selector.expression], rows), 0, NUMBER[reason]))
-        if self._scope.vendor_rules:
-            self._judge_lists(codes, rows, kind)
         _where(codes, late)
         if not self._view.admin_access:
             self._judge_usage(codes, rows, kind)

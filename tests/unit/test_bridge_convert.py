@@ -385,7 +385,7 @@ def test_label_claim_gate_and_template_belong_together():
         {"name": "hami", "resourceClaimTemplateName": template["metadata"]["name"]}
     ]
     assert conversion.pod["spec"]["schedulingGates"] == [{"name": "hami.io/allocation"}]
-    assert conversion.resources == ("nvidia.com/gpu",)
+    assert conversion.resources == ("nvidia.com/gpu", "volcano.sh/vgpu-number")
     annotation = conversion.pod["metadata"]["annotations"][names.CONVERTED_REQUEST]
     assert template_of(annotation, "team") == template
 

@@ -44,7 +44,7 @@ def test_the_controller_makes_the_same_template_again():
     conversion = converted(gpu=1, gpumem=10)
     assert BRIDGE.template(as_pod(conversion.pod)) == conversion.templates[0]
     assert json.dumps(template_of(annotation_of(conversion), "team")) == json.dumps(conversion.templates[0])
-    assert BRIDGE.plugin_resources(as_pod(conversion.pod)) == ("nvidia.com/gpu",)
+    assert BRIDGE.plugin_resources(as_pod(conversion.pod)) == ("nvidia.com/gpu", "volcano.sh/vgpu-number")
 
 
 def test_nothing_is_made_for_pods_that_were_not_converted():

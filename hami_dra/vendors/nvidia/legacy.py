@@ -1,4 +1,5 @@
-"""HAMi's NVIDIA resource names and annotations (HAMi D/nvidia/device.go, MutateAdmission, GenerateResourceRequests, CheckType).
+"""HAMi's NVIDIA resource names and annotations (HAMi D/nvidia/device.go, MutateAdmission, GenerateResourceRequests, CheckType),
+and the names that Volcano's vGPU plugin has for the same (volcano.sh/vgpu-*).
 
 Called by `controller.bridge` through `hami_dra.vendors.legacy.LegacyVendor`. What differs from HAMi: numbers that HAMi
 would drop or read as something else are refused, and an empty list is an error instead of a pod that never runs.
@@ -21,14 +22,32 @@ from hami_dra.vendors.legacy import (
     comma_list,
 )
 from hami_dra.vendors.nvidia import DRIVER, TYPE_PREFIX
-from hami_dra.vendors.nvidia.published import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
-from hami_dra.vendors.nvidia.wish import NOUSE_TYPE, NOUSE_UUID, USE_TYPE, USE_UUID
+from hami_dra.vendors.nvidia.published import EXTENDED_RESOURCE, IS_PARTITION, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.nvidia.wish import (
+    HAMI_CORE,
+    MIG,
+    MODE,
+    NOUSE_TYPE,
+    NOUSE_UUID,
+    USE_TYPE,
+    USE_UUID,
+    VOLCANO_MODE,
+    wanted_parts,
+)
+from hami_dra.vendors.wishes import InvalidWish
 
 GPU: Final = EXTENDED_RESOURCE
 MEMORY: Final = "nvidia.com/gpumem"
 MEMORY_PERCENT: Final = "nvidia.com/gpumem-percentage"
 CORES: Final = "nvidia.com/gpucores"
 PRIORITY: Final = "nvidia.com/priority"
+VOLCANO_GPU: Final = "volcano.sh/vgpu-number"
+VOLCANO_MEMORY: Final = "volcano.sh/vgpu-memory"
+VOLCANO_MEMORY_PERCENT: Final = "volcano.sh/vgpu-memory-percentage"
+VOLCANO_CORES: Final = "volcano.sh/vgpu-cores"
+
+_HAMI_NAMES: Final = (GPU, MEMORY, MEMORY_PERCENT, CORES)
+_VOLCANO_NAMES: Final = (VOLCANO_GPU, VOLCANO_MEMORY, VOLCANO_MEMORY_PERCENT, VOLCANO_CORES)
 
 _ALL_CORES: Final = 100
 _MAX_CORES: Final = 2**31 - 1  # HAMi reads an int32 and clamps it
@@ -41,14 +60,15 @@ class NvidiaLegacy:
 
     name = "nvidia"
     driver = DRIVER
-    resources: tuple[str, ...] = (GPU, MEMORY, MEMORY_PERCENT, CORES, PRIORITY)
-    plugin_resources: tuple[str, ...] = (GPU,)
+    resources: tuple[str, ...] = (*_HAMI_NAMES, PRIORITY, *_VOLCANO_NAMES)
+    plugin_resources: tuple[str, ...] = (GPU, VOLCANO_GPU)
 
     def read(self, resources: ContainerResources) -> Reading:
-        count = resources.whole(GPU, "counts cards", MAX_CARDS)
-        memory = resources.whole(MEMORY, "counts MiB of each card", _MAX_MIB, in_mib=True)
-        percent = resources.whole(MEMORY_PERCENT, "is a percentage of each card's memory", 100)
-        cores = resources.whole(CORES, "is a percentage of each card's cores", _MAX_CORES)
+        gpu, memory_name, percent_name, cores_name = _family(resources)
+        count = resources.whole(gpu, "counts cards", MAX_CARDS)
+        memory = resources.whole(memory_name, "counts MiB of each card", _MAX_MIB, in_mib=True)
+        percent = resources.whole(percent_name, "is a percentage of each card's memory", 100)
+        cores = resources.whole(cores_name, "is a percentage of each card's cores", _MAX_CORES)
         priority = resources.whole(PRIORITY, "is 0 (high) or 1 (low)", 1)
         warnings = []
         if count is None:
@@ -58,10 +78,10 @@ class NvidiaLegacy:
         if count == 0:
             return Reading(None)
         if cores is not None and cores > _ALL_CORES:
-            warnings.append(f"{resources.field(CORES)} is {cores}; {_ALL_CORES}, a whole card, is taken")
+            warnings.append(f"{resources.field(cores_name)} is {cores}; {_ALL_CORES}, a whole card, is taken")
             cores = _ALL_CORES
         if memory and percent:
-            warnings.append(f"{resources.field(MEMORY_PERCENT)} is ignored, for {MEMORY} is given too")
+            warnings.append(f"{resources.field(percent_name)} is ignored, for {memory_name} is given too")
         if cores is None:
             # HAMi's exclusive default: a card whose memory nobody limits is not shared
             cores = _ALL_CORES if percent == 100 or not (memory or percent) else 0
@@ -84,11 +104,17 @@ class NvidiaLegacy:
         for name in (USE_TYPE, NOUSE_TYPE):
             if name in found:
                 found[name] = tuple(sorted({_ascii_lower(item) for item in found[name]}))
+        try:
+            parts = wanted_parts({name: str(annotations[name]) for name in (MODE, VOLCANO_MODE) if name in annotations})
+        except InvalidWish as error:
+            raise InvalidLegacy(f"annotation {error.annotation}: {error}") from error
+        if parts is not None:
+            found[MODE] = (MIG if parts else HAMI_CORE,)
         return found
 
     def selectors(self, filters: Filters) -> tuple[str, ...]:
-        if unknown := filters.keys() - _EXPRESSIONS.keys():
-            raise InvalidLegacy(f"{', '.join(sorted(unknown))}: use one of {', '.join(_EXPRESSIONS)}")
+        if unknown := filters.keys() - {*_EXPRESSIONS, MODE}:
+            raise InvalidLegacy(f"{', '.join(sorted(unknown))}: use one of {', '.join((*_EXPRESSIONS, MODE))}")
         expressions = []
         for name, template in _EXPRESSIONS.items():
             if items := filters.get(name):
@@ -99,10 +125,25 @@ class NvidiaLegacy:
                         "bytes that Kubernetes allows; shorten the list"
                     )
                 expressions.append(expression)
+        for mode in filters.get(MODE, ()):
+            if mode not in _MODES:
+                raise InvalidLegacy(f"{MODE}: {mode!r} is not known; use one of {', '.join(_MODES)}")
+            expressions.append(_MODES[mode])
         return tuple(expressions)
 
     def env(self, request: CardRequest) -> dict[str, str]:
         return {} if request.priority is None else {"CUDA_TASK_PRIORITY": str(request.priority)}
+
+
+def _family(resources: ContainerResources) -> tuple[str, str, str, str]:
+    """The four names that a container asks by. Raises InvalidLegacy."""
+    ours = [name for name in _HAMI_NAMES if name in resources]
+    volcanos = [name for name in _VOLCANO_NAMES if name in resources]
+    if ours and volcanos:
+        raise InvalidLegacy(
+            f"{resources.field(ours[0])} and {resources.field(volcanos[0])} ask for the same cards by two names; use one"
+        )
+    return _VOLCANO_NAMES if volcanos else _HAMI_NAMES
 
 
 def _ascii_lower(text: str) -> str:
@@ -126,3 +167,5 @@ _EXPRESSIONS: Final[Mapping[str, str]] = {
     NOUSE_UUID: f"!({_UUID_MATCHES})",
 }
 """Annotation → CEL with `{items}` where the quoted list goes. All that are given apply together."""
+_MODES: Final[Mapping[str, str]] = {MIG: IS_PARTITION, HAMI_CORE: f"!{IS_PARTITION}"}
+"""How a card is cut: into MIG partitions, or shared by HAMi-core."""

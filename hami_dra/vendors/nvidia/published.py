@@ -42,7 +42,7 @@ PARENT: Final = "parentUUID"
 PLACEMENT: Final = "placement"
 """The first memory slice of a partition."""
 
-_IS_PARTITION: Final = f'has(device.attributes["{DRIVER}"].{PROFILE})'
+IS_PARTITION: Final = f'has(device.attributes["{DRIVER}"].{PROFILE})'
 """`has`: a card has no such attribute, and asking for its value would be an error."""
 
 
@@ -66,9 +66,9 @@ class Published:
     def device_classes(self) -> list[Json]:
         ours = of_driver(DRIVER)
         return [
-            device_class(WHOLE_CLASS, f"{ours} && !{_IS_PARTITION}", EXTENDED_RESOURCE),
+            device_class(WHOLE_CLASS, f"{ours} && !{IS_PARTITION}", EXTENDED_RESOURCE),
             device_class(SHARED_CLASS, ours),
-            device_class(MIG_CLASS, f"{ours} && {_IS_PARTITION}"),
+            device_class(MIG_CLASS, f"{ours} && {IS_PARTITION}"),
         ]
 
 

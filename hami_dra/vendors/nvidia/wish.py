@@ -39,14 +39,14 @@ def nvidia_wish(annotations: Mapping[str, str]) -> NvidiaWish:
     """Raises InvalidWish."""
     lists = card_lists(annotations, [USE_UUID], [NOUSE_UUID], use_types=[USE_TYPE], nouse_types=[NOUSE_TYPE])
     return NvidiaWish(
-        lists=replace(lists, parts=_parts(annotations)),
+        lists=replace(lists, parts=wanted_parts(annotations)),
         linked=choice(annotations, names.GPU_TOPOLOGY, (REQUIRED, PREFERRED), PREFERRED) == REQUIRED,
         numa_bind=switch(annotations, names.NUMA_BIND, default=False),
     )
 
 
-def _parts(annotations: Mapping[str, str]) -> bool | None:
-    """Only MIG partitions, only cards shared by HAMi-core, or either.
+def wanted_parts(annotations: Mapping[str, str]) -> bool | None:
+    """Only MIG partitions (True), only cards shared by HAMi-core (False), or either. Raises InvalidWish.
 
     As in HAMi a card fits where the text contains its mode: `mig,hami-core` takes both. Where two annotations are there,
     both hold.
