@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit e2e lint format generate cluster cluster-down bench soak docs clean
+.PHONY: help setup demo test unit e2e lint format generate cluster cluster-down bench fuzz soak docs clean
 
 # The first Python of at least 3.11; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -58,6 +58,9 @@ cluster-down: setup ## take it down; nothing is left behind (NAME=)
 
 bench: setup ## decide() at 100 to 5,000 nodes; pods bound per second against kube-scheduler alone
 	@$(BIN)/python hack/bench/run.py
+
+fuzz: setup ## allocator and selectors against Kubernetes' own: 20,000 random cases of each, others each time (CASES=)
+	@$(BIN)/python hack/fuzz.py $(if $(CASES),--cases $(CASES))
 
 soak: setup ## the repetitions that do not fit into make test
 	@$(BIN)/python hack/test.py soak

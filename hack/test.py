@@ -2,8 +2,8 @@
 
     python hack/test.py all | lint | unit | e2e | soak
 
-A suite is a list of commands. `all` is lint, unit and e2e on both Kubernetes versions; the control plane is built
-before them, while nothing else runs, and cached outside the checkout.
+A suite is a list of commands. `all` is lint, unit and e2e on both Kubernetes versions; the control plane and the
+programs of hack/oracle are built before them, while nothing else runs, and cached outside the checkout.
 """
 
 import argparse
@@ -24,25 +24,24 @@ SUITES: dict[str, list[list[str]]] = {
     "ruff": [[str(BIN / "ruff"), "check", "."]],
     "mypy": [[str(BIN / "mypy")]],
     "layers": [[str(BIN / "lint-imports"), "--no-cache"]],
+    "oracles": [[sys.executable, "hack/oracle/oracle.py"]],
     "unit": [[*PYTEST, *WORKERS, "--ignore=tests/e2e", "tests"]],
     "build 1.37.1": [[*BUILD, "1.37.1", "kwok"]],
     "e2e 1.37.1": [[*PYTEST, "tests/e2e"]],
     "build 1.36.4": [[*BUILD, "1.36.4"]],
     "e2e 1.36.4": [[*PYTEST, "-m", "on_1_36", "tests/e2e"]],
-    # what was moved out of `all` for its length: more examples, more random selectors, trouble repeated
+    # what was moved out of `all` for its length: more examples, trouble repeated
     "soak properties": [[*PYTEST, *WORKERS, "tests/property"]],
-    "soak selectors": [[*PYTEST, "tests/conformance/test_cel_oracle.py"]],
     "soak trouble": [[*PYTEST, "tests/e2e/test_churn.py", "tests/e2e/test_crash.py", "tests/e2e/test_undo.py"]] * 5,
 }
 ENVIRONMENT = {
     "e2e 1.36.4": {"HAMI_DRA_K8S": "1.36.4"},
     "soak properties": {"HAMI_DRA_PROPERTIES": "soak"},
-    "soak selectors": {"HAMI_DRA_ORACLE_CASES": "20000"},
 }
 LINT = ["format", "ruff", "mypy", "layers"]
 E2E = ["build 1.37.1", "e2e 1.37.1", "build 1.36.4", "e2e 1.36.4"]
-SOAK = ["build 1.37.1", "soak properties", "soak selectors", "soak trouble"]
-GROUPS = {"lint": LINT, "unit": ["unit"], "e2e": E2E, "soak": SOAK, "all": [*LINT, "unit", *E2E]}
+SOAK = ["build 1.37.1", "soak properties", "soak trouble"]
+GROUPS = {"lint": LINT, "unit": ["oracles", "unit"], "e2e": E2E, "soak": SOAK, "all": [*LINT, "oracles", "unit", *E2E]}
 
 
 def main() -> int:

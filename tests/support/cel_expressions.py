@@ -27,7 +27,23 @@ ATTRIBUTES: Final[dict[str, dict[str, Any]]] = {
     "other.io/x": {"bool": False},
 }
 CAPACITY: Final[dict[str, str]] = {"memory": "16Gi", "cores": "100", "frac": "1500m", "other.io/mem": "0.5Gi"}
-DEVICE: Final = DeviceInput.of(DRIVER, ATTRIBUTES, CAPACITY, allow_multiple_allocations=True)
+RICH: Final[dict[str, Any]] = {
+    "name": "d",
+    "attributes": ATTRIBUTES,
+    "capacity": {name: {"value": value} for name, value in CAPACITY.items()},
+    "allowMultipleAllocations": True,
+}
+"""The device as it is published."""
+
+
+def device_input(device: dict[str, Any]) -> DeviceInput:
+    """What selectors see of a published device of `DRIVER`."""
+    capacity = {name: entry["value"] for name, entry in device["capacity"].items()}
+    shared = device.get("allowMultipleAllocations")
+    return DeviceInput.of(DRIVER, device["attributes"], capacity, allow_multiple_allocations=shared)
+
+
+DEVICE: Final = device_input(RICH)
 
 _STRINGS: Final = [
     '""', '"T4"', "'a'", '"b"', '"a,b"', '"GPU-1"', r'"\u00e9"', '"10"', '"-1.5"', '"true"', 'r"\\d"', '"1.0.0"', '"8Gi"',
@@ -87,27 +103,36 @@ _OPTIONAL_NAMES: Final = ["numa", "missing", "productName"]
 _DOMAINS: Final = ["nope", DRIVER]
 
 
-def as_question(expression: str, **environment: bool) -> dict[str, Any]:
-    """What the Go oracle is asked: the expression, on the device above."""
-    device = {
-        "name": "d",
-        "attributes": ATTRIBUTES,
-        "capacity": {name: {"value": value} for name, value in CAPACITY.items()},
-        "allowMultipleAllocations": True,
+def as_question(
+    expression: str,
+    features: Features = Features(),  # noqa: B008 (frozen)
+    device: dict[str, Any] = RICH,
+) -> dict[str, Any]:
+    """What the Go oracle is asked."""
+    return {
+        "expression": expression,
+        "driver": DRIVER,
+        "device": device,
+        "new": not features.stored,
+        "consumableCapacity": features.consumable_capacity,
+        "listTypeAttributes": features.list_type_attributes,
     }
-    return {"expression": expression, "driver": DRIVER, "device": device, **environment}
 
 
-def verdict(expression: str, features: Features = Features()) -> tuple[bool | str, str, int | None]:  # noqa: B008 (frozen)
+def verdict(
+    expression: str,
+    features: Features = Features(),  # noqa: B008 (frozen)
+    device: DeviceInput = DEVICE,
+) -> tuple[bool | str, str, int | None]:
     """What we make of it: (verdict or kind of error, message, cost), as the oracle words it."""
     try:
         selector = compile_selector(expression, features=features)
     except CompileError as error:
         return "compile-error", str(error), None
     try:
-        return selector.evaluate(DEVICE), "", selector.cost(DEVICE)
+        return selector.evaluate(device), "", selector.cost(device)
     except EvaluationError as error:
-        return "runtime-error", str(error), selector.cost(DEVICE)
+        return "runtime-error", str(error), selector.cost(device)
 
 
 class Expressions:
