@@ -89,7 +89,8 @@ def parse_json(text: str) -> Findings:
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"{_JSON}: expected JSON, got {shown(text)}: {error}") from error
     if isinstance(answer, dict):
-        answer = next((value for value in answer.values() if isinstance(value, list)), None)
+        lists = [value for value in answer.values() if isinstance(value, list)]
+        answer = max(lists, key=len, default=None)
     if not isinstance(answer, list):
         raise Unreadable(f"{_JSON}: expected a list of devices, got {shown(text)}")
     cards, problems = [], []
@@ -108,14 +109,12 @@ def parse_table(text: str) -> Findings:
         for number, line in enumerate(text.splitlines(), start=1)
         if line.strip().startswith("|")
     ]
-    columns: dict[str, int] = {}
+    columns: list[str] = []
     cards, problems = [], []
     for position, (number, line, cells) in enumerate(rows):
         if cells[0].upper() == "NEURON":
             below = rows[position + 1][2] if position + 1 < len(rows) else []
-            columns = {
-                f"{one} {other}".upper().strip(): at for at, (one, other) in enumerate(zip(cells, below, strict=False))
-            }
+            columns = [f"{one} {other}".upper().strip() for one, other in zip(cells, below, strict=False)]
         elif columns and not cells[0].upper().startswith("DEVICE"):
             try:
                 cards.append(_from_row(dict(zip(columns, cells, strict=False))))

@@ -89,8 +89,8 @@ def _gone(pid: int) -> bool:
 def test_a_hang_is_killed_with_all_that_it_started(tools, tmp_path):
     pids = tmp_path / "pids"
     tools.script("smi", f"sleep 1000 & echo $! $$ > {pids}.new; mv {pids}.new {pids}; trap '' TERM; echo half; wait")
-    with pytest.raises(ToolFailed, match=r"smi -q gave no answer within 1 s and was killed"):
-        Tool("smi", timeout=1).run("-q")
+    with pytest.raises(ToolFailed, match=r"smi -q gave no answer within 3 s and was killed"):
+        Tool("smi", timeout=3).run("-q")
     for pid in map(int, pids.read_text(encoding="utf-8").split()):
         while not _gone(pid):  # the test's own time limit ends this
             time.sleep(0.01)
@@ -98,8 +98,8 @@ def test_a_hang_is_killed_with_all_that_it_started(tools, tmp_path):
 
 def test_a_tool_that_closes_its_output_and_stays(tools):
     tools.script("smi", "exec >&- 2>&-; sleep 1000")
-    with pytest.raises(ToolFailed, match=r"smi did not end within 0.5 s and was killed"):
-        Tool("smi", timeout=0.5).run()
+    with pytest.raises(ToolFailed, match=r"smi did not end within 3 s and was killed"):
+        Tool("smi", timeout=3).run()
 
 
 def test_a_child_that_keeps_the_output_open_does_not_hold_the_answer_up(tools):

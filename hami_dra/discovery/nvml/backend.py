@@ -7,6 +7,7 @@ An XID that speaks of the hardware stays a fault until the back end is made anew
 nothing tells when a GPU is well again. XIDs that come from the programs on the GPU are no faults.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -79,7 +80,11 @@ class NvmlBackend:
 
     def _discover(self) -> Findings:
         library = self._open()
-        reading = read_all(library, self._sys)
+        try:
+            reading = read_all(library, self._sys)
+        except NvmlFailed:
+            self._start_anew(library)
+            raise
         there = {card.uuid for card in reading.cards.values()}
         gone = [
             f"NVML: GPU {card.index} ({uuid}) was found before and is missing now"
@@ -100,13 +105,16 @@ class NvmlBackend:
         library = self._open()
         problems = self._hear(library, patience)
         faults: dict[str, tuple[Fault, ...]] = {}
-        for uuid, handle in self._handles.items():
-            seen = self._look(library, uuid, handle)
+        for uuid in self._known:
+            seen = self._look(library, uuid)
             faults[uuid] = (*seen, *self._faults.get(uuid, {}).values())
         return Health(faults, tuple(problems))
 
-    def _look(self, library: Library, uuid: str, handle: Handle) -> tuple[Fault, ...]:
+    def _look(self, library: Library, uuid: str) -> tuple[Fault, ...]:
         """Faults that show without an event."""
+        handle = self._handles.get(uuid)
+        if handle is None:
+            return (Fault(code=LOST, message="not found again since NVML failed"),)
         try:
             found = library.uuid(handle)
             if found != uuid:
@@ -130,6 +138,12 @@ class NvmlBackend:
                     ) from failed
                 raise
         return self._library
+
+    def _start_anew(self, library: Library) -> None:
+        """NVML as a whole failed (the driver is reloaded, say): the next call opens it again; no handle outlives that."""
+        self._library, self._events, self._handles = None, None, {}
+        with contextlib.suppress(NvmlFailed):
+            library.close()
 
     # --- events ---
 

@@ -5,6 +5,7 @@ Each function below plays one story with the back end and returns what it saw, a
 
 import dataclasses
 import json
+import os
 import sys
 import threading
 from pathlib import Path
@@ -19,6 +20,7 @@ class Story:
     def __init__(self, sys_folder, events):
         self.sys = Path(sys_folder)
         self.events = Path(events)
+        self.config = Path(os.environ["FAKE_NVML_CONFIG"])
 
     def backend(self, **options):
         return NvmlBackend(self.sys, **options)
@@ -35,6 +37,27 @@ class Story:
         backend.close()
         backend.close()
         return found
+
+    def discover_each(self, descriptions):
+        """Of several machines, one after the other: the library reads its description whenever it is opened."""
+        found = []
+        for description in descriptions:
+            self.config.write_text(description, encoding="utf-8")
+            found.append(self.discover())
+        return found
+
+    def reloaded(self, description):
+        """The machine fails as a whole and is another one when NVML is opened again."""
+        backend = self.backend()
+        backend.discover()
+        try:
+            backend.discover()
+        except DiscoveryError as error:
+            refusal = str(error)
+        self.config.write_text(description, encoding="utf-8")
+        between = health(backend.health())
+        again = findings(backend.discover())
+        return {"refusal": refusal, "between": between, "again": again, "after": health(backend.health())}
 
     def refusal(self, *options):
         """Of discovering, and of trying again."""
