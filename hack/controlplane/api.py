@@ -20,6 +20,7 @@ from typing import Any, Final
 
 Object = dict[str, Any]
 
+_JSON: Final = "application/json"
 _CONTENT_TYPES: Final = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
@@ -155,6 +156,11 @@ class Api:
         """Creates an object; metadata.generateName works too."""
         return self.create(self.path_of(item, collection=True), item)
 
+    def add_spaced(self, item: Object) -> Object:
+        """Creates it with spaces between the tokens and `<` as it is, as Python's json.dumps writes: see `_encoded`."""
+        content = self._raw("POST", self.path_of(item, collection=True), json.dumps(item).encode(), _JSON)
+        return _parse(content)
+
     def apply(self, item: Object, *, manager: str = "hack-controlplane") -> Object:
         """Server-side apply, taking over fields that somebody else owns."""
         return self.patch(self.path_of(item), item, "apply", fieldManager=manager, force="true")
@@ -168,13 +174,10 @@ class Api:
 
     # -- transport -------------------------------------------------------------------------------------------------
 
-    def _request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Object:
-        return _parse(self._raw(method, path, body, content_type))
+    def _request(self, method: str, path: str, body: Any = None, content_type: str = _JSON) -> Object:
+        return _parse(self._raw(method, path, None if body is None else _encoded(body), content_type))
 
-    def _raw(self, method: str, path: str, body: Any, content_type: str) -> bytes:
-        # Compact, as kubectl sends it: the API server keeps opaque parameters byte by byte, but patches them re-encoded, and
-        # then calls the spec of a claim changed.
-        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+    def _raw(self, method: str, path: str, data: bytes | None, content_type: str) -> bytes:
         headers = self._headers if data is None else {**self._headers, "Content-Type": content_type}
         try:
             status, content = self._exchange(method, path, data, headers)
@@ -208,6 +211,13 @@ class Api:
 
     def _connect(self, timeout: float) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
+
+
+def _encoded(body: Any) -> bytes:
+    """Compact, as kubectl sends it: the API server keeps opaque parameters byte by byte, but patches them re-encoded, and then
+    calls the spec of a claim changed.
+    """
+    return json.dumps(body, separators=(",", ":")).encode()
 
 
 def _root(item: Object) -> str:

@@ -41,8 +41,13 @@ _BY_CODE: Final[dict[int, type[ClusterError]]] = {
 }
 
 
+class SpecChanged(Invalid):
+    """A patch would change a spec that may not change, be it by no more than how the server writes it."""
+
+
 class _Cause(msgspec.Struct):
     field: str = ""
+    message: str = ""
 
 
 class _Details(msgspec.Struct, rename="camel"):
@@ -145,9 +150,12 @@ def error_of(code: int, status: Status, what: str) -> ClusterError:
     text = f"{what}: {status.message[:_MOST_TEXT] or f'HTTP {code}'}"
     if code == 409 and status.reason == "AlreadyExists":
         return AlreadyExists(text)
-    if code == 422 and status.details and any(cause.field == "metadata.uid" for cause in status.details.causes):
+    causes = status.details.causes if code == 422 and status.details else ()
+    if any(cause.field == "metadata.uid" for cause in causes):
         # a patch that names the uid of an earlier object of that name: not a bad patch, a late one
         return Conflict(text)
+    if any(cause.field == "spec" and "immutable" in cause.message for cause in causes):
+        return SpecChanged(text)
     return _BY_CODE.get(code, Unavailable)(text)
 
 

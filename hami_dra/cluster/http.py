@@ -7,6 +7,7 @@ Why not the official client's transport: its typed models cost 15 times more, an
 (docs/libraries.md).
 """
 
+import asyncio
 import random
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -17,9 +18,10 @@ import msgspec
 
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.cluster import credentials
+from hami_dra.cluster import credentials, verbatim
 from hami_dra.cluster.answers import (
     Page,
+    SpecChanged,
     error_of,
     read_event,
     read_object,
@@ -193,10 +195,28 @@ class HttpCluster:
         if patch_type == APPLY and isinstance(patch, Mapping):
             document = {"apiVersion": kind.api_version, "kind": kind.name, **patch}
         query = {"fieldManager": field_manager} | ({"force": "true"} if force else {})
-        answer = await self._transport.write(
-            "PATCH", what, path, query, document, content_type=_CONTENT_TYPES[patch_type]
-        )
+        deadline = asyncio.get_running_loop().time() + self._timeouts.write
+        try:
+            answer = await self._transport.write(
+                "PATCH", what, path, query, document, content_type=_CONTENT_TYPES[patch_type]
+            )
+        except SpecChanged:
+            if patch_type != MERGE or subresource or not verbatim.can_apply(document):
+                raise
+            answer = await self._patch_verbatim(what, path, query, document, deadline)
         return _object(kind, answer, what)
+
+    async def _patch_verbatim(
+        self, what: str, path: str, query: Mapping[str, str], patch: Body, deadline: float
+    ) -> bytes:
+        """A patch of metadata that the server refuses because it writes the spec anew; see `verbatim`. Once, in time."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                stored = await self._transport.read(what, path, {}, accept=verbatim.CONTENT_TYPE)
+                body = verbatim.apply(stored, patch, what)
+                return await self._transport.write("PUT", what, path, query, body, content_type=verbatim.CONTENT_TYPE)
+        except TimeoutError:
+            raise Unavailable(f"{what}: no answer within {self._timeouts.write} s") from None
 
     async def delete(
         self,

@@ -19,6 +19,7 @@ from hami_dra.cluster.backoff import Backoff
 from hami_dra.cluster.credentials import Access
 from hami_dra.cluster.protocol import ConfigError, Unavailable
 
+JSON_TYPE: Final = "application/json"
 MOST_WRITE_SECONDS: Final = 5.0
 
 
@@ -45,13 +46,13 @@ class Transport:
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
 
-    async def read(self, what: str, path: str, query: Mapping[str, str]) -> bytes:
+    async def read(self, what: str, path: str, query: Mapping[str, str], *, accept: str = JSON_TYPE) -> bytes:
         """GET, repeated while the server is busy or away."""
         backoff = Backoff(first=0.1, most=2.0)
         timeout = aiohttp.ClientTimeout(total=self.timeouts.read, sock_connect=self.timeouts.connect)
         while True:
             try:
-                code, body, wait = await self._once("GET", what, path, query, timeout=timeout)
+                code, body, wait = await self._once("GET", what, path, query, timeout=timeout, accept=accept)
                 if code < 300:
                     return body
                 error = error_of(code, read_status(body), what)
@@ -71,9 +72,10 @@ class Transport:
         query: Mapping[str, str],
         document: Any,
         *,
-        content_type: str = "application/json",
+        content_type: str = JSON_TYPE,
     ) -> bytes:
-        data = msgspec.json.encode(document)
+        """`document` is what JSON is made of, or bytes to be sent as they are."""
+        data = document if isinstance(document, bytes) else msgspec.json.encode(document)
         backoff = Backoff(first=0.1, most=2.0)
         try:
             # one deadline over all attempts: after it nothing of this write is under way any more
@@ -98,10 +100,11 @@ class Transport:
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own)
         data: bytes | None = None,
         content_type: str = "",
+        accept: str = JSON_TYPE,
     ) -> tuple[int, bytes, float]:
         """Status code, body, and how many seconds the server asks to wait. Raises Unavailable."""
         async with self.response(
-            method, what, path, query, timeout=timeout, data=data, content_type=content_type
+            method, what, path, query, timeout=timeout, data=data, content_type=content_type, accept=accept
         ) as response:
             body = await response.read()
             return response.status, body, _retry_after(response, body)
@@ -117,10 +120,11 @@ class Transport:
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own)
         data: bytes | None = None,
         content_type: str = "",
+        accept: str = JSON_TYPE,
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         """One response; after a 401 the second, with renewed credentials. Transport errors become Unavailable."""
         # Compression costs both sides more than a cluster's network; Kubernetes' own components switch it off too.
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": self._user_agent}
+        headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": self._user_agent}
         if content_type:
             headers["Content-Type"] = content_type
         options: dict[str, Any] = {"params": query, "data": data, "allow_redirects": False}

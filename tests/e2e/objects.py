@@ -29,6 +29,11 @@ def part(memory="4Gi", cores="0", **more):
     return request(memory=memory, cores=cores, **more)
 
 
+def opaque(driver, **parameters):
+    """An entry of a claim's `config`."""
+    return {"opaque": {"driver": driver, "parameters": parameters}}
+
+
 def claim(name, *requests, annotations=None, **devices):
     metadata = {"name": name, "annotations": annotations or {}}
     spec = {"devices": {"requests": list(requests), **devices}}

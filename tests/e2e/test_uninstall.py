@@ -10,7 +10,7 @@ from hack.installation import QUICK, Installation
 from hami_dra.cluster.manifests import shipped
 from tests.e2e.holder import Holder
 from tests.e2e.lab import T4
-from tests.e2e.objects import claim, legacy_pod, part, pod, request, template
+from tests.e2e.objects import claim, legacy_pod, opaque, part, pod, request, template
 
 pytestmark = pytest.mark.on_1_36
 
@@ -137,7 +137,8 @@ def check_native(lab, name):
 def test_in_full_swing(lab, before):
     """Controller and webhook run, and go on running, as when a chart is taken out: they put nothing back."""
     lab.machines(T4, "t4")
-    lab.create(template("whole", request()))
+    # with spaces in its parameters, so that no patch of its claims' metadata works
+    lab.create_spaced(template("whole", request(), config=[opaque("another.example.com", note="a < b")]))
     lab.create(pod("a", templates=["whole"]), pod("b", templates=["whole"]))
     lab.create(legacy_pod("c", gpu=1), legacy_pod("d", gpu=1, gpumem=15360))
     running = ["a", "b", "c", "d"]

@@ -10,10 +10,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from hami_dra.api import kinds
+from hami_dra.cluster import verbatim
 from hami_dra.cluster.credentials import Access, FixedIdentity, TokenFile
 from hami_dra.cluster.http import PAGE, HttpCluster
 from hami_dra.cluster.protocol import (
     APPLY,
+    JSON,
     AlreadyExists,
     Broken,
     ConfigError,
@@ -26,6 +28,7 @@ from hami_dra.cluster.protocol import (
 )
 from hami_dra.cluster.requirements import UnsupportedKubernetes, require_version
 from hami_dra.cluster.transport import Timeouts
+from tests.unit.test_cluster_verbatim import GUARD, META, entry, framed
 
 
 class Server:
@@ -39,7 +42,7 @@ class Server:
         self.server = TestServer(app)
 
     async def handle(self, request):
-        body = await request.text()
+        body = (await request.read()).decode(errors="replace")
         self.seen.append((request.method, request.path, dict(request.query), dict(request.headers), body))
         answer = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
         return await answer(request) if callable(answer) else answer.clone()
@@ -498,3 +501,63 @@ async def test_what_is_served(server, cluster, answer, served):
     server.will(answer)
     assert await cluster.serves(kinds.DEVICE_TAINT_RULE) is served
     assert server.seen[-1][1] == "/apis/resource.k8s.io/v1"
+
+
+# --- a patch of metadata for which the server writes the spec anew --------------------------------------------------------
+
+REFUSED = status(422, "Invalid", causes=[{"field": "spec", "message": "Invalid value: null: field is immutable"}])
+MARK = {"metadata": {**GUARD, "annotations": {"a": "b"}}}
+
+
+def stored(metadata=META):
+    async def answer(request):
+        assert (request.method, request.headers["Accept"]) == ("GET", verbatim.CONTENT_TYPE)
+        return web.Response(body=framed(metadata), content_type=verbatim.CONTENT_TYPE)
+
+    return answer
+
+
+async def test_it_is_put_in_protobuf(server, cluster):
+    bodies = []
+
+    async def take(request):
+        bodies.append((request.method, request.headers["Content-Type"], await request.read()))
+        return web.json_response({"metadata": {"name": "a", "namespace": "ns", "resourceVersion": "268"}})
+
+    server.will(REFUSED, stored(), take)
+    written = await cluster.patch(kinds.RESOURCE_CLAIM, "a", MARK, namespace="ns")
+    assert written.metadata.resource_version == "268"
+    assert bodies == [("PUT", verbatim.CONTENT_TYPE, framed(META + entry(12, b"a", b"b")))]
+    assert server.seen[-1][3]["Accept"] == "application/json"
+
+
+async def test_the_put_is_guarded_as_the_patch_was(server, cluster):
+    server.will(REFUSED, stored(META.replace(b"267", b"268")), status(500))
+    with pytest.raises(Conflict, match="by now"):
+        await cluster.patch(kinds.RESOURCE_CLAIM, "a", MARK, namespace="ns")
+    assert len(server.seen) == 2
+    server.will(REFUSED, stored(), status(409, "Conflict"))
+    with pytest.raises(Conflict, match="the server says why"):
+        await cluster.patch(kinds.RESOURCE_CLAIM, "a", MARK, namespace="ns")
+
+
+@pytest.mark.parametrize(
+    ("patch", "options"),
+    [
+        ({"spec": {"devices": None}}, {}),
+        (MARK, {"subresource": "status"}),
+        ([{"op": "add", "path": "/metadata/annotations", "value": {}}], {"patch_type": JSON}),
+    ],
+)
+async def test_other_patches_are_refused_as_ever(server, cluster, patch, options):
+    server.will(REFUSED)
+    with pytest.raises(Invalid, match="the server says why"):
+        await cluster.patch(kinds.RESOURCE_CLAIM, "a", patch, namespace="ns", **options)
+    assert len(server.seen) == 1
+
+
+async def test_all_its_requests_share_the_deadline_of_a_write(server, cluster):
+    server.will(REFUSED, status(503))
+    with pytest.raises(Unavailable):
+        await cluster.patch(kinds.RESOURCE_CLAIM, "a", MARK, namespace="ns")
+    assert {method for method, *_ in server.seen} == {"PATCH", "GET"}

@@ -1,0 +1,65 @@
+"""Claims whose parameters were sent as Python's json.dumps writes them: with spaces, and with `<` as it is.
+
+The API server keeps such bytes, but writes them anew when anything of the claim is patched, and then refuses the patch for a
+changed spec. What we write to such claims must arrive all the same, and must not change those bytes.
+"""
+
+import pytest
+
+from hack.controlplane.api import ApiError
+from tests.e2e.lab import T4
+from tests.e2e.objects import claim, opaque, part, pod, template
+
+pytestmark = pytest.mark.on_1_36
+
+MARK = "hami.io/allocated-by"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+PARAMETERS = [
+    opaque("nvidia.hami.io", apiVersion="hami.io/v1alpha1", kind="DeviceConfig", memoryPercent=50),
+    opaque("another.example.com", note="a < b && c > d", numbers=[1, 2.50, {"deep": " "}]),
+]
+
+
+def ours(item):
+    """The annotation and the finalizer, where they are there."""
+    metadata = item["metadata"]
+    found = [key for key in metadata.get("annotations", {}) if key == MARK]
+    return found + [name for name in metadata.get("finalizers", ()) if name == FINALIZER]
+
+
+@pytest.fixture
+def half(lab):
+    """A claim and a template for half the memory of a card, which no patch of their metadata can reach."""
+    lab.machines(T4, "t4")
+    what = part(memory=None)
+    lab.create_spaced(
+        claim("claim", what, config=PARAMETERS, annotations={"of": "the user"}),
+        template("template", what, config=PARAMETERS),
+    )
+    with pytest.raises(ApiError, match="spec: Invalid value: null: field is immutable"):
+        lab.api.patch(f"{lab.claims_path}/claim", {"metadata": {"annotations": {"a": "b"}}})
+    return lab
+
+
+def test_their_pods_are_bound_and_nothing_stays(half):
+    half.create(pod("by-claim", claims=["claim"]), pod("by-template", templates=["template"]))
+    placed = half.wait_running(names=["by-claim", "by-template"])
+    assert [each.memory for each in placed] == [[15360 * 2**20 // 2]] * 2
+    for item in half.claims():
+        assert sorted(ours(item)) == sorted([MARK, FINALIZER])
+        assert item["spec"]["devices"]["config"] == PARAMETERS
+        # the bytes of the spec are those that were sent: a patch is refused as before
+        with pytest.raises(ApiError, match="field is immutable"):
+            half.api.patch(f"{half.claims_path}/{item['metadata']['name']}", {"metadata": {"labels": {"a": "b"}}})
+    assert half.claim("claim")["metadata"]["annotations"]["of"] == "the user"
+    assert half.overcommitted() == []
+
+    half.delete_pod("by-claim")
+    half.delete_pod("by-template")
+    half.hami.wait_for("only the user's claim left, unmarked", lambda: [ours(item) for item in half.claims()] == [[]])
+    left = half.claim("claim")
+    assert left["metadata"]["annotations"] == {"of": "the user"}
+    assert "allocation" not in left.get("status", {})
+
+    half.create(pod("again", claims=["claim"]))  # the same claim once more
+    half.wait_running(names=["again"])
