@@ -1,4 +1,7 @@
-"""What NVIDIA cards shared by HAMi-core refuse beyond what Kubernetes checks (HAMi D/nvidia/device.go, Fit)."""
+"""What a request for cores means beyond their number, on cards that several requests share (HAMi D/*/device.go, Fit).
+
+Called by the vendors' `refuse`. In: columns of cards and what is asked of them. Out: numbers of reasons. Pure.
+"""
 
 import numpy as np
 
