@@ -1,6 +1,6 @@
 """Opaque parameters of our own drivers, as far as the allocator acts on them: memory by percentage of the card.
 
-Called by `prepare`. In: the configuration entries of a class and a claim. Out: percent by driver. Parameters of other
+Called by `prepare`, and by `scoring.policies` for what vendors read there. In: the configuration entries of a class and a claim. Out: percent by driver. Parameters of other
 drivers are not looked at.
 """
 
@@ -25,15 +25,16 @@ def memory_percent(
     (`request`, and `request/subrequest`); an entry without requests is for all. Raises AllocatorError.
     """
     found: dict[str, int] = {}
-    for driver, config in _configs(device_class, claim, request_names):
+    for driver, config in device_configs(device_class, claim, request_names):
         if config.memory_percent is not None:
             found[driver] = config.memory_percent
     return found
 
 
-def _configs(
+def device_configs(
     device_class: api.DeviceClass, claim: api.ResourceClaim, request_names: frozenset[str]
 ) -> Iterator[tuple[str, DeviceConfig]]:
+    """(driver of ours, its parameters) for one request, those of the class first. Raises AllocatorError."""
     for index, entry in enumerate(device_class.spec.config):
         if entry.opaque is not None and _ours(entry.opaque.driver):
             origin = f"DeviceClass {device_class.key}: spec.config[{index}].opaque.parameters"

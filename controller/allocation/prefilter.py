@@ -35,6 +35,15 @@ NOT_OF_CLASS: Final = 255
 """The row is free, or its device is not of the request's class: not a card as far as this request is concerned."""
 _UNJUDGED: Final = 254
 """The device cannot be judged (negative amounts): the search must come by to report it."""
+_ABOUT_AMOUNTS: Final = np.zeros(256, dtype=np.bool_)
+"""By number of a reason."""
+_ABOUT_AMOUNTS[
+    [
+        NUMBER[names.CARD_TIME_SLICING_EXHAUSTED],
+        NUMBER[names.CARD_INSUFFICIENT_MEMORY],
+        NUMBER[names.CARD_INSUFFICIENT_CORE],
+    ]
+] = True
 _SHAPES_KEPT: Final = 128
 _FEW: Final = 512
 """Up to so many changed rows the counts are mended one by one."""
@@ -217,11 +226,14 @@ class RequestColumns:
                     codes[position] = refused_by_lists(self._inventory, vendor, wish, int(rows[position]))
 
     def _judge_vendors(self, codes: Codes, rows: Positions, kind: Ints) -> None:
+        """Vendors' reasons stand before or after amounts, by their numbers."""
         kinds = self._kinds
         for number, (vendor, wish) in enumerate(self._wishes):
-            mine = np.flatnonzero((kinds.vendor[kind] == number) & (codes == 0))
+            mine = np.flatnonzero((kinds.vendor[kind] == number) & ((codes == 0) | _ABOUT_AMOUNTS[codes]))
             if mine.size:
-                codes[mine] = vendor.refuse(self._inventory.devices.cards(rows[mine]), self.ask(rows[mine]), wish)
+                found = vendor.refuse(self._inventory.devices.cards(rows[mine]), self.ask(rows[mine]), wish)
+                before = codes[mine]
+                codes[mine] = np.where((found > 0) & ((before == 0) | (found < before)), found, before)
 
     def _selected(self, expressions: list[str], rows: Positions) -> Bools:
         chosen = np.ones(len(rows), dtype=np.bool_)

@@ -98,6 +98,11 @@ class RequestView:
     _needs: Needs = field(repr=False)
     """Memo, shared by requests of one shape."""
 
+    @property
+    def names_amounts(self) -> bool:
+        """Some part of each device is asked for; else what its driver gives by default, as a rule all of it."""
+        return bool(self.capacity_requests or self.memory_percents)
+
     def demand(self, device: Device) -> Mapping[str, int] | None:
         """Capacity name → what this request takes of the device, rounded as its policy says, in whole units.
 

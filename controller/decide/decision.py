@@ -1,6 +1,7 @@
 """One run of `decide`: claims sorted by owner, nodes filtered over columns, the best of them searched. Pure."""
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -115,7 +116,7 @@ class _Decision:
             (
                 group,
                 [
-                    prefilter.columns(view, scope, problem.ignored_taints, wishes(view.claim_key))
+                    prefilter.columns(view, scope, problem.ignored_taints, wishes(view.claim_key, view.name))
                     for view in group.alternatives
                 ],
             )
@@ -167,7 +168,7 @@ class _Decision:
             promise, most = _most_promising(candidates, outlook)
             if second_best is not None and (second_best[0] >= promise or disappointments == _DISAPPOINTMENTS):
                 break
-            best = best_node(nodes.score, nodes.rank, most, self._demand.policies.node)
+            best = best_node(nodes.score, nodes.rank, most, self._demand.policies.node, outlook.tie)
             try:
                 found = self._solve(best)
             except BudgetExceeded as error:
@@ -206,7 +207,9 @@ class _Decision:
         nodes = self._inventory.nodes
         by_key = {claim.claim.key: json for claim, json in zip(self._ours.claims, solution.allocations(), strict=True)}
         if self._scope.vendor_rules:
-            by_key = {key: with_promises(json, self._demand.policies.wishes_of(key)) for key, json in by_key.items()}
+            by_key = {
+                key: with_promises(json, partial(self._demand.policies.wishes_of, key)) for key, json in by_key.items()
+            }
         ranked = ranked_nodes(nodes.score, nodes.rank, fitting, self._demand.policies.node, self._options.report_nodes)
         return Decision(
             node=nodes.names[row],

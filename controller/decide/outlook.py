@@ -40,6 +40,8 @@ class Outlook:
     """Upstream's score of prioritized lists, summed; higher is better."""
     topology: Floats
     """What the vendors say, summed over the requests; higher is better."""
+    tie: Floats
+    """The same between nodes that are equal to the node policy too."""
     refused: dict[str, Bools] = field(default_factory=dict)
     """Reason code → candidates where no set of cards is legal."""
 
@@ -47,7 +49,9 @@ class Outlook:
 def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidates: Bools, *, rules: bool) -> Outlook:
     """`wanted`: every request of ours with the columns of its alternatives. `rules`: ask the vendors at all."""
     size = inventory.nodes.size
-    outlook = Outlook(np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.float64))
+    outlook = Outlook(
+        np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.float64), np.zeros(size, dtype=np.float64)
+    )
     drivers = arranging_drivers(policies) if rules else frozenset[str]()
     if not drivers and not any(group.prioritized for group, _ in wanted):
         return outlook
@@ -155,13 +159,13 @@ class _Asked:
             self.view.count,
             policies=self._policies,
             vendor=self.vendor,
-            claim_key=self.view.claim_key,
+            request=self.view,
         )
 
     @property
     def takes_whole_cards(self) -> bool:
         """Nothing of a card is left for the pod's later requests, as far as capacities tell."""
-        return not self.view.capacity_requests and not self.view.memory_percents
+        return not self.view.names_amounts
 
 
 def _of_driver(inventory: Inventory, vendor: Vendor) -> Bools:
@@ -175,20 +179,20 @@ def _ask(outlook: Outlook, asked: list[_Asked], nodes: Positions, size: int) -> 
     table = np.ascontiguousarray(np.concatenate([each.key() for each in asked], axis=1))
     rows = table.view(np.dtype((np.void, table.shape[1]))).ravel()
     _, first, group = np.unique(rows, return_index=True, return_inverse=True)
-    scores = np.zeros(len(first), dtype=np.float64)
+    scores = np.zeros((len(first), 2), dtype=np.float64)
     codes = [""] * len(first)
     for number, node in enumerate(first.tolist()):
-        scores[number], codes[number] = _judge(asked, node)
-    outlook.topology[nodes] = scores[group]
+        *scores[number], codes[number] = _judge(asked, node)
+    outlook.topology[nodes], outlook.tie[nodes] = scores[group].T
     for code in sorted({code for code in codes if code}):
         refused = np.zeros(size, dtype=np.bool_)
         refused[nodes[np.array([each == code for each in codes])[group]]] = True
         outlook.refused[code] = refused
 
 
-def _judge(asked: list[_Asked], node: int) -> tuple[float, str]:
-    """The best that a node has for all requests in turn, or the reason why it has nothing."""
-    total = 0.0
+def _judge(asked: list[_Asked], node: int) -> tuple[float, float, str]:
+    """The best that a node has for all requests in turn (score, tie), or the reason why it has nothing."""
+    total = tie = 0.0
     mine: dict[str, int] = {}
     taken: dict[str, int] = {}
     for each in asked:
@@ -202,17 +206,19 @@ def _judge(asked: list[_Asked], node: int) -> tuple[float, str]:
             continue
         if best.code:
             # a later request may have been left without a set by the first choice of an earlier one: that is for the search
-            return (0.0, best.code) if not mine else (total + _HOPELESS, "")
+            return (0.0, 0.0, best.code) if not mine else (total + _HOPELESS, tie, "")
         total += best.score
+        tie += best.tie
         mine[driver] = mine.get(driver, 0) | best.mask
         if each.takes_whole_cards:
             taken[driver] = taken.get(driver, 0) | best.mask
-    return total, ""
+    return total, tie, ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Best:
     score: float = 0.0
+    tie: float = 0.0
     mask: int = 0
     code: str = ""
     parts: bool = False
@@ -226,5 +232,5 @@ def _best(vendor: Vendor, scene: Scene) -> _Best | None:
     if arrangement is None:
         return None
     for tier in arrangement.tiers:
-        return _Best(tier.score, tier.some(scene.count))
+        return _Best(tier.score, tier.tie, tier.some(scene.count))
     return _Best(code=arrangement.refusal, parts=arrangement.parts is not PartUse.NO)

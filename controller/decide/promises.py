@@ -4,6 +4,7 @@ Called by `decide` for every claim that it allocates. The driver reads them when
 counts who is on a card; so nothing that a later decision needs lives in memory only. Pure.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hami_dra.api.config import API_VERSION, DeviceConfig
@@ -13,18 +14,26 @@ from hami_dra.vendors.wanted import Wishes
 Json = dict[str, Any]
 
 
-def with_promises(allocation: Json, wishes: Wishes) -> Json:
-    """The allocation with one more `config` entry for each driver that promises something. Changes nothing in place."""
+def with_promises(allocation: Json, wishes_of: Callable[[str], Wishes]) -> Json:
+    """The allocation with one more `config` entry for each driver and what it promises. Changes nothing in place.
+
+    `wishes_of`: by name of the request, as results spell it.
+    """
     devices = allocation["devices"]
     entries = []
-    by_driver: dict[str, list[str]] = {}
-    for result in devices["results"]:
-        requests = by_driver.setdefault(result["driver"], [])
-        if result["request"] not in requests:
-            requests.append(result["request"])
-    for driver, requests in by_driver.items():
+    promised: list[tuple[str, Mapping[str, Any], list[str]]] = []
+    """(driver, promise, requests)"""
+    asked = dict.fromkeys((result["driver"], result["request"]) for result in devices["results"])
+    for driver, request in asked:
         vendor = vendor_of(driver)
-        promise = vendor.promise(wishes.of(vendor)) if vendor is not None else {}
+        promise = vendor.promise(wishes_of(request).of(vendor)) if vendor is not None else {}
+        for other, given, requests in promised:
+            if (other, given) == (driver, promise):
+                requests.append(request)
+                break
+        else:
+            promised.append((driver, promise, [request]))
+    for driver, promise, requests in promised:
         if not promise:
             continue
         entry: Json = {
@@ -34,7 +43,7 @@ def with_promises(allocation: Json, wishes: Wishes) -> Json:
                 "parameters": {"apiVersion": API_VERSION, "kind": DeviceConfig.__name__, **promise},
             },
         }
-        if len(by_driver) > 1:
+        if len(promised) > 1:
             entry["requests"] = requests
         entries.append(entry)
     if not entries:

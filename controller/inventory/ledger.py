@@ -170,7 +170,7 @@ def _amount(text: QuantityText) -> Amount:
 
 def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult) -> int:
     """What the allocation promises this tenant, as the vendor of the device numbers it."""
-    vendor = vendor_of(result.driver) if allocation.devices.config else None
+    vendor = vendor_of(result.driver)
     if vendor is None:
         return 0
     parameters: dict[str, Any] = {}

@@ -27,6 +27,7 @@ from hami_dra.api import names
 from hami_dra.api.resource import DeviceRequest
 from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Codes, Ints, PartUse, Positions
 from hami_dra.vendors.registry import VENDORS, vendor_of
+from hami_dra.vendors.wanted import NO_WISHES
 
 _Chosen = tuple[str, str, frozenset[DeviceId]]
 """(claim key, request, devices)"""
@@ -127,7 +128,7 @@ class PolicyChooser:
         around = [device for pool in pools for device in pool.devices if device.row >= 0]
         picture = self._columns.cards(_rows(around))
         self._add(picture, around, trial)
-        wishes = self._policies.wishes_of(request.claim_key)
+        wishes = self._policies.wishes_of(request.claim_key, request.name)
         vendors = [vendor for driver in drivers if (vendor := vendor_of(driver)) is not None]
         tight = any(vendor.smallest_part_first(wishes.of(vendor)) for vendor in vendors)
         return parts_view(devices, cards, ask, Surroundings(request, pools, around, picture), smallest_first=tight)
@@ -141,7 +142,7 @@ class PolicyChooser:
             vendor = vendor_of(driver)
             if vendor is None:
                 continue
-            wish = self._policies.wishes_of(request.claim_key).of(vendor)
+            wish = self._policies.wishes_of(request.claim_key, request.name).of(vendor)
             mine = np.flatnonzero([device.id.driver == driver for device in devices])
             codes[mine] = vendor.refuse(cards.take(mine), ask.take(mine), wish)
             if wish.lists:
@@ -164,7 +165,8 @@ class PolicyChooser:
             if vendor is not None and not cards.mark[position]:
                 cards.mark[position] = max(
                     vendor.mark(
-                        vendor.promise(self._policies.wishes_of(view.claim_key).of(vendor)), view.demand(device) or {}
+                        vendor.promise(self._policies.wishes_of(view.claim_key, view.name).of(vendor)),
+                        view.demand(device) or {},
                     )
                     for view in delta.views
                 )
@@ -207,7 +209,7 @@ class PolicyChooser:
             count,
             policies=self._policies,
             vendor=vendor,
-            claim_key=request.claim_key,
+            request=request,
         )
         return vendor.arrange(scene)
 
@@ -247,7 +249,10 @@ def arranging_drivers(policies: Policies) -> frozenset[str]:
         vendor.profile.driver
         for vendor in VENDORS
         for claim in claims
-        if vendor.arranges(policies.wishes_of(claim).of(vendor), policies.for_claim(claim).keys)
+        if any(
+            vendor.arranges(wishes.of(vendor), policies.for_claim(claim).keys)
+            for wishes in policies.wishes.get(claim, NO_WISHES).each()
+        )
     )
 
 

@@ -90,11 +90,18 @@ def group_order(
     return np.array([position for group in sorted(members.values(), key=badness) for position in group], dtype=np.intp)
 
 
-def best_node(scores: Floats, rank: Ints, candidates: npt.NDArray[np.intp], node_policy: str) -> int:
-    """Index of the best of `candidates` (not empty): highest score for binpack, lowest for spread; tie: lower name."""
+def best_node(
+    scores: Floats, rank: Ints, candidates: npt.NDArray[np.intp], node_policy: str, tie: Floats | None = None
+) -> int:
+    """Index of the best of `candidates` (not empty): highest score for binpack, lowest for spread.
+
+    Of equal ones the highest `tie` (shape of `scores`), then the lower name.
+    """
     values = scores[candidates]
     best = values.min() if node_policy == names.SPREAD else values.max()
     tied = candidates[values == best]
+    if tie is not None:
+        tied = tied[tie[tied] == tie[tied].max()]
     return int(tied[np.argmin(rank[tied])])
 
 

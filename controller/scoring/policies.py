@@ -5,14 +5,16 @@ default; the first one found wins. The node policy is one per pod; the device po
 Values are HAMi's (S/policy at HEAD). An unknown value is never guessed: `InvalidPolicy` names it and the choices.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from controller.allocation.errors import AllocatorError
+from controller.allocation.parameters import device_configs
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from hami_dra.vendors.registry import VENDORS, WISH_ANNOTATIONS
+from hami_dra.vendors.registry import VENDORS, WISH_ANNOTATIONS, vendor_of
 from hami_dra.vendors.wanted import NO_WISHES, Wishes
 from hami_dra.vendors.wishes import InvalidWish
 
@@ -59,8 +61,9 @@ class Policies:
     def for_claim(self, claim_key: str) -> DevicePolicy:
         return self.devices.get(claim_key, self.device)
 
-    def wishes_of(self, claim_key: str) -> Wishes:
-        return self.wishes.get(claim_key, NO_WISHES)
+    def wishes_of(self, claim_key: str, request: str) -> Wishes:
+        """Of one request of a claim; `request` as allocation results spell it."""
+        return self.wishes.get(claim_key, NO_WISHES).for_request(request)
 
 
 def parse_node_policy(value: str, where: str) -> str:
@@ -120,7 +123,7 @@ def resolve(
             node, node_origin = parse_node_policy(value, _annotation(origin, names.NODE_POLICY)), origin
             break
     devices = {claim.key: _device_policy(sources, defaults.device) for claim, sources in per_claim}
-    wishes = {claim.key: _wishes(sources, defaults.annotations) for claim, sources in per_claim}
+    wishes = {claim.key: _claim_wishes(claim, sources, classes, defaults) for claim, sources in per_claim}
     return Policies(
         node=node,
         node_origin=node_origin,
@@ -128,6 +131,44 @@ def resolve(
         devices=devices,
         wishes={key: found for key, found in wishes.items() if found is not NO_WISHES},
     )
+
+
+def _claim_wishes(
+    claim: ResourceClaim, sources: Sequence[Object], classes: Mapping[str, DeviceClass], defaults: Policies
+) -> Wishes:
+    """Of all its requests, those apart whose parameters say something else. Raises InvalidPolicy."""
+    wishes = _wishes(sources, defaults.annotations)
+    apart = []
+    for name, parameters in _parameters(claim, classes):
+        own = _wishes(sources, {**defaults.annotations, **parameters})
+        if own != wishes:
+            apart.append((name, own))
+    return replace(wishes, by_request=tuple(apart)) if apart else wishes
+
+
+def _parameters(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Requests that say in parameters what an annotation could say: (request, annotations). Parameters that are wrong say
+    nothing here: the allocator names them.
+    """
+    for request in claim.spec.devices.requests:
+        for exact in (request.exactly, *request.first_available):
+            device_class = classes.get(exact.device_class_name) if exact else None
+            if exact is None or device_class is None or not (claim.spec.devices.config or device_class.spec.config):
+                continue
+            name = request.name if exact is request.exactly else f"{request.name}/{exact.name}"
+            try:
+                configs = list(device_configs(device_class, claim, frozenset({request.name, name})))
+            except AllocatorError:
+                continue
+            found = {
+                annotation: str(value)
+                for driver, config in configs
+                if (vendor := vendor_of(driver)) is not None
+                for field_name, value in config.model_dump(by_alias=True, exclude_none=True).items()
+                if (annotation := vendor.parameters.get(field_name)) is not None
+            }
+            if found:
+                yield name, found
 
 
 def check_wishes(annotations: Mapping[str, str], where: str) -> None:

@@ -5,6 +5,7 @@ Called by `scoring.chooser` (the node that is searched) and `decide.outlook` (al
 
 import numpy as np
 
+from controller.allocation.views import RequestView
 from controller.inventory.columns import Bools
 from controller.scoring.policies import Policies
 from hami_dra.vendors.protocol import Cell, Codes, Layout, Scene, Vendor
@@ -17,7 +18,7 @@ def cells_of(eligible: Bools, idle: Bools, mine: Bools) -> Codes:
 
 
 def scene_of(
-    layout: Layout, cells: Codes, states: Codes, count: int, *, policies: Policies, vendor: Vendor, claim_key: str
+    layout: Layout, cells: Codes, states: Codes, count: int, *, policies: Policies, vendor: Vendor, request: RequestView
 ) -> Scene:
     """`cells` and `states`: shape (layout.size,)."""
     return Scene(
@@ -25,7 +26,8 @@ def scene_of(
         cells=cells.tobytes(),
         states=states.tobytes(),
         count=count,
-        wish=policies.wishes_of(claim_key).of(vendor),
+        wish=policies.wishes_of(request.claim_key, request.name).of(vendor),
         node_policy=policies.node,
-        device_keys=policies.for_claim(claim_key).keys,
+        device_keys=policies.for_claim(request.claim_key).keys,
+        plain=not request.names_amounts,
     )

@@ -105,6 +105,7 @@ NODE_UNFIT_POD: Final = "NodeUnfitPod"
 RESOURCE_QUOTA_NOT_FIT: Final = "ResourceQuotaNotFit"
 TOPOLOGY_NOT_FIT: Final = "TopologyNotFit"
 MODE_NOT_FIT: Final = "ModeNotFit"
+CARD_QOS_MISMATCH: Final = "CardQosPolicyMismatch"
 # Ours, where HAMi has no word because kube-scheduler filtered the node before HAMi saw it:
 NODE_UNSCHEDULABLE: Final = "NodeUnschedulable"
 NODE_NOT_READY: Final = "NodeNotReady"

@@ -7,8 +7,9 @@ the allocations themselves.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntFlag
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,8 @@ class Scene:
     node_policy: str
     device_keys: tuple[str, ...]
     """The device policy: `("topology-aware",)`, `("spread", "mutex")`."""
+    plain: bool = True
+    """The request names no amounts: it is for cards as such. One that names all of a card may be another matter."""
 
     def mask(self, cell: Cell) -> int:
         """The cards in that state as a bit mask by position."""
@@ -156,6 +159,8 @@ class Tier:
 
     score: float
     """What choosing one of them says for this node against other nodes: higher is better, whatever the node policy."""
+    tie: float = field(default=0.0, kw_only=True)
+    """The same, but only between nodes that the node policy too finds equal."""
     sets: tuple[int, ...] = ()
     """Bit masks by position, each of `Scene.count` eligible cards."""
     pools: tuple[int, ...] = ()
@@ -201,6 +206,9 @@ class Vendor:
     profile: DriverProfile
     annotations: frozenset[str] = frozenset()
     """Annotations of pod, claim, template and class that it reads; the first object that has one counts."""
+    parameters: Mapping[str, str] = MappingProxyType({})
+    """Fields of `DeviceConfig` (as JSON spells them) → the annotation that means the same. What a claim or class says in its
+    parameters counts, request by request, where no object has the annotation."""
 
     def wish(self, annotations: Mapping[str, str]) -> Wish:  # noqa: ARG002 (for those who read some)
         """What the user wants beyond amounts. `annotations`: those of `annotations` that are set. Raises InvalidWish."""
