@@ -116,3 +116,6 @@ NODE_TOPOLOGY_SPREAD: Final = "NodeTopologySpreadNotMatch"
 NODE_REFUSED: Final = "NodeRefusedByScheduler"
 NODE_CLAIM_ELSEWHERE: Final = "NodeNotWhereClaimIsAllocated"
 NODE_DEVICE_PLUGIN: Final = "NodeOffersDevicePlugin"
+# Ours, where HAMi checks nothing:
+NODE_HANDLES_EXHAUSTED: Final = "NodeHandlesExhausted"
+"""The driver of the node has no handles left for the parts of one more card."""

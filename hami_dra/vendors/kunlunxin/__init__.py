@@ -1,8 +1,14 @@
 """Kunlunxin: whole XPUs, or halves and quarters of them (vXPU), in two wings."""
 
-from hami_dra.vendors.protocol import DriverProfile, Vendor
+from collections.abc import Mapping, Sequence
+
+from hami_dra.vendors.kunlunxin import rules
+from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Codes, DriverProfile, Scene, Vendor
+from hami_dra.vendors.wishes import Wish, card_lists
 
 DRIVER = "kunlunxin.hami.io"
+USE_UUIDS = ("hami.io/use-xpu-uuid", "baidu.com/use-gpuuuid")
+NOUSE_UUIDS = ("hami.io/no-use-xpu-uuid", "baidu.com/nouse-gpuuuid")
 
 
 class Kunlunxin(Vendor):
@@ -10,3 +16,22 @@ class Kunlunxin(Vendor):
 
     name = "kunlunxin"
     profile = DriverProfile(driver=DRIVER)
+    annotations = frozenset({*USE_UUIDS, *NOUSE_UUIDS})
+
+    def wish(self, annotations: Mapping[str, str]) -> Wish:
+        return Wish(card_lists(annotations, USE_UUIDS, NOUSE_UUIDS))
+
+    def ids(self, node: str, index: int) -> tuple[str, ...]:
+        return (f"{node}-kunlun-{index}",)
+
+    def refuse(self, cards: Cards, ask: Ask, wish: Wish) -> Codes:  # noqa: ARG002 (amounts alone decide)
+        return rules.refuse(cards, ask)
+
+    def arranges(self, wish: Wish, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (wings are for everybody)
+        return True
+
+    def states(self, cards: Cards, ask: Ask) -> Codes:
+        return rules.states(cards, ask)
+
+    def arrange(self, scene: Scene) -> Arrangement:
+        return rules.arrange(scene)

@@ -1,0 +1,141 @@
+"""Kunlunxin's rules: how cards are sliced, how many handles that takes, and which sets of cards are legal.
+
+Called by the vendor. In: columns of cards and what is asked, or one node as a `Scene`. Out: reasons, sets best first. Pure.
+Sources: HAMi D/kunlun/vdevice.go (sizes), topo.go (sets, node score), docs/kunlun-vxpu-support.md:195 (handles). Everything
+about slices comes from what is in use: a card's size is that of the slices on it.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import chain, groupby, islice
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from hami_dra.api import names
+from hami_dra.topology.subsets import MOST_SETS, bits
+from hami_dra.topology.wings import Board, Choice, board, bubble, choices
+from hami_dra.vendors import cores
+from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Cell, Codes, Ints, Layout, Scene, Tier
+from hami_dra.vendors.reasons import NUMBER
+
+HANDLES: Final = 32
+"""The driver of a node has so many. Each card takes one, and each part of a sliced card, used or not, another."""
+_POINTS: Final = {-1: 3000.0, 0: 2000.0, 1: 1000.0, 2: 0.0}
+"""HAMi's node score by how much more torn the chosen cards are than those in use; any other difference: as for 1."""
+_STATE: Final = 8
+"""A state is `_STATE` x parts that the card is cut into now (0: idle) + parts that the request would cut it into."""
+
+
+def parts(memory: Ints, total: Ints) -> Codes:
+    """Slices of this size that a card holds: 4, 2 or 1, the size being aligned up (HAMi trimMemory). Arrays of one shape.
+
+    A card without a memory figure is not sliced: 1.
+    """
+    found = np.where(4 * memory <= total, 4, np.where(2 * memory <= total, 2, 1))
+    return np.where(total > 0, found, 1).astype(np.uint8)
+
+
+def parts_now(cards: Cards) -> Codes:
+    """What each card is cut into by those who hold it, 0 where nobody does. Shape (n,)."""
+    holders = np.maximum(cards.slots_used, 1)
+    now = parts(cards.memory_used, cards.memory_total * holders)
+    return np.where(cards.slots_used > 0, now, 0).astype(np.uint8)
+
+
+def refuse(cards: Cards, ask: Ask) -> Codes:
+    """Per card 0 or the number of the reason. Beyond what cores mean everywhere:
+
+    - A whole card is an idle one.
+    - A card is cut into slices of one size, and into no more than there are.
+    """
+    codes = cores.refuse(cards, ask)
+    wanted, now = parts(ask.memory, cards.memory_total), parts_now(cards)
+    held = now > 0
+    for wrong, reason in (
+        (held & (wanted == 1), names.EXCLUSIVE_CONFLICT),
+        (held & (wanted != now), names.MODE_NOT_FIT),
+        (held & (cards.slots_used >= now), names.CARD_TIME_SLICING_EXHAUSTED),
+    ):
+        codes[wrong & (codes == 0)] = NUMBER[reason]
+    return codes
+
+
+def states(cards: Cards, ask: Ask) -> Codes:
+    found: Codes = parts_now(cards) * np.uint8(_STATE) + parts(ask.memory, cards.memory_total)
+    return found
+
+
+def arrange(scene: Scene) -> Arrangement:
+    """All legal sets: those that the wings allow and that leave handles enough.
+
+    Cards that an earlier request of the pod is on come first, then those in the same wing, among sets that lie alike.
+    """
+    view, handles = board_of(scene.layout), _handles(scene)
+    eligible, mine = scene.mask(Cell.ELIGIBLE), scene.mask(Cell.MINE)
+    legal = _legal(view, eligible, scene.count, handles)
+    ordered = _near(legal, view, mine) if mine else legal
+    best = next(ordered, None)
+    if best is None:
+        possible = next(choices(view, eligible, scene.count), None) is not None
+        return Arrangement((), names.NODE_HANDLES_EXHAUSTED if possible else names.NUMA_NOT_FIT)
+    return Arrangement(Tier(_score(scene, view, each.sets[0]), sets=each.sets) for each in chain([best], ordered))
+
+
+@lru_cache(maxsize=1_024)
+def board_of(layout: Layout) -> Board:
+    return board(layout.index, layout.group, layout.lanes)
+
+
+class _Handles(NamedTuple):
+    costs: tuple[int, ...]
+    """By position: what the request needs if it takes the card. A card that is sliced already has them."""
+    left: int
+
+    def suffice(self, cards: int) -> bool:
+        cost = sum(self.costs[card] for card in bits(cards))
+        return not cost or cost <= self.left
+
+
+def _handles(scene: Scene) -> _Handles:
+    slicing = [divmod(state, _STATE) for state in scene.states]
+    taken = scene.layout.size + sum(now for now, _ in slicing if now > 1)
+    return _Handles(tuple(wanted if wanted > 1 and not now else 0 for now, wanted in slicing), HANDLES - taken)
+
+
+def _legal(view: Board, eligible: int, count: int, handles: _Handles) -> Iterator[Choice]:
+    """Every legal set once. A card that there are no handles for is as good as not there."""
+    free = sum(1 << card for card in bits(eligible) if handles.suffice(1 << card))
+    seen: set[int] = set()
+    for stage, sets in choices(view, free, count):
+        fresh = tuple(cards for cards in sets if cards not in seen and handles.suffice(cards))
+        seen.update(fresh)
+        if fresh:
+            yield Choice(stage, fresh)
+
+
+def _near(legal: Iterable[Choice], view: Board, mine: int) -> Iterator[Choice]:
+    """First the sets with most cards of `mine`, then those with most cards in the wings of `mine`, then as before."""
+    near = view.wings_of(mine)
+    listed = [
+        (stage, -(cards & mine).bit_count(), -(cards & near).bit_count(), number, cards)
+        for number, (stage, sets) in enumerate(islice(legal, MOST_SETS))
+        for cards in sets
+    ]
+    listed.sort(key=lambda entry: entry[:-1])
+    for (stage, *_), group in groupby(listed, key=lambda entry: entry[:-1]):
+        yield Choice(stage, tuple(cards for *_, cards in group))
+
+
+def _score(scene: Scene, view: Board, cards: int) -> float:
+    """HAMi's node score of whole cards; slices have none. Summed over a pod's requests it is that of all its cards."""
+    if any(scene.states[card] % _STATE > 1 for card in bits(cards)):
+        return 0.0
+    mine = sum(1 << card for card in bits(scene.mask(Cell.MINE)) if scene.states[card] // _STATE <= 1)
+    before = bubble(view, ((1 << scene.layout.size) - 1) & ~scene.mask(Cell.IDLE) & ~mine)
+    so_far = _points(bubble(view, mine) - before) if mine else 0.0
+    return _points(bubble(view, mine | cards) - before) - so_far
+
+
+def _points(difference: int) -> float:
+    return _POINTS.get(difference, _POINTS[1])
