@@ -4,6 +4,7 @@ from hami_dra.vendors.enflame import Enflame
 from hami_dra.vendors.enflame.legacy import EnflameLegacy
 from hami_dra.vendors.enflame.published import Published as EnflamePublished
 from hami_dra.vendors.kunlunxin import Kunlunxin
+from hami_dra.vendors.kunlunxin.legacy import KunlunxinLegacy
 from hami_dra.vendors.kunlunxin.published import Published as KunlunxinPublished
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.metax import Metax
@@ -18,7 +19,7 @@ from hami_dra.vendors.protocol import Vendor
 from hami_dra.vendors.publishing import PublishingVendor
 
 VENDORS: tuple[Vendor, ...] = (Nvidia(), Metax(), Kunlunxin(), Neuron(), Enflame())
-LEGACY_VENDORS: tuple[LegacyVendor, ...] = (NvidiaLegacy(), NeuronLegacy(), EnflameLegacy())
+LEGACY_VENDORS: tuple[LegacyVendor, ...] = (NvidiaLegacy(), NeuronLegacy(), EnflameLegacy(), KunlunxinLegacy())
 """Whose old resource names the webhook converts; requests of a claim come in this order."""
 PUBLISHING_VENDORS: tuple[PublishingVendor, ...] = (
     NvidiaPublished(),

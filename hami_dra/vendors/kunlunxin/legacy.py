@@ -1,0 +1,67 @@
+"""HAMi's Kunlunxin resource names (HAMi D/kunlun/device.go, vdevice.go: trimMemory, MutateAdmission, GenerateResourceRequests).
+
+Called by `controller.bridge` through `hami_dra.vendors.legacy.LegacyVendor`. A vXPU without memory is a whole card, but stays
+a vXPU: no extended resource has that name.
+"""
+
+from typing import Final
+
+from hami_dra.api import names
+from hami_dra.vendors.kunlunxin import DRIVER
+from hami_dra.vendors.kunlunxin.published import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.legacy import (
+    MAX_CARDS,
+    MIB,
+    CardRequest,
+    ContainerResources,
+    InvalidLegacy,
+    Reading,
+    WithoutFilters,
+)
+
+XPU: Final = EXTENDED_RESOURCE
+VXPU: Final = "kunlunxin.com/vxpu"
+VXPU_MEMORY: Final = "kunlunxin.com/vxpu-memory"
+_CORES_OF_SIZE: Final = {24_576: 25, 49_152: 50, 98_304: 100}
+"""MiB of a slice → percent of the cores that come with it (memory x 100 / 98304)."""
+_MOST: Final = max(_CORES_OF_SIZE)
+_MAX_MIB: Final = 4 << 20
+"""4 TiB: beyond any card, so a larger number was not meant as MiB."""
+
+
+class KunlunxinLegacy(WithoutFilters):
+    """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
+
+    name = "kunlunxin"
+    driver = DRIVER
+    resources: tuple[str, ...] = (XPU, VXPU, VXPU_MEMORY)
+    plugin_resources: tuple[str, ...] = (XPU, VXPU)
+
+    def read(self, resources: ContainerResources) -> Reading:
+        whole = resources.whole(XPU, "counts whole XPUs", MAX_CARDS)
+        slices = resources.whole(VXPU, "counts vXPUs, parts of different XPUs", MAX_CARDS)
+        memory = resources.whole(VXPU_MEMORY, "counts MiB of each vXPU", _MAX_MIB, in_mib=True)
+        if whole and slices:
+            raise InvalidLegacy(
+                f"{resources.field(XPU)} and {resources.field(VXPU)} are both given; ask for whole XPUs or for vXPUs"
+            )
+        if memory is not None and slices is None:
+            raise InvalidLegacy(f"{resources.field(VXPU_MEMORY)} stands without {VXPU}; add {VXPU}: 1 or remove it")
+        if whole:
+            return Reading(CardRequest(whole))
+        if not slices:
+            return Reading(None)
+        if memory is None:
+            return Reading(CardRequest(slices, {names.CAP_CORES: _CORES_OF_SIZE[_MOST]}))
+        size = min((size for size in _CORES_OF_SIZE if memory <= size), default=_MOST)
+        warnings = (
+            [f"{resources.field(VXPU_MEMORY)} is {memory}; {_MOST}, a whole card, is taken"] if memory > size else []
+        )
+        capacity = {names.CAP_MEMORY: size * MIB, names.CAP_CORES: _CORES_OF_SIZE[size]}
+        return Reading(CardRequest(slices, capacity), tuple(warnings))
+
+    def is_plain(self, request: CardRequest) -> bool:
+        return request == CardRequest(request.count)
+
+    def device_class(self, request: CardRequest) -> str:
+        return WHOLE_CLASS if self.is_plain(request) else SHARED_CLASS
