@@ -8,6 +8,7 @@ from hami_dra.vendors.kunlunxin.legacy import KunlunxinLegacy
 from hami_dra.vendors.kunlunxin.published import Published as KunlunxinPublished
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.metax import Metax
+from hami_dra.vendors.metax.legacy import MetaxLegacy
 from hami_dra.vendors.metax.published import Published as MetaxPublished
 from hami_dra.vendors.neuron import Neuron
 from hami_dra.vendors.neuron.legacy import NeuronLegacy
@@ -19,7 +20,13 @@ from hami_dra.vendors.protocol import Vendor
 from hami_dra.vendors.publishing import PublishingVendor
 
 VENDORS: tuple[Vendor, ...] = (Nvidia(), Metax(), Kunlunxin(), Neuron(), Enflame())
-LEGACY_VENDORS: tuple[LegacyVendor, ...] = (NvidiaLegacy(), NeuronLegacy(), EnflameLegacy(), KunlunxinLegacy())
+LEGACY_VENDORS: tuple[LegacyVendor, ...] = (
+    NvidiaLegacy(),
+    MetaxLegacy(),
+    NeuronLegacy(),
+    EnflameLegacy(),
+    KunlunxinLegacy(),
+)
 """Whose old resource names the webhook converts; requests of a claim come in this order."""
 PUBLISHING_VENDORS: tuple[PublishingVendor, ...] = (
     NvidiaPublished(),

@@ -1,0 +1,103 @@
+"""HAMi's MetaX resource names (HAMi D/metax/device.go and sdevice.go, GenerateResourceRequests, MutateAdmission).
+
+Called by `controller.bridge` through `hami_dra.vendors.legacy.LegacyVendor`. An sGPU always names its cores, which is how it
+is told from a whole card. What differs from HAMi: amounts that HAMi would ignore or take for something else are refused.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hami_dra.api import names
+from hami_dra.api.quantity import InvalidQuantity, Quantity
+from hami_dra.vendors.legacy import (
+    MAX_CARDS,
+    MIB,
+    CardRequest,
+    ContainerResources,
+    InvalidLegacy,
+    Reading,
+    WithoutFilters,
+)
+from hami_dra.vendors.metax import DRIVER
+from hami_dra.vendors.metax.published import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.metax.wish import qos_policy
+from hami_dra.vendors.wishes import InvalidWish
+
+GPU: Final = EXTENDED_RESOURCE
+SGPU: Final = "metax-tech.com/sgpu"
+CORES: Final = "metax-tech.com/vcore"
+MEMORY: Final = "metax-tech.com/vmemory"
+
+_ALL: Final = 100
+_GIB: Final = 1 << 30
+_MOST_GIB: Final = 4 << 10
+"""4 TiB: beyond any card, so a larger number was not meant as GiB."""
+
+
+class MetaxLegacy(WithoutFilters):
+    """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
+
+    name = "metax"
+    driver = DRIVER
+    resources: tuple[str, ...] = (GPU, SGPU, CORES, MEMORY)
+    plugin_resources: tuple[str, ...] = (GPU, SGPU)
+
+    def read(self, resources: ContainerResources) -> Reading:
+        whole = resources.whole(GPU, "counts whole cards", MAX_CARDS)
+        parts = resources.whole(SGPU, "counts sGPUs, parts of different cards", MAX_CARDS)
+        cores = resources.whole(CORES, "is a percentage of each card's cores", _ALL)
+        memory = _memory(resources)
+        if whole and parts:
+            raise InvalidLegacy(
+                f"{resources.field(GPU)} and {resources.field(SGPU)} are both given; ask for whole cards or for sGPUs"
+            )
+        for name in (CORES, MEMORY):
+            if name in resources and parts is None:
+                raise InvalidLegacy(f"{resources.field(name)} stands without {SGPU}; add {SGPU}: 1 or remove it")
+        if whole:
+            return Reading(CardRequest(whole))
+        if not parts:
+            return Reading(None)
+        capacity = {names.CAP_CORES: _ALL if cores is None else cores}
+        if memory:
+            capacity[names.CAP_MEMORY] = memory
+        return Reading(CardRequest(parts, capacity))
+
+    def is_plain(self, request: CardRequest) -> bool:
+        return request == CardRequest(request.count)
+
+    def device_class(self, request: CardRequest) -> str:
+        return WHOLE_CLASS if self.is_plain(request) else SHARED_CLASS
+
+    def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """None; but a QoS that is none is refused at once, as by HAMi's webhook."""
+        try:
+            qos_policy(annotations)
+        except InvalidWish as error:
+            raise InvalidLegacy(f"annotation {error.annotation}: {error}") from error
+        return {}
+
+
+def _memory(resources: ContainerResources) -> int | None:
+    """Bytes of each card, 0 = all of it; None where nothing is said. A bare number is GiB, with a suffix it is a quantity."""
+    if MEMORY not in resources:
+        return None
+    value = resources.limits[MEMORY] if MEMORY in resources.limits else resources.requests[MEMORY]
+    problem = (
+        f"{resources.field(MEMORY)} is {value!r}, but it is the memory of each card: write a whole number of GiB "
+        f"from 0 to {_MOST_GIB}, or a quantity of at least 1Mi such as 512Mi"
+    )
+    try:
+        amount = Quantity.parse(str(value))
+    except InvalidQuantity:
+        raise InvalidLegacy(problem) from None
+    if not amount.is_whole() or amount < Quantity.from_int(0):
+        raise InvalidLegacy(problem)
+    number = amount.value()
+    if number == 0:
+        return 0
+    if not any(letter.isalpha() for letter in str(value)):
+        number *= _GIB
+    if not MIB <= number <= _MOST_GIB * _GIB:
+        raise InvalidLegacy(problem)
+    return number

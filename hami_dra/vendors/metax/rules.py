@@ -1,0 +1,168 @@
+"""What MetaX cards refuse, and which sets of them come first on a node and between nodes.
+
+Called by the vendor. In: columns of cards, or one request and the cards of one node. Out: reasons, or tiers. Pure.
+
+Sources: HAMi D/metax/sdevice.go (checkDeviceQos, Fit, prioritizeExclusiveDevices, scoreExclusiveDevices), D/metax/device.go
+(ScoreNode) and HAMi's v2.7.0 release notes. Where they disagree docs/vendors/metax.md says what is done here.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+from typing import Final
+
+import numpy as np
+
+from hami_dra.api import names
+from hami_dra.topology.subsets import MOST_SETS, bits, mask_of
+from hami_dra.topology.zones import Pick, Zones, decision_tree, some_of, zones_of
+from hami_dra.vendors import cores
+from hami_dra.vendors.metax.wish import QOS_POLICIES, MetaxWish
+from hami_dra.vendors.protocol import Ask, Cards, Cell, Codes, Layout, Scene, Tier
+from hami_dra.vendors.reasons import NUMBER
+
+_SMALL: Final = 1e-6
+"""Weight of the second key: it decides only between sets that the first finds equal."""
+_ALLOCATED: Final = 10
+"""`Final Score = (10 * allocatedScore) - lossScore`"""
+
+
+def refuse(cards: Cards, ask: Ask, qos: str) -> Codes:
+    """Per card 0 or the number of the reason: another QoS than its tenants' (HAMi's first check), then what cores mean.
+
+    A card that nobody holds, or whose tenants were promised nothing (`Cards.mark` 0), takes any QoS. A request for all cores
+    is exempt; it is refused by any tenant all the same.
+    """
+    codes = cores.refuse(cards, ask)
+    another = (cards.slots_used > 0) & (cards.mark != 0) & (cards.mark != mark_of(qos))
+    codes[another & (ask.cores != cores.WHOLE)] = NUMBER[names.CARD_QOS_MISMATCH]
+    return codes
+
+
+def mark_of(qos: str) -> int:
+    """A QoS as `Cards.mark`."""
+    return QOS_POLICIES.index(qos) + 1
+
+
+def takes_all_cores(cards: Cards, ask: Ask) -> Codes:
+    """Per card 1 where the request leaves no cores to others; where cores are not published, no memory."""
+    alone = np.where(cards.cores_total > 0, ask.cores >= cards.cores_total, ask.memory >= cards.memory_total)
+    states: Codes = alone.astype(np.uint8)
+    return states
+
+
+class _Kind(Enum):
+    """What a request is for: each is compared between nodes in its own way."""
+
+    WHOLE = "whole card"
+    EXCLUSIVE = "exclusive sGPU"
+    SHARED = "shared sGPU"
+
+
+def arranged(scene: Scene, wish: MetaxWish) -> Iterator[Tier] | None:
+    """Tiers for a request; None where topology has no say: one part of one card."""
+    kind = _kind(scene)
+    if kind is _Kind.SHARED and scene.count == 1:
+        return None
+    eligible = scene.mask(Cell.ELIGIBLE)
+    if kind is not _Kind.SHARED:
+        eligible &= scene.mask(Cell.IDLE)
+    if eligible.bit_count() < scene.count:
+        return iter(())
+    return _tiers(scene, eligible, _Measure(_zones(scene.layout), scene, wish, kind))
+
+
+@lru_cache(maxsize=1_024)
+def _zones(layout: Layout) -> Zones:
+    return zones_of(layout.group, layout.lanes, layout.distance)
+
+
+def _kind(scene: Scene) -> _Kind:
+    """A request that names amounts is an sGPU's, exclusive where it takes all cores; one that names none is for whole cards."""
+    may = [state for cell, state in zip(scene.cells, scene.states, strict=True) if cell & Cell.ELIGIBLE]
+    if not all(may):
+        return _Kind.SHARED
+    return _Kind.WHOLE if scene.plain else _Kind.EXCLUSIVE
+
+
+def _tiers(scene: Scene, eligible: int, measure: "_Measure") -> Iterator[Tier]:
+    """What the decision tree names, then every other set, the best connected first."""
+    named = list(decision_tree(measure.zones, eligible, scene.count))
+    for pick in named:
+        score, tie = measure.of(some_of(pick))
+        yield _tier(pick, score, tie)
+    if comb(eligible.bit_count(), scene.count) > MOST_SETS:
+        yield Tier(measure.least, pools=(eligible,))
+        return
+    rest: dict[tuple[int, float, float], list[int]] = {}
+    for cards in combinations(bits(eligible), scene.count):
+        chosen = mask_of(cards)
+        if not any(_is_of(pick, chosen) for pick in named):
+            rest.setdefault((measure.zones.connection(chosen), *measure.of(chosen)), []).append(chosen)
+    for (_, score, tie), sets in sorted(rest.items(), reverse=True):
+        yield Tier(score, tuple(sets), tie=tie)
+
+
+def _tier(pick: Pick, score: float, tie: float) -> Tier:
+    if not pick.fixed:
+        return Tier(score, pools=(pick.pool,), tie=tie)
+    several = combinations(bits(pick.pool), pick.more)
+    if comb(pick.pool.bit_count(), pick.more) > MOST_SETS:
+        return Tier(score, (some_of(pick),), tie=tie)
+    return Tier(score, tuple(pick.fixed | mask_of(each) for each in several), tie=tie)
+
+
+def _is_of(pick: Pick, chosen: int) -> bool:
+    return chosen & pick.fixed == pick.fixed and not chosen & ~(pick.fixed | pick.pool)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """What sets of cards say for their node. S is `Zones.connection`:
+
+    allocated = S(set), loss = S(free cards before) - S(set) - S(free cards after), Final = 10 * allocated - loss.
+
+    Whole and exclusive cards of the pod's earlier requests count with the set, so that requests add up to what HAMi finds
+    for all cards of the pod together.
+    """
+
+    zones: Zones
+    scene: Scene
+    wish: MetaxWish
+    kind: _Kind
+
+    def of(self, cards: int) -> tuple[float, float]:
+        """(`Tier.score`, `Tier.tie`)"""
+        if self.kind is not _Kind.WHOLE and not self.wish.topology_aware:
+            return 0.0, 0.0
+        allocated, loss = self._allocated(cards), self._loss(cards)
+        final = float(_ALLOCATED * allocated - loss)
+        if self.scene.node_policy != names.SPREAD:
+            if self.kind is _Kind.WHOLE:
+                return -loss + _SMALL * allocated, 0.0
+            return (final if self.kind is _Kind.EXCLUSIVE else float(allocated)), 0.0
+        score = final if self.kind is _Kind.EXCLUSIVE else float(allocated)
+        return (0.0, -score) if self.wish.penalty else (score, 0.0)
+
+    @property
+    def least(self) -> float:
+        """No set has a lower score."""
+        ties = self.wish.penalty and self.scene.node_policy == names.SPREAD
+        return 0.0 if ties or self.kind is _Kind.SHARED else -float(self.zones.connection(self._free))
+
+    @property
+    def _free(self) -> int:
+        return self.scene.mask(Cell.IDLE)
+
+    def _allocated(self, cards: int) -> int:
+        if self.kind is _Kind.SHARED:
+            return self.zones.connection(cards)
+        mine = self.scene.mask(Cell.MINE) & ~cards
+        return self.zones.connection(mine | cards) - self.zones.connection(mine)
+
+    def _loss(self, cards: int) -> int:
+        free = self._free
+        return self.zones.connection(free) - self._allocated(cards) - self.zones.connection(free & ~cards)

@@ -1,0 +1,55 @@
+"""What annotations want of MetaX cards beyond amounts (HAMi D/metax/sdevice.go: MutateAdmission, CheckUUID, topologyAwareEnable).
+
+Called by `Metax.wish` and by the conversion of legacy pods. In: the annotations that are set. Out: a frozen `MetaxWish`, or
+InvalidWish.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hami_dra.vendors.wishes import InvalidWish, Wish, card_lists, choice, switch
+
+USE_UUID: Final = "metax-tech.com/use-gpuuuid"
+NOUSE_UUID: Final = "metax-tech.com/nouse-gpuuuid"
+QOS: Final = "metax-tech.com/sgpu-qos-policy"
+TOPOLOGY_AWARE: Final = "metax-tech.com/sgpu-topology-aware"
+SPREAD_TOPOLOGY: Final = "metax-tech.com/spread-topology"
+"""Ours: what node policy spread makes of topology. Meant for the controller's `--default`."""
+ANNOTATIONS: Final = frozenset({USE_UUID, NOUSE_UUID, QOS, TOPOLOGY_AWARE, SPREAD_TOPOLOGY})
+
+BEST_EFFORT: Final = "best-effort"
+FIXED_SHARE: Final = "fixed-share"
+BURST_SHARE: Final = "burst-share"
+QOS_POLICIES: Final = (BEST_EFFORT, FIXED_SHARE, BURST_SHARE)
+
+PREFER: Final = "prefer"
+PENALTY: Final = "penalty"
+
+
+@dataclass(frozen=True, slots=True)
+class MetaxWish(Wish):
+    qos: str = BEST_EFFORT
+    """Of an sGPU. One that takes all cores shares with nobody, so there it means nothing."""
+    topology_aware: bool = True
+    """Whether nodes are compared by topology for sGPUs. On one node zones are minded in any case, as in HAMi."""
+    penalty: bool = False
+    """Under node policy spread the idler node comes first, and of equally idle ones that with the worse topology."""
+
+
+def metax_wish(annotations: Mapping[str, str]) -> MetaxWish:
+    """Raises InvalidWish."""
+    return MetaxWish(
+        lists=card_lists(annotations, [USE_UUID], [NOUSE_UUID]),
+        qos=qos_policy(annotations),
+        topology_aware=switch(annotations, TOPOLOGY_AWARE, default=True),
+        penalty=choice(annotations, SPREAD_TOPOLOGY, (PREFER, PENALTY), PREFER) == PENALTY,
+    )
+
+
+def qos_policy(annotations: Mapping[str, str]) -> str:
+    """The QoS that is asked for, best-effort by default. Raises InvalidWish with HAMi's words."""
+    value = annotations.get(QOS, BEST_EFFORT)
+    if value not in QOS_POLICIES:
+        raise InvalidWish(QOS, f"{value!r}: {QOS} must be set one of [{', '.join(QOS_POLICIES)}]")
+    return value
