@@ -55,8 +55,8 @@ def test_policy_and_webhook_gate_by_the_same_rule_as_the_code():
     assert webhook.items() <= policy.items()
     assert strings(policy["says-so"]) == {names.DRA_LABEL, "true", *SCHEDULING_ANNOTATIONS}
     assert strings(policy["not-gated-yet"]) == {names.GATE}
-    mutation = only(kinds.MUTATING_POLICY)["spec"]["mutations"][0]["applyConfiguration"]["expression"]
-    assert strings(mutation) == {names.GATE}
+    mutation = only(kinds.MUTATING_POLICY)["spec"]["mutations"][0]["jsonPatch"]["expression"]
+    assert strings(mutation) == {names.GATE, "name", "add", "/spec/schedulingGates", "/spec/schedulingGates/-"}
 
 
 def test_the_fence_policy_knows_the_fence():
