@@ -12,7 +12,7 @@ from controller.allocation.candidates import Candidate, Candidates
 from controller.allocation.constraints import Constraint, Distinct, Match
 from controller.allocation.errors import AllocatorError
 from controller.allocation.views import ClaimRequests, Problem, RequestGroup, RequestView
-from controller.inventory.model import Device, Usage
+from controller.inventory.model import Amount, Device, DeviceId, Usage
 
 _PLENTY = 1 << 20
 
@@ -30,6 +30,7 @@ def hopeless(
         return (
             _too_few_devices(needs)
             or _too_little_room(needs, usage)
+            or _too_little_in_all(needs, usage)
             or any(
                 _unmet(constraint, [needed for needed in needs if needed.covered_by(claim_index, index)], usage)
                 for claim_index, claim_constraints in enumerate(constraints)
@@ -112,6 +113,30 @@ def _too_little_room(needs: Iterable[_Needed], usage: Usage) -> bool:
             if view.shape_index not in slots:
                 slots[view.shape_index] = sum(_slots(view, candidate, usage) for candidate in found)
     return any(count > slots[shape] for shape, count in counts.items())
+
+
+def _too_little_in_all(needs: Sequence[_Needed], usage: Usage) -> bool:
+    """Of some capacity all requests together take more than all their devices have left, however they are spread."""
+    asked: defaultdict[str, Amount] = defaultdict(int)
+    left: dict[DeviceId, dict[str, Amount]] = {}
+    for needed in needs:
+        least: dict[str, Amount] | None = None
+        for candidate in (candidate for _, found in needed.alternatives for candidate in found):
+            device, need = candidate.device.id, candidate.need
+            if need is None:
+                return False
+            if device not in left:
+                used = usage.consumed(device)
+                left[device] = {name: max(total - used.get(name, 0), 0) for name, _, total in need.amounts}
+            taken = {name: amount for name, amount, _ in need.amounts}
+            least = taken if least is None else {name: min(least[name], taken[name]) for name in least.keys() & taken}
+        for name, amount in (least or {}).items():
+            asked[name] += needed.count * amount
+    room: defaultdict[str, Amount] = defaultdict(int)
+    for amounts in left.values():
+        for name, amount in amounts.items():
+            room[name] += amount
+    return any(amount > room[name] for name, amount in asked.items())
 
 
 def _slots(view: RequestView, candidate: Candidate, usage: Usage) -> int:

@@ -1,15 +1,18 @@
 """Which drivers' devices a search may touch, and whose business a claim is (docs/decision.md).
 
-Called by `decide` and `reconcile`. Pure.
+Called by `decide`, `reconcile` and `simulation`. Pure.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from controller.allocation.request import Problem, RequestView
+from controller.allocation.errors import AllocatorError
+from controller.allocation.features import FeatureGates
+from controller.allocation.request import Problem, RequestView, prepare
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Pool
+from hami_dra.api.resource import ResourceClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,27 @@ class Owner(Enum):
     """Some requests can only be met by managed devices, others only by foreign ones: it must be split."""
     UNKNOWN = "unknown"
     """No device matches it now, or it cannot be evaluated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    owner: Owner
+    drivers: frozenset[str] = frozenset()
+    """The managed ones whose devices it may get; devices that an administrator merely looks at are not got."""
+
+
+def standing_of(
+    inventory: Inventory, claim: ResourceClaim, managed: frozenset[str] | None, features: FeatureGates
+) -> Standing:
+    """A claim that cannot be evaluated (missing class, bad parameters) is UNKNOWN: `decide` says why."""
+    try:
+        problem = prepare([claim], inventory.classes, features=features)
+    except AllocatorError:
+        return Standing(Owner.UNKNOWN)
+    [owner] = owners(inventory, problem, managed)
+    views = [view for entry in problem.claims for group in entry.requests for view in group.alternatives]
+    drivers = frozenset[str]().union(*(matching_drivers(inventory, view) for view in views if not view.admin_access))
+    return Standing(owner, drivers if managed is None else drivers & managed)
 
 
 def owners(inventory: Inventory, problem: Problem, managed: frozenset[str] | None) -> list[Owner]:

@@ -26,12 +26,30 @@ from controller.inventory.model import Device, Pool, Usage
 from hami_dra.api.core import Node
 
 DEFAULT_BUDGET: Final = 100_000
-"""Steps before the search is given up; a step is a device tried or a request entered, and takes some microseconds."""
+"""Steps before the search is given up; a step takes some microseconds. It is a device tried, a request entered, or that
+request's devices ordered, so many of them a step."""
+ORDERED_PER_STEP: Final = 16
 LOOK_UP_AFTER: Final = 256
 """The step at which a search asks whether it can succeed at all; most have long ended."""
+MOST_EFFORT: Final = 4 * DEFAULT_BUDGET
+"""Steps of all searches of one decision, on however many nodes."""
 _PART_BUDGET: Final = 4_096
 """Steps for each question whether a part can be met alone."""
 _PRIORITIZED_LIST_SIZE: Final = 8
+
+
+@dataclass(slots=True)
+class Effort:
+    """What the searches of one decision have cost. Those that end soon are free: there may be one for each of many nodes."""
+
+    spent: int = 0
+
+    @property
+    def left(self) -> int:
+        return max(MOST_EFFORT - self.spent, LOOK_UP_AFTER)
+
+    def spend(self, steps: int) -> None:
+        self.spent += max(0, steps - LOOK_UP_AFTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +89,22 @@ def solve(
     chooser: Chooser,
     *,
     budget: int = DEFAULT_BUDGET,
+    effort: Effort | None = None,
 ) -> Solution | None:
-    """The first complete solution in the chooser's order, or None. Raises AllocatorError, InvalidPools, BudgetExceeded."""
+    """The first complete solution in the chooser's order, or None. Raises AllocatorError, InvalidPools, BudgetExceeded.
+
+    `effort` is what this search shares with others of the same decision.
+    """
+    effort = effort or Effort()
+    budget = min(budget, effort.left)
     search = Search(problem, node, pools, usage, chooser, budget=budget)
-    if search.run():
+    try:
+        found = search.run()
+    except BudgetExceeded as error:
+        raise BudgetExceeded(effort.spent + budget) from error
+    finally:
+        effort.spend(search.steps + search.steps_for_parts)
+    if found:
         return Solution(node.metadata.name, problem, tuple(tuple(picks) for picks in search.held.picks), search.steps)
     invalid = [f"{pool.driver}/{pool.name}: {pool.invalid}" for pool in pools if pool.invalid]
     if invalid:
@@ -114,6 +144,7 @@ class Search:
         self.candidates = Candidates(problem, node, pools, self.usage)
         self.held = Holdings(problem, self.candidates, self.usage)
         self.steps = 0
+        self.steps_for_parts = 0
         self._budget = budget
         self._kinds: dict[Device, Hashable] = {}
 
@@ -161,8 +192,11 @@ class Search:
 
     def open(self, view: RequestView, before: "Select | None" = None) -> Frame:
         """The choice of devices for one request."""
-        self.step()
-        return Everything(self, view) if view.all_devices else Select(self, view, before)
+        if view.all_devices:
+            self.step()
+            return Everything(self, view)
+        self.step(1 + len(self.candidates.of(view)) // ORDERED_PER_STEP)
+        return Select(self, view, before)
 
     def count(self, view: RequestView) -> int:
         return len(self.candidates.all_of(view)) if view.all_devices else view.count
@@ -170,11 +204,11 @@ class Search:
     def room_for_results(self, view: RequestView) -> bool:
         return self.count(view) <= MAX_RESULTS - len(self.held.picks[view.claim_index])
 
-    def step(self) -> None:
-        self.steps += 1
+    def step(self, cost: int = 1) -> None:
+        before, self.steps = self.steps, self.steps + cost
         if self.steps > self._budget:
             raise BudgetExceeded(self._budget)
-        if self.steps == LOOK_UP_AFTER and self._look_up and self.prunes and self._hopeless():
+        if before < LOOK_UP_AFTER <= self.steps and self._look_up and self.prunes and self._hopeless():
             raise _NoHope
 
     def take(self, view: RequestView, candidate: Candidate) -> Taken | None:
@@ -239,6 +273,8 @@ class Search:
             return not search.run()
         except (AllocatorError, BudgetExceeded):
             return False
+        finally:
+            self.steps_for_parts += search.steps
 
     def _static_kind(self, candidate: Candidate) -> Hashable:
         device, pool = candidate.device, candidate.pool

@@ -12,7 +12,7 @@ from controller.allocation.errors import AllocatorError, BudgetExceeded, Invalid
 from controller.allocation.prefilter import RequestColumns, prefilter_of
 from controller.allocation.request import Problem, RequestGroup, prepare
 from controller.allocation.scope import Owner, Scope, owners
-from controller.allocation.search import Solution, solve
+from controller.allocation.search import Effort, Solution, solve
 from controller.decide.answers import ClaimAllocation, Decision, Refusal, Score
 from controller.decide.demand import Demand, Options
 from controller.decide.nodeverdicts import NodeVerdicts
@@ -52,6 +52,7 @@ class _Decision:
         self._elsewhere = Scope(options.managed, foreign=True, vendor_rules=False)
         self._ours, self._foreign = self._problems()
         self._chooser = PolicyChooser(inventory, demand.policies)
+        self._effort = Effort()
         self._pool_error = ""
         self._budget_error = ""
 
@@ -192,11 +193,13 @@ class _Decision:
         usage = self._inventory.usage
         try:
             if self._foreign.claims:
-                theirs = solve(self._foreign, node, self._elsewhere.pools(pools), usage, FirstFit())
+                theirs = solve(
+                    self._foreign, node, self._elsewhere.pools(pools), usage, FirstFit(), effort=self._effort
+                )
                 if theirs is None:
                     return None
             chooser = FirstFit() if self._options.first_fit else self._chooser
-            return solve(self._ours, node, self._scope.pools(pools), usage, chooser)
+            return solve(self._ours, node, self._scope.pools(pools), usage, chooser, effort=self._effort)
         except InvalidPools as error:
             self._pool_error = self._pool_error or str(error)
             return None

@@ -5,7 +5,15 @@ import pytest
 from controller.allocation.chooser import FirstFit
 from controller.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
 from controller.allocation.features import FeatureGates
-from controller.allocation.search import DEFAULT_BUDGET, LOOK_UP_AFTER
+from controller.allocation.search import (
+    DEFAULT_BUDGET,
+    LOOK_UP_AFTER,
+    MOST_EFFORT,
+    ORDERED_PER_STEP,
+    Effort,
+    solve,
+)
+from hami_dra.api.core import Node
 from tests.support.allocation import (
     DRIVER,
     GPU,
@@ -20,6 +28,9 @@ from tests.support.allocation import (
     exactly,
     first_of,
     names_of,
+    parse,
+    pools_of,
+    problem_of,
     slice_of,
 )
 
@@ -432,7 +443,7 @@ def test_many_requests_for_more_than_there_is_end_soon():
 
 
 def test_equal_devices_are_tried_once():
-    slices = [slice_of(*cards(128))]
+    slices = [slice_of(*cards(64))]
     impossible = exactly("last", where="false")
     raw = claim(*(exactly(f"r{index}", where=f"{index} >= 0") for index in range(31)), impossible)
     assert allocate(slices, raw, budget=LOOK_UP_AFTER) is None
@@ -443,7 +454,7 @@ def test_32_requests_of_a_claim_in_conflict_over_128_equal_devices_end_within_th
     requests = [exactly(f"r{index}") for index in range(32)]
     same = {"matchAttribute": f"{DRIVER}/model"}
     different = {"distinctAttribute": f"{DRIVER}/model"}
-    assert steps(allocate(slices, claim(*requests, constraints=[same]))) < 200
+    assert steps(allocate(slices, claim(*requests, constraints=[same]))) < 400
     for constraints in ([different], [same, different], [same, {"matchAttribute": f"{DRIVER}/absent"}]):
         assert allocate(slices, claim(*requests, constraints=constraints)) is None
 
@@ -464,6 +475,77 @@ def test_hostile_claims_end_within_the_budget(chooser):
     ):
         assert allocate(slices, claim(*requests, constraints=constraints), chooser=chooser) is None
     assert allocate(slices, claim(exactly(count=17), constraints=[{"matchAttribute": rack}]), chooser=chooser) is None
+
+
+@pytest.mark.parametrize("chooser", [FirstFit(), Reversed()])
+def test_deep_prioritized_lists_end_within_the_budget(chooser):
+    """32 requests of 8 alternatives: 8 to the power of 32 ways to choose among them, and 128 devices for each."""
+
+    def lists(count, wish):
+        return [
+            first_of(f"r{index}", *(alternative(f"s{rank}", **wish(rank)) for rank in range(8)))
+            for index in range(count)
+        ]
+
+    racks = [device(f"gpu-{index}", rack=index // 16, serial=index) for index in range(128)]
+    rack = f"{DRIVER}/rack"
+    of_all = lists(32, lambda rank: {"where": f'device.attributes["{DRIVER}"].serial % 8 == {rank}'})
+    for requests, constraints in (
+        ([*lists(31, lambda _: {}), exactly("last", where="false")], []),
+        (lists(32, lambda _: {}), [{"distinctAttribute": rack}]),
+        (of_all, [{"matchAttribute": rack}]),
+        ([*of_all[:31], exactly("last", where="false")], []),
+    ):
+        assert allocate([slice_of(*racks)], claim(*requests, constraints=constraints), chooser=chooser) is None
+    mixed = [
+        first_of(f"r{index}", *(alternative(f"s{count}", count=count) for count in (4, 3, 1))) for index in range(17)
+    ]
+    found = allocate([slice_of(*racks)], claim(*mixed), chooser=chooser)
+    assert steps(found) < DEFAULT_BUDGET
+    assert len(names_of(found)[0]) == 32
+
+
+@pytest.mark.parametrize("chooser", [FirstFit(), Reversed()])
+def test_shares_for_more_than_all_devices_have_left_end_soon(chooser):
+    slots = [device(f"gpu-{index}", shared=True, serial=index, capacity={"memory": "10"}) for index in range(8)]
+    sizes = [4 + index % 3 for index in range(17)]
+    assert sum(sizes) > 80
+    requests = [exactly(f"r{index}", capacity={"memory": str(size)}) for index, size in enumerate(sizes)]
+    assert allocate([slice_of(*slots)], claim(*requests), chooser=chooser) is None
+    rest = [first_of("rest", alternative("a", capacity={"memory": "7"}), alternative("b", capacity={"memory": "6"}))]
+    usage = InUse(shared={"gpu-0": 1}, amounts={"gpu-0": {"memory": 4}})
+    assert allocate([slice_of(*slots)], claim(*requests[:16], *rest), chooser=chooser, usage=usage) is None
+
+
+@pytest.mark.parametrize("chooser", [FirstFit(), Reversed()])
+def test_what_no_count_rules_out_is_refused_when_the_budget_is_spent(chooser):
+    """17 claims of 6 cards of one rack, of 8 racks that hold two such claims each."""
+    racks = [device(f"gpu-{index}", rack=index // 16, serial=index) for index in range(128)]
+    together = [{"matchAttribute": f"{DRIVER}/rack"}]
+    claims = [claim(exactly(count=6), name=f"c{index}", constraints=together) for index in range(17)]
+    with pytest.raises(BudgetExceeded, match="given up after 100000 steps; simplify the claim: fewer requests, or"):
+        allocate([slice_of(*racks)], *claims, chooser=chooser)
+    assert allocate([slice_of(*racks)], *claims[:16], chooser=chooser) is not None
+
+
+def test_ordering_many_devices_counts_as_steps():
+    found = allocate([slice_of(*cards(10 * ORDERED_PER_STEP))], claim(exactly()), chooser=Reversed())
+    assert steps(found) == 12  # the request, its devices ten times sixteen, and one tried
+
+
+def test_long_searches_of_one_decision_share_their_effort_and_short_ones_are_free():
+    problem = problem_of(claim(*(exactly(f"r{index}") for index in range(32))))
+    node, pools = parse({"metadata": {"name": NODE}}, Node), pools_of(slice_of(*cards(128)))
+    short = Effort()
+    assert solve(problem_of(claim(exactly())), node, pools, InUse(), FirstFit(), effort=short) is not None
+    assert short.spent == 0
+    effort = Effort()
+    assert solve(problem, node, pools, InUse(), FirstFit(), effort=effort) is not None
+    assert 0 < effort.spent < 200
+    effort.spend(MOST_EFFORT)
+    with pytest.raises(BudgetExceeded, match=f"given up after {effort.spent + LOOK_UP_AFTER} steps"):
+        solve(problem, node, pools, InUse(), FirstFit(), effort=effort)
+    assert solve(problem_of(claim(exactly())), node, pools, InUse(), FirstFit(), effort=effort) is not None
 
 
 def test_shares_for_more_than_there_is_room_end_soon():
