@@ -11,6 +11,7 @@ from controller.allocation.derived import DerivedAttribute
 from controller.allocation.errors import AllocatorError
 from controller.allocation.features import FeatureGates
 from controller.allocation.selectors import Selector
+from controller.inventory.layouts import is_part
 from controller.inventory.model import Amount, Device
 from hami_dra.api import names
 from hami_dra.api import resource as api
@@ -139,7 +140,7 @@ class RequestView:
         percent = self.memory_percents.get(device.id.driver)
         requests = self.capacity_requests
         if percent is not None:
-            if names.CAP_MEMORY not in capacities:
+            if names.CAP_MEMORY not in capacities or is_part(device):  # a percentage is one of the whole card
                 return None
             requests = {name: amount for name, amount in requests.items() if name != names.CAP_MEMORY}
         shares = capacity.take(requests, capacities, fractional=self.features.fractional_capacity_range)

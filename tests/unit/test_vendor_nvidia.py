@@ -163,6 +163,13 @@ def test_node_policies_decide_between_equally_good_choices():
     assert placed(raws, held, cards("p", 4, TOPOLOGY, spread))[0] == "b"
 
 
+def test_where_the_node_policy_too_finds_nodes_equal_the_least_damage_decides():
+    """Both have three cards taken, and pairs. On `a` each pair has a neighbour on its socket; on `b` one has none."""
+    raws = cluster(a=PCIE, b=PCIE)
+    held = [exactly(PCIE, "a", 0, 1, 2), exactly(PCIE, "b", 0, 4, 5)]
+    assert placed(raws, held, cards("p", 2, TOPOLOGY)) == ("b", ["6", "7"])
+
+
 def test_no_pair_is_split_while_a_whole_one_is_there():
     report = simulated(
         cluster(n=PAIRS), cards("one", 1, TOPOLOGY), cards("two", 2, TOPOLOGY), cards("three", 1, TOPOLOGY)
@@ -434,6 +441,14 @@ def test_cores_count_too():
     """20 percent of the cores: two of seven slices."""
     _, (device,) = placed(cluster(n=MIG), mig_pods(5_000, cores=20), pod_name="p0")
     assert profile(device)[1] == "2g.20gb"
+
+
+def test_a_percentage_is_one_of_the_whole_card_so_no_partition_meets_it():
+    half = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}
+    packed = {"hami.io/gpu-scheduler-policy": "binpack"}
+    assert placed(cluster(n=MIG), pod("p", limits=half, annotations=packed)) == ("n", ["0"])
+    report = simulated(cluster(n=MIG), pod("p", limits=half, annotations=IN_PARTS))
+    assert reasons(report) == {"p": {"ModeNotFit": 2, "CardInsufficientMemory": 36}}
 
 
 def test_more_than_a_card_has_is_refused():

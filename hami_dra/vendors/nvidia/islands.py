@@ -13,8 +13,8 @@ four. Order of sets with device policy `topology-aware`, several cards:
 HAMi looks at the sum alone; that an exactly fitting island goes before splitting a larger one is what its release notes say.
 One card: cards in no island first, then the lowest sum of pair scores to the other free cards (HAMi D/nvidia/device.go:850).
 
-The score of a node repeats the order (damage apart, so that binpack and spread decide between nodes whose choice is equally
-good). Whatever the device policy, `hami.io/gpu-topology: required` leaves only the sets of 1, and `nvidia.com/numa-bind` only
+The score of a node repeats the order, damage apart: between nodes whose choice is equally good binpack and spread decide, and
+the damage only where they find the nodes equal too. Whatever the device policy, `hami.io/gpu-topology: required` leaves only the sets of 1, and `nvidia.com/numa-bind` only
 sets on one NUMA node.
 """
 
@@ -133,7 +133,8 @@ def _single(table: Pairs, groups: Sequence[Sequence[int]], free: Sequence[int]) 
         for card in group:
             ordered.setdefault((sizes[card] > 1, sums[card], number), []).append(card)
     for (in_island, total, _), cards in sorted(ordered.items()):
-        yield Tier(-float(total) if in_island else 0.0, tuple(1 << card for card in cards))
+        score = -float(total) if in_island else 0.0
+        yield Tier(score, tie=-float(total), sets=tuple(1 << card for card in cards))
 
 
 def _several(table: Pairs, sets: Sets, group: Ints, free: Sequence[int], *, linked: bool) -> Iterator[Tier]:
@@ -156,7 +157,7 @@ def _several(table: Pairs, sets: Sets, group: Ints, free: Sequence[int], *, link
         score = float(measured.total[first])
         if measured.cliques[first]:
             score += LINKED - LEFT_OVER * float(left_over[first])
-        yield Tier(score, masks[start:end])
+        yield Tier(score, tie=-float(measured.damage[first]), sets=masks[start:end])
 
 
 def _masks(sets: Sets) -> tuple[int, ...]:
