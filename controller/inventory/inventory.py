@@ -5,7 +5,7 @@ and may come in any order; what is stored under an object's key decides, not `ol
 and named in `problems`. Must not talk to a cluster.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from controller.inventory.changes import Incarnations
@@ -148,10 +148,15 @@ class Inventory:
     # -- assumptions -------------------------------------------------------------------------------------------------
 
     def assume(self, claim_uid: str, allocation: AllocationResult | Mapping[str, Any]) -> None:
-        """Count an allocation that we are about to write, whatever is observed of the claim, until `forget`."""
+        """Count an allocation that we are about to write, whatever is observed of the claim, until `forget`.
+
+        As `decide` made it, without shareIDs: a result of a shared device has the key `consumedCapacity`.
+        """
+        is_shared: Callable[[DeviceId], bool] = self._is_shared
         if not isinstance(allocation, AllocationResult):
+            is_shared = _shared_in(allocation).__contains__
             allocation = AllocationResult.from_json(allocation)
-        self._recount(self.usage.assume(claim_uid, allocation, self._is_shared))
+        self._recount(self.usage.assume(claim_uid, allocation, is_shared))
 
     def forget(self, claim_uid: str) -> None:
         """The write is observed, or did not happen: what is observed counts again."""
@@ -280,6 +285,15 @@ class Inventory:
 
 def _pool(key: PoolKey) -> str:
     return f"pool {key[0]}/{key[1]}"
+
+
+def _shared_in(allocation: Mapping[str, Any]) -> set[DeviceId]:
+    results = allocation["devices"].get("results") or ()
+    return {
+        DeviceId(result["driver"], result["pool"], result["device"])
+        for result in results
+        if "consumedCapacity" in result
+    }
 
 
 def _store(where: dict[str, Any], old: Any, new: Any) -> None:

@@ -172,8 +172,8 @@ class Comparison:
             {**claim, "status": {"allocation": stamped(allocation, number)}}
             for number, (claim, allocation) in enumerate(zip(waiting, ours.allocations, strict=True))
         ]
-        for claim in allocated:
-            self._inventory.assume(claim["metadata"]["uid"], claim["status"]["allocation"])
+        for claim, allocation in zip(waiting, ours.allocations, strict=True):
+            self._inventory.assume(claim["metadata"]["uid"], allocation)
         again = [_renamed(claim) for claim in waiting]
         for later in (self._world["later"], again):
             self._compare_first_fit("the next pod", later, self._upstream([*allocated, *later]))

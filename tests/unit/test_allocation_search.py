@@ -541,7 +541,7 @@ def test_long_searches_of_one_decision_share_their_effort_and_short_ones_are_fre
     assert short.spent == 0
     effort = Effort()
     assert solve(problem, node, pools, InUse(), FirstFit(), effort=effort) is not None
-    assert 0 < effort.spent < 200
+    assert 0 < effort.spent < 1_000
     effort.spend(MOST_EFFORT)
     with pytest.raises(BudgetExceeded, match=f"given up after {effort.spent + LOOK_UP_AFTER} steps"):
         solve(problem, node, pools, InUse(), FirstFit(), effort=effort)

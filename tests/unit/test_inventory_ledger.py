@@ -106,8 +106,10 @@ def test_an_assumption_that_did_not_come_true_is_taken_back():
 def test_assumed_results_of_a_shared_card_are_shares_without_shareid_or_capacity():
     """`decide` stamps no shareIDs, and a card may be shared that publishes no capacity."""
     inventory = furnished(card(0, capacity={}))
-    inventory.assume("a", {"devices": {"results": [result()]}})
+    inventory.assume("a", {"devices": {"results": [result() | {"consumedCapacity": {}}]}})
     assert (inventory.usage.shares(CARD), inventory.usage.in_use(CARD)) == (1, False)
+    inventory.assume("a", {"devices": {"results": [result()]}})
+    assert (inventory.usage.shares(CARD), inventory.usage.in_use(CARD)) == (0, True)
 
 
 def test_usage_outlives_the_slice_and_its_generation():
