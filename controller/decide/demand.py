@@ -34,7 +34,7 @@ class Demand:
     companions: tuple[Pod, ...] = ()
     """Other pending pods that share a claim with this one: the node must fit them all."""
     plugin_resources: tuple[str, ...] = ()
-    """Extended resources the pod asked for before conversion: nodes whose device plugin still offers one are refused."""
+    """Extended resources that stand for the cards it may get: nodes whose device plugin still offers one are refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from controller.allocation.scope import Owner
+from controller.allocation.scope import Owner, Standing
 from controller.decide import Demand, PodClaim
 from controller.reconcile.context import Context
 from controller.reconcile.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
@@ -25,6 +25,7 @@ from controller.scoring.policies import InvalidPolicy, Policies, resolve
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
+from hami_dra.vendors.registry import plugin_resources
 
 
 class Bridge(Protocol):
@@ -77,7 +78,7 @@ class Assessor:
         refusals: Refusals,
         busy: Container[str],
         undoing: Container[str],
-        owner_of: Callable[[ResourceClaim], Owner],
+        standing_of: Callable[[ResourceClaim], Standing],
         bridge: Bridge | None,
     ) -> None:
         self._world = context.world
@@ -85,7 +86,7 @@ class Assessor:
         self._refusals = refusals
         self._busy = busy
         self._undoing = undoing
-        self._owner_of = owner_of
+        self._standing_of = standing_of
         self._bridge = bridge
 
     def assess(self, pod: Pod, now: float) -> Answer:
@@ -103,19 +104,15 @@ class Assessor:
                 return found
             claims.append(PodClaim(ref.pod_claim_name, found))
         open_claims = [entry.claim for entry in claims if entry.claim.status.allocation is None]
-        return self._not_now(pod, open_claims, now) or self._ready(pod, refs, claims, open_claims, now)
-
-    def _not_now(self, pod: Pod, open_claims: list[ResourceClaim], now: float) -> Wait | NotOurs | None:
         if not open_claims:
             return NotOurs("all its claims are allocated")
+        return self._not_now(pod, open_claims) or self._ready(pod, refs, claims, open_claims, now)
+
+    def _not_now(self, pod: Pod, open_claims: list[ResourceClaim]) -> Wait | None:
         if any(claim.metadata.uid in self._busy for claim in open_claims):
             return Wait("a claim is being written")
         if pod.metadata.uid in self._undoing:
             return Wait("its allocation is being taken back")
-        if all(self._owner_of(claim) is Owner.FOREIGN for claim in open_claims):
-            return NotOurs("its claims match only devices of drivers that are not managed")
-        if (until := self._refusals.settling(pod.metadata.uid, now)) is not None:
-            return Wait("kube-scheduler is deciding what to do about it", until=until)
         return None
 
     def _not_ours(self, pod: Pod) -> NotOurs | None:
@@ -155,6 +152,11 @@ class Assessor:
         open_claims: list[ResourceClaim],
         now: float,
     ) -> Answer:
+        standings = [self._standing_of(claim) for claim in open_claims]
+        if all(standing.owner is Owner.FOREIGN for standing in standings):
+            return NotOurs("its claims match only devices of drivers that are not managed")
+        if (until := self._refusals.settling(pod.metadata.uid, now)) is not None:
+            return Wait("kube-scheduler is deciding what to do about it", until=until)
         templates: dict[str, ResourceClaimTemplate] = {}
         for ref in refs:
             template = self._world.template(ref.template) if ref.template else None
@@ -166,9 +168,10 @@ class Assessor:
         except InvalidPolicy as error:
             return Wait(str(error), passing=False, tell=warning(INVALID_POLICY, str(error)))
         try:
-            plugin_resources = self._bridge.plugin_resources(pod) if self._bridge else ()
+            converted_from = self._bridge.plugin_resources(pod) if self._bridge else ()
         except ValueError as error:
             return Wait(str(error), passing=False, tell=warning(INVALID_CLAIM, str(error)))
+        by_driver = plugin_resources(frozenset[str]().union(*(standing.drivers for standing in standings)))
         companions = self._companions(pod, open_claims)
         refused = self._refusals.nodes(pod.metadata.uid, now)
         for companion in companions:
@@ -181,7 +184,7 @@ class Assessor:
             preferred_node=pod.status.nominated_node_name,
             required_node=pod.spec.node_name,
             companions=companions,
-            plugin_resources=plugin_resources,
+            plugin_resources=tuple(dict.fromkeys((*converted_from, *by_driver))),
         )
         return Ready(demand, signature(demand))
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from controller.allocation.scope import standing_of
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import DeviceId
 from controller.reconcile.aftermath import Aftermath, InFlight
@@ -24,7 +25,6 @@ from controller.reconcile.fence_rules import is_fence_rule
 from controller.reconcile.foreign import ForeignWatch
 from controller.reconcile.gate import GateKeeper
 from controller.reconcile.orphans import Orphans
-from controller.reconcile.ownership import owner_of
 from controller.reconcile.patience import Patience
 from controller.reconcile.placer import Decide, Placer
 from controller.reconcile.probe import Prober
@@ -99,7 +99,9 @@ class Term:
                 refusals=refusals,
                 busy=in_flight.claims,
                 undoing=self._undoer.undoing,
-                owner_of=lambda claim: owner_of(context.inventory, claim, settings.managed, settings.options.gates),
+                standing_of=lambda claim: standing_of(
+                    context.inventory, claim, settings.managed, settings.options.gates
+                ),
                 bridge=bridge,
             ),
             aftermath=self._aftermath,

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from controller.allocation.features import FeatureGates
+from controller.allocation.scope import standing_of
 from controller.allocation.stamping import new_share_id, stamped
 from controller.bridge.convert import ConversionRefused, convert_pod
 from controller.bridge.convert import Options as ConvertOptions
@@ -23,6 +24,7 @@ from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod, PodResourceClaim
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.cluster.documents import Document
+from hami_dra.vendors.registry import plugin_resources
 
 _UNGATED: Final = ConvertOptions(gate=False)
 
@@ -165,8 +167,19 @@ class _Placing:
             policies=policies,
             preferred_node=pod.status.nominated_node_name,
             companions=self._companions(this, everyone, claims),
-            plugin_resources=this.resources,
+            plugin_resources=(*this.resources, *self._plugin_resources(claims)),
         )
+
+    def _plugin_resources(self, claims: Iterable[PodClaim]) -> tuple[str, ...]:
+        """What device plugins call the cards that open claims may get. Upstream knows of no such thing."""
+        if self._settings.first_fit:
+            return ()
+        drivers = [
+            standing_of(self._view.inventory, entry.claim, None, self._settings.gates).drivers
+            for entry in claims
+            if entry.claim.status.allocation is None
+        ]
+        return plugin_resources(frozenset[str]().union(*drivers))
 
     def _claim(self, pod: Pod, entry: PodResourceClaim) -> tuple[ResourceClaim, ResourceClaimTemplate | None] | None:
         """The claim of an entry and the template it is made from; None where the pod's status says that none is needed."""

@@ -1,5 +1,7 @@
 """All vendors, by the driver whose devices they know. A driver that is not here has no vendor rules."""
 
+from collections.abc import Iterable
+
 from hami_dra.vendors.enflame import Enflame
 from hami_dra.vendors.enflame.legacy import EnflameLegacy
 from hami_dra.vendors.enflame.published import Published as EnflamePublished
@@ -39,7 +41,13 @@ PUBLISHING_VENDORS: tuple[PublishingVendor, ...] = (
 WISH_ANNOTATIONS: frozenset[str] = frozenset().union(*(vendor.annotations for vendor in VENDORS))
 """Annotations of pods, claims, templates and classes that some vendor reads."""
 _BY_DRIVER = {vendor.profile.driver: vendor for vendor in VENDORS}
+_PLUGIN_RESOURCES = {vendor.driver: vendor.plugin_resources for vendor in LEGACY_VENDORS}
 
 
 def vendor_of(driver: str) -> Vendor | None:
     return _BY_DRIVER.get(driver)
+
+
+def plugin_resources(drivers: Iterable[str]) -> tuple[str, ...]:
+    """What device plugins call the cards of these drivers: a node that offers one of them hands out the same cards twice."""
+    return tuple(name for driver in sorted(drivers) for name in _PLUGIN_RESOURCES.get(driver, ()))

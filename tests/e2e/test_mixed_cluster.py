@@ -11,7 +11,7 @@ import pytest
 from hack.controlplane.api import ApiError
 from hack.installation import QUICK
 from tests.e2e.lab import T4, Lab
-from tests.e2e.objects import legacy_pod, policies
+from tests.e2e.objects import claim, legacy_pod, part, pod, policies, request, template
 
 PLUGIN, DRA = "a-plugin", "dra"  # ties go to the first by name
 GPU = "nvidia.com/gpu"
@@ -107,8 +107,24 @@ def test_a_converted_pod_waits_rather_than_share_cards_with_the_plugin(covered):
     assert covered.overcommitted() == []
 
 
-def is_of(claim, pod_name):
-    return any(owner["name"] == pod_name for owner in claim["metadata"]["ownerReferences"])
+def test_claims_that_users_wrote_keep_off_the_plugin_as_well(covered, outside):
+    """In a namespace without conversion too, of a claim and of a template, whole cards and parts of them."""
+    outside.create(claim("part", part()), template("whole", request()))
+    outside.create(pod("a", claims=["part"]), *(pod(name, templates=["whole"]) for name in ("b", "c", "d")))
+    placed = outside.wait_running(names=["a", "b", "c", "d"])
+    assert {each.node for each in placed} == {DRA}
+    outside.create(pod("next", templates=["whole"]))
+    note = outside.wait_event("next", "FilteringFailed", "NodeOffersDevicePlugin")
+    assert note == f"1 nodes NodeOffersDevicePlugin({PLUGIN})"
+
+    covered.plane.nodes.set_allocatable(PLUGIN, **{GPU: "0"})
+    outside.wait_running(names=["a", "b", "c", "d", "next"])
+    assert outside.placement("next").node == PLUGIN
+    assert covered.overcommitted() == []
+
+
+def is_of(stored, pod_name):
+    return any(owner["name"] == pod_name for owner in stored["metadata"]["ownerReferences"])
 
 
 def test_a_legacy_pod_that_cannot_be_converted_is_refused_only_where_conversion_holds(covered, outside):

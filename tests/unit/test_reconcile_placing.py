@@ -5,9 +5,10 @@ import pytest
 from controller.decide import decide
 from controller.reconcile.commit import Committer
 from hami_dra.api import kinds, names
-from tests.support.scene import FOREIGN, SPACE, claim, first_fit, gpu_slice, play, pod, template
+from tests.support.scene import FOREIGN, SPACE, claim, device_class, first_fit, gpu_slice, play, pod, template
 
 QUICK = {"quiet_time": 0.0, "probe": False}
+OURS = "nvidia.hami.io"
 
 
 async def check_all(scene):
@@ -90,6 +91,33 @@ def test_pods_that_share_a_claim_are_placed_where_all_known_ones_fit(decider):
         await check_all(scene)
 
     play(story, controller=False)
+
+
+def test_no_claim_is_placed_where_a_device_plugin_still_hands_out_the_cards():
+    """By the drivers that the claim's devices can be of: nobody said that this pod stands for nvidia.com/gpu."""
+
+    async def story(scene):
+        plugin = {"status": {"allocatable": {"nvidia.com/gpu": "4"}}}
+        await scene.patch_node("n0", plugin, status=True)
+        await scene.patch_node("n1", {"status": {"allocatable": {"metax-tech.com/gpu": "4"}}}, status=True)
+        scene.start(decide=decide, managed=frozenset({OURS}), **QUICK)
+        await scene.add(kinds.DEVICE_CLASS, device_class("ours", OURS))
+        await scene.add(kinds.RESOURCE_CLAIM, *(claim(name, device_class="ours") for name in ("c", "d")))
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.bound("p")
+        assert await scene.node_of("p") == "n1"
+        await scene.patch_node("n1", plugin, status=True)
+        await scene.add(kinds.POD, pod("q", claims=["d"]))
+        await scene.sleep(1)
+        assert "2 nodes NodeOffersDevicePlugin(n0,n1)" in [
+            each["note"] for each in await scene.events("FilteringFailed")
+        ]
+        await scene.patch_node("n0", {"status": {"allocatable": {"nvidia.com/gpu": "0"}}}, status=True)
+        await scene.bound("q")
+        assert await scene.node_of("q") == "n0"
+        await check_all(scene)
+
+    play(story, controller=False, node_options={"driver": OURS})
 
 
 def test_a_pod_whose_claims_are_all_foreign_loses_its_gate_at_once_and_is_left_alone():

@@ -478,3 +478,17 @@ def test_pods_that_are_finished_or_going_are_left_out():
     done = {**pod("done"), "status": {"phase": "Failed"}}
     report = simulated(cluster("n1"), gone, done)
     assert report.document() == {"placements": [], "unplaced": []}
+
+
+def test_no_claim_is_placed_where_a_device_plugin_still_hands_out_the_cards():
+    """By hami-dra's rules; upstream knows of no device plugins."""
+    plugin = node("n1")
+    plugin["status"]["allocatable"]["nvidia.com/gpu"] = "4"
+    given = [
+        plugin,
+        *(each for each in cluster("n1", "n2") if each != node("n1")),
+        template("t"),
+        pod("p", "template:t"),
+    ]
+    assert places(simulated(*given)) == {"p": ("n2", ["gpu-0"])}
+    assert places(simulated(*given, first_fit=True)) == {"p": ("n1", ["gpu-0"])}
