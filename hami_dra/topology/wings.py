@@ -58,6 +58,8 @@ class Stage(IntEnum):
 
 class Choice(NamedTuple):
     stage: Stage
+    rank: int
+    """Inside the stage, lower is better. Choices of one rank differ in nothing but which of two alike wings it is."""
     sets: tuple[int, ...]
     """Equally good ones."""
 
@@ -101,16 +103,27 @@ def choices(board: Board, free: int, count: int) -> Iterator[Choice]:
     1. Inside a wing that holds them: with HAMi's preference among the wings, the first wing among equals.
     2. Across the wings: a pair or a quad, one after the other.
     3. More cards than a wing of this machine has: full wings and the rest from one other wing, linked cards first.
+
+    Each set is named once.
     """
+    seen: set[int] = set()
+    for choice in _choices(board, free, count):
+        fresh = tuple(cards for cards in choice.sets if cards not in seen)
+        seen.update(fresh)
+        if fresh:
+            yield choice._replace(sets=fresh)
+
+
+def _choices(board: Board, free: int, count: int) -> Iterator[Choice]:
     wings = [wing & free for wing in board.wings if (wing & free).bit_count() >= count]
     order = _SIZES.get(count, ())
-    for wing in sorted(wings, key=lambda wing: _rank(order, wing.bit_count())):
-        yield Choice(Stage.WING, tuple(_subsets(wing, count)))
-    for crossing in _crossing(board, free, count):
-        yield Choice(Stage.CROSSING, (crossing,))
+    for rank, wing in sorted(((_rank(order, wing.bit_count()), wing) for wing in wings), key=lambda entry: entry[0]):
+        yield Choice(Stage.WING, rank, tuple(_subsets(wing, count)))
+    for rank, crossing in enumerate(_crossing(board, free, count)):
+        yield Choice(Stage.CROSSING, rank, (crossing,))
     if count > max(wing.bit_count() for wing in board.wings):
-        for sets in _full_wings(board, free, count):
-            yield Choice(Stage.FULL_WINGS, sets)
+        for rank, sets in enumerate(_full_wings(board, free, count)):
+            yield Choice(Stage.FULL_WINGS, rank, sets)
 
 
 def bubble(board: Board, cards: int) -> int:

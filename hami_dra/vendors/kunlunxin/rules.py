@@ -14,7 +14,7 @@ import numpy as np
 
 from hami_dra.api import names
 from hami_dra.topology.subsets import MOST_SETS, bits
-from hami_dra.topology.wings import Board, Choice, board, bubble, choices
+from hami_dra.topology.wings import Board, Choice, Stage, board, bubble, choices
 from hami_dra.vendors import cores
 from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Cell, Codes, Ints, Layout, Scene, Tier
 from hami_dra.vendors.reasons import NUMBER
@@ -73,13 +73,13 @@ def arrange(scene: Scene) -> Arrangement:
     """
     view, handles = board_of(scene.layout), _handles(scene)
     eligible, mine = scene.mask(Cell.ELIGIBLE), scene.mask(Cell.MINE)
-    legal = _legal(view, eligible, scene.count, handles)
-    ordered = _near(legal, view, mine) if mine else legal
-    best = next(ordered, None)
+    legal = _legal(scene, view, eligible, handles)
+    tiers = _tiers(scene, view, _near(legal, view, mine) if mine else legal)
+    best = next(tiers, None)
     if best is None:
         possible = next(choices(view, eligible, scene.count), None) is not None
         return Arrangement((), names.NODE_HANDLES_EXHAUSTED if possible else names.NUMA_NOT_FIT)
-    return Arrangement(Tier(_score(scene, view, each.sets[0]), sets=each.sets) for each in chain([best], ordered))
+    return Arrangement(chain([best], tiers))
 
 
 @lru_cache(maxsize=1_024)
@@ -103,33 +103,67 @@ def _handles(scene: Scene) -> _Handles:
     return _Handles(tuple(wanted if wanted > 1 and not now else 0 for now, wanted in slicing), HANDLES - taken)
 
 
-def _legal(view: Board, eligible: int, count: int, handles: _Handles) -> Iterator[Choice]:
-    """Every legal set once. A card that there are no handles for is as good as not there."""
+def _legal(scene: Scene, view: Board, eligible: int, handles: _Handles) -> Iterator[Choice]:
+    """A card that there are no handles for is as good as not there."""
     free = sum(1 << card for card in bits(eligible) if handles.suffice(1 << card))
-    seen: set[int] = set()
-    for stage, sets in choices(view, free, count):
-        fresh = tuple(cards for cards in sets if cards not in seen and handles.suffice(cards))
-        seen.update(fresh)
-        if fresh:
-            yield Choice(stage, fresh)
+    found = _slices(scene, view, free) if _slicing(scene, free) else choices(view, free, scene.count)
+    for choice in found:
+        if held := tuple(cards for cards in choice.sets if handles.suffice(cards)):
+            yield choice._replace(sets=held)
+
+
+def _slices(scene: Scene, view: Board, free: int) -> Iterator[Choice]:
+    """Which of two wings that are alike is left to the device policy.
+
+    One slice on a card that is sliced already tears no wing. So the policy decides whether it goes there, and HAMi's preference
+    among the wings says which idle card is cut.
+    """
+    if scene.count > 1:
+        yield from _alike_together(choices(view, free, scene.count))
+        return
+    cut = sum(1 << card for card in bits(free) if scene.states[card] // _STATE)
+    policy = scene.device_keys[0]
+    if policy == names.NUMA:
+        cut = free
+    joining = [Choice(Stage.WING, 0, tuple(1 << card for card in bits(cut)))] if cut else []
+    cutting = _alike_together(choices(view, free & ~cut, 1))
+    yield from chain(joining, cutting) if policy == names.BINPACK else chain(cutting, joining)
+
+
+def _alike_together(found: Iterable[Choice]) -> Iterator[Choice]:
+    for (stage, rank), alike in groupby(found, key=lambda choice: (choice.stage, choice.rank)):
+        yield Choice(stage, rank, tuple(cards for choice in alike for cards in choice.sets))
 
 
 def _near(legal: Iterable[Choice], view: Board, mine: int) -> Iterator[Choice]:
     """First the sets with most cards of `mine`, then those with most cards in the wings of `mine`, then as before."""
     near = view.wings_of(mine)
     listed = [
-        (stage, -(cards & mine).bit_count(), -(cards & near).bit_count(), number, cards)
-        for number, (stage, sets) in enumerate(islice(legal, MOST_SETS))
-        for cards in sets
+        (choice.stage, -(cards & mine).bit_count(), -(cards & near).bit_count(), number, cards)
+        for number, choice in enumerate(islice(legal, MOST_SETS))
+        for cards in choice.sets
     ]
     listed.sort(key=lambda entry: entry[:-1])
-    for (stage, *_), group in groupby(listed, key=lambda entry: entry[:-1]):
-        yield Choice(stage, tuple(cards for *_, cards in group))
+    for (stage, _, _, number), group in groupby(listed, key=lambda entry: entry[:-1]):
+        yield Choice(stage, number, tuple(cards for *_, cards in group))
+
+
+def _tiers(scene: Scene, view: Board, found: Iterable[Choice]) -> Iterator[Tier]:
+    for choice in found:
+        by_score: dict[float, list[int]] = {}
+        for cards in choice.sets:
+            by_score.setdefault(_score(scene, view, cards), []).append(cards)
+        for score in sorted(by_score, reverse=True):
+            yield Tier(score, sets=tuple(by_score[score]))
+
+
+def _slicing(scene: Scene, cards: int) -> bool:
+    return any(scene.states[card] % _STATE > 1 for card in bits(cards))
 
 
 def _score(scene: Scene, view: Board, cards: int) -> float:
     """HAMi's node score of whole cards; slices have none. Summed over a pod's requests it is that of all its cards."""
-    if any(scene.states[card] % _STATE > 1 for card in bits(cards)):
+    if _slicing(scene, cards):
         return 0.0
     mine = sum(1 << card for card in bits(scene.mask(Cell.MINE)) if scene.states[card] // _STATE <= 1)
     before = bubble(view, ((1 << scene.layout.size) - 1) & ~scene.mask(Cell.IDLE) & ~mine)
