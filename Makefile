@@ -56,7 +56,7 @@ cluster: setup ## a real Kubernetes to play with: control plane, simulated fleet
 cluster-down: setup ## take it down; nothing is left behind (NAME=)
 	@$(BIN)/python hack/play.py down --name $(NAME)
 
-bench: setup ## decide() at 100 to 5,000 nodes; pods bound per second against kube-scheduler alone
+bench: setup ## selectors, allocations, decide() at 100 to 5,000 nodes; pods bound per second against kube-scheduler alone
 	@$(BIN)/python hack/bench/run.py
 
 fuzz: setup ## allocator and selectors against Kubernetes' own: 20,000 random cases of each, others each time (CASES=)

@@ -12,12 +12,14 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 FULL = (
+    ("selectors and allocations on one node", ["allocate.py"]),
     ("decide() on columns", ["decide.py"]),
     ("what the columns cost to keep", ["inventory.py"]),
     ("pods bound per second, 200 nodes", ["throughput.py", "--nodes", "200", "--pods", "1000"]),
     ("pods bound per second, 2,000 nodes", ["throughput.py", "--nodes", "2000", "--pods", "600"]),
 )
 QUICK = (
+    ("selectors and allocations on one node", ["allocate.py", "--devices", "8", "128", "--times", "21"]),
     ("decide() on columns", ["decide.py", "--nodes", "100", "1000", "--decisions", "50"]),
     ("what the columns cost to keep", ["inventory.py", "--nodes", "100", "1000", "--times", "50"]),
     ("pods bound per second, 50 nodes", ["throughput.py", "--nodes", "50", "--pods", "150"]),
