@@ -133,10 +133,8 @@ def main() -> int:
         print(f"{name:<20} {microseconds:>10.2f}", flush=True)
     print(f"\n{'allocation':<20} {'devices':>8} {'first-fit µs':>13} {'binpack µs':>11}")
     for devices in chosen.devices:
-        for name, medians in allocations(devices, chosen.times):
-            print(
-                f"{name:<20} {devices:>8} {medians[names.FIRST_FIT]:>13.0f} {medians[names.BINPACK]:>11.0f}", flush=True
-            )
+        for name, (first_fit, binpack) in allocations(devices, chosen.times):
+            print(f"{name:<20} {devices:>8} {first_fit:>13.0f} {binpack:>11.0f}", flush=True)
     return 0
 
 
