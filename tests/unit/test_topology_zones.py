@@ -82,15 +82,8 @@ def hamis_tree(group, free, count):
     for zone in zones:
         if len(zone) >= count:
             return zone[:count]
-    chosen = []
-    for zone in zones:
-        for card in zone:
-            if len(chosen) < count:
-                chosen.append(card)
-    for card in candidates:
-        if len(chosen) < count and group[card] <= 0:
-            chosen.append(card)
-    return chosen
+    walk = [card for zone in zones for card in zone]
+    return [*walk, *(card for card in candidates if group[card] <= 0)][:count]
 
 
 def growth(size):
