@@ -1,5 +1,7 @@
 """The small Kubernetes in memory: claims from templates, reservations, workloads, binding, running, clearing away."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from hami_dra.api import kinds
@@ -412,8 +414,10 @@ async def test_it_carries_on_after_its_watches_are_closed_and_the_history_is_los
 
 
 async def test_two_runs_are_the_same():
+    """With the same clock: the scheduler takes the oldest pod first, and a real clock may begin a new second in between."""
+
     async def run():
-        cluster = MemoryCluster(seed=7)
+        cluster = MemoryCluster(seed=7, now=lambda: datetime(2026, 1, 1, tzinfo=UTC))
         async with EmbeddedControlPlane(cluster) as plane:
             for name in "abc":
                 await cluster.create(kinds.NODE, node(name))
