@@ -215,6 +215,8 @@ class RequestColumns:
         ):
             over = shared & limited[kind] & (used[rows] + need[kind] > total[rows])
             _where(codes, np.where(over, NUMBER[reason], 0))
+        if self._view.features.partitionable_devices:
+            _where(codes, np.where(devices.blocked[rows], NUMBER[names.CARD_MIG_INFEASIBLE], 0))
         if self._scope.vendor_rules:
             self._judge_vendors(codes, rows, kind)
 

@@ -41,7 +41,8 @@ class Interned:
 class DeviceColumns:
     """Columns of shape (capacity,), dtype int64 unless said otherwise; only the first `size` rows are in use or were.
 
-    `active` bool. `exclusive` bool: wholly held by an exclusive allocation. `shared` bool: may be held by several.
+    `active` bool. `exclusive` bool: wholly held by an exclusive allocation. `shared` bool: may be held by several. `blocked`
+    bool: idle, but others have drawn the shared counters that it needs.
     `kind`: number of the capacity kind (`Device.capacity_kind`), `taint_kind`: of the set of taints, 0 = none.
     """
 
@@ -74,6 +75,7 @@ class DeviceColumns:
         self.active: Bools = grown("active", np.bool_)  # type: ignore[assignment] # dtype is an argument
         self.exclusive: Bools = grown("exclusive", np.bool_)  # type: ignore[assignment] # as above
         self.shared: Bools = grown("shared", np.bool_)  # type: ignore[assignment] # as above
+        self.blocked: Bools = grown("blocked", np.bool_)  # type: ignore[assignment] # as above
         for name in _INTS:
             setattr(self, name, grown(name, np.int64))
 
@@ -111,6 +113,7 @@ class DeviceColumns:
         self.active[row] = True
         self.node[row] = node
         self.shared[row] = device.shared
+        self.blocked[row] = False
         self.index[row] = device.index
         self.numa[row] = device.int_attribute(device.profile.numa, 0)
         self.slots_total[row], self.cores_total[row], self.memory_total[row] = totals_of(device)
@@ -139,6 +142,7 @@ class DeviceColumns:
             found.row = -1
         self.devices[row] = None
         self.active[row] = False
+        self.blocked[row] = False
         self.node[row] = UNSEEN
         self._free.append(row)
         self.structure.add(row)
@@ -156,6 +160,11 @@ class DeviceColumns:
         self.exclusive[row] = exclusive
         self.mark[row] = mark
         self.changes.add(row)
+
+    def set_blocked(self, row: int, *, blocked: bool) -> None:
+        if bool(self.blocked[row]) is not blocked:
+            self.blocked[row] = blocked
+            self.changes.add(row)
 
     def totals(self, row: int) -> Amounts:
         return int(self.slots_total[row]), int(self.cores_total[row]), int(self.memory_total[row])

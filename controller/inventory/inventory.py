@@ -18,6 +18,7 @@ from controller.inventory.nodes import NodeColumns
 from controller.inventory.pods import PodBook
 from controller.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice, trouble
 from controller.inventory.roles import Amounts, used_of
+from controller.inventory.sharedcounters import SharedCounters, shared_counters
 from controller.inventory.taintrules import TaintRules, concerns
 from controller.inventory.topologyspread import SpreadCounts
 from controller.inventory.verdicts import Verdicts
@@ -50,6 +51,7 @@ class Inventory:
         self._claims = Incarnations()
         self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
         self._troubled: dict[PoolKey, str] = {}
+        self._counters: dict[PoolKey, SharedCounters] = {}
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -182,6 +184,7 @@ class Inventory:
         node = self._pools.single_node(key)
         slices = self._pools.slices(key)
         fresh: tuple[Device, ...] = ()
+        pool: Pool | None = None
         self._troubled.pop(key, None)
         self._report(_pool(key), trouble(slices, self._pools.gates))
         if node:
@@ -208,6 +211,24 @@ class Inventory:
                 device.row = self.devices.row_of(device.id)
         if fresh:
             self._rows_of_pool[key] = fresh
+        self._recount_counters(key, pool if fresh else None)
+
+    def _recount_counters(self, key: PoolKey, pool: Pool | None) -> None:
+        """Of a pool that was made anew. None: it has no devices."""
+        counters = None
+        if pool is not None:
+            counters = shared_counters(pool, (device.id for device in pool.devices if self._held(device.id)))
+        if counters is None:
+            self._counters.pop(key, None)
+        else:
+            self._counters[key] = counters
+        for device in self._rows_of_pool.get(key, ()):
+            blocked = counters is not None and counters.blocked(device.id)
+            self.devices.set_blocked(self.devices.row_of(device.id), blocked=blocked)
+
+    def _held(self, device: DeviceId) -> bool:
+        use = self.usage.use_of(device)
+        return use is not None and not use.nothing
 
     def _report(self, what: str, problem: str) -> None:
         if problem:
@@ -249,6 +270,7 @@ class Inventory:
 
     def _recount(self, devices: set[DeviceId]) -> None:
         for device_id in devices:
+            self._charge(device_id)
             row = self.devices.row_of(device_id)
             if row < 0:
                 continue
@@ -260,6 +282,15 @@ class Inventory:
             if node >= 0:
                 change = (used[0] - before[0], used[1] - before[1], used[2] - before[2])
                 self.nodes.scores.add(node, _NONE, change)
+
+    def _charge(self, device: DeviceId) -> None:
+        """The counters of its pool, where it has some, after somebody took or left the device."""
+        counters = self._counters.get((device.driver, device.pool))
+        if counters is not None:
+            for other in counters.hold(device, held=self._held(device)):
+                row = self.devices.row_of(other)
+                if row >= 0:
+                    self.devices.set_blocked(row, blocked=counters.blocked(other))
 
     def _used(self, device: Device) -> tuple[Amounts, bool, int]:
         """Amounts, whether somebody holds all of it, and the mark of its tenants."""

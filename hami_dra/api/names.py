@@ -105,6 +105,8 @@ NODE_UNFIT_POD: Final = "NodeUnfitPod"
 RESOURCE_QUOTA_NOT_FIT: Final = "ResourceQuotaNotFit"
 TOPOLOGY_NOT_FIT: Final = "TopologyNotFit"
 MODE_NOT_FIT: Final = "ModeNotFit"
+CARD_MIG_INFEASIBLE: Final = "CardMigTopologyInfeasible"
+"""HAMi's word for a part of a card that there is no room for any more beside the other parts."""
 CARD_QOS_MISMATCH: Final = "CardQosPolicyMismatch"
 # Ours, where HAMi has no word because kube-scheduler filtered the node before HAMi saw it:
 NODE_UNSCHEDULABLE: Final = "NodeUnschedulable"

@@ -18,6 +18,7 @@ CODES: Final[tuple[str, ...]] = (
     names.CARD_INSUFFICIENT_CORE,
     names.EXCLUSIVE_CONFLICT,
     names.CARD_COMPUTE_UNITS_EXHAUSTED,
+    names.CARD_MIG_INFEASIBLE,
     names.CUSTOM_FILTER_RULE,
     names.NUMA_NOT_FIT,
     names.ALLOCATED_CARDS_INSUFFICIENT,
