@@ -480,8 +480,10 @@ def test_a_card_is_shared_or_cut_never_both():
     assert shared == {"s": ("n", ["0"]), "t": ("n", ["0"])}
     cut = simulated(raws, cards("s", 1, core, one, memory=1000), cards("m", 1, IN_PARTS, one, memory=1000))
     assert set(devices(cut)) == {"s"}
+    assert reasons(cut)["m"]["CardMigTopologyInfeasible"] == 18
     turned = simulated(raws, cards("m", 1, IN_PARTS, one, memory=1000), cards("s", 1, core, one, memory=1000))
     assert set(devices(turned)) == {"m"}
+    assert reasons(turned)["s"]["CardMigTopologyInfeasible"] == 1
     free = simulated(raws, cards("m", 1, IN_PARTS, one, memory=1000), cards("s", 1, core, memory=1000))
     assert devices(free)["s"] == ("n", ["1"])
 
