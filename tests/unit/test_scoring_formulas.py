@@ -74,6 +74,14 @@ def test_a_driver_without_memory_and_cores_is_ordered_by_its_slots():
     assert device_scores(two, ask(2), Weights()) == pytest.approx([15, 30])
 
 
+def test_what_vendors_say_of_equal_nodes_comes_before_their_names():
+    scores, rank, everyone = np.array([0.0, 15.0, 7.5, 15.0]), ints(0, 1, 2, 3), np.arange(4)
+    tie = np.array([9.0, -10.0, 9.0, -5.0])
+    assert best_node(scores, rank, everyone, "binpack", tie) == 3
+    assert best_node(scores, rank, everyone, "binpack", np.zeros(4)) == 1
+    assert best_node(scores, rank, everyone, "spread", tie) == 0
+
+
 def test_nodes_binpack_highest_spread_lowest_ties_by_name():
     scores = np.array([0.0, 15.0, 7.5, 15.0])
     rank = ints(3, 2, 1, 0)
