@@ -1,6 +1,7 @@
 """An event loop whose clock jumps: `run` plays hours of waiting in no time, the same way every time."""
 
 import asyncio
+import random
 import selectors
 from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
@@ -54,5 +55,11 @@ class VirtualClock:
 
 
 def run(scenario: Coroutine[Any, Any, T]) -> T:
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(scenario)
+    """Chance, too, is the same every time: what spreads retries and elections draws from the module `random`."""
+    before = random.getstate()
+    random.seed(0)
+    try:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            return runner.run(scenario)
+    finally:
+        random.setstate(before)

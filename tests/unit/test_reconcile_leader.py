@@ -4,6 +4,8 @@ import asyncio
 
 from controller.reconcile.settings import Mode
 from hami_dra.api import kinds, names
+from hami_dra.api.core import Pod
+from hami_dra.api.meta import ObjectMeta
 from hami_dra.cluster.lease import Timings
 from hami_dra.cluster.protocol import Unavailable
 from tests.support.mortal import Mortal
@@ -171,27 +173,43 @@ def test_a_leader_that_cannot_renew_stops_acting_before_anybody_else_begins():
 
 
 def test_terms_leave_nothing_assumed_behind():
+    """The term ends while a commit is under way, before its first write has an answer."""
+
     async def story(scene):
+        inventory = scene.controller.inventory
+        go_on = asyncio.Event()
+
+        async def hold(request):
+            if request.label == "patch resourceclaims":
+                await go_on.wait()
+
+        async def lost():
+            return scene.metric("hami_dra_leader") == 0
+
+        await scene.sleep(7)
+        assert scene.metric("hami_dra_leader") == 1
+        scene.cluster.hooks.append(hold)
+        scene.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.LEASE, times=6)
         await scene.add(kinds.RESOURCE_CLAIM, claim("a", 16))
         await scene.add(kinds.POD, pod("a", claims=["a"], cpu="6"))
-        await scene.sleep(7)
-
-        # the term ends while the commit is under way
-        scene.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.LEASE, times=6)
-        scene.cluster.fail_next(Unavailable("away"), verb="patch", kind=kinds.RESOURCE_CLAIM, times=5)
-        await scene.sleep(12)
-        from hami_dra.api.core import Pod
-        from hami_dra.api.meta import ObjectMeta
-
-        await scene.bound("a", seconds=60)
         uid = (await scene.pod("a")).metadata.uid
-        assert scene.controller.inventory.assumed_node(uid) == ""
+        await scene.sleep(1)
+        assert inventory.assumed_node(uid) == "n0"
+        assert inventory.devices.memory_used.sum() == 16 * 2**30
+        await scene.until(lost, seconds=20)
+        await scene.sleep(0)
+        assert inventory.assumed_node(uid) == ""
+        assert inventory.devices.memory_used.sum() == 0
+
+        go_on.set()
+        await scene.bound("a", seconds=60)
+        assert inventory.assumed_node(uid) == ""
         await scene.delete_pod("a")
         await scene.sleep(2)
-        fit = scene.controller.inventory.node_fit(Pod(metadata=ObjectMeta(name="x", uid="x")))
+        fit = inventory.node_fit(Pod(metadata=ObjectMeta(name="x", uid="x")))
         assert fit.mask[:1].all()
-        assert scene.controller.inventory.nodes.used("cpu").sum() == 0
-        assert scene.controller.inventory.devices.memory_used.sum() == 0
+        assert inventory.nodes.used("cpu").sum() == 0
+        assert inventory.devices.memory_used.sum() == 0
 
     play(story, nodes=1, **QUICK)
 
