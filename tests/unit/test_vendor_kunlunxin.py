@@ -148,6 +148,26 @@ def test_nodes_are_compared_by_the_bubbles_whatever_the_policy(policy, count, he
     assert cards(report)["p"][0] == best
 
 
+@pytest.mark.parametrize(
+    ("policy", "taken", "expected"),
+    [
+        ("binpack", (0,), ("b", [1, 2])),  # a: 2 - 1 -> 1000; b: 2 - 3 -> 3000
+        ("spread", (0,), ("b", [1, 2])),
+        ("binpack", (0, 4), ("b", [1, 2])),  # both 1000, though one card alone would be 0 on a and 3000 on b
+        ("spread", (0, 4), ("a", [0, 1])),
+    ],
+)
+def test_containers_of_one_pod_count_together_for_the_node(policy, taken, expected):
+    """One card each, and the score is that of both; where it is the same the node policy decides."""
+    report = simulated(
+        CLASSES,
+        machines("a", "b"),
+        busy("held", taken, on="b"),
+        containers("p", {XPU: 1}, {XPU: 1}, **{NODE_POLICY: policy}),
+    )
+    assert cards(report) == {"p": expected}
+
+
 def test_all_busy_patterns_on_real_nodes():
     """256 nodes, one for each pattern, through the whole of decide; tests/property has all counts, without nodes."""
     patterns = [taken for size in range(9) for taken in itertools.combinations(range(8), size)]
@@ -232,6 +252,14 @@ def test_a_slice_is_placed_on_the_node_that_has_handles_left():
     full = [busy(f"cut-{card}", (card,), "24Gi", "25", on="a") for card in range(6)]
     report = simulated(CLASSES, machines("a", "b"), full, parts("p", 1, HALF))
     assert cards(report)["p"][0] == "b"
+
+
+def test_the_requests_of_one_pod_share_the_handles():
+    """Six quarters and a half would be 8 + 24 + 2."""
+    six = {VXPU: 6, MEMORY: QUARTER}
+    assert reasons(simulated(CLASSES, machines(), containers("p", six, {VXPU: 1, MEMORY: HALF}))).keys() == {"p"}
+    report = simulated(CLASSES, machines(), containers("p", six, {VXPU: 1, MEMORY: QUARTER}))
+    assert cards(report) == {"p": ("n", [0, 1, 2, 3, 4, 5, 0])}
 
 
 @pytest.mark.parametrize(("asked", "memory"), [(0, "24Gi"), (20_480, "24Gi"), (24_577, "48Gi"), (60_000, "96Gi")])
@@ -359,6 +387,37 @@ def test_what_the_lists_leave_must_still_be_linked():
     assert reasons(report) == {"p": {"NumaNotFit": 1}}
     report = simulated(CLASSES, machines(), whole("p", 3, **{USE: "n-kunlun-0,n-kunlun-5"}))
     assert reasons(report) == {"p": {"CardUuidMismatch": 6, "AllocatedCardsInsufficientRequest": 2}}
+
+
+def test_a_class_may_choose_the_cards_and_the_policy():
+    ours = device_class("own", "kunlunxin.hami.io", annotations={NOUSE: "n-kunlun-0", DEVICE_POLICY: "binpack"})
+    slice_ = {"name": "s", "exactly": {"deviceClassName": "own"}}
+    slice_["exactly"]["capacity"] = {"requests": {"memory": "24Gi", "cores": "25"}}
+    pods = [raw for each in "ab" for raw in (claim(f"c{each}", slice_), pod(f"p{each}", f"c{each}"))]
+    assert cards(simulated(ours, machines(), pods)) == {"pa": ("n", [1]), "pb": ("n", [1])}
+
+
+def test_cards_of_two_vendors_in_one_pod():
+    """Only b has both."""
+    gpus = [each for name in ("b", "c") for each in slices(name, "g4dn.12xlarge")]
+    raws = [*CLASSES, device_class("nvidia-gpu.hami.io"), *machines("a", "b"), node("c"), *gpus]
+    report = simulated(raws, pod("p", limits={XPU: 2, "nvidia.com/gpu": 1}))
+    ((entry,),) = [each["claims"] for each in report.placements]
+    drivers = [result["driver"] for result in entry["allocation"]["devices"]["results"]]
+    assert report.placements[0]["node"] == "b"
+    assert sorted(drivers) == ["kunlunxin.hami.io", "kunlunxin.hami.io", "nvidia.hami.io"]
+
+
+def test_unhealthy_cards_are_refused_and_keep_their_wing():
+    """Card 1 is faulty: three of the left wing are left, and the wing is not full."""
+    raws = machines()
+    faulty = raws[1]["spec"]["devices"][1]
+    faulty["taints"] = [{"key": "hami.io/unhealthy", "effect": "NoSchedule"}]
+    assert cards(simulated(CLASSES, raws, whole("p", 3)))["p"][1] == [0, 2, 3]
+    assert cards(simulated(CLASSES, raws, whole("p", 5)))["p"][1] == [0, 4, 5, 6, 7]
+    assert reasons(simulated(CLASSES, raws, whole("p", 8))) == {
+        "p": {"CardNotHealth": 1, "AllocatedCardsInsufficientRequest": 7}
+    }
 
 
 # --- refusals of single cards -----------------------------------------------------------------------------------------------------

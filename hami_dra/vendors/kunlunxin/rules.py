@@ -62,6 +62,7 @@ def refuse(cards: Cards, ask: Ask) -> Codes:
 
 
 def states(cards: Cards, ask: Ask) -> Codes:
+    """What `arrange` needs of each card, as `_STATE` says. Shape (n,); the second half means nothing where nothing is asked."""
     found: Codes = parts_now(cards) * np.uint8(_STATE) + parts(ask.memory, cards.memory_total)
     return found
 
