@@ -4,13 +4,16 @@ from fractions import Fraction
 
 import pytest
 
+from controller.bridge.convert import ConversionRefused, Options, convert_pod
 from controller.scoring.policies import Policies
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
+from hami_dra.vendors.legacy import InvalidLegacy
 from hami_dra.vendors.nvidia import Nvidia, islands
+from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
 from hami_dra.vendors.nvidia.published import Published
 from hami_dra.vendors.nvidia.wish import NvidiaWish, nvidia_wish
-from hami_dra.vendors.protocol import Cell, Layout, PartUse, Scene
+from hami_dra.vendors.protocol import Cell, Layout, PartUse, Scene, Tier
 from hami_dra.vendors.publishing import Sharing
 from hami_dra.vendors.wishes import CardLists, InvalidWish
 from tests.support.manifests import claim, node, pod, simulated, template
@@ -365,6 +368,43 @@ def test_modes():
     assert refused.value.annotation == "volcano.sh/vgpu-mode"
 
 
+# --- several requests, constraints -------------------------------------------------------------------------------------------
+
+
+def containers(*counts, annotations):
+    """One pod, one container for each count of cards."""
+    found = pod("p", annotations=annotations)
+    found["spec"]["containers"] = [
+        {"name": f"c{number}", "resources": {"limits": {"nvidia.com/gpu": count}}}
+        for number, count in enumerate(counts)
+    ]
+    return found
+
+
+def test_containers_are_met_one_after_the_other():
+    _, found = placed(cluster(n=PAIRS), containers(2, 2, 1, annotations={**TOPOLOGY, **REQUIRED}))
+    assert [int(card) // 2 for card in found[:4]] in ([0, 0, 1, 1], [0, 0, 2, 2], [0, 0, 3, 3])
+    report = simulated(cluster(n=PAIRS), containers(2, 2, 2, 2, 1, annotations={**TOPOLOGY, **REQUIRED}))
+    assert set(reasons(report)) == {"p"}
+
+
+def test_the_node_is_chosen_for_all_requests_together():
+    """`b` has one pair left and `a` has two: only `a` has two pairs."""
+    raws = cluster(a=PAIRS, b=PAIRS)
+    held = [exactly(PAIRS, "a", 0, 1, 2, 3), exactly(PAIRS, "b", 0, 1, 2, 4)]
+    assert placed(raws, held, containers(2, 2, annotations=TOPOLOGY)) == ("a", ["4", "5", "6", "7"])
+
+
+def test_a_constraint_of_the_claim_may_want_another_set():
+    """The best pair by links is not the one that the claim's own constraint allows."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "nvidia-gpu.hami.io", "count": 3}}
+    apart = claim("c", request, annotations=TOPOLOGY)
+    apart["spec"]["devices"]["constraints"] = [{"matchAttribute": "resource.kubernetes.io/numaNode"}]
+    node_name, found = placed(cluster(n=DGX1), exactly(DGX1, "n", 0, 5), apart, pod("p", "c"))
+    assert node_name == "n"
+    assert {int(card) // 4 for card in found} in ({0}, {1})
+
+
 # --- health -------------------------------------------------------------------------------------------------------------------
 
 
@@ -514,6 +554,37 @@ def test_without_a_mode_the_policy_weighs_cards_shared_and_cut_alike():
     assert devices(after)["p0"] == ("n", ["1"])
 
 
+def test_one_container_asks_by_one_family_of_names():
+    with pytest.raises(ConversionRefused, match="ask for the same cards by two names; use one"):
+        convert_pod(pod("p", limits={"nvidia.com/gpu": 1, "volcano.sh/vgpu-memory": 1000}), "default")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expression"),
+    [
+        (IN_PARTS, 'has(device.attributes["nvidia.hami.io"].profile)'),
+        ({"volcano.sh/vgpu-mode": "mig"}, 'has(device.attributes["nvidia.hami.io"].profile)'),
+        ({"nvidia.com/vgpu-mode": "hami-core"}, '!has(device.attributes["nvidia.hami.io"].profile)'),
+        ({"nvidia.com/vgpu-mode": "hami-core,mig"}, None),
+    ],
+)
+@pytest.mark.parametrize("mode", ["exclusive", "native"])
+def test_a_mode_is_a_selector_too_so_that_it_holds_in_native_mode(annotations, expression, mode):
+    asked = pod("p", limits={"nvidia.com/gpu": 1, "nvidia.com/gpumem": 5000}, annotations=annotations)
+    (made,) = convert_pod(asked, "default", Options(mode=mode)).templates
+    (request,) = made["spec"]["spec"]["devices"]["requests"]
+    selectors = request["exactly"].get("selectors", [])
+    assert [each["cel"]["expression"] for each in selectors] == ([expression] if expression else [])
+
+
+def test_a_mode_that_no_card_can_have_is_refused_at_admission():
+    asked = pod("p", limits={"nvidia.com/gpu": 1}, annotations={"nvidia.com/vgpu-mode": "mps"})
+    with pytest.raises(ConversionRefused, match="leaves no mode that a card could have; use hami-core or mig"):
+        convert_pod(asked, "default")
+    with pytest.raises(InvalidLegacy, match="'mps' is not known; use one of mig, hami-core"):
+        NvidiaLegacy().selectors({"nvidia.com/vgpu-mode": ("mps",)})
+
+
 @pytest.mark.parametrize("mode", ["mig", None])
 def test_volcanos_names(mode):
     limits = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 5000, "volcano.sh/vgpu-cores": 10}
@@ -614,6 +685,11 @@ def test_sixteen_cards_choose_eight():
     (tier,) = Nvidia().arrange(scene).tiers
     assert len(set(tier.sets)) == 12_870
     assert {mask.bit_count() for mask in tier.sets} == {8}
+
+
+def test_a_set_of_a_tier():
+    assert Tier(0.0, sets=(0b101, 0b110), pools=(0b1111,)).some(2) == 0b101
+    assert Tier(0.0, pools=(0b1101100, 0b11)).some(2) == 0b1100
 
 
 def test_pools_are_drawn_from_in_the_order_of_the_device_policy():
