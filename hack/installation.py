@@ -37,8 +37,8 @@ from hami_dra.driver.fleet import Fleet
 DRIVER: Final = "nvidia.hami.io"
 QUICK: Final = (
     "--quiet-time=1s",
-    "--lease-duration=6s",
-    "--renew-deadline=2.9s",
+    "--lease-duration=9s",
+    "--renew-deadline=5.9s",
     "--retry-period=0.5s",
     "--write-timeout=2s",
     "--unschedulable-timeout=2s",

@@ -112,7 +112,7 @@ class Api:
         finally:
             connection.close()
 
-    def wait_for(self, what: str, condition: Callable[[], Any], *, seconds: float = 30.0, every: float = 0.05) -> Any:
+    def wait_for(self, what: str, condition: Callable[[], Any], *, seconds: float = 60.0, every: float = 0.05) -> Any:
         """Polls until `condition()` is true and returns its value; a missing object counts as not yet."""
         deadline = time.monotonic() + seconds
         last = ""

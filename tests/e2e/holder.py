@@ -1,7 +1,7 @@
 """Stops a program at an exact point: the API server asks an admission webhook here, which keeps writes waiting.
 
-While a write is held, the program that sent it can be killed between two of its steps, and the write never lands: the API
-server gives a request up when its sender is gone.
+While a write is held, the program that sent it can be killed between two of its steps. Then `drop()` sees to it that the
+write never lands; the API server gives a request up when its sender is gone, but who knows when it notices.
 """
 
 import base64
@@ -16,7 +16,7 @@ _PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
 
 class Holder:
-    """`with Holder(plane, "resourceclaims/status") as holder:`, then `arm()`, `wait_caught()`, and kill or `let_go()`."""
+    """`with Holder(plane, "resourceclaims/status") as holder:`, then `arm()`, `wait_caught()`, and `let_go()`, or kill and `drop()`."""
 
     def __init__(self, plane, resource, *, user=CONTROLLER):
         self._plane = plane
@@ -29,6 +29,7 @@ class Holder:
         self._asked = 0
         self.caught = threading.Event()
         self._released = threading.Event()
+        self._dropped = False
 
     def arm(self, *, after=0):
         """Hold the next write, or the one after so many others, and all that follow it."""
@@ -39,6 +40,12 @@ class Holder:
         assert self.caught.wait(60), f"no write to {self._resource} came"
 
     def let_go(self):
+        """Held writes go on, and nothing is held any more."""
+        self._released.set()
+
+    def drop(self):
+        """Held writes are refused: whoever sent them is dead. Nothing is held any more."""
+        self._dropped = True
         self._released.set()
 
     def asked(self):
@@ -73,10 +80,12 @@ class Holder:
             hold = self._armed and self._to_pass == 0
             # several writes may be under way side by side: once one is held, all that follow are
             self._to_pass = max(self._to_pass - 1, 0) if self._armed else 0
+        allowed = True
         if hold:
             self.caught.set()
-            self._released.wait(25)
-        response = {"uid": body["request"]["uid"], "allowed": True}
+            # its sender has given up long before the time is over; it must not land when nobody counts on it any more
+            allowed = self._released.wait(25) and not self._dropped
+        response = {"uid": body["request"]["uid"], "allowed": allowed}
         return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
     def _configuration(self):

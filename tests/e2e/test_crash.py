@@ -41,8 +41,10 @@ def test_killed_between_finalizer_and_status(furnished, controller, written):
         holder.arm(after=written)
         lab.create(pod("web", templates=["part", "other"]))
         holder.wait_caught()
+        # both are sent at the same time: what passed must be stored before its sender dies
+        lab.hami.wait_for("the other status", lambda: len(allocated(lab)) == written)
         controller.kill()
-        holder.let_go()
+        holder.drop()
     marked = [item for item in lab.claims() if MARK in item["metadata"].get("annotations", {})]
     assert all(PROTECTION in item["metadata"]["finalizers"] for item in marked)
     assert (len(marked), len(allocated(lab))) == (2, written)
@@ -62,7 +64,7 @@ def test_killed_between_status_and_gate(furnished, controller):
         lab.create(pod("web", templates=["part"]))
         holder.wait_caught()
         controller.kill()
-        holder.let_go()
+        holder.drop()
     (before,) = allocated(lab)
     assert lab.pod("web")["spec"]["schedulingGates"] == [{"name": "hami.io/allocation"}]
 
@@ -99,7 +101,7 @@ def test_what_a_crash_left_on_a_users_claim_is_taken_off(furnished, controller):
         lab.create(pod("web", claims=["mine"]))
         holder.wait_caught()
         controller.kill()
-        holder.let_go()
+        holder.drop()
     lab.delete_pod("web", gracePeriodSeconds=0)
     controller.start()
 

@@ -95,7 +95,7 @@ def test_a_deleted_fence_rule_is_restored_and_nothing_is_given_twice(lab):
         for number, name in enumerate(names):
             lab.create(pod(name, templates=["part"], gated=number % 2 == 0))
             if number in (6, 14):
-                (rule,) = lab.hami.fence_rules("nvidia.hami.io")
+                (rule,) = lab.hami.wait_for("the rule", lambda: lab.hami.fence_rules("nvidia.hami.io"))
                 lab.api.remove(rule)
         lab.wait_running(names=names)
     (restored,) = lab.hami.fence_rules("nvidia.hami.io")

@@ -36,7 +36,7 @@ def half(lab):
         claim("claim", what, config=PARAMETERS, annotations={"of": "the user"}),
         template("template", what, config=PARAMETERS),
     )
-    with pytest.raises(ApiError, match="spec: .*field is immutable"):
+    with pytest.raises(ApiError, match=r"spec: .*field is immutable"):
         lab.api.patch(f"{lab.claims_path}/claim", {"metadata": {"annotations": {"a": "b"}}})
     return lab
 

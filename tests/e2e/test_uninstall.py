@@ -200,7 +200,7 @@ def test_after_a_crash(lab, before):
         lab.create(pod("stuck", claims=["half"]))
         holder.wait_caught()
         lab.hami.programs["controller"].process.kill()
-        holder.let_go()
+        holder.drop()
     lab.hami.programs["webhook"].process.kill()
     lab.create(claim("later", part("2Gi")))
     lab.create(pod("gated", claims=["later"]))
