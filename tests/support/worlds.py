@@ -1,8 +1,9 @@
 """Random small clusters with claims on one node, for tests that compare our allocator with Kubernetes'.
 
 `worlds()` draws a `World`: plain JSON, so that a failing one can be kept in a file. Objects are as an API server would store
-them (a count is never absent), but for what no API server can see: pools in the middle of an update, names or counters that
-do not fit together across slices, usage that somebody else wrote.
+them and kube-scheduler write them: a count is never absent (we read an absent one as the 1 that the server fills in, the
+allocator itself as 0), a share always has its shareID. What no API server can see is drawn too: pools in the middle of an
+update, names or counters that do not fit together across slices, devices held twice, more used than there is.
 
 Every device has the attribute `fuzz.io/id`, `pool/device`, by which a claim can be narrowed to certain devices.
 """
@@ -141,6 +142,8 @@ class _Maker:
         self._partitions = dice.chance(30)
         self._capacities = dice.chance(65)
         self._sharing = dice.chance(65)
+        self._tainting = dice.chance(35)
+        self._administrating = dice.chance(10)
         self._used: list[str] = []
         """The drivers of the pools."""
         self._slices: list[Json] = []
@@ -264,7 +267,7 @@ class _Maker:
                 model["capacity"] = {name: self._capacity(model) for name in chosen}
         if counters and dice.chance(80):
             model["consumesCounters"] = [self._consumption(each) for each in dice.some(counters, 1, 2)]
-        if dice.chance(6):
+        if dice.chance(25 if self._tainting else 3):
             model["taints"] = [self._taint()]
         if dice.chance(6):
             model["bindingConditions"], model["bindingFailureConditions"] = ["ready"], ["failed"]
@@ -342,7 +345,7 @@ class _Maker:
             attributes[names.ATTR_NUMA_NODE] = {"int": number // 2}
             attributes[names.ATTR_LINK_GROUP] = {"int": number // 4 + 1}
         device = {**model, "name": name, "attributes": attributes}
-        if dice.chance(4):
+        if dice.chance(12 if self._tainting else 1):
             device["taints"] = [self._taint()]
         return device
 
@@ -407,12 +410,12 @@ class _Maker:
         if dice.chance(25):
             expressions = dice.some(_SELECTORS, 1, 2) if dice.chance(92) else [dice.pick(_FRAGILE_SELECTORS)]
             exactly["selectors"] = [{"cel": {"expression": expression}} for expression in expressions]
-        if dice.chance(20):
+        if dice.chance(50 if self._tainting else 5):
             exactly["tolerations"] = [dice.pick(_TOLERATIONS)]
         if dice.chance(25 if self._on("DRAConsumableCapacity") else 1):
             wanted = dice.pick(((names.CAP_MEMORY,), (names.CAP_MEMORY, names.CAP_CORES), (names.CAP_CORES,)))
             exactly["capacity"] = {"requests": {name: dice.pick(_AMOUNTS) for name in wanted}}
-        if not sub and dice.chance(6):
+        if not sub and dice.chance(60 if self._administrating else 2):
             exactly["adminAccess"] = dice.chance(90)
         if dice.chance(30 if self._on("DRADerivedAttributes") else 1):
             exactly["derivedAttributes"] = [{"name": "x.io/root", "expression": dice.pick(_DERIVED)}]
