@@ -8,9 +8,9 @@ from controller.inventory.inventory import Inventory
 from controller.inventory.nodefit import ABSENT
 from controller.inventory.nodefit import CODES as NODE_CODES
 from controller.inventory.podresources import pod_requests
-from controller.inventory.selectors import node_selector_matches
 from hami_dra.api import names
 from hami_dra.api.core import NodeSelector
+from hami_dra.api.selectors import node_selector_matches
 
 
 class NodeVerdicts:

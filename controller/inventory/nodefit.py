@@ -25,10 +25,10 @@ from controller.inventory.nodes import (
     own_taints,
 )
 from controller.inventory.podresources import pod_requests
-from controller.inventory.selectors import node_selector_matches
 from controller.inventory.topologyspread import SpreadCounts, is_hard
 from hami_dra.api import names
 from hami_dra.api.core import Node, NodeSelector, Pod, Taint, Toleration
+from hami_dra.api.selectors import node_selector_matches, tolerates
 from hami_dra.vendors.protocol import Ints
 
 CODES: Final = (
@@ -171,17 +171,6 @@ def pinned_names(selector: NodeSelector) -> frozenset[str] | None:
             return None
         found.update(fixed[0])
     return frozenset(found)
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """As corev1.Toleration.ToleratesTaint: empty effect or key stands for all."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator in {"", "Equal"}:
-        return toleration.value == taint.value
-    return toleration.operator == "Exists"
 
 
 def _first_untolerated(tolerations: tuple[Toleration, ...], taints: tuple[Taint, ...]) -> Taint | None:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from controller.inventory.model import Device, DeviceId, Pool
-from controller.inventory.selectors import node_selector_matches
 from hami_dra.api import resource as api
 from hami_dra.api.core import Node, NodeSelector
+from hami_dra.api.selectors import node_selector_matches
 
 PoolKey = tuple[str, str]
 """(driver, pool name)"""

@@ -14,9 +14,9 @@ from controller.inventory.changes import Recent
 from controller.inventory.columns import Bools
 from controller.inventory.nodecolumn import NodeColumn
 from controller.inventory.nodes import NodeColumns, Placed
-from controller.inventory.selectors import label_selector_matches
 from hami_dra.api.core import Node, Pod, TopologySpreadConstraint
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
+from hami_dra.api.selectors import label_selector_matches
 from hami_dra.vendors.protocol import Ints
 
 _SELECTORS_KEPT: Final = 64

@@ -24,7 +24,6 @@ FOREIGN_ALLOCATION: Final = "ForeignAllocation"
 FENCE_RESTORED: Final = "FenceRestored"
 FENCE_BROKEN: Final = "FenceNotInForce"
 WEBHOOK_BYPASSED: Final = "WebhookBypassed"
-FORBIDDEN: Final = "Forbidden"
 
 NOTE_LENGTH: Final = 1024
 """events.k8s.io/v1 refuses longer notes."""

@@ -221,12 +221,12 @@ class Placer:
             self._place(pod, ready.demand, answer)
 
     def _ask(self, pod: Pod, demand: Demand) -> Decision | Refusal:
-        """A pod that keeps a claim from before counts on that claim's node; it must not be in its own way."""
+        """A pod that keeps a claim from before counts on that claim's node; it must not be in its own and its companions' way."""
         counted_on = self._inventory.assumed_node(pod.metadata.uid)
         self._inventory.forget_pod(pod.metadata.uid)
         with self._metrics.decision_seconds.time():
             answer = self._decide(self._inventory, demand, self._options)
-        if counted_on and isinstance(answer, Refusal):
+        if counted_on:
             self._inventory.assume_pod(pod, counted_on)
         return answer
 

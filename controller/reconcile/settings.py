@@ -5,16 +5,12 @@ All spans are seconds. What must hold between them is checked here (and in `Timi
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
 
 from controller.decide import Options
 from controller.scoring.policies import Policies
 from hami_dra.api import names
 from hami_dra.cluster.lease import Timings
-from hami_dra.cluster.protocol import ConfigError
-
-MOST_WRITE_SECONDS: Final = 5.0
-"""No write lasts longer; a new leader waits as long before it looks."""
+from hami_dra.cluster.protocol import MOST_WRITE_SECONDS, ConfigError
 
 
 class Mode(StrEnum):

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from controller.inventory.nodefit import tolerates
 from controller.inventory.nodes import UNSCHEDULABLE_TAINT
 from controller.reconcile import bodies, messages
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
@@ -23,6 +22,7 @@ from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.meta import Condition
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.api.selectors import tolerates
 from hami_dra.cluster.protocol import ClusterError, NotFound
 
 log = logging.getLogger(__name__)

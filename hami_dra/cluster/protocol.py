@@ -28,6 +28,8 @@ PatchType = Literal["merge", "json", "apply"]
 MERGE: Final[PatchType] = "merge"
 JSON: Final[PatchType] = "json"
 APPLY: Final[PatchType] = "apply"
+MOST_WRITE_SECONDS: Final = 5.0
+"""No write lasts longer, whatever is set; a new leader waits as long before it looks."""
 
 
 class ClusterError(Exception):

@@ -17,10 +17,9 @@ import msgspec
 from hami_dra.cluster.answers import Status, error_of, read_status
 from hami_dra.cluster.backoff import Backoff
 from hami_dra.cluster.credentials import Access
-from hami_dra.cluster.protocol import ConfigError, Unavailable
+from hami_dra.cluster.protocol import MOST_WRITE_SECONDS, ConfigError, Unavailable
 
 JSON_TYPE: Final = "application/json"
-MOST_WRITE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,17 @@
 """Where a pod may run, as kube-scheduler's filters see it: pure, one pod and one node at a time.
 
-Called by the embedded scheduler only. This is deliberately not the controller's own filter (`controller.inventory`): the two
-programs are two in real life, and a mistake of the controller must show here as it would there.
+Called by the embedded scheduler and workload controllers. What selectors and tolerations mean stands in `hami_dra.api.selectors`.
+The adding up is deliberately not the controller's (`controller.inventory`), which keeps columns and caches: the two programs
+are two in real life, and a mistake of the controller must show here as it would there.
 Modelled: readiness, cordon, taints, nodeSelector, required node affinity, every resource of `allocatable`.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from hami_dra.api.core import (
-    Container,
-    Node,
-    NodeSelector,
-    NodeSelectorRequirement,
-    NodeSelectorTerm,
-    Pod,
-    QuantityText,
-    Taint,
-    Toleration,
-)
+from hami_dra.api.core import Container, Node, Pod, QuantityText, Taint, Toleration
 from hami_dra.api.quantity import NANO, InvalidQuantity, Quantity
+from hami_dra.api.selectors import node_selector_matches, tolerates
 
 Amounts = Counter[str]
 """Resource name -> exact amount in units of 10^-9."""
@@ -57,17 +49,7 @@ def taints_of(node: Node) -> list[Taint]:
 def tolerated(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
     tolerations = tuple(tolerations)
     blocking = [taint for taint in taints if taint.effect in ("NoSchedule", "NoExecute")]
-    return all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in blocking)
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == taint.value
+    return all(any(tolerates(toleration, taint) for toleration in tolerations) for taint in blocking)
 
 
 def selected(pod: Pod, node: Node) -> bool:
@@ -75,41 +57,7 @@ def selected(pod: Pod, node: Node) -> bool:
         return False
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-    return required is None or matches(required, node)
-
-
-def matches(selector: NodeSelector, node: Node) -> bool:
-    """Terms are alternatives; an empty term matches nothing."""
-    return any(_term_matches(term, node) for term in selector.node_selector_terms)
-
-
-def _term_matches(term: NodeSelectorTerm, node: Node) -> bool:
-    if not term.match_expressions and not term.match_fields:
-        return False
-    return all(_holds(rule, node.metadata.labels) for rule in term.match_expressions) and all(
-        _holds(rule, {"metadata.name": node.metadata.name}) for rule in term.match_fields
-    )
-
-
-def _holds(rule: NodeSelectorRequirement, values: Mapping[str, str]) -> bool:
-    value = values.get(rule.key)
-    match rule.operator:
-        case "In":
-            return value in rule.values
-        case "NotIn":
-            return value not in rule.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt" if value is not None and len(rule.values) == 1:
-            try:
-                left, right = int(value), int(rule.values[0])
-            except ValueError:
-                return False
-            return left > right if rule.operator == "Gt" else left < right
-        case _:
-            return False
+    return required is None or node_selector_matches(required, node.metadata.name, node.metadata.labels)
 
 
 def requested(pod: Pod) -> Amounts:

@@ -14,9 +14,10 @@ from typing import Any
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.api.selectors import node_selector_matches
 from hami_dra.embedded.claims import ClaimController
 from hami_dra.embedded.copies import Copies, is_done
-from hami_dra.embedded.fit import Amounts, matches, requested, unfit
+from hami_dra.embedded.fit import Amounts, requested, unfit
 from hami_dra.embedded.worker import Worker
 
 
@@ -173,7 +174,7 @@ def _claims_problem(claims: list[ResourceClaim | None]) -> str:
 
 def _available_on(claim: ResourceClaim, node: Node) -> bool:
     selector = claim.status.allocation.node_selector if claim.status.allocation else None
-    return selector is None or matches(selector, node)
+    return selector is None or node_selector_matches(selector, node.metadata.name, node.metadata.labels)
 
 
 def _only_for(claim: ResourceClaim, pod: Pod) -> bool:

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.inventory.inventory import Inventory
-from controller.inventory.nodefit import CODES, admits, tolerates
-from controller.inventory.selectors import label_selector_matches
+from controller.inventory.nodefit import CODES, admits
 from hami_dra.api import names
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
+from hami_dra.api.selectors import label_selector_matches, tolerates
 from tests.cards import node, pod
 
 TAINT = {"key": "dedicated", "effect": "NoSchedule"}

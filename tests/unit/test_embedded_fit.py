@@ -89,7 +89,7 @@ def test_terms_are_alternatives_and_an_empty_one_is_none():
         ({"key": "k", "value": "v"}, True),
         ({"key": "k", "operator": "Equal", "value": "other"}, False),
         ({"key": "other", "operator": "Exists"}, False),
-        ({"value": "v"}, False),
+        ({"value": "v"}, True),  # no key is every key; the API server would not let it in
     ],
 )
 def test_tolerations(toleration, tolerates):

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from controller.inventory.inventory import Inventory
-from controller.inventory.nodefit import CODES, pinned_names, tolerates
-from controller.inventory.selectors import node_selector_matches, requirement_matches
+from controller.inventory.nodefit import CODES, pinned_names
 from hami_dra.api import names
 from hami_dra.api.core import NodeSelector, NodeSelectorRequirement, Taint, Toleration
 from hami_dra.api.resource import DeviceClass
+from hami_dra.api.selectors import node_selector_matches, requirement_matches, tolerates
 from tests.cards import device_class, node, pod
 
 NO_SCHEDULE = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}

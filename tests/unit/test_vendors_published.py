@@ -1,4 +1,4 @@
-"""What the drivers of MetaX, Kunlunxin, Neuron and Enflame say about their cards; NVIDIA: test_slices_published.py."""
+"""What the drivers of MetaX, Kunlunxin, Neuron and Enflame say about their cards; NVIDIA: test_cards_published.py."""
 
 from dataclasses import replace
 

@@ -1,10 +1,13 @@
-"""Node selectors and label selectors, as kube-scheduler evaluates them. Pure."""
+"""Node selectors, label selectors and tolerations, as kube-scheduler evaluates them. Pure.
+
+Called by the inventory, and by the embedded kube-scheduler and workload controllers.
+"""
 
 import re
 from collections.abc import Mapping
 from typing import Final
 
-from hami_dra.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from hami_dra.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
 
 Labels = Mapping[str, str]
@@ -68,3 +71,14 @@ def label_selector_matches(selector: LabelSelector | None, labels: Labels) -> bo
     if any(labels.get(key) != value for key, value in selector.match_labels.items()):
         return False
     return all(requirement_matches(each, labels) for each in selector.match_expressions)
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """As corev1.Toleration.ToleratesTaint: empty effect or key stands for all."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in {"", "Equal"}:
+        return toleration.value == taint.value
+    return toleration.operator == "Exists"
