@@ -506,6 +506,21 @@ def test_binpack_and_spread_order_the_cards_and_best_fit_the_places_in_a_card():
     assert [profile(spread[f"p{number}"][1][0])[0] for number in range(3)] == [0, 1, 0]
 
 
+@pytest.mark.parametrize(("policy", "nodes"), [("binpack", ["a", "a", "a"]), ("spread", ["a", "b", "a"])])
+def test_node_policies_order_nodes_of_cut_cards(policy, nodes):
+    own = {**IN_PARTS, "hami.io/node-scheduler-policy": policy}
+    report = simulated(cluster(a=MIG, b=MIG), mig_pods(5_000, 5_000, 5_000, annotations=own))
+    assert [entry["node"] for entry in report.placements] == nodes
+
+
+def test_a_node_whose_cards_are_cut_up_is_passed_over():
+    """Seven of one slice fill a card: the next goes to the other node, and then nowhere, for that reason."""
+    raws = cluster(a=MIG, b=MIG)
+    report = simulated(raws, mig_pods(*[5_000] * 29, policy="binpack"))
+    assert [entry["node"] for entry in report.placements] == ["a"] * 14 + ["b"] * 14
+    assert reasons(report)["p28"] == {"ModeNotFit": 4, "CardTimeSlicingExhausted": 28, "CardMigTopologyInfeasible": 44}
+
+
 def test_best_fit_keeps_room_for_large_instances():
     """Three small ones, then two of four slices: nothing that came before stands in the way of the last."""
     found = devices(simulated(cluster(n=MIG), mig_pods(5_000, 5_000, 5_000, 30_000, 30_000, 30_000, policy="binpack")))

@@ -14,8 +14,10 @@ HAMi looks at the sum alone; that an exactly fitting island goes before splittin
 One card: cards in no island first, then the lowest sum of pair scores to the other free cards (HAMi D/nvidia/device.go:850).
 
 The score of a node repeats the order, damage apart: between nodes whose choice is equally good binpack and spread decide, and
-the damage only where they find the nodes equal too. Whatever the device policy, `hami.io/gpu-topology: required` leaves only the sets of 1, and `nvidia.com/numa-bind` only
-sets on one NUMA node.
+the damage only where they find the nodes equal too.
+
+Whatever the device policy, `hami.io/gpu-topology: required` leaves only the sets of 1, and `nvidia.com/numa-bind` only sets on
+one NUMA node. Requests for all devices of a node have no choice and are not arranged.
 """
 
 from collections.abc import Iterator, Sequence
