@@ -36,6 +36,8 @@ def random_layout(seed):
     for one, other in itertools.combinations(range(size), 2):
         if chance.random() < share:
             lanes[one][other] = lanes[other][one] = chance.choice([1, 2, 4, 18])
+            if chance.random() < 0.1:  # the two ends do not agree
+                lanes[one][other] = chance.choice([0, 1, 3])
         distance[one][other] = distance[other][one] = chance.choice("XCHMSB0")
     return Layout(
         index=tuple(range(size)),
