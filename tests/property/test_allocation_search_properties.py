@@ -1,7 +1,10 @@
 """The search against trying everything: the same first solution, none where there is none, and every choice is valid."""
 
+import json
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from itertools import combinations, product
+from typing import Any
 from zlib import crc32
 
 from hypothesis import given, settings
@@ -9,7 +12,9 @@ from hypothesis import strategies as st
 
 from controller.allocation.bounds import hopeless
 from controller.allocation.chooser import FirstFit
+from controller.allocation.request import Problem
 from controller.allocation.search import DEFAULT_BUDGET, Search, solve
+from controller.inventory.model import Pool
 from hami_dra.api.core import Node
 from tests.support.allocation import (
     DRIVER,
@@ -70,6 +75,24 @@ def claims(draw, name):
     return claim(*requests, name=name, constraints=constraints)
 
 
+@dataclass(frozen=True, repr=False)
+class Case:
+    """Its repr is the JSON it was made from: the objects themselves print as fifty thousand characters."""
+
+    problem: Problem
+    pools: list[Pool]
+    usage: InUse
+    devices: list[dict[str, Any]]
+    claims: list[dict[str, Any]]
+
+    def __iter__(self):
+        return iter((self.problem, self.pools, self.usage))
+
+    def __repr__(self):
+        usage = {"exclusive": sorted(self.usage.exclusive), "shared": self.usage.shared, "amounts": self.usage.amounts}
+        return json.dumps({"devices": self.devices, "usage": usage, "claims": self.claims})
+
+
 @st.composite
 def cases(draw):
     made = [device(f"d{index}", **each) for index, each in enumerate(draw(st.lists(devices(), min_size=1, max_size=5)))]
@@ -85,8 +108,8 @@ def cases(draw):
     counters["spec"]["sharedCounters"] = [{"name": "card", "counters": {"memory": {"value": str(COUNTER)}}}]
     del counters["spec"]["devices"]
     pools = pools_of(counters, slice_of(*made, name="devices", count=2))
-    problem = problem_of(*(draw(claims(f"c{index}")) for index in range(draw(st.integers(1, 2)))))
-    return problem, pools, usage
+    asked = [draw(claims(f"c{index}")) for index in range(draw(st.integers(1, 2)))]
+    return Case(problem_of(*asked), pools, usage, made, asked)
 
 
 # --- trying everything ----------------------------------------------------------------------------------------------------------
