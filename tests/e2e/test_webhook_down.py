@@ -62,7 +62,8 @@ def test_legacy_pods_are_refused_and_come_by_themselves_when_it_is_back(lab, web
     assert [item["metadata"]["name"] for item in lab.pods()] == ["claims"]
 
     webhook.start()
-    placed = lab.wait_running(3)
+    # the ReplicaSet tries again after as long a pause as it has tried in vain so far
+    placed = lab.wait_running(3, seconds=180)
     assert [each.memory for each in placed if each.pod != "claims"] == [[7500 << 20]] * 2
     lab.create(legacy_pod("alone", gpu=1, gpumem=7500))
     lab.wait_running(4)
