@@ -146,7 +146,7 @@ def _slots(view: RequestView, candidate: Candidate, usage: Usage) -> int:
         return 1
     used = usage.consumed(device.id)
     return min(
-        (int((total - used.get(name, 0)) // amount) for name, amount, total in need.amounts if amount > 0),
+        (max(int((total - used.get(name, 0)) // amount), 0) for name, amount, total in need.amounts if amount > 0),
         default=_PLENTY,
     )
 

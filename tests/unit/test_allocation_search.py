@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.allocation.bounds import hopeless
 from controller.allocation.chooser import FirstFit
 from controller.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
 from controller.allocation.features import FeatureGates
@@ -11,6 +12,7 @@ from controller.allocation.search import (
     MOST_EFFORT,
     ORDERED_PER_STEP,
     Effort,
+    Search,
     solve,
 )
 from hami_dra.api.core import Node
@@ -515,6 +517,15 @@ def test_shares_for_more_than_all_devices_have_left_end_soon(chooser):
     rest = [first_of("rest", alternative("a", capacity={"memory": "7"}), alternative("b", capacity={"memory": "6"}))]
     usage = InUse(shared={"gpu-0": 1}, amounts={"gpu-0": {"memory": 4}})
     assert allocate([slice_of(*slots)], claim(*requests[:16], *rest), chooser=chooser, usage=usage) is None
+
+
+def test_a_device_that_holds_too_much_takes_no_room_from_the_others():
+    slots = [device(f"gpu-{index}", shared=True, capacity={"memory": "4"}) for index in range(2)]
+    usage = InUse(shared={"gpu-0": 1}, amounts={"gpu-0": {"memory": 9}})
+    problem = problem_of(claim(exactly(capacity={"memory": "4"})))
+    node, pools = parse({"metadata": {"name": NODE}}, Node), pools_of(slice_of(*slots))
+    search = Search(problem, node, pools, usage, FirstFit(), budget=DEFAULT_BUDGET)
+    assert not hopeless(problem, search.candidates, search.held.constraints, usage)
 
 
 @pytest.mark.parametrize("chooser", [FirstFit(), Reversed()])
