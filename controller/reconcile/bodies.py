@@ -1,7 +1,6 @@
-"""The bodies of every write to claims and pods. Pure: objects in, JSON patches out.
+"""The bodies of every write to claims and pods. Pure: objects in, JSON out.
 
-All are merge patches guarded by uid and resourceVersion, except the one that takes our gate away: that is a JSON patch
-which tests that it removes our gate and nothing else.
+All are merge patches guarded by uid and resourceVersion: each changes what was read, or nothing.
 """
 
 from typing import Any
@@ -58,14 +57,14 @@ def disown(claim: ResourceClaim) -> Json:
     return {"metadata": {**guard(claim), "annotations": {names.ALLOCATED_BY: None}}}
 
 
-def lift_gate(pod: Pod) -> list[Json]:
-    """Raises StopIteration when the pod has no gate of ours: ask `has_our_gate` first."""
-    position = next(i for i, gate in enumerate(pod.spec.scheduling_gates) if gate.name == names.GATE)
-    return [
-        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
-        {"op": "test", "path": f"/spec/schedulingGates/{position}/name", "value": names.GATE},
-        {"op": "remove", "path": f"/spec/schedulingGates/{position}"},
-    ]
+def lift_gate(pod: Pod) -> Json:
+    """Our gate goes, others stay. The resourceVersion makes sure that the list is the one that was read.
+
+    A merge patch, for it costs the API server 3.4 ms a pod where a JSON patch that tests and removes costs 4.9 (docs/performance.md).
+    """
+    others = [{"name": gate.name} for gate in pod.spec.scheduling_gates if gate.name != names.GATE]
+    guards = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+    return {"metadata": guards, "spec": {"schedulingGates": others or None}}
 
 
 def pinned_node(claim: ResourceClaim) -> str:

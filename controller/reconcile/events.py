@@ -3,6 +3,9 @@
 Called by every part of `reconcile`: `tell` queues a message and returns at once; `run` sends in the background.
 The same message about the same object again becomes a series of the first event, counted up at most once a minute.
 Too many are dropped and counted; a lost event loses nobody's allocation. It must not raise.
+
+An event costs the API server half of what a write to a claim costs. So what went well is told at a slow pace while many pods
+are placed at once, and never before a warning.
 """
 
 import asyncio
@@ -13,7 +16,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from controller.reconcile.clock import Clock
-from controller.reconcile.messages import Message
+from controller.reconcile.messages import WARNING, Message
 from controller.reconcile.metrics import Metrics
 from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
@@ -29,8 +32,6 @@ _REMEMBERED: Final = 4_000
 _SERIES_SECONDS: Final = 60.0
 _FORGET_SECONDS: Final = 600.0
 _NAME_LENGTH: Final = 200
-_PER_SECOND: Final = 25.0
-_BURST: Final = 300.0
 
 
 @dataclass(slots=True)
@@ -50,21 +51,42 @@ class _Job:
     """The event to create, or None: bring the count of the series up to date."""
 
 
+class _Lane:
+    """Events of one importance, sent in order: `burst` at once, then `per_second`."""
+
+    def __init__(self, burst: float, per_second: float, now: float) -> None:
+        self.jobs: deque[_Job] = deque()
+        self._burst = burst
+        self._per_second = per_second
+        self._tokens = burst
+        self._filled_at = now
+
+    def take(self, now: float) -> float:
+        """Seconds until the next one may be sent; 0.0: it may, and this call counted it."""
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second)
+        self._filled_at = now
+        if self._tokens >= 1:
+            self._tokens -= 1
+            return 0.0
+        return max((1 - self._tokens) / self._per_second, 0.001)
+
+
 class Events:
     def __init__(self, cluster: Cluster, clock: Clock, metrics: Metrics, identity: str) -> None:
         self._cluster = cluster
         self._clock = clock
         self._metrics = metrics
         self._identity = identity[:128]
-        self._waiting: deque[_Job] = deque()
+        now = clock.monotonic()
+        self._warnings = _Lane(300.0, 25.0, now)
+        self._others = _Lane(50.0, 10.0, now)
         self._wake = asyncio.Event()
         self._known: OrderedDict[tuple[str, str, str], _Series] = OrderedDict()
         self._serial = 0
-        self._tokens = _BURST
-        self._filled_at = clock.monotonic()
 
     def tell(self, kind: Kind[Any], about: Object, message: Message, action: str = "Allocate") -> None:
         now = self._clock.monotonic()
+        lane = self._warnings if message.type == WARNING else self._others
         key = (about.metadata.uid or about.key, message.reason, message.note)
         series = self._known.get(key)
         if series is not None and now - series.last_at < _FORGET_SECONDS:
@@ -72,7 +94,7 @@ class Events:
             series.count += 1
             series.last_at = now
             if not series.queued and now - series.sent_at >= _SERIES_SECONDS:
-                self._enqueue(_Job(series, None))
+                self._enqueue(lane, _Job(series, None))
             return
         self._serial += 1
         moment = self._clock.wall()
@@ -81,24 +103,29 @@ class Events:
         self._known[key] = series
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-        self._enqueue(_Job(series, {**self._body(kind, about, message, action), **_naming(series, moment)}))
+        self._enqueue(lane, _Job(series, {**self._body(kind, about, message, action), **_naming(series, moment)}))
 
     async def run(self) -> None:
         while True:
             await self._wake.wait()
-            while self._waiting:
-                await self._take_token()
-                job = self._waiting.popleft()
+            while lane := self._next_lane():
+                if pause := lane.take(self._clock.monotonic()):
+                    await self._clock.sleep(pause)
+                    continue
+                job = lane.jobs.popleft()
                 job.series.queued = False
                 await self._send(job)
             self._wake.clear()
 
-    def _enqueue(self, job: _Job) -> None:
-        if len(self._waiting) >= _WAITING_MOST:
+    def _next_lane(self) -> _Lane | None:
+        return next((lane for lane in (self._warnings, self._others) if lane.jobs), None)
+
+    def _enqueue(self, lane: _Lane, job: _Job) -> None:
+        if len(lane.jobs) >= _WAITING_MOST:
             self._metrics.events_dropped.inc()
             return
         job.series.queued = True
-        self._waiting.append(job)
+        lane.jobs.append(job)
         self._wake.set()
 
     def _body(self, kind: Kind[Any], about: Object, message: Message, action: str) -> dict[str, Any]:
@@ -115,16 +142,6 @@ class Events:
             "note": message.note,
             "type": message.type,
         }
-
-    async def _take_token(self) -> None:
-        while True:
-            now = self._clock.monotonic()
-            self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * _PER_SECOND)
-            self._filled_at = now
-            if self._tokens >= 1:
-                self._tokens -= 1
-                return
-            await self._clock.sleep(max((1 - self._tokens) / _PER_SECOND, 0.001))
 
     async def _send(self, job: _Job) -> None:
         series = job.series

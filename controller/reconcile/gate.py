@@ -1,7 +1,7 @@
 """Takes our scheduling gate off pods, in the background, as often as it takes. Nobody waits for it.
 
 Called by the placer (allocated, not ours, no room), for every pod that still carries the gate in native mode, and by
-uninstall. The patch tests that it removes our gate and nothing else; a pod that is gone, or has no such gate any more, is done.
+uninstall. The patch removes our gate and nothing else; a pod that is gone, or has no such gate any more, is done.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from controller.reconcile.writer import Writer
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.protocol import JSON, Cluster, ClusterError, Forbidden, NotFound
+from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, Forbidden, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -23,14 +23,21 @@ log = logging.getLogger(__name__)
 async def take_off(cluster: Cluster, writer: Writer, clock: Clock, pod: Pod) -> Pod | None:
     """The pod as it is without the gate, or None when it was off or the pod gone before. Raises LeadershipLost."""
     backoff = Backoff()
+    conflicts = 0
     current: Pod | None = pod
     while current is not None and current.metadata.uid == pod.metadata.uid and has_our_gate(current):
         meta = current.metadata
         try:
             patch = bodies.lift_gate(current)
-            return await writer.patch(kinds.POD, meta.name, patch, namespace=meta.namespace, patch_type=JSON)
+            return await writer.patch(kinds.POD, meta.name, patch, namespace=meta.namespace)
         except NotFound:
             return None
+        except Conflict:
+            # somebody else changed the pod: read it again, at once the first time
+            if conflicts:
+                await clock.sleep(backoff.next())
+            conflicts += 1
+            current = await _read(cluster, current)
         except ClusterError as error:
             level = logging.WARNING if isinstance(error, Forbidden) else logging.INFO
             log.log(level, "gate of pod %s not lifted yet: %s", pod.key, error)

@@ -138,6 +138,26 @@ def test_after_a_while_the_same_again_is_a_new_event():
     playing(story)
 
 
+def test_what_went_well_is_told_slowly_and_after_every_warning():
+    async def story(cluster, events, metrics):
+        well = messages.Message("Normal", "FilteringSucceed", "find fit node(n1)")
+        for number in range(200):
+            pod = Pod(metadata=ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}"))
+            events.tell(kinds.POD, pod, well)
+        await asyncio.sleep(5)
+        assert 90 <= cluster.requests["create events"] <= 110
+        for number in range(100):
+            pod = Pod(metadata=ObjectMeta(name=f"q{number}", namespace="ns", uid=f"v{number}"))
+            events.tell(kinds.POD, pod, messages.warning("FilteringFailed", "no room"))
+        await asyncio.sleep(1)
+        assert sum(event["type"] == "Warning" for event in await sent(cluster)) == 100
+        await asyncio.sleep(20)
+        assert cluster.requests["create events"] == 300
+        assert metrics.registry.get_sample_value("hami_dra_events_dropped_total") == 0
+
+    playing(story)
+
+
 def test_a_flood_is_throttled_and_the_rest_dropped_and_counted():
     async def story(cluster, events, metrics):
         for number in range(5000):
