@@ -118,6 +118,15 @@ class ContainerResources:
             raise InvalidLegacy(f"{problem} a whole number from 0 to {most}")
         return amount.value()
 
+    def both(self, one: str, other: str, choice: str) -> InvalidLegacy:
+        """The error where a container asks by two names. `choice` completes "ask for ..."."""
+        return InvalidLegacy(f"{self.field(one)} and {self.field(other)} are both given; ask for {choice}")
+
+    def needs(self, name: str, other: str) -> None:
+        """Refuses a name that says nothing without the other. Raises InvalidLegacy."""
+        if name in self and other not in self:
+            raise InvalidLegacy(f"{self.field(name)} stands without {other}; add {other}: 1 or remove it")
+
 
 class LegacyVendor(Protocol):
     """One vendor's old names. Every method that reads user input raises `InvalidLegacy`."""
@@ -160,6 +169,19 @@ class WithoutFilters:
 
     def env(self, request: CardRequest) -> dict[str, str]:  # noqa: ARG002 (as above)
         return {}
+
+
+class WholeByCount(WithoutFilters):
+    """For vendors whose whole cards are asked for by their count alone; whatever names an amount is a share of a card."""
+
+    whole_class: str
+    shared_class: str
+
+    def is_plain(self, request: CardRequest) -> bool:
+        return request == CardRequest(request.count)
+
+    def device_class(self, request: CardRequest) -> str:
+        return self.whole_class if self.is_plain(request) else self.shared_class
 
 
 def comma_list(annotations: Mapping[str, Any], name: str) -> tuple[str, ...] | None:

@@ -13,9 +13,8 @@ from hami_dra.vendors.legacy import (
     MAX_CARDS,
     CardRequest,
     ContainerResources,
-    InvalidLegacy,
     Reading,
-    WithoutFilters,
+    WholeByCount,
 )
 
 GCU: Final = EXTENDED_RESOURCE
@@ -24,11 +23,13 @@ PERCENTAGE: Final = "enflame.com/vgcu-percentage"
 _ALL: Final = 100
 
 
-class EnflameLegacy(WithoutFilters):
+class EnflameLegacy(WholeByCount):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
     name = "enflame"
     driver = DRIVER
+    whole_class = WHOLE_CLASS
+    shared_class = SHARED_CLASS
     resources: tuple[str, ...] = (GCU, VGCU, PERCENTAGE)
     plugin_resources: tuple[str, ...] = (GCU, VGCU)
 
@@ -37,11 +38,8 @@ class EnflameLegacy(WithoutFilters):
         slices = resources.whole(VGCU, "counts vGCUs, parts of different GCUs", MAX_CARDS)
         percent = resources.whole(PERCENTAGE, "is a percentage of the GCU", _ALL)
         if whole and slices:
-            raise InvalidLegacy(
-                f"{resources.field(GCU)} and {resources.field(VGCU)} are both given; ask for whole GCUs or for a vGCU"
-            )
-        if percent is not None and slices is None:
-            raise InvalidLegacy(f"{resources.field(PERCENTAGE)} stands without {VGCU}; add {VGCU}: 1 or remove it")
+            raise resources.both(GCU, VGCU, "whole GCUs or for a vGCU")
+        resources.needs(PERCENTAGE, VGCU)
         if whole:
             return Reading(CardRequest(whole))
         if not slices:
@@ -55,9 +53,3 @@ class EnflameLegacy(WithoutFilters):
         if percent == _ALL:
             return Reading(CardRequest(1))
         return Reading(CardRequest(1, {names.CAP_CORES: percent}, percent))
-
-    def is_plain(self, request: CardRequest) -> bool:
-        return request == CardRequest(request.count)
-
-    def device_class(self, request: CardRequest) -> str:
-        return WHOLE_CLASS if self.is_plain(request) else SHARED_CLASS

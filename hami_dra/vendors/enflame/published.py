@@ -6,7 +6,6 @@ slice by the allocator itself, on whatever card it comes to: 25 percent are 25 o
 Memory and cores keep claims apart; `slices` only counts, so who names the two need not know f.
 """
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
@@ -16,16 +15,12 @@ from hami_dra.vendors.enflame import DRIVER
 from hami_dra.vendors.publishing import (
     Json,
     Sharing,
-    common_attributes,
-    device_class,
-    driver_version,
-    of_driver,
     parts_capacity,
-    shared_device,
     shares_capacity,
     stepped_cores,
     stepped_memory,
 )
+from hami_dra.vendors.uncut import UncutCards
 
 WHOLE_CLASS: Final = "enflame-gcu.hami.io"
 SHARED_CLASS: Final = "enflame-vgcu.hami.io"
@@ -34,33 +29,21 @@ SLICES: Final = "slices"
 """Capacity: slices of the card."""
 
 
-class Published:
+class Published(UncutCards):
     """Implements `hami_dra.vendors.publishing.PublishingVendor`."""
 
     name = "enflame"
     driver = DRIVER
+    device_name = "gcu"
+    whole_class = WHOLE_CLASS
+    shared_class = SHARED_CLASS
+    extended_resource = EXTENDED_RESOURCE
 
-    def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:
-        common = common_attributes(cards)
+    def capacity(self, card: Card, sharing: Sharing) -> dict[str, Json]:
         steps = [Fraction(slices, sharing.slices) for slices in range(1, sharing.slices + 1)]
-        return [
-            shared_device(
-                f"gcu-{card.index}",
-                card,
-                common[card.index] | driver_version(card),
-                {
-                    names.CAP_MEMORY: stepped_memory(card.memory, steps),
-                    names.CAP_CORES: stepped_cores(steps),
-                    names.CAP_SHARES: shares_capacity(sharing.slices),
-                    SLICES: parts_capacity(sharing.slices, default=1),
-                },
-            )
-            for card in sorted(cards, key=lambda card: card.index)
-        ]
-
-    def counter_sets(self, cards: Sequence[Card]) -> list[Json]:  # noqa: ARG002 (nothing is cut into parts)
-        return []
-
-    def device_classes(self) -> list[Json]:
-        selected = of_driver(DRIVER)
-        return [device_class(WHOLE_CLASS, selected, EXTENDED_RESOURCE), device_class(SHARED_CLASS, selected)]
+        return {
+            names.CAP_MEMORY: stepped_memory(card.memory, steps),
+            names.CAP_CORES: stepped_cores(steps),
+            names.CAP_SHARES: shares_capacity(sharing.slices),
+            SLICES: parts_capacity(sharing.slices, default=1),
+        }

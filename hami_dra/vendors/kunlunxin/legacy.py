@@ -14,9 +14,8 @@ from hami_dra.vendors.legacy import (
     MIB,
     CardRequest,
     ContainerResources,
-    InvalidLegacy,
     Reading,
-    WithoutFilters,
+    WholeByCount,
 )
 
 XPU: Final = EXTENDED_RESOURCE
@@ -29,11 +28,13 @@ _MAX_MIB: Final = 4 << 20
 """4 TiB: beyond any card, so a larger number was not meant as MiB."""
 
 
-class KunlunxinLegacy(WithoutFilters):
+class KunlunxinLegacy(WholeByCount):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
     name = "kunlunxin"
     driver = DRIVER
+    whole_class = WHOLE_CLASS
+    shared_class = SHARED_CLASS
     resources: tuple[str, ...] = (XPU, VXPU, VXPU_MEMORY)
     plugin_resources: tuple[str, ...] = (XPU, VXPU)
 
@@ -42,11 +43,8 @@ class KunlunxinLegacy(WithoutFilters):
         slices = resources.whole(VXPU, "counts vXPUs, parts of different XPUs", MAX_CARDS)
         memory = resources.whole(VXPU_MEMORY, "counts MiB of each vXPU", _MAX_MIB, in_mib=True)
         if whole and slices:
-            raise InvalidLegacy(
-                f"{resources.field(XPU)} and {resources.field(VXPU)} are both given; ask for whole XPUs or for vXPUs"
-            )
-        if memory is not None and slices is None:
-            raise InvalidLegacy(f"{resources.field(VXPU_MEMORY)} stands without {VXPU}; add {VXPU}: 1 or remove it")
+            raise resources.both(XPU, VXPU, "whole XPUs or for vXPUs")
+        resources.needs(VXPU_MEMORY, VXPU)
         if whole:
             return Reading(CardRequest(whole))
         if not slices:
@@ -59,9 +57,3 @@ class KunlunxinLegacy(WithoutFilters):
         )
         capacity = {names.CAP_MEMORY: size * MIB, names.CAP_CORES: _CORES_OF_SIZE[size]}
         return Reading(CardRequest(slices, capacity), tuple(warnings))
-
-    def is_plain(self, request: CardRequest) -> bool:
-        return request == CardRequest(request.count)
-
-    def device_class(self, request: CardRequest) -> str:
-        return WHOLE_CLASS if self.is_plain(request) else SHARED_CLASS

@@ -5,7 +5,7 @@ Called through the vendor registry. In: card records. Out: JSON for ResourceSlic
 connected is no measure of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
@@ -15,15 +15,11 @@ from hami_dra.vendors.kunlunxin import DRIVER
 from hami_dra.vendors.publishing import (
     Json,
     Sharing,
-    common_attributes,
     cores_capacity,
-    device_class,
-    driver_version,
-    of_driver,
-    shared_device,
     shares_capacity,
     stepped_memory,
 )
+from hami_dra.vendors.uncut import UncutCards
 
 WHOLE_CLASS: Final = "kunlunxin-xpu.hami.io"
 SHARED_CLASS: Final = "kunlunxin-vxpu.hami.io"
@@ -37,32 +33,22 @@ SLICES: Final = 4
 """The most vXPUs that fit on a card: the smallest size takes a quarter."""
 
 
-class Published:
+class Published(UncutCards):
     """Implements `hami_dra.vendors.publishing.PublishingVendor`."""
 
     name = "kunlunxin"
     driver = DRIVER
+    device_name = "xpu"
+    whole_class = WHOLE_CLASS
+    shared_class = SHARED_CLASS
+    extended_resource = EXTENDED_RESOURCE
 
-    def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:  # noqa: ARG002 (the hardware decides)
-        wings = {card.index: card.index // WING + 1 for card in cards if card.links}
-        common = common_attributes(cards, wings)
-        return [
-            shared_device(
-                f"xpu-{card.index}",
-                card,
-                common[card.index] | driver_version(card),
-                {
-                    names.CAP_MEMORY: stepped_memory(card.memory, SIZES),
-                    names.CAP_CORES: cores_capacity(),
-                    names.CAP_SHARES: shares_capacity(SLICES),
-                },
-            )
-            for card in sorted(cards, key=lambda card: card.index)
-        ]
+    def groups(self, cards: Sequence[Card]) -> Mapping[int, int]:
+        return {card.index: card.index // WING + 1 for card in cards if card.links}
 
-    def counter_sets(self, cards: Sequence[Card]) -> list[Json]:  # noqa: ARG002 (nothing is cut into parts)
-        return []
-
-    def device_classes(self) -> list[Json]:
-        selected = of_driver(DRIVER)
-        return [device_class(WHOLE_CLASS, selected, EXTENDED_RESOURCE), device_class(SHARED_CLASS, selected)]
+    def capacity(self, card: Card, sharing: Sharing) -> dict[str, Json]:  # noqa: ARG002 (the hardware decides)
+        return {
+            names.CAP_MEMORY: stepped_memory(card.memory, SIZES),
+            names.CAP_CORES: cores_capacity(),
+            names.CAP_SHARES: shares_capacity(SLICES),
+        }

@@ -16,7 +16,7 @@ from hami_dra.vendors.legacy import (
     ContainerResources,
     InvalidLegacy,
     Reading,
-    WithoutFilters,
+    WholeByCount,
 )
 from hami_dra.vendors.metax import DRIVER
 from hami_dra.vendors.metax.published import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
@@ -34,11 +34,13 @@ _MOST_GIB: Final = 4 << 10
 """4 TiB: beyond any card, so a larger number was not meant as GiB."""
 
 
-class MetaxLegacy(WithoutFilters):
+class MetaxLegacy(WholeByCount):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
     name = "metax"
     driver = DRIVER
+    whole_class = WHOLE_CLASS
+    shared_class = SHARED_CLASS
     resources: tuple[str, ...] = (GPU, SGPU, CORES, MEMORY)
     plugin_resources: tuple[str, ...] = (GPU, SGPU)
 
@@ -48,12 +50,9 @@ class MetaxLegacy(WithoutFilters):
         cores = resources.whole(CORES, "is a percentage of each card's cores", _ALL)
         memory = _memory(resources)
         if whole and parts:
-            raise InvalidLegacy(
-                f"{resources.field(GPU)} and {resources.field(SGPU)} are both given; ask for whole cards or for sGPUs"
-            )
+            raise resources.both(GPU, SGPU, "whole cards or for sGPUs")
         for name in (CORES, MEMORY):
-            if name in resources and parts is None:
-                raise InvalidLegacy(f"{resources.field(name)} stands without {SGPU}; add {SGPU}: 1 or remove it")
+            resources.needs(name, SGPU)
         if whole:
             return Reading(CardRequest(whole))
         if not parts:
@@ -62,12 +61,6 @@ class MetaxLegacy(WithoutFilters):
         if memory:
             capacity[names.CAP_MEMORY] = memory
         return Reading(CardRequest(parts, capacity))
-
-    def is_plain(self, request: CardRequest) -> bool:
-        return request == CardRequest(request.count)
-
-    def device_class(self, request: CardRequest) -> str:
-        return WHOLE_CLASS if self.is_plain(request) else SHARED_CLASS
 
     def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """None; but a QoS that is none is refused at once, as by HAMi's webhook."""

@@ -4,7 +4,6 @@ Called through the vendor registry. In: card records. Out: JSON for ResourceSlic
 `linkGroup` is MetaX's linkZone: the cards that MetaXLink joins.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from hami_dra.api import names
@@ -13,47 +12,31 @@ from hami_dra.vendors.metax import DRIVER
 from hami_dra.vendors.publishing import (
     Json,
     Sharing,
-    common_attributes,
     cores_capacity,
-    device_class,
-    driver_version,
     memory_capacity,
-    of_driver,
-    shared_device,
     shares_capacity,
 )
+from hami_dra.vendors.uncut import UncutCards
 
 WHOLE_CLASS: Final = "metax-gpu.hami.io"
 SHARED_CLASS: Final = "metax-sgpu.hami.io"
 EXTENDED_RESOURCE: Final = "metax-tech.com/gpu"
 
 
-class Published:
+class Published(UncutCards):
     """Implements `hami_dra.vendors.publishing.PublishingVendor`."""
 
     name = "metax"
     driver = DRIVER
+    device_name = "gpu"
+    whole_class = WHOLE_CLASS
+    shared_class = SHARED_CLASS
+    extended_resource = EXTENDED_RESOURCE
 
-    def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:
+    def capacity(self, card: Card, sharing: Sharing) -> dict[str, Json]:
         """An sGPU's memory and cores are kept apart by the kernel driver, which has no more than there is: no scaling."""
-        common = common_attributes(cards)
-        return [
-            shared_device(
-                f"gpu-{card.index}",
-                card,
-                common[card.index] | driver_version(card),
-                {
-                    names.CAP_MEMORY: memory_capacity(card.memory),
-                    names.CAP_CORES: cores_capacity(),
-                    names.CAP_SHARES: shares_capacity(sharing.slots),
-                },
-            )
-            for card in sorted(cards, key=lambda card: card.index)
-        ]
-
-    def counter_sets(self, cards: Sequence[Card]) -> list[Json]:  # noqa: ARG002 (nothing is cut into parts)
-        return []
-
-    def device_classes(self) -> list[Json]:
-        selected = of_driver(DRIVER)
-        return [device_class(WHOLE_CLASS, selected, EXTENDED_RESOURCE), device_class(SHARED_CLASS, selected)]
+        return {
+            names.CAP_MEMORY: memory_capacity(card.memory),
+            names.CAP_CORES: cores_capacity(),
+            names.CAP_SHARES: shares_capacity(sharing.slots),
+        }

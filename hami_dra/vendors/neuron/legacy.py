@@ -12,7 +12,7 @@ from hami_dra.vendors.legacy import (
     ContainerResources,
     InvalidLegacy,
     Reading,
-    WithoutFilters,
+    WholeByCount,
 )
 from hami_dra.vendors.neuron import DRIVER
 from hami_dra.vendors.neuron.published import EXTENDED_RESOURCE, NEURON_CORES, SHARED_CLASS, WHOLE_CLASS
@@ -24,11 +24,13 @@ _CORES_OF_A_DEVICE: Final = (8, 4, 2)
 _MOST_CORES: Final = MAX_CARDS * _CORES_OF_A_DEVICE[0]
 
 
-class NeuronLegacy(WithoutFilters):
+class NeuronLegacy(WholeByCount):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
     name = "neuron"
     driver = DRIVER
+    whole_class = WHOLE_CLASS
+    shared_class = SHARED_CLASS
     resources: tuple[str, ...] = (DEVICES, CORES)
     plugin_resources: tuple[str, ...] = (DEVICES, CORES)
 
@@ -36,20 +38,15 @@ class NeuronLegacy(WithoutFilters):
         devices = resources.whole(DEVICES, "counts devices", MAX_CARDS)
         cores = resources.whole(CORES, "counts NeuronCores", _MOST_CORES)
         if devices and cores:
-            raise InvalidLegacy(
-                f"{resources.field(DEVICES)} and {resources.field(CORES)} are both given; ask for whole devices or for cores"
-            )
+            raise resources.both(DEVICES, CORES, "whole devices or for cores")
         if devices:
             return Reading(CardRequest(devices))
         if not cores:
             return Reading(None)
         return Reading(_of_cores(cores, resources.field(CORES)))
 
-    def is_plain(self, request: CardRequest) -> bool:
-        return request == CardRequest(request.count)
-
     def device_class(self, request: CardRequest) -> str:
-        return SHARED_CLASS if NEURON_CORES in request.capacity and not request.exact else WHOLE_CLASS
+        return self.shared_class if NEURON_CORES in request.capacity and not request.exact else self.whole_class
 
 
 def _of_cores(cores: int, field: str) -> CardRequest:

@@ -19,16 +19,12 @@ from hami_dra.vendors.publishing import (
     Json,
     Sharing,
     Unpublishable,
-    common_attributes,
-    device_class,
-    driver_version,
     in_bytes,
-    of_driver,
     parts_capacity,
-    shared_device,
     shares_capacity,
     string,
 )
+from hami_dra.vendors.uncut import UncutCards
 
 WHOLE_CLASS: Final = "neuron-device.hami.io"
 SHARED_CLASS: Final = "neuron-core.hami.io"
@@ -39,36 +35,28 @@ GROUP: Final = "resource.aws.com/devicegroup{}_id"
 GROUP_SIZES: Final = (4, 8, 16)
 
 
-class Published:
+class Published(UncutCards):
     """Implements `hami_dra.vendors.publishing.PublishingVendor`."""
 
     name = "neuron"
     driver = DRIVER
+    device_name = "neuron"
+    whole_class = WHOLE_CLASS
+    shared_class = SHARED_CLASS
+    extended_resource = EXTENDED_RESOURCE
 
-    def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:  # noqa: ARG002 (the hardware decides)
-        common = common_attributes(cards)
+    def attributes(self, cards: Sequence[Card]) -> dict[int, dict[str, Json]]:
         groups = device_groups(cards)
-        devices = []
-        for card in sorted(cards, key=lambda card: card.index):
-            cores = core_count(card)
-            attributes = common[card.index] | groups[card.index] | driver_version(card)
-            if isinstance(card, NeuronRecord) and card.instance_type:
-                attributes["instanceType"] = string(card.instance_type)
-            capacity = {
-                NEURON_CORES: parts_capacity(cores, default=cores),
-                names.CAP_MEMORY: _memory(card.memory, cores),
-                names.CAP_CORES: _percent(cores),
-                names.CAP_SHARES: shares_capacity(cores),
-            }
-            devices.append(shared_device(f"neuron-{card.index}", card, attributes, capacity))
-        return devices
+        return {card.index: groups[card.index] | _instance_type(card) for card in cards}
 
-    def counter_sets(self, cards: Sequence[Card]) -> list[Json]:  # noqa: ARG002 (nothing is cut into parts)
-        return []
-
-    def device_classes(self) -> list[Json]:
-        selected = of_driver(DRIVER)
-        return [device_class(WHOLE_CLASS, selected, EXTENDED_RESOURCE), device_class(SHARED_CLASS, selected)]
+    def capacity(self, card: Card, sharing: Sharing) -> dict[str, Json]:  # noqa: ARG002 (the hardware decides)
+        cores = core_count(card)
+        return {
+            NEURON_CORES: parts_capacity(cores, default=cores),
+            names.CAP_MEMORY: _memory(card.memory, cores),
+            names.CAP_CORES: _percent(cores),
+            names.CAP_SHARES: shares_capacity(cores),
+        }
 
 
 def core_count(card: Card) -> int:
@@ -98,6 +86,11 @@ def device_groups(cards: Iterable[Card]) -> dict[int, dict[str, Json]]:
                 name = f"{size}/{by_index[block.start].uuid}"
                 groups[index][GROUP.format(size)] = string(hashlib.sha256(name.encode()).hexdigest()[:16])
     return groups
+
+
+def _instance_type(card: Card) -> dict[str, Json]:
+    known = card.instance_type if isinstance(card, NeuronRecord) else ""
+    return {"instanceType": string(known)} if known else {}
 
 
 def _memory(size: int, cores: int) -> Json:

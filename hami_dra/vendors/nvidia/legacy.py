@@ -73,7 +73,7 @@ class NvidiaLegacy:
         warnings = []
         if count is None:
             if memory is None and percent is None and cores is None:
-                raise InvalidLegacy(f"{resources.field(PRIORITY)} stands without {GPU}; add {GPU}: 1 or remove it")
+                resources.needs(PRIORITY, GPU)
             count = 1
         if count == 0:
             return Reading(None)

@@ -1,0 +1,68 @@
+"""How cards that are never cut into parts become published devices: what the vendors of such cards have in common.
+
+Called through the vendor registry; a vendor fills in its names and what its cards offer. In: card records and how they may be
+shared. Out: JSON for ResourceSlices and DeviceClasses. Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from hami_dra.api.hardware import Card
+from hami_dra.vendors.publishing import (
+    Json,
+    Sharing,
+    common_attributes,
+    device_class,
+    driver_version,
+    of_driver,
+    shared_device,
+)
+
+
+class UncutCards:
+    """A vendor whose cards are published as they are, never cut into parts: implements `PublishingVendor`.
+
+    Two DeviceClasses select all of its cards: one for whole cards, one for shares of them. The vendor adds what its cards offer.
+    """
+
+    name: str
+    driver: str
+    device_name: str
+    """With a `-` and the card's index: the device's name."""
+    whole_class: str
+    shared_class: str
+    extended_resource: str
+
+    def capacity(self, card: Card, sharing: Sharing) -> dict[str, Json]:
+        """By capacity name. Raises Unpublishable."""
+        raise NotImplementedError
+
+    def groups(self, cards: Sequence[Card]) -> Mapping[int, int] | None:  # noqa: ARG002 (for vendors to override)
+        """Card index -> `linkGroup`; None: what is connected is one group."""
+        return None
+
+    def attributes(self, cards: Sequence[Card]) -> Mapping[int, dict[str, Json]]:  # noqa: ARG002 (as above)
+        """Card index -> attributes beyond those of all vendors; a card may be absent."""
+        return {}
+
+    def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:
+        common = common_attributes(cards, self.groups(cards))
+        own = self.attributes(cards)
+        return [
+            shared_device(
+                f"{self.device_name}-{card.index}",
+                card,
+                common[card.index] | own.get(card.index, {}) | driver_version(card),
+                self.capacity(card, sharing),
+            )
+            for card in sorted(cards, key=lambda card: card.index)
+        ]
+
+    def counter_sets(self, cards: Sequence[Card]) -> list[Json]:  # noqa: ARG002 (nothing is cut into parts)
+        return []
+
+    def device_classes(self) -> list[Json]:
+        selected = of_driver(self.driver)
+        return [
+            device_class(self.whole_class, selected, self.extended_resource),
+            device_class(self.shared_class, selected),
+        ]
