@@ -16,25 +16,18 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from controller.allocation.candidates import blocking_taint
-from controller.allocation.errors import AllocatorError
+from controller.allocation.kinds import NOT_OF_CLASS, UNJUDGED, DeviceKinds
 from controller.allocation.lists import refused_by_lists
 from controller.allocation.request import RequestView
 from controller.allocation.scope import Scope
 from controller.inventory.columns import NOWHERE, Bools
 from controller.inventory.inventory import Inventory
-from controller.inventory.model import Device, value_of
-from controller.inventory.roles import demand_of
 from hami_dra.api import names
-from hami_dra.api.core import QuantityText
 from hami_dra.vendors.protocol import Ask, Codes, Ints, Positions
 from hami_dra.vendors.reasons import NUMBER
-from hami_dra.vendors.registry import VENDORS, vendor_of
+from hami_dra.vendors.registry import VENDORS
 from hami_dra.vendors.wanted import NO_WISHES, Wishes
 
-NOT_OF_CLASS: Final = 255
-"""The row is free, or its device is not of the request's class: not a card as far as this request is concerned."""
-_UNJUDGED: Final = 254
-"""The device cannot be judged (negative amounts): the search must come by to report it."""
 _ABOUT_AMOUNTS: Final = np.zeros(256, dtype=np.bool_)
 """By number of a reason."""
 _ABOUT_AMOUNTS[
@@ -92,7 +85,7 @@ class RequestColumns:
         self._scope = scope
         self._ignored = ignored_taints
         self._wishes = [(vendor, wishes.of(vendor)) for vendor in VENDORS]
-        self._kinds = _Kinds(view, scope)
+        self._kinds = DeviceKinds(view, scope)
         self._taints: list[int] = []
         self._version = -1
         self._node: Ints = np.zeros(0, dtype=np.int64)
@@ -194,7 +187,7 @@ class RequestColumns:
         _where(codes, late)
         if not self._view.admin_access:
             self._judge_usage(codes, rows, kind)
-        codes[codes == _UNJUDGED] = 0
+        codes[codes == UNJUDGED] = 0
         return codes
 
     def _judge_usage(self, codes: Codes, rows: Positions, kind: Ints) -> None:
@@ -255,84 +248,6 @@ class RequestColumns:
                 code = names.CARD_CORDONED if taint.key == names.CORDON_TAINT else names.CARD_NOT_HEALTH
             self._taints.append(NUMBER[code])
         return np.array(self._taints, dtype=np.uint8)
-
-
-class _Kinds:
-    """What the request takes of each kind of device; one entry per number of `DeviceColumns.kinds`."""
-
-    def __init__(self, view: RequestView, scope: Scope) -> None:
-        self._view = view
-        self._scope = scope
-        self._known = 0
-        self.code: Codes = np.zeros(0, dtype=np.uint8)
-        self.slots: Ints = np.zeros(0, dtype=np.int64)
-        self.cores: Ints = np.zeros(0, dtype=np.int64)
-        self.memory: Ints = np.zeros(0, dtype=np.int64)
-        self.limited: Bools = np.zeros(0, dtype=np.bool_)
-        self.slots_limited: Bools = np.zeros(0, dtype=np.bool_)
-        self.vendor: Ints = np.zeros(0, dtype=np.int64)
-
-    def learn(self, samples: list[Device]) -> None:
-        if self._known == len(samples):
-            return
-        self._known = len(samples)
-        codes = [self._code(sample) for sample in samples]
-        amounts = np.array(
-            [
-                demand_of(sample, self._view.demand(sample) or {}) if code == 0 else (0, 0, 0)
-                for sample, code in zip(samples, codes, strict=True)
-            ],
-            dtype=np.int64,
-        ).reshape(-1, 3)
-        self.code = np.array(codes, dtype=np.uint8)
-        self.slots, self.cores, self.memory = (np.ascontiguousarray(amounts[:, role]) for role in range(3))
-        self.limited = np.array([self._view.shared(sample) for sample in samples], dtype=np.bool_)
-        # slots that nobody publishes only count for scores
-        self.slots_limited = self.limited & np.array([_publishes_slots(sample) for sample in samples], dtype=np.bool_)
-        self.vendor = np.array([_vendor_number(sample) for sample in samples], dtype=np.int64)
-
-    def _code(self, sample: Device) -> int:
-        if not self._scope.covers(sample.id.driver):
-            return NOT_OF_CLASS
-        try:
-            if self._view.need(sample) is not None:
-                return 0
-        except AllocatorError:
-            return _UNJUDGED
-        return NUMBER[impossible(self._view, sample)]
-
-
-def impossible(view: RequestView, device: Device) -> str:
-    """Why a device could never meet the capacity that a request asks for, however idle it is."""
-    profile = device.profile
-    for role, reason in (
-        (profile.memory, names.CARD_INSUFFICIENT_MEMORY),
-        (profile.cores, names.CARD_INSUFFICIENT_CORE),
-        (profile.shares, names.CARD_TIME_SLICING_EXHAUSTED),
-    ):
-        if role is not None and _alone_fails(view, device, role):
-            return reason
-    return names.CARD_INSUFFICIENT_MEMORY if view.memory_percents else names.CUSTOM_FILTER_RULE
-
-
-def _alone_fails(view: RequestView, device: Device, role: str) -> bool:
-    """The request, or else the policy's default, is more than the device has; or the device has no such capacity."""
-    published = device.spec.capacity.get(role)
-    wanted: QuantityText | None = view.capacity_requests.get(role)
-    if published is None:
-        return wanted is not None
-    if wanted is None and published.request_policy is not None:
-        wanted = published.request_policy.default
-    return wanted is not None and value_of(wanted) > device.totals[role]
-
-
-def _publishes_slots(device: Device) -> bool:
-    return device.profile.shares is not None and device.profile.shares in device.totals
-
-
-def _vendor_number(device: Device) -> int:
-    vendor = vendor_of(device.id.driver)
-    return VENDORS.index(vendor) if vendor is not None else -1
 
 
 def _where(codes: Codes, later: Codes | Ints) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from controller.allocation.prefilter import NOT_OF_CLASS, RequestColumns
+from controller.allocation.kinds import NOT_OF_CLASS
+from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import RequestGroup
 from controller.decide.nodeverdicts import NodeVerdicts
 from controller.inventory.columns import Bools
