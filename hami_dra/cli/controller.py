@@ -3,7 +3,6 @@
 import gc
 import re
 from collections.abc import Callable
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +10,7 @@ import typer
 from hami_dra.api import names
 from hami_dra.cli.durations import seconds
 from hami_dra.cli.errors import CommandError
+from hami_dra.cli.service_options import Gate, Kubeconfig, LogFormat, Mode
 
 if TYPE_CHECKING:
     from controller.decide import Options
@@ -35,30 +35,13 @@ Examples:
 """
 
 
-class Mode(StrEnum):
-    exclusive = "exclusive"
-    native = "native"
-
-
-class LogFormat(StrEnum):
-    text = "text"
-    json = "json"
-
-
-class Gate(StrEnum):
-    on = "on"
-    off = "off"
-
-
 def register(app: typer.Typer) -> None:
     app.command("controller", help=HELP)(controller)
 
 
 def controller(
     *,
-    kubeconfig: Annotated[
-        str | None, typer.Option(envvar="KUBECONFIG", help="Path; default: in-cluster, else ~/.kube/config.")
-    ] = None,
+    kubeconfig: Kubeconfig = None,
     mode: Annotated[
         Mode, typer.Option(help="native: kube-scheduler allocates, this only observes and accounts.")
     ] = Mode.exclusive,

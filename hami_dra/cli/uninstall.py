@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hami_dra.api import names
+from hami_dra.cli.service_options import Kubeconfig
 
 if TYPE_CHECKING:
     from controller.reconcile.uninstall import Plan
@@ -28,9 +29,7 @@ def register(app: typer.Typer) -> None:
 
 def uninstall(
     *,
-    kubeconfig: Annotated[
-        str | None, typer.Option(envvar="KUBECONFIG", help="Path; default: in-cluster, else ~/.kube/config.")
-    ] = None,
+    kubeconfig: Kubeconfig = None,
     installation: Annotated[
         str, typer.Option(help="The controller's --installation: claims of others are left alone.")
     ] = names.MANAGED_BY,

@@ -1,12 +1,12 @@
 """`hami-dra webhook`: the admission server for legacy manifests."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hami_dra.cli.errors import CommandError
+from hami_dra.cli.service_options import Gate, Kubeconfig, LogFormat, Mode
 
 if TYPE_CHECKING:
     from controller.bridge.server import Settings
@@ -24,30 +24,13 @@ Examples:
 """
 
 
-class Mode(StrEnum):
-    exclusive = "exclusive"
-    native = "native"
-
-
-class LogFormat(StrEnum):
-    text = "text"
-    json = "json"
-
-
-class Gate(StrEnum):
-    on = "on"
-    off = "off"
-
-
 def register(app: typer.Typer) -> None:
     app.command("webhook", help=HELP)(webhook)
 
 
 def webhook(
     *,
-    kubeconfig: Annotated[
-        str | None, typer.Option(envvar="KUBECONFIG", help="Path; default: in-cluster, else ~/.kube/config.")
-    ] = None,
+    kubeconfig: Kubeconfig = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104 (the API server calls from outside the pod)
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8443,
     mode: Annotated[
