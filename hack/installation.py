@@ -274,13 +274,18 @@ class Installation:
         return self.api.create(path, body, dryRun="All")
 
 
-def service_account_token(api: Api, name: str) -> str:
-    """A token by TokenRequest, as a pod of that ServiceAccount would get it."""
-    request = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": 24 * 3600},
-    }
+def service_account_token(api: Api, name: str, *, bound_to: Object | None = None) -> str:
+    """A token by TokenRequest, as a pod of that ServiceAccount would get it.
+
+    `bound_to` is a Pod of it, as the API server has it, or a Node: the token then names the node, without which the driver may
+    write no slices.
+    """
+    spec: Object = {"expirationSeconds": 24 * 3600}
+    if bound_to is not None:
+        metadata = bound_to["metadata"]
+        kind = "Pod" if "containers" in bound_to["spec"] else "Node"  # items of lists carry no kind
+        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": kind, "name": metadata["name"], "uid": metadata["uid"]}
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     token: str = api.create(f"{_SYSTEM}/serviceaccounts/{name}/token", request)["status"]["token"]
     return token
 

@@ -60,6 +60,8 @@ GATE_POLICY: Final = "gate.hami.io"
 """Name of the MutatingAdmissionPolicy and of its binding."""
 FENCE_POLICY: Final = "fence.hami.io"
 """Name of the ValidatingAdmissionPolicy and of its binding."""
+SLICE_POLICY: Final = "slices.hami.io"
+"""Name of the ValidatingAdmissionPolicy, and of its binding, that keeps a driver to the slices of its own node."""
 
 # --- policies --------------------------------------------------------------------------------------------------------
 BINPACK: Final = "binpack"

@@ -12,7 +12,7 @@ from hami_dra.api import kinds, names
 from hami_dra.cluster.manifests import UnknownKind, apply, kind_of, remove, shipped
 from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.selectors import InvalidSelector
-from hami_dra.vendors.registry import LEGACY_VENDORS
+from hami_dra.vendors.registry import LEGACY_VENDORS, VENDORS
 
 PROGRAMS = (names.CONTROLLER, names.WEBHOOK, names.DRIVER, names.UNINSTALL)
 
@@ -60,10 +60,20 @@ def test_policy_and_webhook_gate_by_the_same_rule_as_the_code():
 
 
 def test_the_fence_policy_knows_the_fence():
-    spec = only(kinds.VALIDATING_POLICY)["spec"]
+    spec = only(kinds.VALIDATING_POLICY, name=names.FENCE_POLICY)["spec"]
     offenders = next(variable["expression"] for variable in spec["variables"] if variable["name"] == "offenders")
     assert strings(offenders) == {names.FENCE_TAINT, "", "NoSchedule", "Exists"}
     assert names.FENCE_TAINT in spec["validations"][0]["messageExpression"]
+
+
+def test_the_slice_policy_knows_the_driver_and_all_our_drivers():
+    spec = only(kinds.VALIDATING_POLICY, name=names.SLICE_POLICY)["spec"]
+    (condition,) = spec["matchConditions"]
+    assert strings(condition["expression"]) == {f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:{names.DRIVER}"}
+    drivers = {vendor.profile.driver for vendor in VENDORS}
+    assert strings(spec["validations"][-1]["expression"]) == drivers
+    status = [rule for rule in only(kinds.CLUSTER_ROLE, name=names.DRIVER)["rules"] if "resourceNames" in rule]
+    assert [set(rule["resourceNames"]) for rule in status] == [drivers]
 
 
 def test_names_are_those_that_the_programs_use():
@@ -79,13 +89,13 @@ def test_names_are_those_that_the_programs_use():
     assert only(kinds.SERVICE)["spec"]["ports"][0]["targetPort"] == settings.port
     role = only(kinds.ROLE, name=names.WEBHOOK)
     assert [rule.get("resourceNames") for rule in role["rules"]] == [None, [settings.secret]]
-    for policy, binding in (
-        (kinds.MUTATING_POLICY, kinds.MUTATING_POLICY_BINDING),
-        (kinds.VALIDATING_POLICY, kinds.VALIDATING_POLICY_BINDING),
+    for name, policy, binding in (
+        (names.GATE_POLICY, kinds.MUTATING_POLICY, kinds.MUTATING_POLICY_BINDING),
+        (names.FENCE_POLICY, kinds.VALIDATING_POLICY, kinds.VALIDATING_POLICY_BINDING),
+        (names.SLICE_POLICY, kinds.VALIDATING_POLICY, kinds.VALIDATING_POLICY_BINDING),
     ):
-        assert only(binding)["spec"]["policyName"] == only(policy)["metadata"]["name"]
-    assert only(kinds.MUTATING_POLICY)["metadata"]["name"] == names.GATE_POLICY
-    assert only(kinds.VALIDATING_POLICY)["metadata"]["name"] == names.FENCE_POLICY
+        only(policy, name=name)
+        assert only(binding, name=name)["spec"]["policyName"] == name
 
 
 def test_everything_carries_our_label_and_is_of_a_kind_we_know():
@@ -117,7 +127,8 @@ def test_only_the_controller_may_allocate():
     assert rights(names.CONTROLLER)[binding] == {"patch", "update"}
     for name in set(PROGRAMS) - {names.CONTROLLER}:
         assert binding not in rights(name)
-        assert ("resource.k8s.io", "resourceclaims/status") not in rights(name)
+    status = ("resource.k8s.io", "resourceclaims/status")
+    assert {name for name in PROGRAMS if status in rights(name)} == {names.CONTROLLER, names.DRIVER}
 
 
 # --- options of an installation -----------------------------------------------------------------------------------------------
@@ -137,9 +148,9 @@ def policies_of(installation):
 
 
 def test_native_mode_has_neither_gate_nor_fence():
-    assert policies_of(Installation()) == {names.GATE_POLICY, names.FENCE_POLICY}
-    assert policies_of(Installation(gate=False)) == {names.FENCE_POLICY}
-    assert policies_of(Installation(mode="native")) == set()
+    assert policies_of(Installation()) == {names.GATE_POLICY, names.FENCE_POLICY, names.SLICE_POLICY}
+    assert policies_of(Installation(gate=False)) == {names.FENCE_POLICY, names.SLICE_POLICY}
+    assert policies_of(Installation(mode="native")) == {names.SLICE_POLICY}
     assert list(webhooks(Installation(mode="native"))) == [CONVERT_WEBHOOK]
     assert list(webhooks(Installation(gate=False))) == [CONVERT_WEBHOOK]
 
