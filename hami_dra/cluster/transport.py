@@ -142,7 +142,10 @@ class Transport:
                 ) as response:
                     if response.status == 401 and not renew:
                         continue
-                    yield response
+                    try:
+                        yield response
+                    finally:
+                        _abandon(response)
                     return
         except TimeoutError:
             raise Unavailable(f"{what}: no answer in time") from None
@@ -168,6 +171,15 @@ class Transport:
                 read_bufsize=2**18,
             )
         return self._session
+
+
+def _abandon(response: aiohttp.ClientResponse) -> None:
+    """Cuts the connection of a body that was not read to its end. Nobody else can use it, and closing it politely, as aiohttp
+    would, waits for the server's TLS goodbye, which the event loop may not live to see.
+    """
+    connection = response.connection  # None: read to its end and given back
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
 
 
 def _retry_after(response: aiohttp.ClientResponse, body: bytes) -> float:
