@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hami_dra.api import names
 from hami_dra.cli.errors import CommandError
 from hami_dra.cli.service_options import Gate, Kubeconfig, LogFormat, Mode
 
@@ -40,6 +41,7 @@ def webhook(
     scheduler_name: Annotated[
         list[str] | None, typer.Option(help="Only pods of these schedulers are gated; may be repeated.")
     ] = None,
+    namespace: Annotated[str, typer.Option(help="Where its Service and Secret live.")] = names.SYSTEM_NAMESPACE,
     certificate_host: Annotated[
         list[str] | None, typer.Option(help="A further name or address for the certificate; may be repeated.")
     ] = None,
@@ -65,6 +67,7 @@ def webhook(
                 gate=gate is Gate.on,
                 schedulers=tuple(scheduler_name or ["default-scheduler"]),
             ),
+            namespace=namespace,
             hosts=tuple(certificate_host or []),
             cert_file=cert_file,
             key_file=key_file,
