@@ -5,7 +5,6 @@ Out: devices and DeviceClasses as plain JSON in resource.k8s.io/v1 form, inside 
 Pure; must not know about nodes, pools or slices.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,6 +15,7 @@ from hami_dra.api.hardware import Card, DrivenCard
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.api.semver import InvalidVersion, SemVer
 from hami_dra.topology.islands import islands
+from hami_dra.vendors.faults import taints_of
 
 Json = dict[str, Any]
 
@@ -215,9 +215,6 @@ def stepped_cores(fractions: Sequence[Fraction]) -> Json:
 
 # --- devices and classes ---------------------------------------------------------------------------------------------
 
-_CODE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-"""A fault's code that can be the value of a taint."""
-
 
 def shared_device(name: str, card: Card, attributes: Mapping[str, Json], capacity: Mapping[str, Json]) -> Json:
     """A card that several claims may share. A request without capacity takes all of it."""
@@ -226,12 +223,8 @@ def shared_device(name: str, card: Card, attributes: Mapping[str, Json], capacit
 
 
 def fault_taints(card: Card) -> Json:
-    """Nothing new goes to a card with a fault. One taint, whose value is the code of the first fault; or nothing."""
-    if not card.faults:
-        return {}
-    code = card.faults[0].code
-    value = {"value": code} if _CODE.fullmatch(code) else {}
-    return {"taints": [{"key": names.UNHEALTHY_TAINT, **value, "effect": "NoSchedule"}]}
+    """Nothing new goes to a card with a fault: its taints, or nothing."""
+    return {"taints": taints_of(card.faults)} if card.faults else {}
 
 
 def device_class(name: str, expression: str, extended_resource: str = "") -> Json:

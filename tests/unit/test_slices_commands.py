@@ -442,7 +442,7 @@ def test_a_card_with_a_fault_says_so(tmp_path):
     path.write_text(yaml.safe_dump_all(slice_bodies(machine_pools(found))))
     lines = run("topology", "-f", path).splitlines()
     assert lines[1].split()[-1] == "TAINTS"
-    assert lines[3].split()[-1] == "hami.io/unhealthy=xid-79:NoSchedule"
+    assert lines[3].split()[-1] == "hami.io/xid=xid-79:NoSchedule"
 
 
 def test_a_live_node_shows_its_newest_slices(cluster):

@@ -10,6 +10,7 @@ from hami_dra.discovery.simulated import machine, machine_names
 from hami_dra.discovery.simulated.foreign import foreign_devices
 from hami_dra.driver.limits import check_pools, check_slice
 from hami_dra.driver.slices import machine_pools, slice_bodies
+from hami_dra.vendors.faults import taints_of
 from hami_dra.vendors.neuron.instances import DEVICES, INSTANCES, Wiring, device_of, instance_of, neighbours
 from hami_dra.vendors.publishing import Sharing, Unpublishable
 from hami_dra.vendors.registry import PUBLISHING_VENDORS, VENDORS
@@ -229,16 +230,34 @@ def test_a_number_of_slices_that_cannot_be_listed_is_refused(factor):
 
 
 @pytest.mark.parametrize("vendor", PUBLISHING_VENDORS, ids=lambda vendor: vendor.name)
-@pytest.mark.parametrize(("code", "value"), [("xid-79", "xid-79"), ("not a value!", None), ("", None)])
-def test_a_card_with_a_fault_is_tainted_and_stays_in_the_slice(vendor, code, value):
+@pytest.mark.parametrize(
+    ("code", "key", "value"),
+    [
+        ("lost", "hami.io/lost", "lost"),
+        ("xid-79", "hami.io/xid", "xid-79"),
+        ("ecc-double-bit", "hami.io/memory-error", "ecc-double-bit"),
+        ("row-remapping", "hami.io/memory-error", "row-remapping"),
+        ("power-cable", "hami.io/unhealthy", "power-cable"),
+        ("not a value!", "hami.io/unhealthy", None),
+        ("", "hami.io/unhealthy", None),
+    ],
+)
+def test_a_card_with_a_fault_is_tainted_and_stays_in_the_slice(vendor, code, key, value):
     fault = Fault(code=code, message="seen")
     card = Card(vendor=vendor.name, index=0, uuid="x", product="Trainium", memory=16 << 30)
     other = replace(card, index=1, uuid="y")
-    sick, well = vendor.devices([replace(card, faults=(fault, replace(fault, code="second"))), other], Sharing())
-    assert sick["taints"] == [
-        {"key": "hami.io/unhealthy", **({"value": value} if value else {}), "effect": "NoSchedule"}
-    ]
+    sick, well = vendor.devices([replace(card, faults=(fault,)), other], Sharing())
+    assert sick["taints"] == [{"key": key, **({"value": value} if value else {}), "effect": "NoSchedule"}]
     assert "taints" not in well
+
+
+def test_each_kind_of_failure_is_one_taint_with_its_first_code():
+    codes = ("xid-79", "unavailable", "xid-48", "ecc-double-bit")
+    assert taints_of(Fault(code=code, message="seen") for code in codes) == [
+        {"key": "hami.io/memory-error", "value": "ecc-double-bit", "effect": "NoSchedule"},
+        {"key": "hami.io/unhealthy", "value": "unavailable", "effect": "NoSchedule"},
+        {"key": "hami.io/xid", "value": "xid-79", "effect": "NoSchedule"},
+    ]
 
 
 def test_partitions_of_a_card_with_a_fault_are_tainted_too():

@@ -1,0 +1,60 @@
+"""Kinds of failure: one taint key for each, so that a claim, an alert or an operator can tell them apart.
+
+Called by `publishing` (what a recorded fault is published as) and by the node driver (which effect a kind has). Pure.
+Codes come from `hami_dra.discovery` and are listed in docs/discovery.md; the code stands in the value of the taint.
+"""
+
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, Final
+
+from hami_dra.api import names
+from hami_dra.api.hardware import Fault
+
+
+class FaultKind(StrEnum):
+    """The words in which operators name kinds (`--taint-effect lost=NoSchedule`)."""
+
+    LOST = "lost"
+    """The card answers no more."""
+    XID = "xid"
+    """NVIDIA's driver reported an error of the hardware."""
+    MEMORY = "memory-error"
+    """Memory that cannot be corrected or mapped around."""
+    UNHEALTHY = "unhealthy"
+    """The vendor's tool calls the card unfit, in whatever words."""
+
+
+TAINT_KEYS: Final = {
+    FaultKind.LOST: names.LOST_TAINT,
+    FaultKind.XID: names.XID_TAINT,
+    FaultKind.MEMORY: names.MEMORY_ERROR_TAINT,
+    FaultKind.UNHEALTHY: names.UNHEALTHY_TAINT,
+}
+
+_MEMORY_CODES: Final = ("ecc-", "row-remapping")
+_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""What the API takes as the value of a taint."""
+
+
+def kind_of(code: str) -> FaultKind:
+    """Of a `Fault.code`; what nobody knows is `unhealthy`."""
+    if code == "lost":
+        return FaultKind.LOST
+    if code.startswith("xid-"):
+        return FaultKind.XID
+    if code.startswith(_MEMORY_CODES):
+        return FaultKind.MEMORY
+    return FaultKind.UNHEALTHY
+
+
+def taints_of(faults: Iterable[Fault]) -> list[dict[str, Any]]:
+    """One taint per kind, which keeps new claims off the card; its value is the code of the first fault of the kind."""
+    first: dict[FaultKind, str] = {}
+    for fault in faults:
+        first.setdefault(kind_of(fault.code), fault.code)
+    return [
+        {"key": TAINT_KEYS[kind], **({"value": code} if _VALUE.fullmatch(code) else {}), "effect": "NoSchedule"}
+        for kind, code in sorted(first.items())
+    ]
