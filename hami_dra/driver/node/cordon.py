@@ -1,0 +1,32 @@
+"""The annotation `hami.io/device-cordon` of a Node: cards that an operator took out of service, by index or uuid.
+
+Used by `service`. In: the annotation and the cards of the node. Out: uuids, and entries that fit no card. Pure.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hami_dra.api import names
+from hami_dra.api.core import Node
+from hami_dra.api.hardware import Card
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    uuids: frozenset[str] = frozenset()
+    unknown: tuple[str, ...] = ()
+    """Entries that name no card, as they are written."""
+
+
+def cordon_of(node: Node, cards: Iterable[Card]) -> Cordon:
+    """An index means the card of that index of each vendor; a uuid is compared without regard to case."""
+    text = node.metadata.annotations.get(names.DEVICE_CORDON, "")
+    by_name: dict[str, set[str]] = {}
+    for card in cards:
+        for name in (str(card.index), card.uuid.lower()):
+            by_name.setdefault(name, set()).add(card.uuid)
+    entries = dict.fromkeys(entry.strip() for entry in text.split(",") if entry.strip())
+    found: set[str] = set()
+    for entry in entries:
+        found |= by_name.get(entry.lower(), set())
+    return Cordon(frozenset(found), tuple(entry for entry in entries if entry.lower() not in by_name))

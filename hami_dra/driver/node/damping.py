@@ -1,0 +1,93 @@
+"""Faults that come and go, made calm: one counts as soon as it is seen, and is over only when it stayed away for a while.
+
+Used by `hardware`. In: what each look found. Out: the faults that count. Pure but for what it remembers; time is an argument.
+
+A fault that returns stays for twice as long each time, up to `MOST`; who was well for `MEMORY` begins anew. So a card that
+flaps changes its slice a few times an hour and not at every look.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hami_dra.api.hardware import Fault
+
+MOST: Final = 900.0
+MEMORY: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A fault that counts."""
+
+    fault: Fault
+    lasting: bool
+    """It was seen for so long that it is no slip of a tool."""
+
+
+@dataclass(slots=True)
+class _Episode:
+    fault: Fault
+    since: float
+    times: int = 1
+    gone_at: float | None = None
+    """Not seen since; it still counts."""
+    cleared_at: float | None = None
+    """It does not count any more."""
+
+    def seen_until(self, now: float) -> float:
+        return now if self.gone_at is None else self.gone_at
+
+
+class Damper:
+    """Seconds: `recovery` until a fault that is not seen any more is over, `confirm` until one is `lasting`."""
+
+    def __init__(self, recovery: float, confirm: float) -> None:
+        self._recovery = recovery
+        self._confirm = confirm
+        self._episodes: dict[str, dict[str, _Episode]] = {}
+
+    def look(self, seen: Mapping[str, Iterable[Fault]], now: float) -> None:
+        """Uuid → what speaks against the card now. A card that is not in it was not looked at: nothing changes for it."""
+        for uuid, faults in seen.items():
+            episodes = self._episodes.setdefault(uuid, {})
+            present = {fault.code: fault for fault in faults}
+            for code, fault in present.items():
+                self._note(episodes, code, fault, now)
+            for code in [code for code in episodes if code not in present]:
+                self._miss(episodes, code, now)
+
+    def counted(self, uuid: str, now: float) -> tuple[Counted, ...]:
+        """Oldest first, so that what is published does not change with the order in which a tool tells it."""
+        active = [each for each in self._episodes.get(uuid, {}).values() if each.cleared_at is None]
+        active.sort(key=lambda each: (each.since, each.fault.code))
+        return tuple(Counted(each.fault, each.seen_until(now) - each.since >= self._confirm) for each in active)
+
+    def forget(self, uuid: str) -> None:
+        """The card is not ours to watch any more."""
+        self._episodes.pop(uuid, None)
+
+    def _note(self, episodes: dict[str, _Episode], code: str, fault: Fault, now: float) -> None:
+        episode = episodes.get(code)
+        if episode is None:
+            episodes[code] = _Episode(fault, now)
+            return
+        if episode.cleared_at is not None:
+            episode.times = episode.times + 1 if now - episode.cleared_at < MEMORY else 1
+            episode.since, episode.cleared_at = now, None
+        elif episode.gone_at is not None:
+            episode.times += 1
+        episode.fault, episode.gone_at = fault, None
+
+    def _miss(self, episodes: dict[str, _Episode], code: str, now: float) -> None:
+        episode = episodes[code]
+        if episode.cleared_at is not None:
+            if now - episode.cleared_at >= MEMORY:
+                del episodes[code]
+            return
+        if episode.gone_at is None:
+            episode.gone_at = now
+        # 2 to a power that no float and no patience exceeds
+        hold = min(self._recovery * (1 << min(episode.times - 1, 30)), max(MOST, self._recovery))
+        if now - episode.gone_at >= hold:
+            episode.cleared_at, episode.gone_at = now, None

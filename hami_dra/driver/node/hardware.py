@@ -1,0 +1,183 @@
+"""The cards of one vendor on this machine, kept: discovered, looked after, and never forgotten while the program runs.
+
+Made by `service`, one per vendor. In: a back end, called in a thread. Out: `cards` and `faults`; `on_change` after every difference.
+It must not know Kubernetes.
+
+A reading that fails changes nothing: cards are not withdrawn because a tool stumbled. A card that was found and is found no
+more stays among the cards, with the fault `lost`; only another card under its number takes its place.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from hami_dra.api.hardware import Card, Fault
+from hami_dra.cluster.backoff import Backoff
+from hami_dra.discovery.backend import LOST, Backend, Health
+from hami_dra.discovery.errors import DiscoveryError
+from hami_dra.driver.node.damping import Counted, Damper
+from hami_dra.driver.node.threads import InThread, in_thread
+
+log = logging.getLogger(__name__)
+
+_PATIENCE: Final = 5.0
+"""Longest wait for an event: a discovery that was asked for waits as long."""
+_BREATH: Final = 0.2
+"""Between two looks at hardware that tells events one after the other."""
+
+
+class Hardware:
+    """`run()` until cancelled. Seconds: `discover_every`, `health_every`."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        damper: Damper,
+        *,
+        discover_every: float,
+        health_every: float,
+        on_change: Callable[[], None],
+        call: InThread = in_thread,
+    ) -> None:
+        self.vendor = backend.vendor
+        self.cards: tuple[Card, ...] = ()
+        """All that were ever found, by index, without faults."""
+        self.faults: Mapping[str, tuple[Counted, ...]] = {}
+        """By uuid of each of `cards`."""
+        self.found = False
+        """A discovery succeeded, with cards or without."""
+        self.problem = ""
+        """Why the hardware cannot be read now, or empty."""
+        self.failures = 0
+        """Readings that failed since the start."""
+        self._backend = backend
+        self._damper = damper
+        self._discover_every = discover_every
+        self._health_every = health_every
+        self._on_change = on_change
+        self._call = call
+        self._known: dict[str, Card] = {}
+        self._told: frozenset[str] = frozenset()
+        self._asked = asyncio.Event()
+        self._backoff = Backoff(first=min(5.0, discover_every), most=discover_every)
+
+    def rediscover(self) -> None:
+        """Soon, and not when the time has come."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        try:
+            due = self._now()
+            while True:
+                if self._asked.is_set() or self._now() >= due:
+                    self._asked.clear()
+                    due = self._now() + await self._discover()
+                    continue
+                if not self._known:
+                    await self._pause(due - self._now())
+                elif await self._look() and self._backend.tells_events:
+                    await self._pause(_BREATH)
+                else:
+                    await self._pause(min(self._health_every, due - self._now()))
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        try:
+            self._backend.close()
+        except DiscoveryError as error:
+            log.warning("%s: %s", self.vendor, error)
+
+    async def _discover(self) -> float:
+        """Seconds until the next time."""
+        try:
+            findings = await self._call(self._backend.discover)
+        except DiscoveryError as error:
+            self._failed(error)
+            return self._backoff.next()
+        self._backoff.reset()
+        self._tell(findings.problems)
+        there = {card.uuid: card for card in findings.cards}
+        taken = {card.index: card for card in findings.cards}
+        for uuid, card in list(self._known.items()):
+            if uuid not in there and card.index in taken:
+                log.warning("%s: card %d is %s now, no more %s", self.vendor, card.index, taken[card.index].uuid, uuid)
+                del self._known[uuid]
+                self._damper.forget(uuid)
+        for card in findings.cards:
+            if card.uuid not in self._known:
+                log.info("%s: found card %d, %s (%s)", self.vendor, card.index, card.product, card.uuid)
+        self._known |= {uuid: replace(card, faults=()) for uuid, card in there.items()}
+        seen = {uuid: there[uuid].faults if uuid in there else _lost(card) for uuid, card in self._known.items()}
+        self._damper.look(seen, self._now())
+        first, self.found = not self.found, True
+        if first and not there:
+            log.warning("%s: there are no cards on this machine", self.vendor)
+        self._settle(first=first)
+        return self._discover_every
+
+    async def _look(self) -> bool:
+        """Whether the hardware answered."""
+        patience = min(self._health_every, _PATIENCE) if self._backend.tells_events else 0.0
+        try:
+            health: Health = await self._call(lambda: self._backend.health(patience))
+        except DiscoveryError as error:
+            self._failed(error)
+            return False
+        self._tell(health.problems)
+        self._damper.look({uuid: found for uuid, found in health.faults.items() if uuid in self._known}, self._now())
+        self._settle()
+        return True
+
+    def _settle(self, *, first: bool = False) -> None:
+        """Tells what is known now, if it is news; the first time even that there is nothing."""
+        if self.problem:
+            log.info("%s: the hardware can be read again", self.vendor)
+        now = self._now()
+        cards = tuple(sorted(self._known.values(), key=lambda card: (card.index, card.uuid)))
+        faults = {card.uuid: self._damper.counted(card.uuid, now) for card in cards}
+        self._log(cards, faults)
+        news = first or (self.cards, self.faults, self.problem) != (cards, faults, "")
+        self.cards, self.faults, self.problem = cards, faults, ""
+        if news:
+            self._on_change()
+
+    def _failed(self, error: DiscoveryError) -> None:
+        self.failures += 1
+        if str(error) != self.problem:
+            log.warning("%s: %s", self.vendor, error)
+            self.problem = str(error)
+            self._on_change()
+
+    def _tell(self, problems: tuple[str, ...]) -> None:
+        """Each once, until it is gone and comes back."""
+        for problem in problems:
+            if problem not in self._told:
+                log.warning("%s: %s", self.vendor, problem)
+        self._told = frozenset(problems)
+
+    def _log(self, cards: tuple[Card, ...], faults: Mapping[str, tuple[Counted, ...]]) -> None:
+        for card in cards:
+            before = {each.fault.code for each in self.faults.get(card.uuid, ())}
+            now = {each.fault.code: each.fault.message for each in faults[card.uuid]}
+            for code in now.keys() - before:
+                log.warning("%s: card %d (%s): %s: %s", self.vendor, card.index, card.uuid, code, now[code])
+            for code in before - now.keys():
+                log.info("%s: card %d (%s): %s is over", self.vendor, card.index, card.uuid, code)
+
+    async def _pause(self, seconds: float) -> None:
+        """Cut short when a discovery is asked for."""
+        try:
+            async with asyncio.timeout(max(seconds, 0.0)):
+                await self._asked.wait()
+        except TimeoutError:
+            return
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _lost(card: Card) -> tuple[Fault, ...]:
+    return (Fault(code=LOST, message=f"card {card.index} ({card.uuid}) was found before and is missing now"),)

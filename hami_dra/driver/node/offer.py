@@ -1,0 +1,151 @@
+"""What one driver offers of its node: from cards, what is wrong with them and what an operator wants, to a pool.
+
+Called by `service` after every change, and by tests. Pure. How devices look is the vendor's matter; here they get their taints and
+their order, and a card that cannot be published is left out and named, so that it never hides the others.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from hami_dra.api import names
+from hami_dra.api.hardware import Card
+from hami_dra.api.resource import ResourceSlice
+from hami_dra.driver.node.damping import Counted
+from hami_dra.driver.node.settings import Effect
+from hami_dra.driver.slices import Pool, fenced, pool_of
+from hami_dra.vendors.faults import TAINT_KEYS, FaultKind, kind_of
+from hami_dra.vendors.publishing import PublishingVendor, Sharing, Unpublishable
+from hami_dra.vendors.registry import vendor_of
+
+Json = dict[str, Any]
+Faults = Mapping[str, Sequence[Counted]]
+"""Uuid of a card → what counts against it."""
+TaintTimes = Mapping[tuple[str, str, str, str], str]
+"""Device, key, value and effect of a taint → when it was added."""
+
+_CORDONED: Final[Json] = {"key": names.CORDON_TAINT, "effect": "NoSchedule"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What stands in no hardware."""
+
+    sharing: Sharing = field(default_factory=Sharing)
+    effects: Mapping[FaultKind, Effect] = field(default_factory=dict)
+    cordoned: Collection[str] = ()
+    """Uuids."""
+    fence: bool = False
+
+
+class Place(NamedTuple):
+    """A Node object: one that was made anew has another uid."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    pool: Pool
+    problems: tuple[str, ...]
+    """Cards that are left out, and why."""
+
+
+def offer_of(vendor: PublishingVendor, place: Place, cards: Sequence[Card], faults: Faults, wishes: Wishes) -> Offer:
+    """Devices in the vendor's order, which goes by index."""
+    sick = [replace(card, faults=tuple(each.fault for each in faults.get(card.uuid, ()))) for card in cards]
+    good, problems = _publishable(vendor, sick, wishes.sharing)
+    devices = [_tainted(device, faults, wishes) for device in vendor.devices(good, wishes.sharing)]
+    pool = pool_of(vendor.driver, place.name, devices, shared_counters=vendor.counter_sets(good))
+    return Offer(replace(fenced(pool, fence=wishes.fence), node_uid=place.uid), problems)
+
+
+def empty_pool(driver: str, place: Place) -> Pool:
+    """The driver is there, and has nothing to offer."""
+    return replace(pool_of(driver, place.name, []), node_uid=place.uid)
+
+
+def reordered(pool: Pool, ranks: Mapping[str, int]) -> Pool:
+    """Cards by the rank of their uuid, then what is cut from them, card by card in the same order."""
+
+    def key(device: Json) -> tuple[bool, int]:
+        return is_part(pool.driver, device), ranks.get(uuid_of(device), len(ranks))
+
+    devices = sorted(devices_of(pool), key=key)
+    counters = [counter_set for content in pool.slices for counter_set in content.shared_counters]
+    return replace(pool, slices=pool_of(pool.driver, pool.node, devices, shared_counters=counters).slices)
+
+
+def timed(pool: Pool, times: TaintTimes) -> Pool:
+    """Taints that were published before keep their time, even where their slice is gone meanwhile."""
+
+    def with_time(device: str, taint: Json) -> Json:
+        added = times.get((device, taint["key"], taint.get("value", ""), taint["effect"]))
+        return taint if added is None else taint | {"timeAdded": added}
+
+    def with_times(device: Json) -> Json:
+        taints = device.get("taints")
+        return device | {"taints": [with_time(device["name"], taint) for taint in taints]} if taints else device
+
+    return replace(
+        pool,
+        slices=tuple(replace(content, devices=tuple(map(with_times, content.devices))) for content in pool.slices),
+    )
+
+
+def times_of(slices: Sequence[ResourceSlice]) -> dict[tuple[str, str, str, str], str]:
+    """Of the taints in published slices."""
+    return {
+        (device.name, taint.key, taint.value, taint.effect): taint.time_added
+        for item in slices
+        for device in item.spec.devices
+        for taint in device.taints
+        if taint.time_added
+    }
+
+
+def devices_of(pool: Pool) -> list[Json]:
+    return [device for content in pool.slices for device in content.devices]
+
+
+def uuid_of(device: Json) -> str:
+    """Of the card that the device is, or is cut from."""
+    return str(device["attributes"][names.ATTR_UUID]["string"])
+
+
+def is_part(driver: str, device: Json) -> bool:
+    """It is cut from a card, which is published too."""
+    vendor = vendor_of(driver)
+    return vendor is not None and vendor.profile.partition in device["attributes"]
+
+
+def _publishable(
+    vendor: PublishingVendor, cards: Sequence[Card], sharing: Sharing
+) -> tuple[list[Card], tuple[str, ...]]:
+    """Each card is tried alone, then all together are what they are."""
+    good, problems = [], []
+    for card in cards:
+        try:
+            vendor.devices([card], sharing)
+        except Unpublishable as error:
+            problems.append(f"card {card.index} ({card.uuid}) is not published: {error}")
+        else:
+            good.append(card)
+    return good, tuple(problems)
+
+
+def _tainted(device: Json, faults: Faults, wishes: Wishes) -> Json:
+    """With the effects that the operator wants, and the cordon."""
+    uuid = uuid_of(device)
+    lasting = {TAINT_KEYS[kind_of(each.fault.code)] for each in faults.get(uuid, ()) if each.lasting}
+    effects: dict[str, str] = {
+        TAINT_KEYS[kind]: effect
+        for kind, effect in wishes.effects.items()
+        # what drives pods out must have been seen for a while
+        if effect != "NoExecute" or TAINT_KEYS[kind] in lasting
+    }
+    taints = [taint | {"effect": effects.get(taint["key"], taint["effect"])} for taint in device.get("taints", ())]
+    if uuid in wishes.cordoned:
+        taints.append(dict(_CORDONED))
+    return device | {"taints": taints} if taints else device

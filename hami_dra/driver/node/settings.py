@@ -1,0 +1,76 @@
+"""What an operator may set about the node driver. Made by the CLI and by tests; raises ConfigError, which names the option."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Literal
+
+from controller.scoring.policies import DevicePolicy
+from hami_dra.cluster.protocol import ConfigError
+from hami_dra.driver.fence import FenceMode
+from hami_dra.vendors.faults import FaultKind
+from hami_dra.vendors.publishing import Sharing
+
+Effect = Literal["NoSchedule", "NoExecute", "None"]
+"""`None`: the device carries the taint, and nobody acts on it (Kubernetes' own word)."""
+
+EFFECTS: Final[Mapping[FaultKind, Effect]] = {
+    FaultKind.LOST: "NoExecute",
+    FaultKind.XID: "NoSchedule",
+    FaultKind.MEMORY: "NoSchedule",
+    FaultKind.UNHEALTHY: "NoSchedule",
+}
+"""A pod on a card that is gone can only begin anew elsewhere. All other kinds are somebody's judgement of a card that may still
+work: nothing new goes there, and nobody is driven out."""
+
+
+class OnExit(StrEnum):
+    KEEP = "keep"
+    WITHDRAW = "withdraw"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """Times are seconds."""
+
+    node: str
+    instance: str = ""
+    """Of two drivers on the node during a rolling update this is the one: the uid of its pod."""
+    root: Path = Path("/var/lib/kubelet")
+    """kubelet's `--root-dir`."""
+    native: bool = False
+    policy: DevicePolicy = DevicePolicy()
+    """In native mode the order of the devices follows it."""
+    sharing: Sharing = field(default_factory=Sharing)
+    fence: FenceMode = "auto"
+    beside_plugin: bool = False
+    """Publish although a device plugin hands out the same cards."""
+    effects: Mapping[FaultKind, Effect] = field(default_factory=lambda: dict(EFFECTS))
+    discover_every: float = 300.0
+    health_every: float = 10.0
+    recovery_time: float = 60.0
+    """How long a fault must stay away until it is over."""
+    confirm_time: float = 30.0
+    """How long a fault must last until it drives pods out: a tool may fail for a moment."""
+    on_exit: OnExit = OnExit.KEEP
+
+    def __post_init__(self) -> None:
+        if not self.node:
+            raise ConfigError("--node: which node is this? Name it, or set NODE_NAME from the pod's spec.nodeName")
+        for name in ("discover_every", "health_every"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"--{name.replace('_', '-')}: must be more than 0")
+
+    @property
+    def fence_mode(self) -> FenceMode:
+        """In native mode kube-scheduler allocates, so nothing keeps it off."""
+        return "off" if self.native else self.fence
+
+    @property
+    def plugins_dir(self) -> Path:
+        return self.root / "plugins"
+
+    @property
+    def registry_dir(self) -> Path:
+        return self.root / "plugins_registry"

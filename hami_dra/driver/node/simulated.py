@@ -1,0 +1,73 @@
+"""A reference machine in place of hardware, whose cards fail when a file says so.
+
+Made by the CLI for `--machine`, and by tests. Implements `hami_dra.discovery.backend.Backend`; nothing is read but the file.
+One fault a line: the card's index or uuid, a code, and if wanted words for people; `#` begins a comment:
+
+    2 xid-79 GPU has fallen off the bus
+    3 lost
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hami_dra.api.hardware import Card, Fault
+from hami_dra.discovery.backend import LOST, Findings, Health
+from hami_dra.discovery.errors import ToolFailed, shown
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    faults: dict[str, tuple[Fault, ...]]
+    problems: tuple[str, ...]
+
+
+class SimulatedBackend:
+    """The cards of one vendor. `faults`: the file, which need not be there; it is read anew at each call."""
+
+    tells_events = False
+
+    def __init__(self, vendor: str, cards: Sequence[Card], faults: Path | None = None) -> None:
+        self.vendor = vendor
+        self._cards = tuple(sorted(cards, key=lambda card: card.index))
+        self._file = faults
+
+    def discover(self) -> Findings:
+        """Without the cards that are lost."""
+        reading = self._read()
+        there = [card for card in self._cards if LOST not in {fault.code for fault in reading.faults[card.uuid]}]
+        return Findings(tuple(there), reading.problems)
+
+    def health(self, patience: float = 0.0) -> Health:  # noqa: ARG002 (there is nothing to wait for)
+        reading = self._read()
+        return Health(reading.faults, reading.problems)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _read(self) -> _Reading:
+        faults: dict[str, list[Fault]] = {card.uuid: [] for card in self._cards}
+        problems = []
+        for number, line in enumerate(self._lines(), start=1):
+            name, _, rest = line.partition("#")[0].strip().partition(" ")
+            code, _, message = rest.strip().partition(" ")
+            if not name:
+                continue
+            meant = [card.uuid for card in self._cards if name in (str(card.index), card.uuid)]
+            if not meant or not code:
+                problems.append(
+                    f"{self._file}, line {number} {shown(line)}: expected a card of {self.vendor} and a code"
+                )
+            for uuid in meant if code else ():
+                faults[uuid].append(Fault(code=code, message=message.strip() or f"simulated: {code}"))
+        return _Reading({uuid: tuple(found) for uuid, found in faults.items()}, tuple(problems))
+
+    def _lines(self) -> list[str]:
+        if self._file is None:
+            return []
+        try:
+            return self._file.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+        except (OSError, UnicodeDecodeError) as error:
+            raise ToolFailed(f"the file of simulated faults cannot be read: {error}") from error

@@ -1,0 +1,61 @@
+"""Which of two drivers on a node publishes: during a rolling update the old one and the new one run side by side.
+
+Used by `service`, one per driver. Both would write the same slices, and where the new version writes them otherwise, each would
+undo what the other wrote. So the one that came first holds a lock on a file until it ends, however it ends, and the other one
+waits: it serves kubelet meanwhile, which asks the newer one.
+"""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from hami_dra.cluster.protocol import ConfigError
+
+_EVERY: Final = 0.5
+
+
+class Turn:
+    """`is_ours` from `take` until `give_back` or the end of the process."""
+
+    def __init__(self, path: Path, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._path = path
+        self._sleep = sleep
+        self._file: int | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        return self._file is not None
+
+    async def take(self) -> None:
+        """Waits until nobody else has it. Raises ConfigError where there can be no such file."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(
+                f"{self._path} cannot be made: {error.strerror}; the driver needs a writable folder for plugins of kubelet (--root)"
+            ) from error
+        try:
+            while not _lock(file):
+                await self._sleep(_EVERY)
+        except BaseException:
+            os.close(file)
+            raise
+        self._file = file
+
+    def give_back(self) -> None:
+        """May be called whenever."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+
+def _lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
