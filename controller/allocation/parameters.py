@@ -5,15 +5,13 @@ drivers are not looked at.
 """
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 
 import msgspec
-from pydantic import ValidationError
 
 from controller.allocation.errors import AllocatorError
 from hami_dra.api import names
 from hami_dra.api import resource as api
-from hami_dra.api.config import DeviceConfig
+from hami_dra.api.config import DeviceConfig, read_device_config
 
 
 def memory_percent(
@@ -51,19 +49,7 @@ def _ours(driver: str) -> bool:
 
 
 def _parse(parameters: msgspec.Raw, origin: str) -> DeviceConfig:
-    parsed = _parse_bytes(bytes(parameters))
+    parsed = read_device_config(bytes(parameters))
     if isinstance(parsed, str):
         raise AllocatorError(f"{origin}: {parsed}")
     return parsed
-
-
-@lru_cache(maxsize=1_024)
-def _parse_bytes(parameters: bytes) -> DeviceConfig | str:
-    """The configuration, or what is wrong with it."""
-    try:
-        return DeviceConfig.model_validate_json(parameters)
-    except ValidationError as error:
-        return "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or 'document'}: {problem['msg']}"
-            for problem in error.errors(include_url=False)
-        )

@@ -5,9 +5,10 @@
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from hami_dra.api.quantity import InvalidQuantity, Quantity
@@ -30,6 +31,18 @@ class DeviceConfig(ConfigModel):
     """HAMi's task priority: 0 high, 1 low."""
     qos: Literal["best-effort", "fixed-share", "burst-share"] | None = None
     """How a MetaX sGPU shares the cores of its card. The allocator writes it into every allocation of such a card."""
+
+
+@lru_cache(maxsize=1_024)
+def read_device_config(parameters: bytes) -> DeviceConfig | str:
+    """Opaque parameters as JSON text: the configuration, or what is wrong with it (field and reason, for people)."""
+    try:
+        return DeviceConfig.model_validate_json(parameters)
+    except ValidationError as error:
+        return "; ".join(
+            f"{'.'.join(map(str, problem['loc'])) or 'document'}: {problem['msg']}"
+            for problem in error.errors(include_url=False)
+        )
 
 
 # --- the fleet file ----------------------------------------------------------------------------------------------

@@ -1,0 +1,162 @@
+"""Reads a claim for this node: what it holds of the driver's devices, with which parameters.
+
+Called by `work` with the claim as the API server has it. In: the claim, what kubelet asked for, the inventory. Out: `Wanted`, or
+`Refused` with a sentence for the pod's event. Pure: whether there is room is `room`'s business.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from hami_dra.api.config import DeviceConfig, read_device_config
+from hami_dra.api.quantity import InvalidQuantity
+from hami_dra.api.resource import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
+from hami_dra.driver.prepare.errors import Refused
+from hami_dra.driver.prepare.inventory import Inventory, Published, rounded_up
+from hami_dra.driver.prepare.records import Held, Partition
+from hami_dra.vendors.containers import takes_all
+
+
+class Wanted(NamedTuple):
+    """What an allocation gives to one driver on this node."""
+
+    allocation: str
+    """Fingerprint; see `Record.allocation`."""
+    held: tuple[Held, ...]
+    """By result, in the allocation's order."""
+
+
+def check_identity(claim: ResourceClaim, uid: str) -> None:
+    """Raises Refused."""
+    if claim.metadata.uid != uid:
+        raise Refused(
+            f"ResourceClaim {claim.key}: metadata.uid is {claim.metadata.uid}, but kubelet asks for {uid}: the claim was deleted "
+            "and made again under the same name; delete the pod, so that it is started with the new claim"
+        )
+
+
+def fingerprint(claim: ResourceClaim, driver: str) -> str:
+    """Of what the allocation says to `driver`; empty where there is none."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return ""
+    ours = [result for result in allocation.devices.results if result.driver == driver]
+    config = [(entry.source, entry.requests, entry.opaque) for entry in _entries(allocation, driver)]
+    return hashlib.sha256(msgspec.json.encode((ours, config), order="deterministic")).hexdigest()
+
+
+def read_claim(claim: ResourceClaim, inventory: Inventory) -> Wanted:
+    """Raises Refused."""
+    if claim.metadata.deletion_timestamp is not None:
+        raise Refused(
+            f"ResourceClaim {claim.key}: metadata.deletionTimestamp is set, the claim is being deleted: delete the pod too, "
+            "and start it with another claim"
+        )
+    allocation = claim.status.allocation
+    if allocation is None:
+        raise Refused(
+            f"ResourceClaim {claim.key}: status.allocation is empty, the claim was deallocated after its pod had been bound: "
+            "delete the pod, so that it is scheduled anew"
+        )
+    parameters = _Parameters(claim, allocation, inventory.driver)
+    held = tuple(
+        _held(result, f"ResourceClaim {claim.key}: status.allocation.devices.results[{index}]", parameters, inventory)
+        for index, result in enumerate(allocation.devices.results)
+        if result.driver == inventory.driver
+    )
+    if not held:
+        raise Refused(
+            f"ResourceClaim {claim.key}: status.allocation.devices.results has no device of driver {inventory.driver}: "
+            "there is nothing for it to prepare"
+        )
+    return Wanted(fingerprint(claim, inventory.driver), held)
+
+
+def _held(result: DeviceRequestAllocationResult, where: str, parameters: "_Parameters", inventory: Inventory) -> Held:
+    if result.pool != inventory.pool:
+        raise Refused(
+            f"{where}.pool is {result.pool!r}, but this node's pool is {inventory.pool!r}: the device is on another node; "
+            "delete the pod, so that it is scheduled where its claim is allocated"
+        )
+    device = inventory.devices.get(result.device)
+    if device is None:
+        known = ", ".join(sorted(inventory.devices)[:8]) or "none"
+        raise Refused(
+            f"{where}.device is {result.device!r}, which driver {inventory.driver} does not publish on this node any more "
+            f"(it publishes: {known}): delete the pod and its claim, so that another device is allocated"
+        )
+    admin = bool(result.admin_access)
+    consumed = _consumed(result, device, where)
+    config, place = parameters.of(result.request), device.partition
+    return Held(
+        request=result.request,
+        pool=result.pool,
+        device=result.device,
+        card=device.card.uuid,
+        share_id=result.share_id or "",
+        admin=admin,
+        shared=device.shared,
+        whole=takes_all(consumed, device.capacity),
+        consumed=consumed,
+        counters=() if admin else tuple((*name, amount) for name, amount in sorted(device.consumes.items())),
+        parameters=config.model_dump(mode="json", by_alias=True, exclude_none=True),
+        partition=Partition(card=place.card_uuid, profile=place.profile, start=place.start) if place else None,
+    )
+
+
+def _consumed(result: DeviceRequestAllocationResult, device: Published, where: str) -> dict[str, int]:
+    """Of a device that is for one claim: nothing. Of a shared one all of what is offered, where the allocation does not say how
+    much: whoever wrote it did not mean to share.
+    """
+    if not device.shared:
+        return {}
+    consumed = dict(device.capacity)
+    for name, amount in result.consumed_capacity.items():
+        try:
+            consumed[name] = rounded_up(amount)
+        except InvalidQuantity as error:
+            raise Refused(f"{where}.consumedCapacity[{name}]: {error}") from error
+        if consumed[name] < 0:
+            raise Refused(f"{where}.consumedCapacity[{name}] is {amount}: an amount cannot be negative")
+    return consumed
+
+
+# --- parameters ------------------------------------------------------------------------------------------------------
+
+
+class _Parameters:
+    """Opaque parameters of the driver: those of the class before those of the claim, later entries win, field by field."""
+
+    def __init__(self, claim: ResourceClaim, allocation: AllocationResult, driver: str) -> None:
+        self._entries: list[tuple[tuple[str, ...], DeviceConfig]] = []
+        for index, entry in enumerate(allocation.devices.config):
+            if entry.opaque is None or entry.opaque.driver != driver:
+                continue
+            config = read_device_config(bytes(entry.opaque.parameters))
+            if isinstance(config, str):
+                raise Refused(
+                    f"ResourceClaim {claim.key}: status.allocation.devices.config[{index}].opaque.parameters: {config}: correct "
+                    f"the config of the {'class' if entry.source == _FROM_CLASS else 'claim'}, and make the claim again"
+                )
+            self._entries.append((entry.requests, config))
+        # stable: the order inside one source is the user's
+        sources = [entry.source for entry in _entries(allocation, driver)]
+        ranked = sorted(zip(sources, self._entries, strict=True), key=lambda pair: pair[0] != _FROM_CLASS)
+        self._entries = [entry for _, entry in ranked]
+
+    def of(self, request: str) -> DeviceConfig:
+        """`request`: as the result spells it. An entry for `request` counts for all its subrequests too."""
+        merged: dict[str, Any] = {}
+        for requests, config in self._entries:
+            if not requests or request in requests or request.partition("/")[0] in requests:
+                merged |= config.model_dump(exclude_none=True)
+        return DeviceConfig(**merged)
+
+
+_FROM_CLASS = "FromClass"
+
+
+def _entries(allocation: AllocationResult, driver: str) -> Iterator[Any]:
+    return (entry for entry in allocation.devices.config if entry.opaque is not None and entry.opaque.driver == driver)

@@ -1,0 +1,103 @@
+"""The devices that this node publishes, as preparing needs them: which card each is, what it offers, what it excludes.
+
+Built by the node driver whenever its pool changes (`inventory_of`), read by everything in this package. In: the JSON devices and
+counter sets that a vendor publishes, and what each device is in the machine. Out: exact integers. Pure.
+
+Amounts are whole base units (bytes, percent, counts). A published fraction of a unit is rounded down, a consumed one is rounded up,
+so rounding never makes room.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from hami_dra.api.core import QuantityText
+from hami_dra.api.hardware import Card
+from hami_dra.api.quantity import NANO, Quantity
+from hami_dra.api.resource import CounterSet, Device, DeviceCounterConsumption
+from hami_dra.vendors.containers import PartitionPlace, Site
+
+Json = Mapping[str, Any]
+Counters = Mapping[tuple[str, str], int]
+"""(counter set, counter) → amount."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """One device of the pool."""
+
+    name: str
+    site: Site
+    shared: bool
+    """Several allocations at once (`allowMultipleAllocations`)."""
+    capacity: Mapping[str, int]
+    """What is on offer, oversubscription included."""
+    consumes: Counters
+
+    @property
+    def card(self) -> Card:
+        return self.site.card
+
+    @property
+    def partition(self) -> PartitionPlace | None:
+        """None: the whole card, shared or not."""
+        return self.site.partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """What one driver publishes on this node."""
+
+    driver: str
+    pool: str
+    devices: Mapping[str, Published]
+    counters: Counters
+    """What there is of the shared counters."""
+
+
+def inventory_of(
+    driver: str, pool: str, devices: Sequence[Json], sites: Mapping[str, Site], counter_sets: Sequence[Json] = ()
+) -> Inventory:
+    """`devices`, `counter_sets`: as `PublishingVendor` makes them; `sites`: `ContainerVendor.sites` of the same cards.
+    A device without a site is left out: nobody knows what a container should get. Raises InvalidQuantity.
+    """
+    found = {
+        device.name: Published(
+            name=device.name,
+            site=sites[device.name],
+            shared=bool(device.allow_multiple_allocations),
+            capacity={name: rounded_down(capacity.value) for name, capacity in device.capacity.items()},
+            consumes=_consumed(device.consumes_counters),
+        )
+        for device in msgspec.convert(list(devices), tuple[Device, ...])
+        if device.name in sites
+    }
+    return Inventory(driver=driver, pool=pool, devices=found, counters=_totals(counter_sets))
+
+
+def rounded_up(amount: QuantityText) -> int:
+    """Raises InvalidQuantity."""
+    return -(-Quantity.parse(amount).nanos // NANO)
+
+
+def rounded_down(amount: QuantityText) -> int:
+    """Raises InvalidQuantity."""
+    return Quantity.parse(amount).nanos // NANO
+
+
+def _consumed(consumptions: Sequence[DeviceCounterConsumption]) -> Counters:
+    return {
+        (consumption.counter_set, name): rounded_up(counter.value)
+        for consumption in consumptions
+        for name, counter in consumption.counters.items()
+    }
+
+
+def _totals(counter_sets: Sequence[Json]) -> Counters:
+    return {
+        (counter_set.name, name): rounded_down(counter.value)
+        for counter_set in msgspec.convert(list(counter_sets), tuple[CounterSet, ...])
+        for name, counter in counter_set.counters.items()
+    }

@@ -1,0 +1,113 @@
+"""What the driver remembers of a prepared claim: enough to answer again, to repair, to count what is taken, to take back.
+
+Made by `claim` and `plan`, written by `checkpoint`. Plain data, frozen; a change makes a new record. Amounts are whole base units
+(bytes, percent, counts).
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from hami_dra.api.meta import Struct
+
+State = Literal["preparing", "prepared"]
+"""`preparing`: what the record names may or may not exist yet; nobody was told about it."""
+
+
+class Partition(Struct, frozen=True):
+    """A part of a card that exists for this claim."""
+
+    card: str
+    """Uuid."""
+    profile: str
+    start: int
+    id: int | None = None
+    """Of the GPU instance; None while it is not made."""
+    uuid: str = ""
+
+
+class Held(Struct, frozen=True):
+    """One allocation result, as this node counts it."""
+
+    request: str
+    """As the result spells it: `request`, or `request/subrequest`."""
+    pool: str
+    device: str
+    card: str
+    """Uuid."""
+    share_id: str = ""
+    admin: bool = False
+    """Looks on and takes nothing."""
+    shared: bool = False
+    whole: bool = False
+    """There is nothing to limit (`takes_all`)."""
+    consumed: dict[str, int] = msgspec.field(default_factory=dict)
+    """Capacity → amount, of a shared device."""
+    counters: tuple[tuple[str, str, int], ...] = ()
+    """(set, counter, amount) that the device draws while anybody holds it."""
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+    """`DeviceConfig` as JSON: what class and claim say for this request, merged."""
+    partition: Partition | None = None
+    assigned: dict[str, str] = msgspec.field(default_factory=dict)
+    """What the vendor gave it of the card, where amounts alone do not say it (`ContainerVendor.assign`)."""
+
+    @property
+    def parent(self) -> str:
+        """The name by which containers refer to it."""
+        return self.request.partition("/")[0]
+
+
+class View(Struct, frozen=True):
+    """What one container sees: some requests of some claims, all of this driver."""
+
+    name: str
+    """Unique on the node, fit for files and CDI."""
+    asked: tuple[tuple[str, str], ...]
+    """(claim uid, parent request), in the order in which the container sees the devices."""
+    pods: tuple[str, ...] = ()
+    """Uids of the pods that have such a container."""
+    containers: tuple[str, ...] = ()
+    """Their names; empty where nobody knows who will use the claim."""
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    """What these containers set themselves, as far as they agree."""
+
+
+class HostFolder(Struct, frozen=True):
+    """Made on the host for a view."""
+
+    path: str
+    mode: int
+    per_view: bool = True
+    """Removed when no claim has it any more; else it stays."""
+
+
+class Answer(Struct, frozen=True):
+    """What kubelet is told of one result."""
+
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    cdi_ids: tuple[str, ...]
+    share_id: str = ""
+
+
+class Record(Struct, frozen=True):
+    namespace: str
+    name: str
+    uid: str
+    allocation: str
+    """Fingerprint of what the allocation gives to this driver: a claim keeps its uid when it is allocated anew."""
+    state: State
+    held: tuple[Held, ...]
+    views: tuple[View, ...] = ()
+    """Those that this claim's CDI file describes."""
+    answers: tuple[Answer, ...] = ()
+    spec: dict[str, Any] | None = None
+    """The CDI file; None where no container is given anything."""
+    folders: tuple[HostFolder, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the containers do not get, and why: for the claim's status."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
