@@ -29,6 +29,8 @@ class DeviceConfig(ConfigModel):
     """The request leaves `memory` out; the allocator takes floor(card x percent / 100) of the card it chooses."""
     priority: Annotated[int, Field(ge=0, le=1)] | None = None
     """HAMi's task priority: 0 high, 1 low."""
+    core_policy: Literal["default", "force", "disable"] | None = None
+    """HAMi's gpuCorePolicy, of shared NVIDIA cards: limit cores while others want them, always, never."""
     qos: Literal["best-effort", "fixed-share", "burst-share"] | None = None
     """How a MetaX sGPU shares the cores of its card. The allocator writes it into every allocation of such a card."""
 

@@ -86,11 +86,16 @@ class Place:
     claim_uid: str
     view: str
     """Unique on the node and fit for a file's name; names the view's folder and cache on the host."""
-    pod_uids: tuple[str, ...] = ()
-    containers: tuple[str, ...] = ()
-    """Names of the containers of the view, as far as they are known."""
     container_env: Mapping[str, str] = field(default_factory=dict)
     """What the containers of the view set themselves, as far as they agree and it is said by `value`."""
+    pod_uids: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
+    """Names of the containers of the view; empty where nobody knows who will use the claim."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Several containers may get the same edits at the same time."""
+        return len(self.containers) != 1 or len(self.pod_uids) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +108,8 @@ class HostSettings:
     """Of the library, where several lie side by side; empty: the only one."""
     device_folder: str = "/dev"
     """Where the device nodes of the host are; another one on simulated machines."""
+    nodes_required: bool = True
+    """False on simulated machines: what is missing in that folder is left out, and noted."""
     memory_scaling: Fraction = Fraction(1)
     """As published (`Sharing.memory_scaling`)."""
     log_level: str = ""
@@ -124,6 +131,9 @@ class Host(Protocol):
 
     def read(self, path: str) -> str | None:
         """A small text file of the kernel; None where it cannot be read."""
+
+    def names(self, folder: str) -> Sequence[str]:
+        """What lies in a folder of the kernel, in order; empty where it cannot be read."""
 
 
 # --- out -------------------------------------------------------------------------------------------------------------
@@ -250,6 +260,30 @@ def holdings(tenancies: Iterable[Tenancy]) -> tuple[Holding, ...]:
     return tuple(Holding(card=held[0].card, tenancies=tuple(held)) for _, held in sorted(by_index.items()))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tightest:
+    """One limit for all cards of a container, where the vendor's software knows no other."""
+
+    amount: int | None
+    """None: nothing is limited."""
+    differs: bool
+
+    def notes(self, variable: str) -> tuple[str, ...]:
+        if not self.differs:
+            return ()
+        return (
+            f"{variable} is one limit for all cards of a container: the smallest of its shares counts for all of them",
+        )
+
+
+def tightest(held: Sequence[Holding], capacity: str) -> Tightest:
+    """The smallest share: no card is given more than its tenancy."""
+    shares = [holding.amount(capacity) for holding in held if not holding.whole]
+    return Tightest(
+        amount=min(shares, default=None), differs=bool(shares) and (len(shares) < len(held) or len(set(shares)) > 1)
+    )
+
+
 def listed(values: Iterable[str]) -> str:
     """`a,b`. Raises Unpreparable for a text that would read as more than one value."""
     found = tuple(values)
@@ -266,8 +300,8 @@ def file_name(text: str) -> str:
     return text
 
 
-def device_nodes(host: Host, paths: Iterable[str]) -> tuple[DeviceNode, ...]:
-    """`paths` below /dev; on the host they are looked for in its folder of device nodes, and those that are missing are left out."""
+def optional_nodes(host: Host, paths: Iterable[str]) -> tuple[DeviceNode, ...]:
+    """`paths` below /dev; on the host they are looked for in its folder of device nodes. Those that are missing are left out."""
     found = []
     for path in paths:
         on_host = host.settings.device_folder + path.removeprefix("/dev")
@@ -276,13 +310,28 @@ def device_nodes(host: Host, paths: Iterable[str]) -> tuple[DeviceNode, ...]:
     return tuple(found)
 
 
-def required_nodes(host: Host, card: Card, paths: Sequence[str]) -> tuple[DeviceNode, ...]:
-    """The same; raises Unpreparable when one is missing."""
-    found = device_nodes(host, paths)
+def needed_nodes(host: Host, card: Card, paths: Sequence[str]) -> tuple[DeviceNode, ...]:
+    """The same; raises Unpreparable when one is missing, except on simulated machines."""
+    found = optional_nodes(host, paths)
     missing = set(paths) - {node.path for node in found}
-    if missing:
+    if missing and host.settings.nodes_required:
         raise Unpreparable(
             f"card {card.index} ({card.uuid}): the host has no {', '.join(sorted(missing))}; is the vendor's kernel driver loaded, "
-            "and its /dev mounted into the driver's container?"
+            "and is the host's /dev what the driver's container sees?"
         )
     return found
+
+
+def without_doubles(nodes: Iterable[DeviceNode]) -> tuple[DeviceNode, ...]:
+    """Cards share control nodes."""
+    return tuple({node.path: node for node in nodes}.values())
+
+
+def node_number(card: Card) -> int:
+    """In the names of its device nodes. Where the vendor's tool does not tell it, it is the card's index."""
+    return card.index if card.minor is None else card.minor
+
+
+def card_sites(device_name: str, cards: Iterable[Card]) -> Mapping[str, Site]:
+    """Of a vendor whose cards are published whole, as `<device_name>-<index>`."""
+    return {f"{device_name}-{card.index}": Site(card=card) for card in cards}

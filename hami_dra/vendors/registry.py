@@ -2,20 +2,26 @@
 
 from collections.abc import Iterable
 
+from hami_dra.vendors.containers import ContainerVendor
 from hami_dra.vendors.enflame import Enflame
+from hami_dra.vendors.enflame.containers import Containers as EnflameContainers
 from hami_dra.vendors.enflame.legacy import EnflameLegacy
 from hami_dra.vendors.enflame.published import Published as EnflamePublished
 from hami_dra.vendors.kunlunxin import Kunlunxin
+from hami_dra.vendors.kunlunxin.containers import Containers as KunlunxinContainers
 from hami_dra.vendors.kunlunxin.legacy import KunlunxinLegacy
 from hami_dra.vendors.kunlunxin.published import Published as KunlunxinPublished
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.metax import Metax
+from hami_dra.vendors.metax.containers import Containers as MetaxContainers
 from hami_dra.vendors.metax.legacy import MetaxLegacy
 from hami_dra.vendors.metax.published import Published as MetaxPublished
 from hami_dra.vendors.neuron import Neuron
+from hami_dra.vendors.neuron.containers import Containers as NeuronContainers
 from hami_dra.vendors.neuron.legacy import NeuronLegacy
 from hami_dra.vendors.neuron.published import Published as NeuronPublished
 from hami_dra.vendors.nvidia import Nvidia
+from hami_dra.vendors.nvidia.containers import Containers as NvidiaContainers
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
 from hami_dra.vendors.nvidia.published import Published as NvidiaPublished
 from hami_dra.vendors.protocol import Vendor
@@ -38,14 +44,28 @@ PUBLISHING_VENDORS: tuple[PublishingVendor, ...] = (
     EnflamePublished(),
 )
 """Whose cards a driver of ours publishes; deviceclasses/ is made from them."""
+CONTAINER_VENDORS: tuple[ContainerVendor, ...] = (
+    NvidiaContainers(),
+    MetaxContainers(),
+    KunlunxinContainers(),
+    NeuronContainers(),
+    EnflameContainers(),
+)
+"""Whose cards a driver of ours hands to containers: the same vendors."""
 WISH_ANNOTATIONS: frozenset[str] = frozenset().union(*(vendor.annotations for vendor in VENDORS))
 """Annotations of pods, claims, templates and classes that some vendor reads."""
 _BY_DRIVER = {vendor.profile.driver: vendor for vendor in VENDORS}
+_CONTAINERS = {vendor.name: vendor for vendor in CONTAINER_VENDORS}
 _PLUGIN_RESOURCES = {vendor.driver: vendor.plugin_resources for vendor in LEGACY_VENDORS}
 
 
 def vendor_of(driver: str) -> Vendor | None:
     return _BY_DRIVER.get(driver)
+
+
+def containers(vendor: str) -> ContainerVendor:
+    """`vendor`: `Card.vendor`. Raises KeyError for one that is not here."""
+    return _CONTAINERS[vendor]
 
 
 def plugin_resources(drivers: Iterable[str]) -> tuple[str, ...]:

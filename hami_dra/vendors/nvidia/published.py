@@ -9,7 +9,8 @@ from fractions import Fraction
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.api.hardware import Card, GpuRecord
+from hami_dra.api.hardware import Card, GpuRecord, MigPlacement, MigProfile
+from hami_dra.vendors.containers import PartitionPlace, Site
 from hami_dra.vendors.nvidia import DRIVER, mig
 from hami_dra.vendors.publishing import (
     CORES,
@@ -72,13 +73,33 @@ class Published:
         ]
 
 
+def card_name(card: Card) -> str:
+    """Of the published device."""
+    return f"gpu-{card.index}"
+
+
+def partition_name(card: Card, profile: MigProfile, placement: MigPlacement) -> str:
+    """Of the published device."""
+    return f"{card_name(card)}-mig-{profile.name.replace('.', '-')}-{placement.start}"
+
+
+def sites(cards: Sequence[Card]) -> dict[str, Site]:
+    """Every published device, and what it is."""
+    found = {card_name(card): Site(card=card) for card in cards}
+    for card in cards:
+        for profile, placement in mig.placements(card):
+            place = PartitionPlace(card_uuid=card.uuid, profile=profile.name, start=placement.start)
+            found[partition_name(card, profile, placement)] = Site(card=card, partition=place)
+    return found
+
+
 def _card(card: Card, common: dict[str, Json], sharing: Sharing) -> Json:
     may_be_cut = bool(mig.profiles(card))
     # an instance cannot be oversubscribed, so the card that it is cut from offers what it has (as HAMi)
     memory_scaling = Fraction(1) if may_be_cut else sharing.memory_scaling
     core_scaling = Fraction(1) if may_be_cut else sharing.core_scaling
     device = shared_device(
-        f"gpu-{card.index}",
+        card_name(card),
         card,
         common | {"type": string("gpu")} | software_attributes(card),
         {
@@ -96,7 +117,7 @@ def _partitions(card: Card, common: dict[str, Json]) -> list[Json]:
     attributes = {name: common[name] for name in kept} | place_attributes(card) | {"type": string("mig")}
     return [
         {
-            "name": f"gpu-{card.index}-mig-{profile.name.replace('.', '-')}-{placement.start}",
+            "name": partition_name(card, profile, placement),
             "attributes": attributes
             | {
                 PARENT: string(card.uuid),

@@ -1,0 +1,90 @@
+"""What a container gets of Enflame GCUs: device nodes, and the share of its slices.
+
+Called through the vendor registry. In: tenancies. Out: edits. Pure.
+The variables are those of Enflame's device plugin for shared cards (EnflameTechnology/gcushare, setEnvForIsolation): cards by
+number, memory in GB, the card's processors in proportion.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from hami_dra.api import names
+from hami_dra.api.hardware import Card
+from hami_dra.vendors.containers import (
+    Edits,
+    Holding,
+    Host,
+    Place,
+    Site,
+    Tenancy,
+    Unpreparable,
+    card_sites,
+    holdings,
+    listed,
+    needed_nodes,
+    node_number,
+    optional_nodes,
+    tightest,
+    without_doubles,
+)
+from hami_dra.vendors.enflame import DRIVER
+from hami_dra.vendors.enflame.published import Published
+
+GIB: Final = 1 << 30
+VISIBLE: Final = "ENFLAME_VISIBLE_DEVICES"
+PART: Final = "ENFLAME_CONTAINER_SUB_CARD"
+PROCESSORS: Final = "ENFLAME_CONTAINER_USABLE_PROCESSOR"
+MEMORY: Final = "ENFLAME_CONTAINER_USABLE_GLOBAL_MEM"
+CONTROL_NODE: Final = "/dev/gcuctl"
+SIPS: Final = {"S60": 24}
+"""Word of the product → processors (SIPs) of the whole card, as far as Enflame's own plugin names them."""
+
+
+class Containers:
+    """Implements `hami_dra.vendors.containers.ContainerVendor`."""
+
+    name = "enflame"
+    driver = DRIVER
+
+    def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
+        return card_sites(Published.device_name, cards)
+
+    def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:  # noqa: ARG002
+        """Amounts say it all."""
+        return {}
+
+    def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:  # noqa: ARG002
+        held = holdings(tenancies)
+        env = {VISIBLE: listed(str(node_number(holding.card)) for holding in held)}
+        memory, cores = tightest(held, names.CAP_MEMORY), tightest(held, names.CAP_CORES)
+        if memory.amount is not None and cores.amount is not None:
+            env |= {PART: "true", MEMORY: _gigabytes(memory.amount, held)}
+            if (sips := _processors(held)) is not None:
+                env[PROCESSORS] = str(max(sips * cores.amount // 100, 1))
+        nodes = [
+            node
+            for holding in held
+            for node in needed_nodes(host, holding.card, (f"/dev/gcu{node_number(holding.card)}",))
+        ]
+        return Edits(
+            env=env,
+            device_nodes=without_doubles([*nodes, *optional_nodes(host, (CONTROL_NODE,))]),
+            notes=memory.notes(MEMORY),
+        )
+
+
+def _gigabytes(amount: int, held: Sequence[Holding]) -> str:
+    if amount < GIB:
+        card = held[0].card
+        raise Unpreparable(
+            f"card {card.index} ({card.uuid}): a slice of {amount} bytes of memory cannot be told, since Enflame counts whole "
+            "GB; publish the node's cards with fewer slices"
+        )
+    return str(amount // GIB)
+
+
+def _processors(held: Sequence[Holding]) -> int | None:
+    """Of the smallest card; None where one is not known."""
+    known = [next((count for word, count in SIPS.items() if word in holding.card.product), None) for holding in held]
+    counts = [count for count in known if count is not None]
+    return min(counts) if len(counts) == len(known) else None

@@ -1,0 +1,63 @@
+"""What a container gets of Kunlunxin XPUs: device nodes, and the memory of its slices.
+
+Called through the vendor registry. In: tenancies. Out: edits. Pure.
+The variables are those of Kunlunxin's container toolkit (`CXPU_...`: cards by number, memory in bytes; doc/UserGuide.md and
+README.md of xpu-container-toolkit) and of its runtime (`XPU_VISIBLE_DEVICES`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from hami_dra.api import names
+from hami_dra.api.hardware import Card
+from hami_dra.vendors.containers import (
+    Edits,
+    Host,
+    Place,
+    Site,
+    Tenancy,
+    card_sites,
+    holdings,
+    listed,
+    needed_nodes,
+    node_number,
+    tightest,
+    without_doubles,
+)
+from hami_dra.vendors.kunlunxin import DRIVER
+from hami_dra.vendors.kunlunxin.published import Published
+
+VISIBLE: Final = "XPU_VISIBLE_DEVICES"
+TOOLKIT_VISIBLE: Final = "CXPU_VISIBLE_DEVICES"
+MEMORY_LIMIT: Final = "CXPU_CONTAINER_MEMORY_LIMIT"
+CONTROL_NODE: Final = "/dev/xpuctrl"
+
+
+class Containers:
+    """Implements `hami_dra.vendors.containers.ContainerVendor`."""
+
+    name = "kunlunxin"
+    driver = DRIVER
+
+    def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
+        return card_sites(Published.device_name, cards)
+
+    def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:  # noqa: ARG002
+        """Amounts say it all."""
+        return {}
+
+    def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:  # noqa: ARG002
+        held = holdings(tenancies)
+        visible = listed(str(node_number(holding.card)) for holding in held)
+        memory = tightest(held, names.CAP_MEMORY)
+        limit = {} if memory.amount is None else {MEMORY_LIMIT: str(memory.amount)}
+        nodes = [
+            node
+            for holding in held
+            for node in needed_nodes(host, holding.card, (f"/dev/xpu{node_number(holding.card)}", CONTROL_NODE))
+        ]
+        return Edits(
+            env={VISIBLE: visible, TOOLKIT_VISIBLE: visible, **limit},
+            device_nodes=without_doubles(nodes),
+            notes=memory.notes(MEMORY_LIMIT),
+        )

@@ -1,0 +1,106 @@
+"""What a container gets of AWS Neuron devices: device nodes, and which NeuronCores are its own.
+
+Called through the vendor registry. In: tenancies. Out: edits. Pure.
+Cores are numbered over all devices of the machine: those of device d begin at d x cores per device (the flow of AWS' scheduler
+extension, `--device=/dev/neuron1 --env NEURON_RT_VISIBLE_CORES=2,3`). An allocation counts cores only; `assign` chooses which,
+when the claim is prepared, and the driver keeps the choice with the claim.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from hami_dra.api.hardware import Card
+from hami_dra.vendors.containers import (
+    Edits,
+    Holding,
+    Host,
+    Place,
+    Site,
+    Tenancy,
+    Unpreparable,
+    card_sites,
+    holdings,
+    listed,
+    needed_nodes,
+    node_number,
+    without_doubles,
+)
+from hami_dra.vendors.neuron import DRIVER
+from hami_dra.vendors.neuron.published import NEURON_CORES, Published, core_count
+
+VISIBLE: Final = "AWS_NEURON_VISIBLE_DEVICES"
+VISIBLE_CORES: Final = "NEURON_RT_VISIBLE_CORES"
+ASSIGNED: Final = "cores"
+"""Key of an assignment: numbers inside the device, ascending: `0,1`."""
+
+
+class Containers:
+    """Implements `hami_dra.vendors.containers.ContainerVendor`."""
+
+    name = "neuron"
+    driver = DRIVER
+
+    def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
+        return card_sites(Published.device_name, cards)
+
+    def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+        """Neighbouring cores where there are some, in the smallest gap that holds them; else the lowest free ones."""
+        card = tenancy.card
+        total = core_count(card)
+        wanted = tenancy.consumed.get(NEURON_CORES, total)
+        taken = {core for other in held for core in _numbers(other)}
+        free = [core for core in range(total) if core not in taken]
+        if wanted > len(free):
+            raise Unpreparable(
+                f"card {card.index} ({card.uuid}): {wanted} NeuronCores are allocated, but {len(taken)} of its {total} are held "
+                "by claims that are prepared already; delete the pods of one of them"
+            )
+        return {ASSIGNED: ",".join(str(core) for core in _best(free, wanted))}
+
+    def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:  # noqa: ARG002
+        held = holdings(tenancies)
+        env = {VISIBLE: listed(str(node_number(holding.card)) for holding in held)}
+        cores = [(holding.card, _cores(holding)) for holding in held]
+        if any(len(own) < core_count(card) for card, own in cores):
+            env[VISIBLE_CORES] = listed(
+                str(node_number(card) * core_count(card) + core) for card, own in cores for core in own
+            )
+        nodes = [
+            node
+            for holding in held
+            for node in needed_nodes(host, holding.card, (f"/dev/neuron{node_number(holding.card)}",))
+        ]
+        return Edits(env=env, device_nodes=without_doubles(nodes))
+
+
+def _best(free: Sequence[int], wanted: int) -> list[int]:
+    runs: list[list[int]] = []
+    for core in free:
+        if runs and runs[-1][-1] == core - 1:
+            runs[-1].append(core)
+        else:
+            runs.append([core])
+    fitting = sorted((run for run in runs if len(run) >= wanted), key=lambda run: (len(run), run[0]))
+    return fitting[0][:wanted] if fitting else list(free[:wanted])
+
+
+def _cores(holding: Holding) -> list[int]:
+    """Numbers inside the device, ascending."""
+    card = holding.card
+    total = core_count(card)
+    own: set[int] = set()
+    for tenancy in holding.tenancies:
+        if tenancy.whole or tenancy.consumed.get(NEURON_CORES, 0) >= total:
+            return list(range(total))
+        numbers = _numbers(tenancy.assigned)
+        if not numbers or max(numbers) >= total:
+            raise Unpreparable(
+                f"card {card.index} ({card.uuid}): nothing says which of its {total} NeuronCores request {tenancy.request!r} "
+                "has; the claim must be prepared anew: delete its pod"
+            )
+        own |= numbers
+    return sorted(own)
+
+
+def _numbers(assigned: Mapping[str, str]) -> set[int]:
+    return {int(core) for core in assigned.get(ASSIGNED, "").split(",") if core.isascii() and core.isdigit()}

@@ -1,0 +1,222 @@
+"""What a container gets of NVIDIA cards: HAMi-core's limits for shared cards, whole cards as they are, MIG instances.
+
+Called through the vendor registry. In: tenancies. Out: edits. Pure.
+Environment and mounts are those of HAMi's device plugin (D/nvidia/device-plugin/server.go, Allocate), with three differences.
+A whole card has no limit. Limits are numbered as NVML numbers the cards inside the container (by PCI address, whatever the order of
+the allocation), since HAMi-core looks them up by that number. And where cards differ in cores each has its own limit, under the
+name that HAMi-core looks for first.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from hami_dra.api import names
+from hami_dra.api.hardware import Card
+from hami_dra.vendors.containers import (
+    DeviceNode,
+    Edits,
+    Folder,
+    Holding,
+    Host,
+    HostSettings,
+    Mount,
+    Place,
+    Site,
+    Tenancy,
+    Unpreparable,
+    file_name,
+    holdings,
+    listed,
+    needed_nodes,
+    node_number,
+    optional_nodes,
+    without_doubles,
+)
+from hami_dra.vendors.nvidia import DRIVER
+from hami_dra.vendors.nvidia.published import sites
+
+MIB: Final = 1 << 20
+VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT_{}"
+CORE_LIMIT: Final = "CUDA_DEVICE_SM_LIMIT"
+CORE_LIMIT_OF: Final = "CUDA_DEVICE_SM_LIMIT_{}"
+CACHE: Final = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
+OVERSUBSCRIBE: Final = "CUDA_OVERSUBSCRIBE"
+PRIORITY: Final = "CUDA_TASK_PRIORITY"
+CORE_POLICY: Final = "GPU_CORE_UTILIZATION_POLICY"
+LOG_LEVEL: Final = "LIBCUDA_LOG_LEVEL"
+DISABLED: Final = "CUDA_DISABLE_CONTROL"
+"""What a container sets for itself to have no limits at all; HAMi allows it."""
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+"""What Go's strconv.ParseBool takes for true."""
+
+CDI_KIND: Final = "nvidia.com/gpu"
+NO_HOOK: Final = "void"
+"""Keeps NVIDIA's container runtime from adding the cards of the environment to those of CDI."""
+CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+OTHER_NODES: Final = ("/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+CAPABILITIES: Final = "/proc/driver/nvidia-caps/mig-minors"
+_CAPABILITY: Final = re.compile(r"(\S+)/access\s+([0-9]{1,7})")
+
+LOCKS: Final = "/tmp/vgpulock"  # noqa: S108 (HAMi-core knows no other place)
+PRELOAD: Final = "/etc/ld.so.preload"
+READ_WRITE: Final = ("rw", "nosuid", "nodev", "bind")
+EVERYBODY: Final = 0o777
+"""HAMi's mode: containers run as any user."""
+
+
+class Containers:
+    """Implements `hami_dra.vendors.containers.ContainerVendor`."""
+
+    name = "nvidia"
+    driver = DRIVER
+
+    def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
+        return sites(cards)
+
+    def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:  # noqa: ARG002
+        """Amounts say it all."""
+        return {}
+
+    def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
+        held = holdings(tenancies)
+        visible = [uuid for holding in held for uuid in _visible(holding)]
+        shown = listed(visible)
+        limits = _limits(held)
+        limited = Edits()
+        if any(tenancy.partition is None for tenancy in tenancies):
+            limited = _limiting(tenancies, place, host, bool(limits))
+        cdi = _cdi_devices(held, visible, host)
+        return replace(
+            limited,
+            env={VISIBLE: NO_HOOK if cdi else shown, **limits, **limited.env},
+            device_nodes=() if cdi else _nodes(held, host),
+            cdi_devices=cdi,
+        )
+
+
+def _visible(holding: Holding) -> list[str]:
+    """The card itself, or else its instances."""
+    if any(tenancy.partition is None for tenancy in holding.tenancies):
+        return [holding.card.uuid]
+    instances = {
+        tenancy.partition.id: tenancy.partition.uuid for tenancy in holding.tenancies if tenancy.partition is not None
+    }
+    if not all(instances.values()):
+        raise Unpreparable(
+            f"card {holding.card.index} ({holding.card.uuid}): a MIG instance has no compute instance yet; its claim must be "
+            "prepared anew"
+        )
+    return list(instances.values())
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+def _limits(held: Sequence[Holding]) -> dict[str, str]:
+    """Nothing for whole cards and MIG instances, which hold their place in the numbering."""
+    limited = {
+        number: holding
+        for number, holding in enumerate(held)
+        if not holding.whole and any(tenancy.partition is None for tenancy in holding.tenancies)
+    }
+    env = {MEMORY_LIMIT.format(number): _mebibytes(holding) for number, holding in limited.items()}
+    cores = {number: min(holding.amount(names.CAP_CORES), 100) for number, holding in limited.items()}
+    if len(set(cores.values())) == 1 and len(cores) == len(held):
+        return env | {CORE_LIMIT: str(cores[0])}
+    # 0 would mean the limit of the others
+    return env | {CORE_LIMIT_OF.format(number): str(percent or 100) for number, percent in cores.items()}
+
+
+def _mebibytes(holding: Holding) -> str:
+    amount = holding.amount(names.CAP_MEMORY) // MIB
+    if amount < 1:  # HAMi-core takes 0m for no limit
+        raise Unpreparable(
+            f"card {holding.card.index} ({holding.card.uuid}): a share of less than 1Mi of memory cannot be limited; ask for "
+            "at least 1Mi"
+        )
+    return f"{amount}m"
+
+
+# --- HAMi-core -------------------------------------------------------------------------------------------------------
+
+
+def _limiting(tenancies: Sequence[Tenancy], place: Place, host: Host, has_limits: bool) -> Edits:
+    """The library that keeps a container to its limits, as far as it is installed, and what it reads."""
+    settings = host.settings
+    folder = f"{settings.library_folder.rstrip('/')}/vgpu"
+    env = _library_env(tenancies, settings)
+    library = f"{folder}/libvgpu.so"
+    on_host = f"{library}.{file_name(settings.library_version)}" if settings.library_version else library
+    if not host.exists(on_host):
+        note = f"HAMi-core is not installed ({on_host}): nothing keeps the container to its limits of memory and cores"
+        return Edits(env=env, notes=(note,) if has_limits else ())
+    view = file_name(place.view)
+    folders = [Folder(LOCKS, EVERYBODY, per_view=False)]
+    mounts = [Mount(on_host, library), Mount(LOCKS, LOCKS, READ_WRITE)]
+    if place.is_shared:
+        # HAMi-core tells processes apart by their number in the container, so containers cannot share the file of their usage
+        env[CACHE] = f"/tmp/{view}.cache"  # noqa: S108 (inside the container)
+    else:
+        env[CACHE] = f"{folder}/{view}.cache"
+        folders.append(Folder(f"{folder}/containers/{view}", EVERYBODY))
+        mounts.insert(0, Mount(f"{folder}/containers/{view}", folder, READ_WRITE))
+    if place.container_env.get(DISABLED) not in _TRUE:
+        mounts.append(Mount(f"{folder}/ld.so.preload", PRELOAD))
+    if host.exists(f"{folder}/license"):
+        mounts.append(Mount(f"{folder}/license", "/tmp/license"))  # noqa: S108 (inside the container)
+        mounts.append(Mount(f"{folder}/vgpuvalidator", "/usr/bin/vgpuvalidator"))
+    return Edits(env=env, mounts=tuple(mounts), folders=tuple(folders))
+
+
+def _library_env(tenancies: Sequence[Tenancy], settings: HostSettings) -> dict[str, str]:
+    env = {}
+    if settings.memory_scaling > 1:
+        env[OVERSUBSCRIBE] = "true"
+    if settings.log_level:
+        env[LOG_LEVEL] = settings.log_level
+    priorities = [tenancy.parameters.priority for tenancy in tenancies if tenancy.parameters.priority is not None]
+    if priorities:
+        env[PRIORITY] = str(min(priorities))
+    policies = {tenancy.parameters.core_policy for tenancy in tenancies} - {None, "default"}
+    if not settings.core_limits:
+        env[CORE_POLICY] = "disable"
+    elif policies:
+        env[CORE_POLICY] = "force" if "force" in policies else "disable"
+    return env
+
+
+# --- cards -----------------------------------------------------------------------------------------------------------
+
+
+def _cdi_devices(held: Sequence[Holding], visible: Sequence[str], host: Host) -> tuple[str, ...]:
+    """What an existing specification calls them; empty unless it has them all."""
+    names_of = {holding.card.uuid: (holding.card.uuid, str(holding.card.index)) for holding in held}
+    offered = host.cdi_devices
+    found = []
+    for uuid in visible:
+        known = [name for name in names_of.get(uuid, (uuid,)) if f"{CDI_KIND}={name}" in offered]
+        if not known:
+            return ()
+        found.append(f"{CDI_KIND}={known[0]}")
+    return tuple(found)
+
+
+def _nodes(held: Sequence[Holding], host: Host) -> tuple[DeviceNode, ...]:
+    nodes: list[DeviceNode] = []
+    for holding in held:
+        number = node_number(holding.card)
+        nodes += needed_nodes(host, holding.card, (f"/dev/nvidia{number}", *CONTROL_NODES))
+        for tenancy in holding.tenancies:
+            if tenancy.partition is not None:
+                instance = f"gpu{number}/gi{tenancy.partition.id}"
+                compute = f"{instance}/ci{tenancy.partition.compute_instance_id}"
+                nodes += optional_nodes(host, _capability_nodes(host, (instance, compute)))
+    return without_doubles([*nodes, *optional_nodes(host, OTHER_NODES)])
+
+
+def _capability_nodes(host: Host, wanted: Sequence[str]) -> list[str]:
+    minors = dict(_CAPABILITY.findall(host.read(CAPABILITIES) or ""))
+    return [f"/dev/nvidia-caps/nvidia-cap{minors[name]}" for name in wanted if name in minors]
