@@ -26,7 +26,7 @@ SUITES: dict[str, list[list[str]]] = {
     "layers": [[str(BIN / "lint-imports"), "--no-cache"]],
     "oracles": [[sys.executable, "hack/oracle/oracle.py"]],
     "unit": [[*PYTEST, *WORKERS, "--ignore=tests/e2e", "tests"]],
-    "build 1.37.1": [[*BUILD, "1.37.1", "kwok"]],
+    "build 1.37.1": [[*BUILD, "1.37.1", "kwok", "kubectl"], [sys.executable, "hack/helm/helm.py"]],
     "e2e 1.37.1": [[*PYTEST, "tests/e2e"]],
     "build 1.36.4": [[*BUILD, "1.36.4"]],
     "e2e 1.36.4": [[*PYTEST, "-m", "on_1_36", "tests/e2e"]],

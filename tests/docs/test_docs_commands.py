@@ -1,5 +1,7 @@
 """Every command that a document or --help shows is run, or, where it needs a cluster, at least understood."""
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -30,6 +32,7 @@ SHOWN = [
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
 KUBECTL = {"apply", "delete", "get", "describe", "logs", "label", "annotate", "rollout"}
+HELM = {"install", "upgrade", "uninstall", "template"}
 READER = {"cd", "export", "source", "git", "pip"}
 """What a reader does around our commands."""
 READ = ("examples", "deviceclasses", "resourceslices", "manifests")
@@ -65,6 +68,10 @@ def test_the_command_works(shown, checkout, capsys):
             check_make(arguments)
         elif program == "kubectl":
             check_kubectl(arguments, written_before(shown))
+        elif program == "helm":
+            check_helm(arguments)
+        elif program.startswith("hack/"):
+            assert os.access(ROOT / program, os.X_OK), f"{program}: no such script"
         else:
             assert program in READER or program.startswith(".venv/"), f"what is {program}?"
 
@@ -80,6 +87,20 @@ def check_kubectl(arguments, made):
     for option, value in pairwise(arguments):
         if option == "-f" and value != "-" and value not in made:
             assert (ROOT / value).exists(), f"kubectl -f {value}: no such file"
+
+
+def check_helm(arguments):
+    assert arguments[0] in HELM, arguments
+    schema = json.loads((ROOT / "charts/hami-dra/values.schema.json").read_text())
+    for option, value in pairwise(arguments):
+        if option == "--set":
+            found = schema
+            for key in value.partition("=")[0].split("."):
+                found = found["properties"][key]
+                reference = found.get("$ref", "").rpartition("/")[2]
+                found = schema["definitions"][reference] if reference else found
+    if arguments[0] != "uninstall":
+        assert any((ROOT / word / "Chart.yaml").exists() for word in arguments), arguments
 
 
 def reads_what_kubectl_wrote(shown):
