@@ -12,6 +12,9 @@ import pytest
 import yaml
 
 from hami_dra.cluster.manifests import shipped
+from hami_dra.discovery import enflame, kunlunxin, metax, neuron
+from hami_dra.vendors.containers import HostSettings
+from hami_dra.vendors.nvidia.containers import LOCKS
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,6 +132,24 @@ def test_all_vendors_that_publish_are_there_and_none_is_on_by_default():
     assert set(SCHEMA["properties"]["vendors"]["properties"]) == set(VALUES["vendors"])
     assert {own["enabled"] for own in VALUES["vendors"].values()} == {False}
     assert VALUES["simulatedFleet"]["enabled"] is False
+
+
+def mounted(vendor):
+    return {each["path"]: each["readOnly"] for each in VALUES["vendors"][vendor]["hostPaths"]}
+
+
+def test_the_driver_has_the_folders_of_the_node_that_it_makes_folders_in():
+    """The folder of a simulated node's driver is its own; on a node it must be the node's, under the same path."""
+    assert mounted("nvidia")[LOCKS] is False
+    assert mounted("nvidia")[f"{HostSettings().library_folder}/vgpu"] is False
+
+
+@pytest.mark.parametrize(
+    "backend", [metax, kunlunxin, neuron, enflame], ids=lambda module: module.__name__.rpartition(".")[2]
+)
+def test_the_driver_has_the_tool_of_the_vendor(backend):
+    folders = mounted(backend.__name__.rpartition(".")[2])
+    assert any(where.is_relative_to(path) for where in backend.TOOL.folders for path in folders)
 
 
 def test_a_class_is_known_by_its_vendor():
