@@ -29,6 +29,11 @@ class Fence:
         self._served = False
         self._in_force_at: dict[str, float] = {}
 
+    @property
+    def is_served(self) -> bool:
+        """Whether there can be rules, as of the last `refresh`."""
+        return self._served
+
     async def refresh(self) -> None:
         """Look at the cluster. Raises ClusterError."""
         if self.mode != "auto":

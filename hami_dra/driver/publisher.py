@@ -87,6 +87,11 @@ class Publisher:
             self.problems.pop(key, None)
             self._queue.add(key)
 
+    def recheck(self) -> None:
+        """`owns` may answer otherwise now: slices of pools that nobody wants are looked at again."""
+        for item in self._store:
+            self._queue.add(_key(item))
+
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run())

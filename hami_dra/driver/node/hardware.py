@@ -16,7 +16,7 @@ from typing import Final
 from hami_dra.api.hardware import Card, Fault
 from hami_dra.cluster.backoff import Backoff
 from hami_dra.discovery.backend import LOST, Backend, Health
-from hami_dra.discovery.errors import DiscoveryError
+from hami_dra.discovery.errors import DiscoveryError, ToolMissing
 from hami_dra.driver.node.damping import Counted, Damper
 from hami_dra.driver.node.threads import InThread, in_thread
 
@@ -29,7 +29,10 @@ _BREATH: Final = 0.2
 
 
 class Hardware:
-    """`run()` until cancelled. Seconds: `discover_every`, `health_every`."""
+    """`run()` until cancelled. Seconds: `discover_every`, `health_every`.
+
+    `demanded`: there should be such cards; else nobody wonders that the vendor's tools are missing.
+    """
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class Hardware:
         health_every: float,
         on_change: Callable[[], None],
         call: InThread = in_thread,
+        demanded: bool = True,
     ) -> None:
         self.vendor = backend.vendor
         self.cards: tuple[Card, ...] = ()
@@ -52,12 +56,15 @@ class Hardware:
         """Why the hardware cannot be read now, or empty."""
         self.failures = 0
         """Readings that failed since the start."""
+        self.tried = asyncio.Event()
+        """Set after the first discovery, however it went."""
         self._backend = backend
         self._damper = damper
         self._discover_every = discover_every
         self._health_every = health_every
         self._on_change = on_change
         self._call = call
+        self._demanded = demanded
         self._known: dict[str, Card] = {}
         self._told: frozenset[str] = frozenset()
         self._asked = asyncio.Event()
@@ -74,6 +81,7 @@ class Hardware:
                 if self._asked.is_set() or self._now() >= due:
                     self._asked.clear()
                     due = self._now() + await self._discover()
+                    self.tried.set()
                     continue
                 if not self._known:
                     await self._pause(due - self._now())
@@ -96,7 +104,7 @@ class Hardware:
             findings = await self._call(self._backend.discover)
         except DiscoveryError as error:
             self._failed(error)
-            return self._backoff.next()
+            return self._backoff.next() if self._demanded or self.found else self._discover_every
         self._backoff.reset()
         self._tell(findings.problems)
         there = {card.uuid: card for card in findings.cards}
@@ -113,7 +121,7 @@ class Hardware:
         seen = {uuid: there[uuid].faults if uuid in there else _lost(card) for uuid, card in self._known.items()}
         self._damper.look(seen, self._now())
         first, self.found = not self.found, True
-        if first and not there:
+        if first and not there and self._demanded:
             log.warning("%s: there are no cards on this machine", self.vendor)
         self._settle(first=first)
         return self._discover_every
@@ -147,7 +155,8 @@ class Hardware:
     def _failed(self, error: DiscoveryError) -> None:
         self.failures += 1
         if str(error) != self.problem:
-            log.warning("%s: %s", self.vendor, error)
+            expected = isinstance(error, ToolMissing) and not (self._demanded or self.found)
+            log.log(logging.DEBUG if expected else logging.WARNING, "%s: %s", self.vendor, error)
             self.problem = str(error)
             self._on_change()
 

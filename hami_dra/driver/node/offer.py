@@ -4,7 +4,7 @@ Called by `service` after every change, and by tests. Pure. How devices look is 
 their order, and a card that cannot be published is left out and named, so that it never hides the others.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +13,7 @@ from hami_dra.api.hardware import Card
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.driver.node.damping import Counted
 from hami_dra.driver.node.settings import Effect
-from hami_dra.driver.slices import Pool, fenced, pool_of
+from hami_dra.driver.slices import Pool, pool_of
 from hami_dra.vendors.faults import TAINT_KEYS, FaultKind, kind_of
 from hami_dra.vendors.publishing import PublishingVendor, Sharing, Unpublishable
 from hami_dra.vendors.registry import vendor_of
@@ -21,8 +21,19 @@ from hami_dra.vendors.registry import vendor_of
 Json = dict[str, Any]
 Faults = Mapping[str, Sequence[Counted]]
 """Uuid of a card → what counts against it."""
-TaintTimes = Mapping[tuple[str, str, str, str], str]
-"""Device, key, value and effect of a taint → when it was added."""
+
+
+class TaintKey(NamedTuple):
+    """What makes it the same taint as before."""
+
+    device: str
+    key: str
+    value: str
+    effect: str
+
+
+TaintTimes = Mapping[TaintKey, str]
+"""When each was added, as the API writes it."""
 
 _CORDONED: Final[Json] = {"key": names.CORDON_TAINT, "effect": "NoSchedule"}
 
@@ -35,7 +46,6 @@ class Wishes:
     effects: Mapping[FaultKind, Effect] = field(default_factory=dict)
     cordoned: Collection[str] = ()
     """Uuids."""
-    fence: bool = False
 
 
 class Place(NamedTuple):
@@ -58,12 +68,7 @@ def offer_of(vendor: PublishingVendor, place: Place, cards: Sequence[Card], faul
     good, problems = _publishable(vendor, sick, wishes.sharing)
     devices = [_tainted(device, faults, wishes) for device in vendor.devices(good, wishes.sharing)]
     pool = pool_of(vendor.driver, place.name, devices, shared_counters=vendor.counter_sets(good))
-    return Offer(replace(fenced(pool, fence=wishes.fence), node_uid=place.uid), problems)
-
-
-def empty_pool(driver: str, place: Place) -> Pool:
-    """The driver is there, and has nothing to offer."""
-    return replace(pool_of(driver, place.name, []), node_uid=place.uid)
+    return Offer(replace(pool, node_uid=place.uid), problems)
 
 
 def reordered(pool: Pool, ranks: Mapping[str, int]) -> Pool:
@@ -78,15 +83,14 @@ def reordered(pool: Pool, ranks: Mapping[str, int]) -> Pool:
 
 
 def timed(pool: Pool, times: TaintTimes) -> Pool:
-    """Taints that were published before keep their time, even where their slice is gone meanwhile."""
-
-    def with_time(device: str, taint: Json) -> Json:
-        added = times.get((device, taint["key"], taint.get("value", ""), taint["effect"]))
-        return taint if added is None else taint | {"timeAdded": added}
+    """With the time of each taint that is in `times`."""
 
     def with_times(device: Json) -> Json:
-        taints = device.get("taints")
-        return device | {"taints": [with_time(device["name"], taint) for taint in taints]} if taints else device
+        taints = [
+            taint | {"timeAdded": times[key]} if (key := _taint_key(device, taint)) in times else taint
+            for taint in device.get("taints", ())
+        ]
+        return device | {"taints": taints} if taints else device
 
     return replace(
         pool,
@@ -94,15 +98,23 @@ def timed(pool: Pool, times: TaintTimes) -> Pool:
     )
 
 
-def times_of(slices: Sequence[ResourceSlice]) -> dict[tuple[str, str, str, str], str]:
+def taint_keys(pool: Pool) -> set[TaintKey]:
+    return {_taint_key(device, taint) for device in devices_of(pool) for taint in device.get("taints", ())}
+
+
+def times_of(slices: Iterable[ResourceSlice]) -> dict[TaintKey, str]:
     """Of the taints in published slices."""
     return {
-        (device.name, taint.key, taint.value, taint.effect): taint.time_added
+        TaintKey(device.name, taint.key, taint.value, taint.effect): taint.time_added
         for item in slices
         for device in item.spec.devices
         for taint in device.taints
         if taint.time_added
     }
+
+
+def _taint_key(device: Json, taint: Json) -> TaintKey:
+    return TaintKey(device["name"], taint["key"], taint.get("value", ""), taint["effect"])
 
 
 def devices_of(pool: Pool) -> list[Json]:

@@ -1,0 +1,76 @@
+"""The claims that hold devices of this node, for the order of devices in native mode.
+
+Made by `service` in native mode only. In: a watch of all claims, for the API server selects none by node. Out: `held`, and
+`on_change` when one of them comes, goes or changes. What concerns other nodes is read and forgotten.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+
+from hami_dra.api.kinds import RESOURCE_CLAIM
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.cluster.protocol import Cluster
+from hami_dra.cluster.reflector import Reflector
+from hami_dra.cluster.store import Store
+
+_Selects = Callable[[ResourceClaim], bool]
+
+
+class _Selected(Store[ResourceClaim]):
+    """Keeps only what is selected: to its reflector the others never were."""
+
+    def __init__(self, selects: _Selects) -> None:
+        super().__init__()
+        self._selects = selects
+
+    def put(self, new: ResourceClaim) -> None:
+        if self._selects(new):
+            super().put(new)
+        else:
+            self.remove(new.key)
+
+
+class HeldClaims:
+    """`run()` until cancelled."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        pool: str,
+        drivers: Collection[str],
+        on_change: Callable[[], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`pool`: the pools of this node are named after it."""
+        self._pool = pool
+        self._drivers = frozenset(drivers)
+        self._on_change = on_change
+        self._reflector = Reflector(cluster, RESOURCE_CLAIM, self, store=_Selected(self._holds), sleep=sleep)
+
+    @property
+    def held(self) -> Collection[ResourceClaim]:
+        return self._reflector.store.values()
+
+    @property
+    def is_synced(self) -> bool:
+        return self._reflector.is_synced
+
+    @property
+    def problem(self) -> str:
+        return self._reflector.problem
+
+    async def run(self) -> None:
+        await self._reflector.run()
+
+    def changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        if old is not None or (new is not None and self._holds(new)):
+            self._on_change()
+
+    def synced(self) -> None:
+        self._on_change()
+
+    def _holds(self, claim: ResourceClaim) -> bool:
+        allocation = claim.status.allocation
+        return allocation is not None and any(
+            result.pool == self._pool and result.driver in self._drivers for result in allocation.devices.results
+        )

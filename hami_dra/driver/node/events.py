@@ -1,0 +1,72 @@
+"""Events on the Node: what its operator must know of the driver, beside the log.
+
+Used by `service`. `tell` returns at once; `run` sends. The same words about the same node are sent once in ten minutes. An event
+that cannot be sent is logged and lost: no device depends on it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from hami_dra.api.core import Node
+from hami_dra.api.kinds import EVENT
+from hami_dra.api.times import micro_timestamp
+from hami_dra.cluster.protocol import Cluster, ClusterError
+
+log = logging.getLogger(__name__)
+
+REPORTER: Final = "hami.io/driver"
+
+_WAITING_MOST: Final = 100
+_REPEAT_SECONDS: Final = 600.0
+_NAMESPACE: Final = "default"
+"""Of events about objects that have none."""
+_NOTE_LENGTH: Final = 1024
+_NAME_LENGTH: Final = 200
+
+
+class NodeEvents:
+    def __init__(self, cluster: Cluster, identity: str, wall: Callable[[], datetime]) -> None:
+        """`identity`: of this process, at most 128 characters."""
+        self._cluster = cluster
+        self._identity = identity[:128]
+        self._wall = wall
+        self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._told: dict[tuple[str, str, str], float] = {}
+        self._serial = 0
+
+    def tell(self, node: Node, reason: str, note: str, *, warning: bool = True) -> None:
+        now = asyncio.get_running_loop().time()
+        key = node.metadata.uid, reason, note
+        self._told = {known: at for known, at in self._told.items() if now - at < _REPEAT_SECONDS}
+        if key in self._told or self._waiting.qsize() >= _WAITING_MOST:
+            return
+        self._told[key] = now
+        self._serial += 1
+        moment = self._wall()
+        name = f"{node.metadata.name[:_NAME_LENGTH]}.{int(moment.timestamp() * 1e6):x}{self._serial:04x}"
+        self._waiting.put_nowait(
+            {
+                "metadata": {"name": name, "namespace": _NAMESPACE},
+                "eventTime": micro_timestamp(moment),
+                "reportingController": REPORTER,
+                "reportingInstance": self._identity,
+                "action": "Publish",
+                "reason": reason,
+                "regarding": {
+                    "apiVersion": "v1", "kind": "Node", "name": node.metadata.name, "uid": node.metadata.uid
+                },
+                "note": note if len(note) <= _NOTE_LENGTH else note[: _NOTE_LENGTH - 3] + "...",
+                "type": "Warning" if warning else "Normal",
+            }
+        )  # fmt: skip
+
+    async def run(self) -> None:
+        while True:
+            body = await self._waiting.get()
+            try:
+                await self._cluster.create(EVENT, body, namespace=_NAMESPACE)
+            except ClusterError as error:
+                log.warning("event not sent: %s", error)

@@ -1,0 +1,69 @@
+"""What the driver says to the operator of a node, in the log and in events: once when something begins, once when it ends.
+
+Used by `service`, which says how things are after every change. It remembers only what it said last.
+"""
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from hami_dra.api import names
+from hami_dra.api.core import Node
+from hami_dra.api.hardware import Card
+from hami_dra.driver.node.cordon import cordon_of
+from hami_dra.driver.node.events import NodeEvents
+
+log = logging.getLogger(__name__)
+
+PLUGIN_PRESENT: Final = "DevicePluginPresent"
+PLUGIN_GONE: Final = "DevicePluginGone"
+UNKNOWN_CORDON: Final = "UnknownDeviceCordoned"
+
+
+class Notices:
+    def __init__(self, events: NodeEvents) -> None:
+        self._events = events
+        self._node_seen = True
+        self._with_plugin: set[str] = set()
+        self._unknown: tuple[str, ...] = ()
+
+    def of_node(self, name: str, node: Node | None) -> None:
+        seen = node is not None
+        if not seen and self._node_seen:
+            log.warning("there is no Node %s: nothing is published until it is there", name)
+        self._node_seen = seen
+
+    def of_plugin(self, node: Node, driver: str, offered: Mapping[str, str]) -> None:
+        """`offered`: what a device plugin hands out of this driver's cards, or nothing."""
+        if bool(offered) == (driver in self._with_plugin):
+            return
+        if offered:
+            self._with_plugin.add(driver)
+            what = ", ".join(f"{name}: {amount}" for name, amount in offered.items())
+            note = (
+                f"{driver} publishes none of its cards: a device plugin on this node offers them too ({what} in "
+                "status.allocatable), and would give them to other pods. Remove the device plugin from this node, or start the "
+                "driver with --publish-beside-plugin"
+            )
+            log.warning("%s", note)
+            self._events.tell(node, PLUGIN_PRESENT, note)
+        else:
+            self._with_plugin.discard(driver)
+            note = f"{driver} publishes its cards: no device plugin offers them any more"
+            log.info("%s", note)
+            self._events.tell(node, PLUGIN_GONE, note, warning=False)
+
+    def of_cordon(self, node: Node, cards: Collection[Card] | None) -> None:
+        """`cards`: all of the node that are served; None: not known yet."""
+        if cards is None:
+            return
+        unknown = cordon_of(node, cards).unknown
+        if unknown and unknown != self._unknown:
+            there = ", ".join(f"{card.index} ({card.uuid})" for card in cards) or "none"
+            note = (
+                f"annotation {names.DEVICE_CORDON}: {', '.join(unknown)}: there is no such card; it takes indices and uuids, with "
+                f"commas between them, of the cards of this node: {there}"
+            )
+            log.warning("%s", note)
+            self._events.tell(node, UNKNOWN_CORDON, note)
+        self._unknown = unknown
