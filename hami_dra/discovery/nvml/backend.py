@@ -1,7 +1,6 @@
 """NVIDIA GPUs, as a back end: NVML opened once, cards read when asked, health from events and from looking.
 
-Called by the node driver, one call at a time (calls wait for each other). NVML can hang inside the kernel, where nothing ends
-it: every visit runs in a thread of its own, which is given up after a time; until it comes back each further call fails at once.
+Called by the node driver, one call at a time (calls wait for each other). A call that hangs is given up after a time (`visits`).
 
 An XID that speaks of the hardware stays a fault until the back end is made anew, as with HAMi and NVIDIA's device plugin:
 nothing tells when a GPU is well again. XIDs that come from the programs on the GPU are no faults.
@@ -9,25 +8,24 @@ nothing tells when a GPU is well again. XIDs that come from the programs on the 
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from hami_dra.api.hardware import Fault, GpuRecord
 from hami_dra.discovery.backend import LOST, Findings, Health
-from hami_dra.discovery.errors import ToolFailed, ToolMissing
 from hami_dra.discovery.nvml.cards import REMAPPING_FAILED, VENDOR, read_all
 from hami_dra.discovery.nvml.library import (
     EVENT_DOUBLE_BIT_ECC,
     EVENT_XID,
-    LIBRARY_NOT_FOUND,
     Handle,
     Library,
     NvmlEvent,
     NvmlFailed,
     same,
 )
+from hami_dra.discovery.nvml.visits import Visits, open_library
 from hami_dra.discovery.sysfs import SYS
 
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
@@ -36,7 +34,6 @@ _WANTED: Final = EVENT_XID | EVENT_DOUBLE_BIT_ECC
 _MOST_EVENTS: Final = 1000
 """Of one call of `health`; a GPU that fails can send them faster than they are read."""
 _NO_INSTANCE: Final = 0xFFFFFFFF
-T = TypeVar("T")
 
 
 class NvmlBackend:
@@ -50,10 +47,9 @@ class NvmlBackend:
     ) -> None:
         """`timeout`: seconds for one visit to the hardware, beyond the patience of `health`."""
         self._sys = sys
-        self._timeout = timeout
         self._harmless = frozenset(harmless_xids)
         self._lock = threading.Lock()
-        self._visit: threading.Thread | None = None
+        self._visits = Visits(timeout, self._doing)
         self._library: Library | None = None
         self._events: Handle | None = None
         self._known: dict[str, GpuRecord] = {}
@@ -62,16 +58,16 @@ class NvmlBackend:
 
     def discover(self) -> Findings:
         with self._lock:
-            return self._in_time(self._discover)
+            return self._visits.run(self._discover)
 
     def health(self, patience: float = 0.0) -> Health:
         with self._lock:
-            return self._in_time(lambda: self._health(patience), patience)
+            return self._visits.run(lambda: self._health(patience), patience)
 
     def close(self) -> None:
         with self._lock:
-            if self._library and not self._hangs():
-                self._in_time(self._close)
+            if self._library and not self._visits.hangs:
+                self._visits.run(self._close)
 
     def _close(self) -> None:
         library, self._library, self._events = self._library, None, None
@@ -128,15 +124,7 @@ class NvmlBackend:
 
     def _open(self) -> Library:
         if self._library is None:
-            try:
-                self._library = Library()
-            except NvmlFailed as failed:
-                if failed.code == LIBRARY_NOT_FOUND:
-                    raise ToolMissing(
-                        "libnvidia-ml.so.1 was not found: this machine has no NVIDIA driver, or its libraries are not "
-                        "mounted into this container"
-                    ) from failed
-                raise
+            self._library = open_library()
         return self._library
 
     def _start_anew(self, library: Library) -> None:
@@ -202,39 +190,6 @@ class NvmlBackend:
         except NvmlFailed:
             return list(self._handles)
         return [uuid] if uuid in self._handles else list(self._handles)
-
-    # --- in time ---
-
-    def _hangs(self) -> bool:
-        return self._visit is not None and self._visit.is_alive()
-
-    def _in_time(self, work: Callable[[], T], patience: float = 0.0) -> T:
-        """Runs `work` in a thread; gives up on it when it takes too long. NvmlFailed comes out as ToolFailed."""
-        if self._hangs():
-            raise ToolFailed(f"NVML still hangs in {self._doing()}; restart the driver once the kernel log is clean")
-        results: list[T] = []
-        errors: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                results.append(work())
-            except BaseException as error:  # noqa: BLE001 (raised again in the thread that asked)
-                errors.append(error)
-
-        self._visit = threading.Thread(target=run, name="nvml", daemon=True)
-        self._visit.start()
-        self._visit.join(self._timeout + patience)
-        if self._hangs():
-            raise ToolFailed(
-                f"NVML gave no answer within {self._timeout:g} s in {self._doing()}: the GPU's driver hangs"
-            )
-        if errors and isinstance(errors[0], NvmlFailed):
-            raise ToolFailed(
-                f"{errors[0]}; is the kernel module nvidia loaded and of the library's version?"
-            ) from errors[0]
-        if errors:
-            raise errors[0]
-        return results[0]
 
     def _doing(self) -> str:
         return self._library.current if self._library else "nvmlInitWithFlags"

@@ -17,8 +17,12 @@ Handle = Any
 T = TypeVar("T")
 
 NOT_SUPPORTED: Final = 3
+NO_PERMISSION: Final = 4
+NOT_FOUND: Final = 6
 TIMEOUT: Final = 10
 LIBRARY_NOT_FOUND: Final = 12
+IN_USE: Final = 19
+INSUFFICIENT_RESOURCES: Final = 23
 _LOST: Final = {15, 16, 28}
 """GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: the GPU answers no more."""
 _ABSENT: Final = {2, NOT_SUPPORTED, 6, 13}
@@ -27,6 +31,8 @@ _GARBLED: Final = -1
 
 PROFILE_NUMBERS: Final = range(0x12)
 """NVML_GPU_INSTANCE_PROFILE_COUNT."""
+_COMPUTE_PROFILE_NUMBERS: Final = range(8)
+"""NVML_COMPUTE_INSTANCE_PROFILE_COUNT."""
 _MEDIA_EXTENSIONS: Final = {7, 8}
 """Profile numbers whose name ends in +me (1_SLICE_REV1, 2_SLICE_REV1), for drivers that tell no name."""
 MAX_LANES: Final = 36
@@ -100,6 +106,9 @@ class Library:
 
     def gpu(self, index: int) -> Handle:
         return self._call("nvmlDeviceGetHandleByIndex", index)
+
+    def gpu_of(self, uuid: str) -> Handle:
+        return self._call("nvmlDeviceGetHandleByUUID", uuid)
 
     # --- one GPU ---
 
@@ -228,6 +237,48 @@ class Library:
             int(self._call("nvmlDeviceGetGpuInstanceId", mig_device)),
             int(self._call("nvmlDeviceGetComputeInstanceId", mig_device)),
         )
+
+    # --- MIG, changes ---
+
+    def create_gpu_instance(self, gpu: Handle, profile: MigProfile, placement: MigPlacement) -> Handle:
+        place = self._nvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)
+        function = "nvmlDeviceCreateGpuInstanceWithPlacement"
+        return self._call(function, gpu, profile.id, ctypes.byref(place))
+
+    def gpu_instance_of(self, gpu: Handle, instance_id: int) -> Handle:
+        return self._call("nvmlDeviceGetGpuInstanceById", gpu, instance_id)
+
+    def create_compute_instance(self, instance: Handle) -> None:
+        """The one that spans its GPU instance: the compute profile with most slices that the instance has."""
+        function = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
+        found = []
+        for number in _COMPUTE_PROFILE_NUMBERS:
+            try:
+                found.append(self._compute_profile(function, instance, number))
+            except NvmlFailed as failed:
+                if not failed.absent:
+                    raise
+        if not found:
+            raise NvmlFailed(function, NOT_SUPPORTED, "this GPU instance has no compute profile")
+        _, profile_id = max(found)
+        self._call("nvmlGpuInstanceCreateComputeInstance", instance, profile_id)
+
+    def _compute_profile(self, function: str, instance: Handle, number: int) -> tuple[int, int]:
+        """Slices, id of the profile."""
+        try:
+            info = self._call(function, instance, number, 0)
+        except NvmlFailed as failed:
+            if failed.code != self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+                raise
+            info = self._call(function, instance, number, 0, 1)
+        return int(info.sliceCount), int(info.id)
+
+    def destroy_compute_instance(self, instance: Handle, compute_id: int) -> None:
+        compute = self._call("nvmlGpuInstanceGetComputeInstanceById", instance, compute_id)
+        self._call("nvmlComputeInstanceDestroy", compute)
+
+    def destroy_gpu_instance(self, instance: Handle) -> None:
+        self._call("nvmlGpuInstanceDestroy", instance)
 
     # --- events ---
 

@@ -1,6 +1,6 @@
-"""How a GPU can be cut, and how it is cut now. Called by `cards`. Reads only; instances are made by the node driver."""
+"""How a GPU can be cut, and how it is cut now. Called by `cards` and `partitions`. Reads only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from hami_dra.api.hardware import MigInstance, MigProfile, MigState
 from hami_dra.discovery.nvml.library import PROFILE_NUMBERS, Handle, Library, NvmlFailed
@@ -60,14 +60,7 @@ def _devices(library: Library, gpu: Handle, problem: Callable[[str], None]) -> d
     """Id of the GPU instance → id of its compute instance, uuid of the MIG device. Numbers of MIG devices have gaps."""
     found: dict[int, tuple[int, str]] = {}
     try:
-        for number in range(library.most_mig_devices(gpu)):
-            try:
-                device = library.mig_device(gpu, number)
-            except NvmlFailed as failed:
-                if failed.absent:
-                    continue
-                raise
-            instance, compute = library.instance_ids(device)
+        for device, instance, compute in _mig_devices(library, gpu):
             found[instance] = (compute, library.uuid(device))
     except NvmlFailed as failed:
         if failed.lost:
@@ -75,3 +68,21 @@ def _devices(library: Library, gpu: Handle, problem: Callable[[str], None]) -> d
         if not failed.absent:
             problem(f"MIG devices: {failed}")
     return found
+
+
+def compute_instances(library: Library, gpu: Handle, instance: int) -> list[int]:
+    """Ids of the compute instances in a GPU instance; `instance`: its id. Raises NvmlFailed."""
+    return [compute for _, owner, compute in _mig_devices(library, gpu) if owner == instance]
+
+
+def _mig_devices(library: Library, gpu: Handle) -> Iterator[tuple[Handle, int, int]]:
+    """MIG device, ids of its GPU and compute instance."""
+    for number in range(library.most_mig_devices(gpu)):
+        try:
+            device = library.mig_device(gpu, number)
+        except NvmlFailed as failed:
+            if failed.absent:
+                continue
+            raise
+        instance, compute = library.instance_ids(device)
+        yield device, instance, compute

@@ -1,0 +1,171 @@
+"""MIG instances made and removed through NVML: the `Partitioner` of NVIDIA's cards.
+
+Called by the node driver when a claim is prepared and given back, from any thread (calls wait for each other). A part is a GPU
+instance with one compute instance that spans it; what of it is there already is kept, so a call that was cut off can be made
+again. A GPU's MIG mode is never changed: that ends all programs on it.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from hami_dra.api.hardware import MigInstance, MigPlacement, MigProfile
+from hami_dra.discovery.nvml.library import (
+    IN_USE,
+    INSUFFICIENT_RESOURCES,
+    NO_PERMISSION,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    PROFILE_NUMBERS,
+    Handle,
+    Library,
+    NvmlFailed,
+)
+from hami_dra.discovery.nvml.mig import compute_instances, mig_state
+from hami_dra.discovery.nvml.visits import Visits, open_library
+from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
+
+T = TypeVar("T")
+
+_WHY: Final = {
+    NO_PERMISSION: "the driver is not allowed to: it must run as root with the host's /proc/driver/nvidia/capabilities",
+    INSUFFICIENT_RESOURCES: "there is no room for it beside what is there",
+    IN_USE: "programs still run on it",
+}
+
+
+class NvmlPartitioner:
+    """Implements `hami_dra.vendors.containers.Partitioner`."""
+
+    def __init__(self, *, timeout: float = 30.0) -> None:
+        """`timeout`: seconds for one call."""
+        self._lock = threading.Lock()
+        self._current: Library | None = None
+        self._visits = Visits(timeout, lambda: self._current.current if self._current else "nvmlInitWithFlags")
+
+    def create(self, place: PartitionPlace) -> MigInstance:
+        return self._visit(place.card_uuid, lambda library, gpu: _create(library, gpu, place))
+
+    def destroy(self, card_uuid: str, instance_id: int) -> None:
+        self._visit(card_uuid, lambda library, gpu: _destroy(library, gpu, card_uuid, instance_id))
+
+    def existing(self, card_uuid: str) -> tuple[MigInstance, ...]:
+        return self._visit(card_uuid, lambda library, gpu: _existing(library, gpu, card_uuid))
+
+    def _visit(self, card_uuid: str, work: Callable[[Library, Handle], T]) -> T:
+        def visit() -> T:
+            library = self._current = open_library()
+            try:
+                return work(library, _gpu(library, card_uuid))
+            finally:
+                with contextlib.suppress(NvmlFailed):
+                    library.close()
+
+        with self._lock:
+            return self._visits.run(visit)
+
+
+def _gpu(library: Library, card_uuid: str) -> Handle:
+    try:
+        return library.gpu_of(card_uuid)
+    except NvmlFailed as failed:
+        if failed.absent:
+            raise PartitionRefused(f"GPU {card_uuid}: NVML knows no such GPU any more ({failed})") from failed
+        raise
+
+
+def _create(library: Library, gpu: Handle, place: PartitionPlace) -> MigInstance:
+    what = f"GPU {place.card_uuid}: MIG instance {place.profile} at memory slice {place.start}"
+    there = _existing(library, gpu, place.card_uuid)
+    profile, placement = _wanted(library, gpu, place, what)
+    half = [found for found in there if (found.profile_id, found.placement) == (profile.id, placement)]
+    if half and half[0].uuid:
+        return half[0]
+    try:
+        handle = (
+            library.gpu_instance_of(gpu, half[0].id) if half else library.create_gpu_instance(gpu, profile, placement)
+        )
+    except NvmlFailed as failed:
+        raise _refused(f"{what} was not made{_beside(there)}", failed) from failed
+    instance_id, lies_at = library.gpu_instance(handle)
+    try:
+        library.create_compute_instance(handle)
+    except NvmlFailed as failed:
+        _take_back(library, gpu, place.card_uuid, instance_id)
+        raise _refused(f"{what} was not made: its compute instance failed", failed) from failed
+    made = [found for found in _existing(library, gpu, place.card_uuid) if found.id == instance_id and found.uuid]
+    if not made or lies_at != placement:
+        _take_back(library, gpu, place.card_uuid, instance_id)
+        raise PartitionRefused(f"{what}: NVML said that it made it, and shows {made or 'nothing'} at {lies_at}")
+    return made[0]
+
+
+def _take_back(library: Library, gpu: Handle, card_uuid: str, instance_id: int) -> None:
+    """As far as that is possible; what stays is half made, and the next call completes it."""
+    with contextlib.suppress(NvmlFailed, PartitionRefused):
+        _destroy(library, gpu, card_uuid, instance_id)
+
+
+def _wanted(library: Library, gpu: Handle, place: PartitionPlace, what: str) -> tuple[MigProfile, MigPlacement]:
+    known: list[str] = []
+    for number in PROFILE_NUMBERS:
+        try:
+            profile = library.mig_profile(gpu, number)
+        except NvmlFailed as failed:
+            if not failed.absent:
+                raise
+            continue
+        if profile.name == place.profile:
+            for placement in profile.placements:
+                if placement.start == place.start:
+                    return profile, placement
+            starts = ", ".join(str(placement.start) for placement in profile.placements) or "none"
+            raise PartitionRefused(f"{what}: this GPU can have that profile only at {starts}")
+        known.append(profile.name)
+    raise PartitionRefused(f"{what}: this GPU has no such profile; it has {', '.join(known) or 'none'}")
+
+
+def _existing(library: Library, gpu: Handle, card_uuid: str) -> tuple[MigInstance, ...]:
+    problems: list[str] = []
+    state = mig_state(library, gpu, problems.append)
+    if state is None or not state.enabled:
+        raise PartitionRefused(
+            f"GPU {card_uuid} is not in MIG mode, so it has no instances: enable it (nvidia-smi -i {card_uuid} -mig 1) "
+            "and restart the driver"
+        )
+    if problems:
+        raise PartitionRefused(f"GPU {card_uuid}: its MIG instances cannot be told for sure: {'; '.join(problems)}")
+    return state.instances
+
+
+def _destroy(library: Library, gpu: Handle, card_uuid: str, instance_id: int) -> None:
+    what = f"GPU {card_uuid}: MIG instance {instance_id}"
+    try:
+        handle = library.gpu_instance_of(gpu, instance_id)
+    except NvmlFailed as failed:
+        if failed.code in (NOT_FOUND, NOT_SUPPORTED):  # the second: MIG mode is off, which ends all instances
+            return
+        raise
+    try:
+        for compute_id in compute_instances(library, gpu, instance_id):
+            library.destroy_compute_instance(handle, compute_id)
+        library.destroy_gpu_instance(handle)
+    except NvmlFailed as failed:
+        if failed.lost:
+            raise
+        raise _refused(f"{what} was not removed", failed) from failed
+
+
+def _refused(what: str, failed: NvmlFailed) -> PartitionRefused:
+    why = _WHY.get(failed.code)
+    return PartitionRefused(f"{what}: {why} ({failed})" if why else f"{what}: {failed}")
+
+
+def _beside(there: Sequence[MigInstance]) -> str:
+    """What else lies on the GPU, for people."""
+    if not there:
+        return ""
+    ends = [(found.placement.start, found.placement.start + found.placement.size - 1) for found in there]
+    taken = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in sorted(ends))
+    return f" (memory slices in use: {taken})"

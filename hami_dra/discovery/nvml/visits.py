@@ -1,0 +1,69 @@
+"""Visits to NVML that are given up after a time. Used by `backend` and `partitions`.
+
+NVML can hang inside the kernel, where nothing ends it: every visit runs in a thread of its own. One that hangs is left behind, and
+until it comes back each further visit fails at once.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from hami_dra.discovery.errors import ToolFailed, ToolMissing
+from hami_dra.discovery.nvml.library import LIBRARY_NOT_FOUND, Library, NvmlFailed
+
+T = TypeVar("T")
+
+
+class Visits:
+    """One at a time: who calls has a lock."""
+
+    def __init__(self, timeout: float, doing: Callable[[], str]) -> None:
+        """`timeout`: seconds; `doing`: the function of NVML that runs now, for messages."""
+        self._timeout = timeout
+        self._doing = doing
+        self._visit: threading.Thread | None = None
+
+    @property
+    def hangs(self) -> bool:
+        return self._visit is not None and self._visit.is_alive()
+
+    def run(self, work: Callable[[], T], patience: float = 0.0) -> T:
+        """`patience`: seconds that the work itself may wait. Raises ToolFailed in place of NvmlFailed, and whatever else `work` raises."""
+        if self.hangs:
+            raise ToolFailed(f"NVML still hangs in {self._doing()}; restart the driver once the kernel log is clean")
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def visit() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:  # noqa: BLE001 (raised again in the thread that asked)
+                errors.append(error)
+
+        self._visit = threading.Thread(target=visit, name="nvml", daemon=True)
+        self._visit.start()
+        self._visit.join(self._timeout + patience)
+        if self.hangs:
+            raise ToolFailed(
+                f"NVML gave no answer within {self._timeout:g} s in {self._doing()}: the GPU's driver hangs"
+            )
+        if errors and isinstance(errors[0], NvmlFailed):
+            raise ToolFailed(
+                f"{errors[0]}; is the kernel module nvidia loaded and of the library's version?"
+            ) from errors[0]
+        if errors:
+            raise errors[0]
+        return results[0]
+
+
+def open_library() -> Library:
+    """Raises ToolMissing, NvmlFailed."""
+    try:
+        return Library()
+    except NvmlFailed as failed:
+        if failed.code == LIBRARY_NOT_FOUND:
+            raise ToolMissing(
+                "libnvidia-ml.so.1 was not found: this machine has no NVIDIA driver, or its libraries are not "
+                "mounted into this container"
+            ) from failed
+        raise

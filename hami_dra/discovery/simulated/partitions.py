@@ -1,0 +1,82 @@
+"""Partitions of simulated cards: a `Partitioner` in memory, for simulated machines and for tests.
+
+Called by the node driver. It follows the hardware's rules: instances lie where the profile allows, beside each other, and no more
+compute slices than there are. They are gone with the process, as those of real GPUs are with a reset.
+"""
+
+import threading
+import uuid
+from collections.abc import Iterable
+from typing import Final
+
+from hami_dra.api.hardware import Card, MigInstance, MigPlacement, MigProfile
+from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
+from hami_dra.vendors.nvidia.mig import compute_slices, profiles
+
+_UUIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "partitions.simulated.hami.io")
+
+
+class SimulatedPartitioner:
+    """Implements `hami_dra.vendors.containers.Partitioner`; safe to call from threads."""
+
+    def __init__(self, cards: Iterable[Card]) -> None:
+        self._cards = {card.uuid: card for card in cards}
+        self._there: dict[str, dict[int, MigInstance]] = {card_uuid: {} for card_uuid in self._cards}
+        self._lock = threading.Lock()
+
+    def create(self, place: PartitionPlace) -> MigInstance:
+        what = f"GPU {place.card_uuid}: MIG instance {place.profile} at memory slice {place.start}"
+        with self._lock:
+            card, there = self._card(place.card_uuid), self._there[place.card_uuid]
+            profile, placement = _wanted(card, place, what)
+            for found in there.values():
+                if (found.profile_id, found.placement) == (profile.id, placement):
+                    return found
+            slices = {known.id: known.slices for known in profiles(card)}
+            used = sum(slices[found.profile_id] for found in there.values())
+            overlapping = [found.id for found in there.values() if _overlap(found.placement, placement)]
+            if overlapping or used + profile.slices > compute_slices(card):
+                raise PartitionRefused(f"{what} was not made: there is no room for it beside {sorted(there)}")
+            number = next(number for number in range(1, len(there) + 2) if number not in there)
+            there[number] = MigInstance(
+                id=number,
+                profile_id=profile.id,
+                placement=placement,
+                uuid=f"MIG-{uuid.uuid5(_UUIDS, f'{place.card_uuid}/{place.profile}/{place.start}')}",
+                compute_instance_id=0,
+            )
+            return there[number]
+
+    def destroy(self, card_uuid: str, instance_id: int) -> None:
+        with self._lock:
+            self._card(card_uuid)
+            self._there[card_uuid].pop(instance_id, None)
+
+    def existing(self, card_uuid: str) -> tuple[MigInstance, ...]:
+        with self._lock:
+            self._card(card_uuid)
+            return tuple(found for _, found in sorted(self._there[card_uuid].items()))
+
+    def _card(self, card_uuid: str) -> Card:
+        card = self._cards.get(card_uuid)
+        if card is None:
+            raise PartitionRefused(f"GPU {card_uuid}: this machine has no such GPU")
+        if not profiles(card):
+            raise PartitionRefused(f"GPU {card_uuid} is not in MIG mode, so it has no instances")
+        return card
+
+
+def _wanted(card: Card, place: PartitionPlace, what: str) -> tuple[MigProfile, MigPlacement]:
+    known = profiles(card)
+    profile = next((each for each in known if each.name == place.profile), None)
+    if profile is None:
+        raise PartitionRefused(f"{what}: this GPU has no such profile; it has {', '.join(each.name for each in known)}")
+    placement = next((each for each in profile.placements if each.start == place.start), None)
+    if placement is None:
+        starts = ", ".join(str(each.start) for each in profile.placements)
+        raise PartitionRefused(f"{what}: this GPU can have that profile only at {starts}")
+    return profile, placement
+
+
+def _overlap(one: MigPlacement, other: MigPlacement) -> bool:
+    return one.start < other.start + other.size and other.start < one.start + one.size
