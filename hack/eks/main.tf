@@ -93,17 +93,8 @@ module "eks" {
     vpc-cni    = { before_compute = true }
   }
 
-  # the API server calls the webhook
-  node_security_group_additional_rules = {
-    webhook = {
-      description                   = "API server to the webhook of hami-dra"
-      protocol                      = "tcp"
-      from_port                     = 8443
-      to_port                       = 8443
-      type                          = "ingress"
-      source_cluster_security_group = true
-    }
-  }
+  # the rules that the module recommends let the API server reach port 8443, where the webhook listens
+  node_security_group_enable_recommended_rules = true
 
   eks_managed_node_groups = merge(local.gpu_node_groups, {
     system = {
