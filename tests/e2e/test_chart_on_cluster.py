@@ -293,6 +293,16 @@ def test_certificates_by_cert_manager(render):
     assert [raw["kind"] for raw in other if "cert-manager" in raw["apiVersion"]] == ["Certificate"]
 
 
+def test_packed_it_is_the_same(helm, render, tmp_path):
+    """A package holds what the links of the checkout lead to."""
+    code, out, err = helm("package", CHART, "--destination", tmp_path)
+    assert code == 0, out + err
+    (package,) = tmp_path.glob("*.tgz")
+    code, out, err = helm("template", names.MANAGED_BY, package, "--namespace", SYSTEM, "--kube-version", "1.37.1")
+    assert code == 0, err
+    assert [raw for raw in yaml.safe_load_all(out) if raw] == render({})
+
+
 # --- on a real API server ----------------------------------------------------------------------------------------------------
 
 

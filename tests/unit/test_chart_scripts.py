@@ -62,6 +62,50 @@ def test_what_is_missing_is_named(script, missing, tmp_path):
     assert shown.stderr == f"{script}: {missing} is not on the PATH\n"
 
 
+@pytest.fixture
+def recorded(tmp_path):
+    """Stand-ins for docker and kind, which cannot be had everywhere: `recorded(script)` → the commands that they got."""
+    log = tmp_path / "log"
+    for name in ("docker", "kind"):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >> {log}\n')
+        program.chmod(0o755)
+
+    def call(script, *arguments, **environment):
+        log.unlink(missing_ok=True)
+        done = run(f"./hack/{script}", *arguments, PATH=f"{tmp_path}:{os.environ['PATH']}", **environment)
+        assert done.returncode == 0, done.stderr
+        return log.read_text().splitlines()
+
+    return call
+
+
+def test_the_cluster_is_made_of_the_configuration_and_the_version(recorded):
+    listed, made = recorded("kind/up.sh", K8S="1.36.4", CLUSTER="older")
+    assert listed == "kind get clusters"
+    assert made.startswith("kind create cluster --name older --image kindest/node:v1.36.4 --config ")
+    assert made.split("--config ")[1].split()[0].endswith("/hack/kind/cluster.yaml")
+
+
+def test_the_image_that_the_values_name_is_built_and_loaded(recorded):
+    built, loaded = recorded("kind/load.sh")
+    image = yaml.safe_load((KIND / "values.yaml").read_text())["image"]
+    name = f"{image['repository']}:{image['tag']}"
+    assert f"--tag {name} --load" in built
+    assert loaded == f"kind load docker-image --name hami-dra {name}"
+
+
+def test_the_image_carries_the_time_of_the_commit_and_the_base_that_was_asked_for(recorded):
+    pinned = f"docker.io/library/python@sha256:{'0' * 64}"
+    (built,) = recorded("image/build.sh", "x:1", "--push", PYTHON_IMAGE=pinned)
+    assert built.startswith(f"docker buildx build {ROOT} --tag x:1")
+    assert "--build-arg SOURCE_DATE_EPOCH=1" in built
+    assert f"--build-arg PYTHON_IMAGE={pinned}" in built
+    assert built.endswith(" --push")
+    (plain,) = recorded("image/build.sh", "x:1", PYTHON_IMAGE="")
+    assert "PYTHON_IMAGE" not in plain
+
+
 def test_a_release_of_the_image_needs_the_base_by_digest():
     shown = run("./hack/image/build.sh", "--release", "x:1", PYTHON_IMAGE="docker.io/library/python:3.13-slim-trixie")
     assert shown.returncode == 1
