@@ -6,7 +6,8 @@ Made by the node driver, once; every question is answered from the files as they
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from hami_dra.vendors.containers import HostSettings
 
 CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 _KERNEL: Final = ("/sys/", "/proc/")
-_MOST: Final = 1 << 20
+_MOST: Final = 8 << 20
 """Bytes of a file that is read."""
 
 
@@ -40,7 +41,7 @@ class MachineHost:
     @property
     def cdi_devices(self) -> frozenset[str]:
         """A file that cannot be read offers nothing: its owner will hear of it from the container runtime."""
-        files = (file for folder in self._cdi_folders for file in _listing(folder))
+        files = (file for folder in self._cdi_folders for file in _listing(folder) if not self._is_ours(file))
         return frozenset(name for file in files for name in self._offered(file))
 
     def exists(self, path: str) -> bool:
@@ -55,25 +56,37 @@ class MachineHost:
     def _place(self, path: str) -> Path:
         return self._root / path.lstrip("/") if path.startswith(_KERNEL) else Path(path)
 
-    def _offered(self, file: Path) -> list[str]:
-        if file.suffix not in (".json", ".yaml", ".yml") or any(
-            file.name.startswith(f"{kind.partition('/')[0]}-") for kind in self._ours
-        ):
-            return []
-        spec = _parsed(file)
-        kind, devices = spec.get("kind"), spec.get("devices")
-        if not isinstance(kind, str) or not isinstance(devices, list) or kind in self._ours:
-            return []
-        return [f"{kind}={device['name']}" for device in devices if isinstance(device, dict) and "name" in device]
+    def _is_ours(self, file: Path) -> bool:
+        return any(file.name.startswith(f"{kind.partition('/')[0]}-") for kind in self._ours)
+
+    def _offered(self, file: Path) -> tuple[str, ...]:
+        try:
+            status = file.stat()
+        except OSError:
+            return ()
+        return tuple(
+            name for name in _devices(file, status.st_mtime_ns, status.st_size) if _kind(name) not in self._ours
+        )
 
 
-def _parsed(file: Path) -> Mapping[str, Any]:
+def _kind(name: str) -> str:
+    return name.partition("=")[0]
+
+
+@lru_cache(maxsize=64)
+def _devices(file: Path, _changed: int, _size: int) -> tuple[str, ...]:
+    """Vendors' specifications are long; they are read again when they change."""
+    if file.suffix not in (".json", ".yaml", ".yml"):
+        return ()
     text = _text(file)
     try:
-        spec = json.loads(text or "") if file.suffix == ".json" else yaml.safe_load(text or "")
+        spec: Any = json.loads(text or "") if file.suffix == ".json" else yaml.safe_load(text or "")
     except (ValueError, yaml.YAMLError, RecursionError):
-        return {}
-    return spec if isinstance(spec, dict) else {}
+        return ()
+    kind, devices = (spec.get("kind"), spec.get("devices")) if isinstance(spec, dict) else (None, None)
+    if not isinstance(kind, str) or not isinstance(devices, list):
+        return ()
+    return tuple(f"{kind}={device['name']}" for device in devices if isinstance(device, dict) and "name" in device)
 
 
 def _listing(folder: Path) -> list[Path]:

@@ -1,15 +1,19 @@
 """Partitions of simulated cards: a `Partitioner` in memory, for simulated machines and for tests.
 
 Called by the node driver. It follows the hardware's rules: instances lie where the profile allows, beside each other, and no more
-compute slices than there are. They are gone with the process, as those of real GPUs are with a reset.
+compute slices than there are. A file makes them outlive the process, as those of real GPUs do.
 """
 
 import threading
 import uuid
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from hami_dra.api.hardware import Card, MigInstance, MigPlacement, MigProfile
+from hami_dra.discovery.errors import ToolFailed
 from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
 from hami_dra.vendors.nvidia.mig import compute_slices, profiles
 
@@ -19,9 +23,12 @@ _UUIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "partitions.simulated.hami.io")
 class SimulatedPartitioner:
     """Implements `hami_dra.vendors.containers.Partitioner`; safe to call from threads."""
 
-    def __init__(self, cards: Iterable[Card]) -> None:
+    def __init__(self, cards: Iterable[Card], file: Path | None = None) -> None:
+        """`file`: need not be there."""
         self._cards = {card.uuid: card for card in cards}
+        self._file = file
         self._there: dict[str, dict[int, MigInstance]] = {card_uuid: {} for card_uuid in self._cards}
+        self._there |= self._stored()
         self._lock = threading.Lock()
 
     def create(self, place: PartitionPlace) -> MigInstance:
@@ -45,17 +52,33 @@ class SimulatedPartitioner:
                 uuid=f"MIG-{uuid.uuid5(_UUIDS, f'{place.card_uuid}/{place.profile}/{place.start}')}",
                 compute_instance_id=0,
             )
+            self._store()
             return there[number]
 
     def destroy(self, card_uuid: str, instance_id: int) -> None:
         with self._lock:
             self._card(card_uuid)
             self._there[card_uuid].pop(instance_id, None)
+            self._store()
 
     def existing(self, card_uuid: str) -> tuple[MigInstance, ...]:
         with self._lock:
             self._card(card_uuid)
             return tuple(found for _, found in sorted(self._there[card_uuid].items()))
+
+    def _stored(self) -> dict[str, dict[int, MigInstance]]:
+        if self._file is None or not self._file.exists():
+            return {}
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, dict[int, MigInstance]])
+        except (OSError, msgspec.MsgspecError) as error:
+            raise ToolFailed(f"the file of simulated partitions, {self._file}, cannot be read: {error}") from error
+
+    def _store(self) -> None:
+        if self._file is not None:
+            new = self._file.with_suffix(".new")
+            new.write_bytes(msgspec.json.encode(self._there))
+            new.replace(self._file)
 
     def _card(self, card_uuid: str) -> Card:
         card = self._cards.get(card_uuid)
