@@ -33,6 +33,8 @@ EVERYTHING = {
     },
     "driver": {
         "devicePolicy": "binpack",
+        "sharing": {"slots": 4, "memoryScaling": 1.5},
+        "taintEffects": {"lost": "NoSchedule"},
         "publishBesidePlugin": True,
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}}},
@@ -57,7 +59,7 @@ EVERYTHING = {
     "image": {"digest": "sha256:" + "0" * 64},
     "imagePullSecrets": [{"name": "pull"}],
     "simulatedFleet": {"enabled": True},
-    "log": {"format": "json", "verbosity": 5},
+    "log": {"format": "json", "verbosity": 3},
 }  # fmt: skip
 CASES = {
     "as it is": {},
