@@ -1,0 +1,66 @@
+"""What kubelet asks of a driver, without gRPC: implemented by `driver.prepare` and `driver.node`, called by `service` and `health`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRef:
+    """A ResourceClaim as kubelet names it. kubelet sends no allocation: whoever prepares reads the claim and checks the uid."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedDevice:
+    """One device that a claim holds, and what a container that refers to it is given."""
+
+    requests: tuple[str, ...]
+    """Names of the claim's requests, never of subrequests; empty = every request."""
+    pool: str
+    device: str
+    cdi_ids: tuple[str, ...]
+    share_id: str = ""
+
+
+class Preparation(Protocol):
+    """May be called for several claims at once, by two kubelets' calls at once, and again for what is done: the same answer."""
+
+    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, tuple[PreparedDevice, ...] | str]:
+        """Uid → devices, or a sentence that says why not. An entry for every claim."""
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
+        """Uid → a sentence that says why not, empty = done. A claim that nobody knows is done."""
+
+
+class Verdict(StrEnum):
+    HEALTHY = "Healthy"
+    UNHEALTHY = "Unhealthy"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHealth:
+    pool: str
+    device: str
+    verdict: Verdict
+    message: str = ""
+    changed_at: int = 0
+    """Unix seconds since when the verdict is what it is."""
+
+
+class HealthSource(Protocol):
+    """Several may look at once: `changed` is about the last look of anybody, so look again after every wait."""
+
+    def current(self) -> Sequence[DeviceHealth]:
+        """Every device of the driver: one that is left out turns Unknown."""
+
+    async def changed(self) -> None:
+        """Returns when `current` differs from what it last returned."""
