@@ -68,8 +68,6 @@ class View(Struct, frozen=True):
     """Uids of the pods that have such a container."""
     containers: tuple[str, ...] = ()
     """Their names; empty where nobody knows who will use the claim."""
-    env: dict[str, str] = msgspec.field(default_factory=dict)
-    """What these containers set themselves, as far as they agree."""
 
 
 class HostFolder(Struct, frozen=True):

@@ -1,0 +1,139 @@
+"""The CDI file of a claim: one device for each view, and in it what the driver remembers of the claim.
+
+Called by `work`. In: views, their edits, the record. Out: the document; ids of its devices; the record again, from a document. Pure.
+
+One file per claim, named after it, so that it can be taken away alone and be told from the files of others. The kind is
+`<driver>/claim`. Version 0.6.0 of the format: the least that has everything used here (annotations; containerd 2.0 and later read up
+to 0.8.0 and more). https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from hami_dra.driver.prepare.records import Record
+from hami_dra.vendors.containers import Edits
+
+Json = dict[str, Any]
+
+VERSION: Final = "0.6.0"
+RECORD: Final = "hami.io/claim-record"
+"""Annotation: the `Record`, without the document that it stands in. From it the checkpoint can be made again."""
+_UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
+
+
+class NotOurs(ValueError):
+    """The document has no record that this version can read; the message says why."""
+
+
+def kind(driver: str) -> str:
+    return f"{driver}/claim"
+
+
+def device_name(uid: str, view: str) -> str:
+    return f"{uid}-{view}"
+
+
+def device_id(driver: str, uid: str, view: str) -> str:
+    """As kubelet and containerd name the device."""
+    return f"{kind(driver)}={device_name(uid, view)}"
+
+
+def file_name(driver: str, uid: str) -> str:
+    return f"{driver}-claim_{uid}.json"
+
+
+def claim_of(driver: str, file: str) -> str | None:
+    """The uid of the claim whose file this is; None for files of others."""
+    prefix = f"{driver}-claim_"
+    uid = file.removeprefix(prefix).removesuffix(".json")
+    return uid if file == f"{prefix}{uid}.json" and is_uid(uid) else None
+
+
+def is_uid(text: str) -> bool:
+    """Whether it can be part of the names above."""
+    return _UID.fullmatch(text) is not None
+
+
+def document(driver: str, record: Record, edits: Mapping[str, Edits]) -> Json | None:
+    """`edits`: by view. None where no view gets anything of its own: an empty device would be refused by containerd."""
+    devices = [
+        {"name": device_name(record.uid, view.name), "containerEdits": made}
+        for view in record.views
+        if (made := container_edits(edits[view.name]))
+    ]
+    if not devices:
+        return None
+    return {
+        "cdiVersion": VERSION,
+        "kind": kind(driver),
+        "annotations": {RECORD: _remembered(record)},
+        "devices": devices,
+    }
+
+
+def container_edits(edits: Edits) -> Json:
+    """Empty where there is nothing to say."""
+    made: Json = {}
+    if edits.env:
+        made["env"] = [f"{name}={value}" for name, value in edits.env.items()]
+    if edits.device_nodes:
+        made["deviceNodes"] = [
+            {"path": node.path}
+            | ({"hostPath": node.host_path} if node.host_path else {})
+            | {"permissions": node.permissions}
+            for node in edits.device_nodes
+        ]
+    if edits.mounts:
+        made["mounts"] = [
+            {"hostPath": mount.host, "containerPath": mount.container, "options": list(mount.options)}
+            for mount in edits.mounts
+        ]
+    return made
+
+
+def undone(smaller: Edits, larger: Edits) -> str:
+    """What of `smaller` stays in a container that is given `larger` after it, in words; empty when nothing does."""
+    left = [name for name in smaller.env if name not in larger.env]
+    left += sorted({node.path for node in smaller.device_nodes} - {node.path for node in larger.device_nodes})
+    left += sorted({mount.container for mount in smaller.mounts} - {mount.container for mount in larger.mounts})
+    left += sorted(set(smaller.cdi_devices) - set(larger.cdi_devices))
+    return ", ".join(left)
+
+
+def encoded(found: Json) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"
+
+
+def record_of(driver: str, uid: str, text: bytes) -> Record:
+    """What the file of a claim remembers, the document itself included. Raises NotOurs."""
+    try:
+        found = msgspec.json.decode(text, type=dict[str, Any])
+        remembered = found["annotations"][RECORD]
+        record = msgspec.json.decode(remembered.encode(), type=_Remembered)
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
+        raise NotOurs(f"it has no record of its claim that can be read ({error})") from error
+    if record.version != _RECORD_VERSION:
+        raise NotOurs(f"its record has version {record.version}, and this driver reads {_RECORD_VERSION}")
+    if record.record.uid != uid:
+        raise NotOurs(f"it is named after claim {uid}, and remembers {record.record.uid}")
+    if found.get("kind") != kind(driver):
+        raise NotOurs(f"its kind is {found.get('kind')!r}, not {kind(driver)!r}")
+    return msgspec.structs.replace(record.record, spec=found)
+
+
+# --- the record ------------------------------------------------------------------------------------------------------
+
+_RECORD_VERSION: Final = 1
+
+
+class _Remembered(msgspec.Struct, frozen=True):
+    version: int
+    record: Record
+
+
+def _remembered(record: Record) -> str:
+    bare = msgspec.structs.replace(record, spec=None, state="prepared")
+    return msgspec.json.encode(_Remembered(_RECORD_VERSION, bare), order="deterministic").decode()

@@ -1,0 +1,193 @@
+"""`status.devices` of a claim: what this driver says of each device it prepared, for people and for other controllers.
+
+`entries` is pure: in: the claim and its record (or why it failed), the moment; out: JSON of AllocatedDeviceStatus. `ClaimStatusWriter`
+writes it behind kubelet's back: an answer never waits for it, and nothing depends on it.
+
+Written by server-side apply with the driver as field manager: the list is keyed by driver, pool, device and shareID, so entries of other
+drivers are not touched. It needs `patch` on `resourceclaims/status` and `associated-node:patch` on `resourceclaims/driver`. The API
+server takes only devices that the claim is allocated, and removes entries itself when the claim is deallocated; so nothing is removed
+when a claim is unprepared, as in other drivers.
+"""
+
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from hami_dra.api import names
+from hami_dra.api.kinds import RESOURCE_CLAIM
+from hami_dra.api.quantity import Format, Quantity
+from hami_dra.api.resource import AllocatedDeviceStatus, ResourceClaim
+from hami_dra.api.times import timestamp
+from hami_dra.cluster.protocol import APPLY, Cluster, Conflict, Forbidden, Invalid, NotFound
+from hami_dra.driver.prepare.records import Held, Record
+from hami_dra.driver.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+READY: Final = "Ready"
+PREPARED: Final = "Prepared"
+FAILED: Final = "PrepareFailed"
+_MOST_MESSAGE: Final = 1_000
+"""Characters; the API takes 32768, people read fewer."""
+_MOST_DATA: Final = 10 * 1024
+"""AllocatedDeviceStatusDataMaxLength."""
+_MOST_WAITING: Final = 4_096
+
+
+# --- what is said ----------------------------------------------------------------------------------------------------
+
+
+def entries(driver: str, claim: ResourceClaim, outcome: Record | str, now: datetime) -> list[Json]:
+    """One for each device that `driver` was allocated, by the claim's allocation; `outcome`: prepared, or why not."""
+    allocation = claim.status.allocation
+    held = {_key(each): each for each in outcome.held} if isinstance(outcome, Record) else {}
+    notes = outcome.notes if isinstance(outcome, Record) else ()
+    found: OrderedDict[tuple[str, str, str], Json] = OrderedDict()
+    for result in allocation.devices.results if allocation is not None else ():
+        key = (result.pool, result.device, result.share_id or "")
+        if result.driver != driver or key in found:
+            continue
+        entry: Json = {"driver": driver, "pool": result.pool, "device": result.device}
+        if result.share_id:
+            entry["shareID"] = result.share_id
+        entry["conditions"] = [_condition(driver, key, claim, outcome, now)]
+        if key in held:
+            entry["data"] = _data(held[key], notes)
+        found[key] = entry
+    return list(found.values())
+
+
+def _condition(
+    driver: str, key: tuple[str, str, str], claim: ResourceClaim, outcome: Record | str, now: datetime
+) -> Json:
+    ready = isinstance(outcome, Record)
+    status = "True" if ready else "False"
+    condition: Json = {
+        "type": READY,
+        "status": status,
+        "reason": PREPARED if ready else FAILED,
+        "message": "the device is ready for the containers of this claim"
+        if isinstance(outcome, Record)
+        else outcome[:_MOST_MESSAGE],
+        "lastTransitionTime": _since(driver, key, claim.status.devices, status) or timestamp(now),
+    }
+    if claim.metadata.generation:
+        condition["observedGeneration"] = claim.metadata.generation
+    return condition
+
+
+def _since(driver: str, key: tuple[str, str, str], known: Sequence[AllocatedDeviceStatus], status: str) -> str | None:
+    for entry in known:
+        if (entry.driver, entry.pool, entry.device, entry.share_id or "") == (driver, *key):
+            for condition in entry.conditions:
+                if (condition.type, condition.status) == (READY, status):
+                    return condition.last_transition_time
+    return None
+
+
+def _data(held: Held, notes: Sequence[str]) -> Json:
+    data: Json = {"uuid": held.card}
+    if held.admin:
+        data["adminAccess"] = True
+    elif held.shared and not held.whole:
+        data["limits"] = {name: _amount(name, amount) for name, amount in sorted(held.consumed.items())}
+    if held.partition is not None and held.partition.uuid:
+        data["partition"] = {
+            "uuid": held.partition.uuid,
+            "profile": held.partition.profile,
+            "placement": held.partition.start,
+        }
+    if held.assigned:
+        data["assigned"] = dict(held.assigned)
+    if notes and len(json.dumps(data | {"notes": list(notes)})) <= _MOST_DATA:
+        data["notes"] = list(notes)
+    return data
+
+
+def _amount(name: str, amount: int) -> str:
+    return str(Quantity.from_int(amount, Format.BINARY_SI if name == names.CAP_MEMORY else Format.DECIMAL_SI))
+
+
+def _key(held: Held) -> tuple[str, str, str]:
+    return held.pool, held.device, held.share_id
+
+
+# --- how it is written -----------------------------------------------------------------------------------------------
+
+
+class ClaimStatusWriter:
+    """`run()` until cancelled. `add` never blocks and never fails."""
+
+    def __init__(
+        self, cluster: Cluster, driver: str, now: Callable[[], datetime], *, sleep: Callable[[float], Awaitable[None]]
+    ) -> None:
+        self._cluster = cluster
+        self._driver = driver
+        self._now = now
+        self._waiting: dict[str, tuple[ResourceClaim, Record | str]] = {}
+        self._written: OrderedDict[str, str] = OrderedDict()
+        """Uid → what was written last, without times, so that a repeated call of kubelet writes nothing."""
+        self._queue: WorkQueue[str] = WorkQueue(self._write, workers=4, sleep=sleep)
+
+    async def run(self) -> None:
+        await self._queue.run()
+
+    def add(self, claims: Mapping[str, ResourceClaim], outcomes: Mapping[str, Record | str]) -> None:
+        """After each prepare; by the uid that kubelet asked for."""
+        for uid, outcome in outcomes.items():
+            claim = claims.get(uid)
+            if claim is None or claim.metadata.uid != uid or len(self._waiting) >= _MOST_WAITING:
+                continue
+            self._waiting[uid] = (claim, outcome)
+            self._queue.add(uid)
+
+    async def _write(self, uid: str) -> None:
+        if uid not in self._waiting:
+            return
+        claim, outcome = self._waiting[uid]
+        said = entries(self._driver, claim, outcome, self._now())
+        signature = _without_times(said)
+        if said and self._written.get(uid) != signature:
+            await self._apply(claim, said)
+            self._written[uid] = signature
+            while len(self._written) > _MOST_WAITING:
+                self._written.popitem(last=False)
+        if self._waiting.get(uid) == (claim, outcome):
+            del self._waiting[uid]
+
+    async def _apply(self, claim: ResourceClaim, said: list[Json]) -> None:
+        """Raises ClusterError when it is worth trying again."""
+        meta = claim.metadata
+        body = {
+            "apiVersion": RESOURCE_CLAIM.api_version,
+            "kind": RESOURCE_CLAIM.name,
+            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+            "status": {"devices": said},
+        }
+        try:
+            await self._cluster.patch(
+                RESOURCE_CLAIM,
+                meta.name,
+                body,
+                namespace=meta.namespace,
+                subresource="status",
+                patch_type=APPLY,
+                field_manager=self._driver,
+                force=True,
+            )
+        except (NotFound, Conflict):
+            log.debug("ResourceClaim %s is gone or another one: its status is not written", claim.key)
+        except (Invalid, Forbidden) as error:
+            log.warning("ResourceClaim %s: status.devices is not written: %s", claim.key, error)
+
+
+def _without_times(said: Sequence[Json]) -> str:
+    bare = [
+        entry | {"conditions": [{**each, "lastTransitionTime": ""} for each in entry["conditions"]]} for entry in said
+    ]
+    return json.dumps(bare, sort_keys=True)

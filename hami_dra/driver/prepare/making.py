@@ -1,0 +1,266 @@
+"""Makes and takes away what a prepared claim has on the host: partitions, its CDI file, folders.
+
+Called by `work`, under its lock and in its thread. In: records. Out: records as they then are. Blocks. Raises PrepareError; what was
+made before the error stays, and `take_back` removes it.
+
+Order of making: partitions, CDI file, folders. Of taking: partitions, folders, CDI file. The CDI file remembers the claim and its
+folders, so whatever is cut short, either the checkpoint or the CDI file still tells what there is to take away.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hami_dra.api.config import DeviceConfig
+from hami_dra.driver.prepare import cdi
+from hami_dra.driver.prepare.checkpoint import Records
+from hami_dra.driver.prepare.errors import NotWritten, Refused
+from hami_dra.driver.prepare.files import Files
+from hami_dra.driver.prepare.inventory import Inventory
+from hami_dra.driver.prepare.partitions import Partitions
+from hami_dra.driver.prepare.records import Answer, Held, HostFolder, Record, View
+from hami_dra.driver.prepare.views import Arrangement, answer_order
+from hami_dra.vendors.containers import ContainerVendor, Edits, Host, Place, Tenancy, Unpreparable
+
+_CDI_MODE = 0o600
+_READ = 0o755
+
+
+class Maker:
+    """`cdi_folder`: where containerd looks (`/var/run/cdi`); made if it is not there."""
+
+    def __init__(
+        self, vendor: ContainerVendor, host: Host, partitions: Partitions, cdi_folder: Path, files: Files
+    ) -> None:
+        self._vendor = vendor
+        self._host = host
+        self._partitions = partitions
+        self._folder = cdi_folder
+        self._files = files
+
+    # --- making ---
+
+    def assigned(self, records: Mapping[str, Record], held: Held, inventory: Inventory, claim: str) -> Held:
+        """With what the vendor gives it of the card beyond amounts; `records`: everything else that is prepared."""
+        if held.admin:
+            return held
+        others = [
+            other.assigned
+            for record in records.values()
+            for other in record.held
+            if other.card == held.card and not other.admin and other.assigned
+        ]
+        try:
+            given = self._vendor.assign(self._tenancy(held, claim, inventory, records), others)
+        except Unpreparable as error:
+            raise Refused(f"ResourceClaim {claim}: {error}") from error
+        return replace(held, assigned=dict(given))
+
+    def check_free(self, record: Record) -> None:
+        """Nothing lies where the record's partitions will be."""
+        for held in record.held:
+            self._partitions.check_free(record.key, held)
+
+    def make_partitions(self, records: Records, uid: str) -> None:
+        """Those that the record has without an id, which must be on the disk; each is noted in `records` as soon as it is there."""
+        for index in range(len(records[uid].held)):
+            record = records[uid]
+            made = self._partitions.made(record.key, record.held[index])
+            records[uid] = replace(record, held=(*record.held[:index], made, *record.held[index + 1 :]))
+
+    def described(
+        self, records: Mapping[str, Record], uids: Sequence[str], inventory: Inventory, arrangement: Arrangement | None
+    ) -> list[Record]:
+        """The records of `uids` with CDI documents, folders, answers. `arrangement`: None where only the documents are made anew.
+        `records`: has all claims of their views, partitions made.
+        """
+        edits: dict[str, Edits] = {}
+        for uid in uids:
+            for view in records[uid].views:
+                if view.name not in edits:
+                    env = arrangement.env_of.get(view.name, {}) if arrangement is not None else {}
+                    edits[view.name] = self._edits(view, records, inventory, env)
+        for smaller, larger in arrangement.nested if arrangement is not None else ():
+            left = cdi.undone(edits[smaller], edits[larger])
+            if left:
+                shown = ", ".join(sorted(records[uid].key for uid in uids))
+                raise Refused(
+                    f"ResourceClaim {shown}: containers use some of the same requests, and what one of them is given ({left}) would stay "
+                    "in another that uses more of them: give each container requests of its own"
+                )
+        return [self._described(records[uid], edits, arrangement, inventory) for uid in uids]
+
+    def write(self, record: Record, *, fresh: bool) -> None:
+        """The CDI file and the folders of a described record. `fresh`: folders of a view are emptied first."""
+        path = self._folder / cdi.file_name(self._vendor.driver, record.uid)
+        try:
+            if record.spec is not None:
+                content = cdi.encoded(record.spec)
+                if self._files.read(path) != content:
+                    self._files.make_folder(self._folder, _READ)
+                    self._files.write(path, content, _CDI_MODE)
+            for folder in record.folders:
+                if folder.per_view and fresh:
+                    self._files.remove_folder(Path(folder.path))
+                self._files.make_folder(Path(folder.path), folder.mode)
+        except OSError as error:
+            raise self._not_written(record, error) from error
+
+    # --- repairing ---
+
+    def without_lost(self, record: Record) -> Record:
+        """Partitions that are gone (a reboot) lose their id, so that they are made again; where somebody else has made one, Refused."""
+        held = list(record.held)
+        for index, each in enumerate(held):
+            if each.partition is not None and self._partitions.is_lost(record.key, each):
+                self._partitions.check_free(record.key, each)
+                held[index] = replace(each, partition=replace(each.partition, id=None, uuid=""))
+        return replace(record, held=tuple(held))
+
+    def remake(self, records: Records, uid: str, inventory: Inventory) -> None:
+        """Partitions without an id, and all that tells of them; other claims whose containers see them are described anew too."""
+        self.make_partitions(records, uid)
+        seeing = [other.uid for other in records.values() if any(uid in dict(view.asked) for view in other.views)]
+        for changed in self.described(records, seeing, inventory, None):
+            records[changed.uid] = changed
+            self.write(changed, fresh=False)
+
+    # --- taking away ---
+
+    def take_back(self, record: Record, others: Mapping[str, Record]) -> None:
+        """What is gone already is no error. `others`: what stays, whose folders are left alone."""
+        for held in record.held:
+            self._partitions.remove(record.key, held)
+        kept = {folder.path for other in others.values() if other.uid != record.uid for folder in other.folders}
+        try:
+            for folder in record.folders:
+                if folder.per_view and folder.path not in kept:
+                    self._files.remove_folder(Path(folder.path))
+            self._files.remove(self._folder / cdi.file_name(self._vendor.driver, record.uid))
+        except OSError as error:
+            raise self._not_written(record, error) from error
+
+    def leftovers(self, records: Mapping[str, Record]) -> list[Record]:
+        """What CDI files remember of claims that are not prepared; files without a memory are removed at once."""
+        found = []
+        try:
+            for path in self._files.leftovers(self._folder, f"{self._vendor.driver}-"):
+                self._files.remove(path)
+            for name in self._files.names(self._folder):
+                uid = cdi.claim_of(self._vendor.driver, name)
+                if uid is None or uid in records:
+                    continue
+                try:
+                    found.append(cdi.record_of(self._vendor.driver, uid, self._files.read(self._folder / name) or b""))
+                except cdi.NotOurs:
+                    self._files.remove(self._folder / name)
+        except OSError as error:
+            raise NotWritten(
+                f"CDI folder {self._folder}: {error.strerror}: files of claims that are gone cannot be removed; make it writable"
+            ) from error
+        return found
+
+    # --- parts ---
+
+    def _described(
+        self, record: Record, edits: Mapping[str, Edits], arrangement: Arrangement | None, inventory: Inventory
+    ) -> Record:
+        own = [edits[view.name] for view in record.views]
+        folders = {
+            folder.path: HostFolder(folder.path, folder.mode, folder.per_view)
+            for each in own
+            for folder in each.folders
+        }
+        record = replace(
+            record,
+            folders=tuple(folders.values()),
+            notes=tuple(dict.fromkeys(note for each in own for note in each.notes)),
+        )
+        if arrangement is not None:
+            record = replace(record, answers=_answers(inventory.driver, record, arrangement, edits))
+        return replace(record, spec=cdi.document(inventory.driver, record, edits))
+
+    def _edits(self, view: View, records: Mapping[str, Record], inventory: Inventory, env: Mapping[str, str]) -> Edits:
+        first = records[view.asked[0][0]]
+        place = Place(
+            claim_namespace=first.namespace,
+            claim_name=first.name,
+            claim_uid=first.uid,
+            view=view.name,
+            pod_uids=view.pods,
+            containers=view.containers,
+            container_env=env,
+        )
+        tenancies = [
+            self._tenancy(held, records[uid].key, inventory, records)
+            for uid, request in view.asked
+            for held in records[uid].held
+            if held.parent == request
+        ]
+        try:
+            return self._vendor.edits(tenancies, place, self._host)
+        except Unpreparable as error:
+            raise Refused(f"ResourceClaim {first.key}: {error}") from error
+
+    def _tenancy(self, held: Held, claim: str, inventory: Inventory, records: Mapping[str, Record]) -> Tenancy:
+        device = inventory.devices.get(held.device)
+        if device is None or device.card.uuid != held.card:
+            raise Refused(
+                f"ResourceClaim {claim}: device {held.device} (card {held.card}) is not on this node any more: delete the pod and the "
+                "claim, so that another device is allocated"
+            )
+        return Tenancy(
+            card=device.card,
+            device=held.device,
+            request=held.request,
+            share_id=held.share_id,
+            consumed=held.consumed,
+            whole=held.whole,
+            parameters=DeviceConfig.model_validate(held.parameters),
+            partition=self._partitions.instance(claim, _looked_at(held, claim, records)),
+            assigned=held.assigned,
+        )
+
+    def _not_written(self, record: Record, error: OSError) -> NotWritten:
+        return NotWritten(
+            f"ResourceClaim {record.key}: {error.filename or self._folder}: {error.strerror}: free space on this disk, or make it "
+            "writable for the driver"
+        )
+
+
+def _looked_at(held: Held, claim: str, records: Mapping[str, Record]) -> Held:
+    """Who has admin access to a part of a card sees the one that its holder has."""
+    if not held.admin or held.partition is None:
+        return held
+    for record in records.values():
+        for other in record.held:
+            if other.partition is not None and other.device == held.device and not other.admin:
+                return other
+    raise Refused(
+        f"ResourceClaim {claim}: request {held.request} asks for adminAccess to {held.device}, a part of a card that exists only while "
+        "another claim holds it, and none does: ask for the whole card instead"
+    )
+
+
+def _answers(driver: str, record: Record, arrangement: Arrangement, edits: Mapping[str, Edits]) -> tuple[Answer, ...]:
+    requests = tuple(dict.fromkeys(held.parent for held in record.held))
+    rank = {name: place for place, name in enumerate(answer_order(requests, record.uid, arrangement.view_of))}
+    return tuple(
+        Answer(
+            requests=(held.parent,),
+            pool=held.pool,
+            device=held.device,
+            share_id=held.share_id,
+            cdi_ids=_ids(driver, record.uid, arrangement.view_of[record.uid, held.parent], edits),
+        )
+        for held in sorted(record.held, key=lambda held: rank[held.parent])
+    )
+
+
+def _ids(driver: str, uid: str, view: View | None, edits: Mapping[str, Edits]) -> tuple[str, ...]:
+    """Devices of others first: what they set, ours sets again."""
+    if view is None:
+        return ()
+    own = (cdi.device_id(driver, uid, view.name),) if cdi.container_edits(edits[view.name]) else ()
+    return (*edits[view.name].cdi_devices, *own)

@@ -1,0 +1,124 @@
+"""A pod as preparing reads it: which container refers to which claims, and what it sets in its environment.
+
+Called by `preparation` (reading) and `views` (meaning). In: the pod as JSON. Out: frozen Structs. Pure. The Pod of `hami_dra.api.core` is
+the scheduler's, of which clusters hold very many; it goes without the environment.
+
+How kubelet finds the claims of a pod: k8s.io/dynamic-resource-allocation/resourceclaim (Name), pkg/kubelet/cm/dra/manager.go
+(GetResources), v1.37.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from hami_dra.api.core import ContainerClaim, PodResourceClaim, PodResourceClaimStatus
+from hami_dra.api.meta import Object, Struct
+from hami_dra.driver.prepare.errors import Refused
+
+
+class EnvVar(Struct, frozen=True):
+    name: str = ""
+    value: str | None = None
+    value_from: msgspec.Raw | dict[str, Any] | None = None
+
+
+class ClaimsOfContainer(Struct, frozen=True):
+    claims: tuple[ContainerClaim, ...] = ()
+
+
+class Container(Struct, frozen=True):
+    name: str = ""
+    env: tuple[EnvVar, ...] = ()
+    resources: ClaimsOfContainer = ClaimsOfContainer()
+
+
+class RequestMapping(Struct, frozen=True):
+    """An extended resource of a container, and the request of the generated claim that stands for it."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class ExtendedResourceClaim(Struct, frozen=True):
+    resource_claim_name: str = ""
+    request_mappings: tuple[RequestMapping, ...] = ()
+
+
+class Spec(Struct, frozen=True):
+    node_name: str = ""
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[Container, ...] = ()
+
+
+class Status(Struct, frozen=True):
+    phase: str = ""
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: ExtendedResourceClaim | None = None
+
+
+class Pod(Object, frozen=True):
+    spec: Spec = Spec()
+    status: Status = Status()
+
+    @property
+    def is_over(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+def read_pod(raw: Mapping[str, Any]) -> Pod:
+    """Raises Refused."""
+    try:
+        return msgspec.convert(raw, Pod, strict=False)
+    except msgspec.ValidationError as error:
+        name = raw.get("metadata", {}).get("name", "")
+        raise Refused(f"Pod {name}: {error}: the driver does not understand this pod") from error
+
+
+def containers(pod: Pod) -> tuple[Container, ...]:
+    """All that may ever run in it."""
+    return (*pod.spec.init_containers, *pod.spec.containers, *pod.spec.ephemeral_containers)
+
+
+def references(pod: Pod, container: Container) -> list[tuple[str, str]]:
+    """(name of the ResourceClaim, request; empty = all its requests), claim by claim in the order in which kubelet goes through them."""
+    found = []
+    for pod_claim in pod.spec.resource_claims:
+        name = _claim_name(pod, pod_claim)
+        if name:
+            found += [(name, claim.request) for claim in container.resources.claims if claim.name == pod_claim.name]
+    extended = pod.status.extended_resource_claim_status
+    if extended is not None:
+        found += [
+            (extended.resource_claim_name, mapping.request_name)
+            for mapping in extended.request_mappings
+            if mapping.container_name == container.name
+        ]
+    return found
+
+
+def claim_names(pod: Pod) -> set[str]:
+    """Of the ResourceClaims that the pod has, whether or not a container refers to them."""
+    extended = pod.status.extended_resource_claim_status
+    names = {_claim_name(pod, pod_claim) for pod_claim in pod.spec.resource_claims}
+    return (names | {extended.resource_claim_name if extended else ""}) - {""}
+
+
+def common_env(of: Iterable[Container]) -> dict[str, str]:
+    """What all of them set, and to the same; what they take from elsewhere (`valueFrom`) is not known here."""
+    common: dict[str, str] | None = None
+    for container in of:
+        own = {variable.name: variable.value or "" for variable in container.env if variable.value_from is None}
+        common = own if common is None else dict(common.items() & own.items())
+    return dict(sorted((common or {}).items()))
+
+
+def _claim_name(pod: Pod, pod_claim: PodResourceClaim) -> str:
+    """Empty: there is none (a template whose claim was not needed)."""
+    if pod_claim.resource_claim_name:
+        return pod_claim.resource_claim_name
+    generated = (status for status in pod.status.resource_claim_statuses if status.name == pod_claim.name)
+    return next((status.resource_claim_name or "" for status in generated), "")

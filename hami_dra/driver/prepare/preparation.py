@@ -1,0 +1,209 @@
+"""What kubelet's calls meet: claims and pods are fetched, the work is queued, and every call is answered in time.
+
+Made by the node driver, called by its gRPC services. In: references to claims. Out: for each claim the devices, or the sentence that says why
+not. Nothing raises. All that touches files and hardware is done by `work`, one batch at a time in a thread: whatever came
+in meanwhile is the next batch, so a hundred calls at once cost a few writes of the checkpoint and not a hundred.
+
+kubelet gives up after 45 s and asks again; an answer that says what is being waited for is better, so calls end by themselves before. What
+was begun for them goes on, and the next call finds it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from hami_dra.api.kinds import POD, RESOURCE_CLAIM
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.cluster.protocol import Cluster, ClusterError, Forbidden, NotFound
+from hami_dra.driver.kubelet.protocol import ClaimRef, PreparedDevice
+from hami_dra.driver.prepare import cdi
+from hami_dra.driver.prepare.errors import PrepareError, Refused
+from hami_dra.driver.prepare.jobs import Job, Outcome, Prepare, Unprepare
+from hami_dra.driver.prepare.pods import Pod, read_pod
+from hami_dra.driver.prepare.records import Record
+from hami_dra.driver.prepare.work import Work
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MOST_SECONDS: Final = 40.0
+"""Of kubelet's 45 (draplugin: the timeout of NodePrepareResources)."""
+_AT_ONCE: Final = 16
+"""Requests to the API server."""
+_UNEXPECTED: Final = "the driver failed, which it should not; its log says more"
+
+Reporter = Callable[[Mapping[str, ResourceClaim], Mapping[str, Record | str]], None]
+
+
+class NodePreparation:
+    """Implements `hami_dra.driver.kubelet.protocol.Preparation` for one driver.
+
+    `start` before the first call, `run` beside all of them until cancelled. `report` is told of every outcome, with the claims as they
+    were read (`ClaimStatusWriter.add`).
+    """
+
+    def __init__(
+        self, cluster: Cluster, work: Work, *, report: Reporter | None = None, most_seconds: float = MOST_SECONDS
+    ) -> None:
+        self._cluster = cluster
+        self._work = work
+        self._report = report
+        self._most_seconds = most_seconds
+        self._asking = asyncio.Semaphore(_AT_ONCE)
+        self._waiting: list[tuple[Job, asyncio.Future[dict[str, Outcome]]]] = []
+        self._woken = asyncio.Event()
+
+    async def start(self) -> list[str]:
+        """What an earlier instance left half done is finished or taken back. Out: sentences about what could not be.
+        Raises PrepareError when it cannot even be told what is prepared; calls are answered with the same error then.
+        """
+        return await asyncio.to_thread(self._work.start)
+
+    @property
+    def records(self) -> Mapping[str, Record]:
+        """What is prepared or about to be, by claim uid."""
+        return self._work.written
+
+    async def run(self) -> None:
+        """Cancelled, it finishes the batch it is at."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            batch, self._waiting = self._waiting, []
+            # who asked may be gone by now; a job is done nevertheless, for kubelet counts on its having been asked for
+            work = asyncio.get_running_loop().run_in_executor(None, self._work.run, [job for job, _ in batch])
+            try:
+                outcomes = await asyncio.shield(work)
+            except asyncio.CancelledError:
+                with suppress(Exception):
+                    _settle(batch, await work)
+                raise
+            except Exception:
+                log.exception("a batch of %d calls", len(batch))
+                outcomes = [dict.fromkeys(job.uids, _UNEXPECTED) for job, _ in batch]
+            _settle(batch, outcomes)
+
+    # --- kubelet's calls ---
+
+    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, tuple[PreparedDevice, ...] | str]:
+        found: dict[str, ResourceClaim] = {}
+        outcomes: dict[str, Outcome] = {}
+        try:
+            async with asyncio.timeout(self._most_seconds):
+                outcomes, found, pods = await self._read(claims)
+                if not outcomes:
+                    outcomes = await self._queued(Prepare(found, pods))
+        except TimeoutError:
+            late = f"not done after {self._most_seconds:g} s: the API server, the disk or the hardware is slow; kubelet will ask again"
+            outcomes = {ref.uid: f"ResourceClaim {ref.namespace}/{ref.name}: {late}" for ref in claims}
+        except PrepareError as error:
+            outcomes = dict.fromkeys((ref.uid for ref in claims), str(error))
+        for ref in claims:
+            outcome = outcomes[ref.uid]
+            if isinstance(outcome, str):
+                log.warning("ResourceClaim %s/%s is not prepared: %s", ref.namespace, ref.name, outcome)
+        if self._report is not None:
+            self._report(found, outcomes)
+        return {ref.uid: _answer(outcomes[ref.uid]) for ref in claims}
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
+        outcomes: dict[str, Outcome] = {}
+        try:
+            async with asyncio.timeout(self._most_seconds):
+                outcomes = await self._queued(Unprepare(tuple(ref.uid for ref in claims)))
+        except TimeoutError:
+            late = f"not taken back after {self._most_seconds:g} s: the disk or the hardware is slow; kubelet will ask again"
+            outcomes = {ref.uid: f"ResourceClaim {ref.namespace}/{ref.name}: {late}" for ref in claims}
+        answers = {ref.uid: found if isinstance(found := outcomes[ref.uid], str) else "" for ref in claims}
+        for ref in claims:
+            if answers[ref.uid]:
+                log.warning("ResourceClaim %s/%s is not unprepared: %s", ref.namespace, ref.name, answers[ref.uid])
+        return answers
+
+    async def _queued(self, job: Job) -> dict[str, Outcome]:
+        future: asyncio.Future[dict[str, Outcome]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((job, future))
+        self._woken.set()
+        return await future
+
+    # --- reading ---
+
+    async def _read(
+        self, refs: Sequence[ClaimRef]
+    ) -> tuple[dict[str, Outcome], dict[str, ResourceClaim], tuple[Pod, ...]]:
+        """By uid what went wrong, the claims that were read, and the pods that they are reserved for.
+
+        One claim that cannot be read fails the call, which kubelet makes for one pod: what its containers see of the others would be
+        fixed without it.
+        """
+        answers = await asyncio.gather(*(self._claim(ref) for ref in refs))
+        wrong: dict[str, Outcome] = {
+            ref.uid: why for ref, why in zip(refs, answers, strict=True) if isinstance(why, str)
+        }
+        if wrong:
+            why = next(iter(wrong.values()))
+            return {ref.uid: f"with another claim of the pod: {why}" for ref in refs} | wrong, {}, ()
+        claims = {ref.uid: claim for ref, claim in zip(refs, answers, strict=True) if not isinstance(claim, str)}
+        wanted = {
+            (claim.metadata.namespace, consumer.name): consumer.uid
+            for claim in claims.values()
+            for consumer in claim.status.reserved_for
+            if (consumer.resource, consumer.api_group) == (POD.plural, "")
+        }
+        found = await asyncio.gather(*(self._pod(*key, uid) for key, uid in sorted(wanted.items())))
+        return wrong, claims, tuple(pod for pod in found if pod is not None)
+
+    async def _claim(self, ref: ClaimRef) -> ResourceClaim | str:
+        what = f"ResourceClaim {ref.namespace}/{ref.name}"
+        if not cdi.is_uid(ref.uid):
+            return f"{what}: uid {ref.uid!r} is not a uid: this is not a call of kubelet's"
+        try:
+            return await self._asked(self._cluster.get(RESOURCE_CLAIM, ref.name, ref.namespace))
+        except NotFound:
+            return f"{what} does not exist any more: delete the pod, so that it is started with a new claim"
+        except ClusterError as error:
+            return f"{what} cannot be read: {error}{_advice(error)}"
+
+    async def _pod(self, namespace: str, name: str, uid: str) -> Pod | None:
+        """None: it is gone or over, so it runs no container of ours. Raises Refused: without a pod's containers nobody knows what they see."""
+        try:
+            pod = read_pod(await self._asked(self._cluster.get_raw(POD, name, namespace)))
+        except NotFound:
+            return None
+        except ClusterError as error:
+            raise Refused(f"Pod {namespace}/{name} cannot be read: {error}{_advice(error)}") from error
+        return pod if pod.metadata.uid == uid and not pod.is_over else None
+
+    async def _asked(self, call: Awaitable[T]) -> T:
+        async with self._asking:
+            return await call
+
+
+def _answer(outcome: Outcome) -> tuple[PreparedDevice, ...] | str:
+    if isinstance(outcome, str):
+        return outcome
+    return tuple(
+        PreparedDevice(
+            requests=answer.requests,
+            pool=answer.pool,
+            device=answer.device,
+            cdi_ids=answer.cdi_ids,
+            share_id=answer.share_id,
+        )
+        for answer in outcome.answers
+    )
+
+
+def _advice(error: ClusterError) -> str:
+    return ": give the driver's ServiceAccount the right to get it" if isinstance(error, Forbidden) else ""
+
+
+def _settle(
+    batch: Sequence[tuple[Job, asyncio.Future[dict[str, Outcome]]]], outcomes: Sequence[dict[str, Outcome]]
+) -> None:
+    for (_, future), outcome in zip(batch, outcomes, strict=True):
+        if not future.done():
+            future.set_result(outcome)

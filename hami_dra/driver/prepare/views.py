@@ -1,0 +1,207 @@
+"""Which containers see which requests together, and how kubelet is made to hand each of them the right CDI device.
+
+Called by `work` for the claims of one call. In: the claims that are to be prepared and the pods that they are reserved for. Out: an
+`Arrangement`, or `Refused`. Pure.
+
+What a container gets (visible devices, limits by position) depends on all of its cards at once, while kubelet knows no containers: for
+every request that a container refers to it hands over the same CDI devices, whoever asks. So there is one CDI device for each
+*view* (the set of requests that some container refers to, over all claims), it describes all of the view, and requests name views.
+
+kubelet's order (v1.37 pkg/kubelet/cm/dra, GetResources): the claims of a container come in random order; inside a claim the requests in
+the order in which the container lists them (all devices in the order of our answer where it names none). containerd drops
+repeated ids and keeps the first; a later device's environment and mounts replace an earlier one's. Hence:
+
+- A request names the smallest view that has it, if every view that has it contains that view; else it names none. No container is
+  then ever given a view that is not part of its own.
+- In every claim of a container the last view named must be its own. Where that is not so, kubelet cannot tell the containers apart, and
+  the pod is refused with what to change.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from hami_dra.driver.prepare.errors import Refused
+from hami_dra.driver.prepare.pods import Container, Pod, common_env, containers, references
+from hami_dra.driver.prepare.records import View
+
+Asked = tuple[str, str]
+"""(claim uid, parent request)."""
+
+_NAME_LENGTH: Final = 16
+
+
+class Claimed(NamedTuple):
+    """A claim that is to be prepared."""
+
+    uid: str
+    namespace: str
+    name: str
+    requests: tuple[str, ...]
+    """Parent requests with devices of this driver, in the order of the results."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    view_of: Mapping[Asked, View | None]
+    """What a request names; None: nothing, another request of its containers does."""
+    nested: frozenset[tuple[str, str]]
+    """Names of (smaller, larger) views that one container is given, in this order: the larger must undo the smaller."""
+    env_of: Mapping[str, Mapping[str, str]]
+    """By view: what its containers set themselves, as far as they agree. Not part of a view, which is remembered in files: users
+    put secrets there.
+    """
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One container, as far as it refers to the claims at hand."""
+
+    pod: Pod
+    container: Container
+    by_claim: dict[str, list[str]]
+    """Claim uid → requests in kubelet's order; one that is empty means all."""
+
+    @property
+    def label(self) -> str:
+        return f"Pod {self.pod.key}: container {self.container.name}"
+
+
+def arrange(driver: str, claims: Sequence[Claimed], pods: Iterable[Pod], settled: Mapping[str, str]) -> Arrangement:
+    """`settled`: claims that are prepared already, `namespace/name` → for whom, in words. Raises Refused."""
+    by_key = {claim.key: claim for claim in claims}
+    requests = {claim.uid: claim.requests for claim in claims}
+    seen = [
+        found
+        for pod in pods
+        for container in containers(pod)
+        if (found := _seen(pod, container, by_key, settled)).by_claim
+    ]
+    asked_by = [(each, _asked(each, requests)) for each in seen]
+    alike: dict[frozenset[Asked], list[_Seen]] = {}
+    for each, asked in asked_by:
+        if asked:
+            alike.setdefault(asked, []).append(each)
+    views = {asked: _view(driver, asked, requests, group) for asked, group in alike.items()}
+    view_of = {
+        (claim.uid, request): _named(driver, (claim.uid, request), claim, views, seen)
+        for claim in claims
+        for request in claim.requests
+    }
+    nested: set[tuple[str, str]] = set()
+    for each, asked in asked_by:
+        if asked:
+            nested |= _check_order(each, views[asked], view_of, requests, by_key)
+    env_of = {views[asked].name: common_env(each.container for each in group) for asked, group in alike.items()}
+    return Arrangement(view_of, frozenset(nested), env_of)
+
+
+def answer_order(requests: Sequence[str], uid: str, view_of: Mapping[Asked, View | None]) -> list[str]:
+    """The claim's requests as they are to be answered: what names a larger view comes later."""
+    sizes = {request: len(view.asked) if (view := view_of[uid, request]) else 0 for request in requests}
+    return sorted(requests, key=sizes.__getitem__)
+
+
+# --- views -----------------------------------------------------------------------------------------------------------
+
+
+def _seen(pod: Pod, container: Container, by_key: Mapping[str, Claimed], settled: Mapping[str, str]) -> _Seen:
+    found: dict[str, list[str]] = {}
+    already = []
+    for name, request in references(pod, container):
+        key = f"{pod.metadata.namespace}/{name}"
+        if key in by_key:
+            found.setdefault(by_key[key].uid, []).append(request)
+        elif key in settled:
+            already.append(key)
+    if found and already:
+        fresh = ", ".join(sorted(claim.key for claim in by_key.values() if claim.uid in found))
+        raise Refused(
+            f"Pod {pod.key}: container {container.name} uses ResourceClaim {already[0]}, which is prepared for {settled[already[0]]} "
+            f"already, together with {fresh}: what a container sees is fixed when its first claim is prepared; put the "
+            "requests of this container into one claim"
+        )
+    return _Seen(pod, container, found)
+
+
+def _asked(seen: _Seen, requests: Mapping[str, Sequence[str]]) -> frozenset[Asked]:
+    return frozenset((uid, request) for uid in seen.by_claim for request in _listed(seen.by_claim[uid], requests[uid]))
+
+
+def _listed(names: Sequence[str], requests: Sequence[str]) -> list[str]:
+    """In kubelet's order, with an entry that names no request spelt out."""
+    return [request for name in names for request in (requests if not name else (name,) if name in requests else ())]
+
+
+def _view(driver: str, asked: frozenset[Asked], requests: Mapping[str, Sequence[str]], seen: Sequence[_Seen]) -> View:
+    ordered = tuple(sorted(asked, key=lambda each: (each[0], requests[each[0]].index(each[1]))))
+    text = "\n".join([driver, *(f"{uid}/{request}" for uid, request in ordered)])
+    return View(
+        name=hashlib.sha256(text.encode()).hexdigest()[:_NAME_LENGTH],
+        asked=ordered,
+        pods=tuple(sorted({each.pod.metadata.uid for each in seen})),
+        containers=tuple(dict.fromkeys(each.container.name for each in seen)),
+    )
+
+
+def _named(
+    driver: str, asked: Asked, claim: Claimed, views: Mapping[frozenset[Asked], View], seen: Sequence[_Seen]
+) -> View | None:
+    having = [view for view in views if asked in view]
+    if having:
+        return views.get(frozenset.intersection(*having))
+    # no container of a pod that exists now: whoever comes later (a claim may be shared) asks for it alone, or, where nothing is known
+    # about the users of the claim, for all of the claim
+    known = any(claim.uid in each.by_claim for each in seen)
+    alone = frozenset([asked]) if known else frozenset((claim.uid, request) for request in claim.requests)
+    return _view(driver, alone, {claim.uid: claim.requests}, ())
+
+
+# --- kubelet's order -------------------------------------------------------------------------------------------------
+
+
+def _check_order(
+    seen: _Seen,
+    own: View,
+    view_of: Mapping[Asked, View | None],
+    requests: Mapping[str, Sequence[str]],
+    by_key: Mapping[str, Claimed],
+) -> set[tuple[str, str]]:
+    """(smaller, larger) views that the container is given. Raises Refused where the last one of a claim is not its own."""
+    nested = set()
+    reached = False
+    for uid, names in seen.by_claim.items():
+        order = answer_order(requests[uid], uid, view_of)
+        named = [view_of[uid, request] for request in _listed(names, order)]
+        given = list(dict.fromkeys(view.name for view in named if view is not None))
+        if not given:
+            continue
+        if given[-1] != own.name:
+            claim = next(claim for claim in by_key.values() if claim.uid == uid)
+            raise Refused(_advice(seen, claim, own))
+        reached = True
+        nested |= {(name, own.name) for name in given[:-1]}
+    if not reached:
+        claim = next(claim for claim in by_key.values() if claim.uid in seen.by_claim)
+        raise Refused(_advice(seen, claim, own))
+    return nested
+
+
+def _advice(seen: _Seen, claim: Claimed, own: View) -> str:
+    several = len(seen.by_claim) > 1
+    fix = (
+        "put the requests of these containers into one claim, and name in resources.claims the requests that each container uses"
+        if several
+        else "list in resources.claims first the requests that other containers use too, then those that only this one uses, or "
+        "give the containers requests of their own"
+    )
+    shown = ", ".join(request for _, request in own.asked)
+    return (
+        f"Pod {seen.pod.key}: spec.containers[{seen.container.name}].resources.claims uses requests ({shown}) of ResourceClaim "
+        f"{claim.key} that other containers use in other combinations, and kubelet cannot tell these containers apart: {fix}"
+    )

@@ -1,0 +1,283 @@
+"""Prepares and unprepares claims, many at a time: what kubelet's calls come down to, without the waiting.
+
+Called by `preparation`, one batch at a time, in a thread. In: jobs (claims and pods as the API server has them; uids to unprepare). Out: one
+outcome per claim: what kubelet is told, or the sentence that says why not. Blocks; raises nothing that has to do with a claim.
+
+The order of one batch, under a lock that keeps out another instance of the driver:
+
+1. Read the checkpoint (from memory, if nobody else wrote it).
+2. Take back what is to be unprepared.
+3. Look at each claim that is to be prepared. One that is prepared is answered as before, after what is missing of it (a file that somebody
+   removed, all of it after a reboot) is made again. Others are read and checked for room.
+4. Where partitions will be made: write the checkpoint with these claims as `preparing`, so that a start after a crash can find them.
+5. Make partitions, CDI files, folders. What fails is taken back.
+6. Write the checkpoint. Only then anybody is answered. If it cannot be written, what was made is taken back.
+
+Killed at any point, `start` of the next instance or the next call for the claim leaves nothing behind.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.driver.prepare.checkpoint import Checkpoint, Records
+from hami_dra.driver.prepare.claim import check_identity, fingerprint, read_claim
+from hami_dra.driver.prepare.errors import NotWritten, PrepareError
+from hami_dra.driver.prepare.inventory import Inventory
+from hami_dra.driver.prepare.jobs import Batch, Group, Job, Outcome, Prepare, Unprepare, parts, together
+from hami_dra.driver.prepare.making import Maker
+from hami_dra.driver.prepare.pods import Pod
+from hami_dra.driver.prepare.records import Record
+from hami_dra.driver.prepare.room import Tenant, check_room
+from hami_dra.driver.prepare.views import Claimed, arrange
+
+log = logging.getLogger(__name__)
+
+
+class Work:
+    """`inventory`: what is published now; None while that is not known. `lock`: held for each batch."""
+
+    def __init__(
+        self,
+        inventory: Callable[[], Inventory | None],
+        maker: Maker,
+        checkpoint: Checkpoint,
+        lock: AbstractContextManager[None],
+    ) -> None:
+        self.written: Mapping[str, Record] = MappingProxyType({})
+        """What is prepared or about to be, by uid, as it was last written; replaced, never changed: safe to read from any thread."""
+        self._inventory = inventory
+        self._maker = maker
+        self._checkpoint = checkpoint
+        self._lock = lock
+
+    # --- start ---
+
+    def start(self) -> list[str]:
+        """What an earlier instance left half done is finished or taken back. Out: what could not be, in sentences; the next call for the
+        claim tries again. Raises Unreadable, NotWritten when not even the list of claims can be had.
+        """
+        problems: list[str] = []
+        with self._lock:
+            records = self._checkpoint.load()
+            self._try(problems, partial(self._take_leftovers, problems, records))
+            for record in list(records.values()):
+                if record.state == "preparing" and self._try(problems, partial(self._maker.take_back, record, records)):
+                    del records[record.uid]
+            inventory = self._inventory()
+            if inventory is not None:
+                for uid in [uid for uid, record in records.items() if record.state == "prepared"]:
+                    self._try(problems, partial(self._repair, records, uid, inventory))
+            self._save(records)
+        return problems
+
+    def _save(self, records: Records) -> None:
+        self._checkpoint.save(records)
+        self.written = MappingProxyType(dict(records))
+
+    def _take_leftovers(self, problems: list[str], records: Records) -> None:
+        for record in self._maker.leftovers(records):
+            self._try(problems, partial(self._maker.take_back, record, records))
+
+    @staticmethod
+    def _try(problems: list[str], step: Callable[[], object]) -> bool:
+        try:
+            step()
+        except PrepareError as error:
+            problems.append(str(error))
+            return False
+        return True
+
+    # --- one batch ---
+
+    def run(self, jobs: Sequence[Job]) -> list[dict[str, Outcome]]:
+        """One map for each job, by claim uid."""
+        try:
+            with self._lock:
+                outcomes: list[dict[str, Outcome]] = []
+                for part in parts(jobs):
+                    outcomes += self._run(part)
+                return outcomes
+        except NotWritten as error:  # the lock cannot be had
+            return [dict.fromkeys(job.uids, str(error)) for job in jobs]
+
+    def _run(self, jobs: Sequence[Job]) -> list[dict[str, Outcome]]:
+        try:
+            before = self._checkpoint.load()
+        except PrepareError as error:
+            return [dict.fromkeys(job.uids, str(error)) for job in jobs]
+        batch = Batch(dict(before))
+        inventory = self._inventory()
+        opened = [self._begin(job, batch, inventory) for job in jobs]
+        if inventory is not None:
+            self._make(batch, inventory)
+        unsaved = ""
+        try:
+            self._save(batch.records)
+        except PrepareError as error:
+            unsaved = str(error)
+            for group in batch.groups:
+                if not group.why:
+                    self._fail(batch.records, group, unsaved)
+        return [
+            {
+                uid: found or batch.outcome(uid, unsaved if before.get(uid) != batch.records.get(uid) else "")
+                for uid, found in open_.items()
+            }
+            for open_ in opened
+        ]
+
+    def _begin(self, job: Job, batch: Batch, inventory: Inventory | None) -> dict[str, str]:
+        """By uid what is wrong; "" for what goes well so far."""
+        if isinstance(job, Unprepare):
+            return {uid: self._unprepared(batch.records, uid) for uid in job.uids}
+        if inventory is None:
+            return dict.fromkeys(job.uids, "the driver has not found its devices yet: kubelet will ask again")
+        return self._look_at(job, batch, inventory)
+
+    def _unprepared(self, records: Records, uid: str) -> str:
+        record = records.get(uid)
+        if record is None:
+            return ""
+        try:
+            self._maker.take_back(record, records)
+        except PrepareError as error:
+            return str(error)
+        del records[uid]
+        return ""
+
+    # --- looking ---
+
+    def _look_at(self, job: Prepare, batch: Batch, inventory: Inventory) -> dict[str, str]:
+        """By uid why it is refused; "" for what is prepared or in the batch now."""
+        found = dict.fromkeys(job.claims, "")
+        fresh: dict[str, Record] = {}
+        for uid, claim in job.claims.items():
+            try:
+                check_identity(claim, uid)
+                if not self._is_known(batch, uid, claim, inventory):
+                    wanted = read_claim(claim, inventory)
+                    meta = claim.metadata
+                    fresh[uid] = Record(
+                        namespace=meta.namespace,
+                        name=meta.name,
+                        uid=uid,
+                        allocation=wanted.allocation,
+                        state="preparing",
+                        held=wanted.held,
+                    )
+            except PrepareError as error:
+                found[uid] = str(error)
+        for uids in together(job):
+            members = [fresh[uid] for uid in uids if uid in fresh]
+            bad = next((uid for uid in uids if found[uid]), None)
+            if bad is not None:
+                found.update(
+                    dict.fromkeys((record.uid for record in members), f"with another claim of the pod: {found[bad]}")
+                )
+            elif members:
+                why = self._admit(members, job.pods, batch, inventory)
+                found.update(dict.fromkeys((record.uid for record in members), why))
+        return found
+
+    def _is_known(self, batch: Batch, uid: str, claim: ResourceClaim, inventory: Inventory) -> bool:
+        """Whether it is prepared with the allocation it has, or will be by this batch. Raises PrepareError."""
+        record = batch.records.get(uid)
+        if record is None:
+            return False
+        if any(uid in group.uids for group in batch.groups):
+            return True
+        if record.state == "prepared" and record.allocation == fingerprint(claim, inventory.driver):
+            self._repair(batch.records, uid, inventory)
+            return True
+        # allocated anew, so the containers that had it are gone; or never finished
+        self._maker.take_back(record, batch.records)
+        del batch.records[uid]
+        return False
+
+    def _repair(self, records: Records, uid: str, inventory: Inventory) -> None:
+        """Makes again what the claim has and is not there any more. Raises PrepareError."""
+        record = self._maker.without_lost(records[uid])
+        if not any(held.partition is not None and held.partition.id is None and not held.admin for held in record.held):
+            self._maker.write(record, fresh=False)
+            return
+        if record != records[uid]:
+            records[uid] = record
+            self._save(records)
+        self._maker.remake(records, uid, inventory)
+
+    def _admit(self, members: Sequence[Record], pods: Sequence[Pod], batch: Batch, inventory: Inventory) -> str:
+        """Puts claims into the batch as `preparing`, or says why not."""
+        claims = tuple(
+            Claimed(
+                record.uid, record.namespace, record.name, tuple(dict.fromkeys(held.parent for held in record.held))
+            )
+            for record in members
+        )
+        records = dict(batch.records)
+        try:
+            arrangement = arrange(
+                inventory.driver, claims, pods, {record.key: "another pod" for record in records.values()}
+            )
+            for claimed, record in zip(claims, members, strict=True):
+                check_room(record.key, record.held, _tenants(records), inventory)
+                self._maker.check_free(record)
+                records[record.uid] = replace(record, held=())
+                for held in record.held:
+                    given = self._maker.assigned(records, held, inventory, record.key)
+                    records[record.uid] = replace(records[record.uid], held=(*records[record.uid].held, given))
+                seen = [arrangement.view_of[record.uid, request] for request in claimed.requests]
+                views = {view.name: view for view in seen if view is not None}
+                records[record.uid] = replace(records[record.uid], views=tuple(views.values()))
+        except PrepareError as error:
+            return str(error)
+        batch.records = records
+        batch.groups.append(Group(tuple(record.uid for record in members), arrangement))
+        return ""
+
+    # --- making ---
+
+    def _make(self, batch: Batch, inventory: Inventory) -> None:
+        """Turns `preparing` into `prepared`, or takes it back."""
+        held = [held for group in batch.groups for uid in group.uids for held in batch.records[uid].held]
+        if any(each.partition is not None and not each.admin for each in held):
+            try:
+                self._save(batch.records)
+            except PrepareError as error:
+                for group in batch.groups:
+                    self._fail(batch.records, group, str(error))
+                return
+        for group in batch.groups:
+            try:
+                for uid in group.uids:
+                    self._maker.make_partitions(batch.records, uid)
+                for record in self._maker.described(batch.records, group.uids, inventory, group.arrangement):
+                    batch.records[record.uid] = record
+                    self._maker.write(record, fresh=True)
+            except PrepareError as error:
+                self._fail(batch.records, group, str(error))
+                continue
+            for uid in group.uids:
+                batch.records[uid] = replace(batch.records[uid], state="prepared")
+
+    def _fail(self, records: Records, group: Group, why: str) -> None:
+        """What cannot be taken back now stays in the list as `preparing`: it goes on counting, and the next call tries again."""
+        group.why = why
+        for uid in group.uids:
+            record = records[uid]
+            try:
+                self._maker.take_back(record, records)
+            except PrepareError as error:
+                log.warning("ResourceClaim %s was not prepared, and cannot be taken back yet: %s", record.key, error)
+                records[uid] = replace(record, state="preparing")
+            else:
+                del records[uid]
+
+
+def _tenants(records: Mapping[str, Record]) -> list[Tenant]:
+    return [Tenant(record.key, held) for record in records.values() for held in record.held]
