@@ -1,20 +1,25 @@
-"""/healthz, /readyz and /metrics of the controller.
+"""/healthz, /readyz and /metrics of a program that serves a cluster.
 
-Started by the controller when it was given a port. healthz: the loop answers. readyz: the local copies are complete and
+Started by the controller when it was given a port, and for the node driver. healthz: the loop answers. readyz: the local copies are complete and
 fresh; a standby is ready too. Must not change anything.
 """
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from aiohttp import web
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 
-from controller.reconcile.metrics import Metrics
+
+class HasRegistry(Protocol):
+    """What a program counts."""
+
+    registry: CollectorRegistry
 
 
 @asynccontextmanager
-async def serving(host: str, port: int, metrics: Metrics, unready: Callable[[], list[str]]) -> AsyncIterator[int]:
+async def serving(host: str, port: int, metrics: HasRegistry, unready: Callable[[], list[str]]) -> AsyncIterator[int]:
     """Yields the port (a free one for 0). `unready`: why not ready, empty when ready. Raises OSError when it is taken."""
 
     async def healthz(_request: web.Request) -> web.Response:

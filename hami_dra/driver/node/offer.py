@@ -46,6 +46,8 @@ class Wishes:
     effects: Mapping[FaultKind, Effect] = field(default_factory=dict)
     cordoned: Collection[str] = ()
     """Uuids."""
+    standing: Collection[TaintKey] = ()
+    """Taints that are published already: what drove pods out before the driver started anew goes on doing so."""
 
 
 class Place(NamedTuple):
@@ -148,16 +150,15 @@ def _publishable(
 
 
 def _tainted(device: Json, faults: Faults, wishes: Wishes) -> Json:
-    """With the effects that the operator wants, and the cordon."""
+    """With the effects that the operator wants, and the cordon. What drives pods out must have been seen for a while."""
     uuid = uuid_of(device)
     lasting = {TAINT_KEYS[kind_of(each.fault.code)] for each in faults.get(uuid, ()) if each.lasting}
-    effects: dict[str, str] = {
-        TAINT_KEYS[kind]: effect
-        for kind, effect in wishes.effects.items()
-        # what drives pods out must have been seen for a while
-        if effect != "NoExecute" or TAINT_KEYS[kind] in lasting
-    }
-    taints = [taint | {"effect": effects.get(taint["key"], taint["effect"])} for taint in device.get("taints", ())]
+    effects = {TAINT_KEYS[kind]: effect for kind, effect in wishes.effects.items()}
+    taints = []
+    for taint in device.get("taints", ()):
+        wanted = taint | {"effect": effects.get(taint["key"], taint["effect"])}
+        certain = taint["key"] in lasting or _taint_key(device, wanted) in wishes.standing
+        taints.append(wanted if certain or wanted["effect"] != "NoExecute" else taint)
     if uuid in wishes.cordoned:
         taints.append(dict(_CORDONED))
     return device | {"taints": taints} if taints else device

@@ -40,8 +40,8 @@ class NodeSettings:
     root: Path = Path("/var/lib/kubelet")
     """kubelet's `--root-dir`."""
     native: bool = False
-    policy: DevicePolicy = DevicePolicy()
-    """In native mode the order of the devices follows it."""
+    policy: DevicePolicy | None = DevicePolicy()
+    """In native mode the order of the devices follows it; None: by index."""
     sharing: Sharing = field(default_factory=Sharing)
     fence: FenceMode = "auto"
     beside_plugin: bool = False

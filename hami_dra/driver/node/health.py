@@ -1,0 +1,54 @@
+"""What kubelet is told of the health of devices, so that it stands in the status of the pods that have them.
+
+Made by `service`, one per driver; implements `hami_dra.driver.kubelet.protocol.HealthSource`. In: cards and what counts against
+them. Out: a verdict per published device; what is cut from a card is as well as the card is. A cordoned card is healthy.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from hami_dra.driver.kubelet.protocol import DeviceHealth, Verdict
+from hami_dra.driver.node.damping import Counted
+from hami_dra.driver.node.offer import devices_of, uuid_of
+from hami_dra.driver.slices import Pool
+
+
+class DeviceHealths:
+    def __init__(self, wall: Callable[[], datetime]) -> None:
+        self._wall = wall
+        self._known: dict[str, DeviceHealth] = {}
+        self._version = 0
+        self._looked_at = -1
+        self._news = asyncio.Event()
+
+    def update(self, pool: Pool, faults: Mapping[str, Sequence[Counted]], problem: str) -> None:
+        """`pool`: all devices of the driver; `problem`: why the hardware cannot be read now, or empty."""
+        before, self._known = self._known, {}
+        for device in devices_of(pool):
+            name = str(device["name"])
+            verdict, message = _judged(faults.get(uuid_of(device), ()), problem)
+            old = before.get(name)
+            same = old is not None and old.verdict is verdict
+            changed_at = old.changed_at if old is not None and same else int(self._wall().timestamp())
+            self._known[name] = DeviceHealth(pool.name, name, verdict, message, changed_at)
+        if self._known != before:
+            self._version += 1
+            self._news.set()
+            self._news = asyncio.Event()
+
+    def current(self) -> Sequence[DeviceHealth]:
+        self._looked_at = self._version
+        return tuple(self._known.values())
+
+    async def changed(self) -> None:
+        if self._looked_at == self._version:
+            await self._news.wait()
+
+
+def _judged(faults: Sequence[Counted], problem: str) -> tuple[Verdict, str]:
+    if faults:
+        return Verdict.UNHEALTHY, "; ".join(f"{each.fault.code}: {each.fault.message}" for each in faults)
+    if problem:
+        return Verdict.UNKNOWN, problem
+    return Verdict.HEALTHY, ""

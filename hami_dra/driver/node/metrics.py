@@ -1,0 +1,67 @@
+"""What the node driver counts, for Prometheus, and the clock around kubelet's calls.
+
+One object per process, with a registry of its own. Labels have few values: drivers, kinds of failure, results; never a pod, claim
+or device.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from hami_dra.driver.kubelet.protocol import ClaimRef, Preparation, PreparedDevice
+
+_BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 45.0)
+
+
+class DriverMetrics:
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"hami_dra_driver_{name}", text, ["driver", *labels], registry=self.registry)
+
+        self.cards = gauge("cards", "Cards that were found, those that are lost since included.")
+        self.faulty = gauge("faulty_cards", "Cards with a fault, by kind of failure.", "kind")
+        self.cordoned = gauge("cordoned_cards", "Cards that an operator took out of service.")
+        self.devices = gauge("devices", "Devices on offer in the node's slices.")
+        self.registered = gauge("registered", "1 while kubelet knows the driver.")
+        self.readings_failed = gauge("readings_failed", "Readings of the hardware that failed since the start.")
+        self.seconds = Histogram(
+            "hami_dra_driver_claim_seconds", "Time of one call of kubelet, by call: prepare, unprepare.",
+            ["driver", "call"], buckets=_BUCKETS, registry=self.registry,
+        )  # fmt: skip
+        self.claims = Counter(
+            "hami_dra_driver_claims", "Claims of kubelet's calls, by call and result: done, refused.",
+            ["driver", "call", "result"], registry=self.registry,
+        )  # fmt: skip
+
+
+class Metered:
+    """A `Preparation` that is counted. `now`: seconds that never go back."""
+
+    def __init__(
+        self, inner: Preparation, metrics: DriverMetrics, driver: str, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._inner = inner
+        self._metrics = metrics
+        self._driver = driver
+        self._now = now
+
+    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, tuple[PreparedDevice, ...] | str]:
+        begun = self._now()
+        answers = await self._inner.prepare(claims)
+        self._count("prepare", begun, [isinstance(answer, str) for answer in answers.values()])
+        return answers
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
+        begun = self._now()
+        answers = await self._inner.unprepare(claims)
+        self._count("unprepare", begun, [bool(answer) for answer in answers.values()])
+        return answers
+
+    def _count(self, call: str, begun: float, refused: Sequence[bool]) -> None:
+        self._metrics.seconds.labels(self._driver, call).observe(self._now() - begun)
+        for each in refused:
+            self._metrics.claims.labels(self._driver, call, "refused" if each else "done").inc()

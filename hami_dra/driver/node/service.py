@@ -1,0 +1,322 @@
+"""The node driver: one object that runs until it is cancelled. Made by the CLI and by tests.
+
+    await NodeDriver(cluster, settings, backends, plugin).run()
+
+In: a cluster, a back end per vendor, and what makes the plugin that serves kubelet for one driver. Out: slices that say what is true,
+kept true; events on the Node; a plugin per driver. One loop decides: whatever changes (hardware, the Node, claims, the fence,
+somebody's writes) wakes it, and it says anew what each driver offers. Writing is the publisher's business.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from hami_dra.api import names
+from hami_dra.api.core import Node
+from hami_dra.api.hardware import Card
+from hami_dra.api.kinds import NODE
+from hami_dra.api.resource import ResourceSlice
+from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.protocol import Cluster, ClusterError
+from hami_dra.cluster.reflector import Reflector
+from hami_dra.cluster.requirements import require_version
+from hami_dra.discovery.backend import Backend
+from hami_dra.driver.fence import QUIET, Fence
+from hami_dra.driver.node.claims import HeldClaims
+from hami_dra.driver.node.damping import Damper
+from hami_dra.driver.node.events import NodeEvents
+from hami_dra.driver.node.hardware import Hardware
+from hami_dra.driver.node.metrics import DriverMetrics
+from hami_dra.driver.node.notices import Notices
+from hami_dra.driver.node.plugin import offered_by_plugin
+from hami_dra.driver.node.settings import NodeSettings, OnExit
+from hami_dra.driver.node.station import Station, Surroundings, empty_pool
+from hami_dra.driver.node.threads import InThread, in_thread
+from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
+from hami_dra.vendors.registry import PUBLISHING_VENDORS
+
+log = logging.getLogger(__name__)
+
+_BREATH: Final = 0.2
+"""Least seconds between two decisions: a burst of changes is one change of a slice."""
+_FENCE_SECONDS: Final = 300.0
+"""How often the fence is looked at where nothing hangs on it at once."""
+_WITHDRAW_SECONDS: Final = 10.0
+
+
+class Plugin(Protocol):
+    """What serves kubelet for one driver (`hami_dra.driver.kubelet.server.KubeletPlugin`)."""
+
+    registered: asyncio.Event
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class _Watch(Protocol):
+    @property
+    def is_synced(self) -> bool: ...
+
+    @property
+    def problem(self) -> str: ...
+
+
+MakePlugin = Callable[[Station], Plugin]
+
+
+class NodeDriver:
+    """`demanded`: the vendors that the operator named; the others are served where they are found.
+
+    `sleep`, `wall` and `call` are for tests: pauses, the time that is written into objects, calls that block.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: NodeSettings,
+        backends: Sequence[Backend],
+        plugin: MakePlugin,
+        *,
+        demanded: Collection[str] = (),
+        metrics: DriverMetrics | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        call: InThread = in_thread,
+    ) -> None:
+        self.metrics = metrics or DriverMetrics()
+        self._cluster = cluster
+        self._settings = settings
+        self._plugin = plugin
+        self._sleep = sleep
+        self._news = asyncio.Event()
+        self._fence = Fence(cluster, settings.fence_mode, now=lambda: asyncio.get_running_loop().time())
+        self._events = NodeEvents(cluster, settings.instance or f"{settings.node}/{os.getpid()}", wall)
+        self._nodes = Reflector(cluster, NODE, self, field_selector=f"metadata.name={settings.node}", sleep=sleep)
+        self._publisher = Publisher(
+            cluster, owns=self._owns, field_selector=f"spec.nodeName={settings.node}", sleep=sleep
+        )
+        vendors = {vendor.name: vendor for vendor in PUBLISHING_VENDORS}
+        self.stations: Mapping[str, Station] = {
+            backend.vendor: Station(
+                vendors[backend.vendor],
+                Hardware(
+                    backend,
+                    Damper(settings.recovery_time, settings.confirm_time),
+                    discover_every=settings.discover_every,
+                    health_every=settings.health_every,
+                    on_change=self._news.set,
+                    call=call,
+                    demanded=backend.vendor in demanded,
+                ),
+                settings,
+                self.metrics,
+                wall,
+                demanded=backend.vendor in demanded,
+            )
+            for backend in backends
+        }
+        self._claims = (
+            HeldClaims(cluster, settings.node, [each.driver for each in self.stations.values()], self._news.set, sleep)
+            if settings.native and settings.policy is not None
+            else None
+        )
+        self._notices = Notices(self._events)
+
+    def rediscover(self) -> None:
+        """The hardware is read anew, soon."""
+        for station in self.stations.values():
+            station.hardware.rediscover()
+
+    def unready(self) -> list[str]:
+        """Why it does not do all it should, for /readyz; empty when it does."""
+        watches: list[_Watch] = [self._nodes, *([self._claims] if self._claims else [])]
+        if not all(each.is_synced for each in watches):
+            return ["not all objects are listed yet"]
+        found = [each.problem for each in watches if each.problem]
+        if self._node is None:
+            found.append(f"there is no Node {self._settings.node}: is --node the name that kubelet registered?")
+        for station in self.stations.values():
+            found += station.problems()
+        return found + [f"{key}: {problem}" for key, problem in self._publisher.problems.items()]
+
+    async def run(self) -> None:
+        """Until cancelled. Raises UnsupportedKubernetes, ConfigError, ClusterError (the last only at the start)."""
+        await require_version(self._cluster)
+        log.info(
+            "node %s: looking for cards of %s",
+            self._settings.node,
+            ", ".join(self.stations) or "no vendor",
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._nodes.run(), name="node")
+                group.create_task(self._publisher.run(), name="publisher")
+                group.create_task(self._events.run(), name="events")
+                if self._claims is not None:
+                    group.create_task(self._claims.run(), name="claims")
+                for station in self.stations.values():
+                    group.create_task(station.hardware.run(), name=f"hardware {station.driver}")
+                    group.create_task(self._serve(station), name=f"plugin {station.driver}")
+                group.create_task(self._tell_nothing_found(), name="nothing found")
+                await self._nodes.wait_synced()
+                await self._publisher.wait_synced()
+                await self._refresh_fence()
+                group.create_task(self._follow_fence(), name="fence")
+                group.create_task(self._keep(), name="offers")
+        finally:
+            if self._settings.on_exit is OnExit.WITHDRAW:
+                await self._withdraw()
+            for station in self.stations.values():
+                station.turn.give_back()
+
+    # --- told by the reflector ---------------------------------------------------------------------------------------
+
+    def changed(self, old: Node | None, new: Node | None) -> None:  # noqa: ARG002 (what matters of a Node is read anew)
+        """Heartbeats are in Leases, so a Node changes seldom; and what is not new is not written."""
+        self._news.set()
+
+    def synced(self) -> None:
+        self._news.set()
+
+    @property
+    def _node(self) -> Node | None:
+        return self._nodes.store.get(self._settings.node)
+
+    # --- one driver and kubelet --------------------------------------------------------------------------------------
+
+    async def _serve(self, station: Station) -> None:
+        """From when there is something to serve. kubelet is served before it is our turn to publish."""
+        await station.wanted.wait()
+        plugin = self._plugin(station)
+        station.registered = plugin.registered
+        await plugin.start()
+        try:
+            await station.turn.take()
+            self._news.set()
+            await plugin.registered.wait()
+            log.info("%s: registered with kubelet", station.driver)
+            self._news.set()
+            await asyncio.Event().wait()
+        finally:
+            await plugin.stop()
+
+    async def _tell_nothing_found(self) -> None:
+        """Once all have been tried, for an operator who wonders why there is nothing."""
+        for station in self.stations.values():
+            await station.hardware.tried.wait()
+        stations = self.stations.values()
+        if not any(station.demanded or station.hardware.cards for station in stations):
+            why = "; ".join(f"{each.vendor.name}: {each.hardware.problem or 'no cards'}" for each in stations)
+            log.warning(
+                "there is nothing to publish on this node (%s). It is looked for again every %g s, and at once on SIGHUP",
+                why,
+                self._settings.discover_every,
+            )
+
+    # --- deciding ----------------------------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            node = self._node
+            self._notices.of_node(self._settings.node, node)
+            for station in self.stations.values():
+                station.look()
+                if station.wanted.is_set():
+                    self._decide(station, node)
+            if node is not None:
+                self._notices.of_cordon(node, self._cards())
+            await self._sleep(_BREATH)
+
+    def _decide(self, station: Station, node: Node | None) -> None:
+        key = PoolKey(station.driver, self._settings.node)
+        if node is None:
+            self._publisher.drop(key)
+            station.count(None, ())
+            return
+        published = self._publisher.published(key)
+        around = Surroundings(
+            node,
+            published,
+            self._claims.held if self._claims is not None else (),
+            self._fence.in_slices(station.driver, tainted=_is_fenced(published)),
+        )
+        cordoned = station.cordoned(node)
+        pool = empty_pool(station.driver, around.place)
+        if station.hardware.found:
+            pool = station.pool(around, cordoned)
+            offered = {} if self._settings.beside_plugin else offered_by_plugin(node, station.driver)
+            self._notices.of_plugin(node, station.driver, offered)
+            if offered:
+                pool = empty_pool(station.driver, around.place)
+        elif published and not station.decided:
+            # a driver before this one knew more: nothing is withdrawn because a tool stumbles
+            station.count(None, cordoned)
+            return
+        if self._claims is not None and not self._claims.is_synced:
+            return  # its order would be that of an idle node
+        if station.turn.is_ours:
+            self._publisher.want(pool)
+            if not station.decided:
+                station.decided = True
+                self._publisher.recheck()
+        station.count(pool, cordoned)
+
+    def _cards(self) -> list[Card] | None:
+        """None before all wanted hardware was read."""
+        wanted = [station for station in self.stations.values() if station.wanted.is_set()]
+        if not wanted or not all(station.hardware.found for station in wanted):
+            return None
+        return [card for station in wanted for card in station.hardware.cards]
+
+    def _owns(self, item: ResourceSlice) -> bool:
+        """Slices that may be deleted: of this node and of a driver whose state we know."""
+        return item.spec.node_name == self._settings.node and any(
+            station.decided and station.driver == item.spec.driver for station in self.stations.values()
+        )
+
+    # --- the fence ---------------------------------------------------------------------------------------------------
+
+    async def _follow_fence(self) -> None:
+        """An upgrade may bring DeviceTaintRules while we run. Once they are there and no slice is tainted, nothing can change."""
+        while self._fence.mode == "auto":
+            in_slices = any(
+                _is_fenced(self._publisher.published(PoolKey(station.driver, self._settings.node)))
+                for station in self.stations.values()
+            )
+            await self._sleep(QUIET if in_slices and self._fence.is_served else _FENCE_SECONDS)
+            await self._refresh_fence()
+            self._news.set()
+
+    async def _refresh_fence(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                await self._fence.refresh()
+            except ClusterError as error:
+                log.warning("fence: %s; trying again", error)
+                await self._sleep(backoff.next())
+            else:
+                return
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def _withdraw(self) -> None:
+        for key in list(self._publisher.wanted):
+            self._publisher.drop(key)
+        try:
+            async with asyncio.timeout(_WITHDRAW_SECONDS):
+                await self._publisher.sync_once()
+        except (NotPublished, TimeoutError) as error:
+            log.warning("slices are left behind: %s", error or f"no answer within {_WITHDRAW_SECONDS:g} s")
+
+
+def _is_fenced(slices: Collection[ResourceSlice]) -> bool:
+    return any(
+        taint.key == names.FENCE_TAINT for item in slices for device in item.spec.devices for taint in device.taints
+    )

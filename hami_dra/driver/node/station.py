@@ -1,0 +1,149 @@
+"""One driver on this node: its hardware, what it offers now, what kubelet hears of it. `service` has one for each vendor.
+
+In: what `service` tells of the node, the fence and claims. Out: a pool, the same devices for preparing, health, metrics. It neither
+reads nor writes the cluster.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from hami_dra.api.core import Node
+from hami_dra.api.resource import ResourceClaim, ResourceSlice
+from hami_dra.api.times import timestamp
+from hami_dra.driver.node.cordon import cordon_of
+from hami_dra.driver.node.hardware import Hardware
+from hami_dra.driver.node.health import DeviceHealths
+from hami_dra.driver.node.metrics import DriverMetrics
+from hami_dra.driver.node.offer import (
+    Offer,
+    Place,
+    TaintTimes,
+    Wishes,
+    devices_of,
+    offer_of,
+    reordered,
+    taint_keys,
+    timed,
+    times_of,
+)
+from hami_dra.driver.node.order import card_ranks
+from hami_dra.driver.node.settings import NodeSettings
+from hami_dra.driver.node.turn import Turn
+from hami_dra.driver.slices import Pool, fenced, pool_of
+from hami_dra.vendors.faults import FaultKind, kind_of
+from hami_dra.vendors.publishing import PublishingVendor
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What `service` knows of the cluster."""
+
+    node: Node
+    published: Collection[ResourceSlice]
+    """Of this driver on this node, as they were last seen."""
+    claims: Collection[ResourceClaim]
+    """That hold devices of the node; only in native mode."""
+    fence: bool
+
+    @property
+    def place(self) -> Place:
+        return Place(self.node.metadata.name, self.node.metadata.uid)
+
+
+class Station:
+    """`demanded`: the operator named the vendor, so that it is served even where no card is found."""
+
+    def __init__(
+        self,
+        vendor: PublishingVendor,
+        hardware: Hardware,
+        settings: NodeSettings,
+        metrics: DriverMetrics,
+        wall: Callable[[], datetime],
+        *,
+        demanded: bool,
+    ) -> None:
+        self.vendor = vendor
+        self.driver = vendor.driver
+        self.hardware = hardware
+        self.demanded = demanded
+        self.health = DeviceHealths(wall)
+        self.turn = Turn(settings.plugins_dir / vendor.driver / "publisher.lock")
+        self.wanted = asyncio.Event()
+        """Set once there is something to serve: cards, or an operator who wants it."""
+        self.decided = False
+        """Its slices are ours to write: before, nobody knows what is true."""
+        self.offer: Offer | None = None
+        """All its devices, published or not."""
+        self.registered: asyncio.Event | None = None
+        """Of the plugin that serves kubelet, once it is started."""
+        self._settings = settings
+        self._metrics = metrics
+        self._wall = wall
+        self._times: TaintTimes = {}
+        if demanded:
+            self.wanted.set()
+
+    def look(self) -> None:
+        """After the hardware changed."""
+        if self.hardware.cards:
+            self.wanted.set()
+
+    def pool(self, around: Surroundings, cordoned: Collection[str]) -> Pool:
+        """What is on offer now. The devices, without order and fence, are left in `offer`."""
+        settings = self._settings
+        known = {**times_of(around.published), **self._times}
+        wishes = Wishes(sharing=settings.sharing, effects=settings.effects, cordoned=cordoned, standing=known.keys())
+        before = self.offer.problems if self.offer else ()
+        self.offer = offer_of(self.vendor, around.place, self.hardware.cards, self.hardware.faults, wishes)
+        for problem in self.offer.problems:
+            if problem not in before:
+                log.warning("%s: %s", self.driver, problem)
+        pool = self._timed(self.offer.pool, known)
+        if settings.native and settings.policy is not None:
+            pool = reordered(pool, card_ranks(pool, around.node, around.claims, settings.policy))
+        self.health.update(self.offer.pool, self.hardware.faults, self.hardware.problem)
+        return fenced(pool, fence=around.fence)
+
+    def cordoned(self, node: Node) -> frozenset[str]:
+        """Uuids of its cards."""
+        return cordon_of(node, self.hardware.cards).uuids
+
+    def count(self, published: Pool | None, cordoned: Collection[str]) -> None:
+        """Brings the metrics up to date. `published`: what the slices shall be."""
+        hardware, metrics, driver = self.hardware, self._metrics, self.driver
+        metrics.cards.labels(driver).set(len(hardware.cards))
+        metrics.cordoned.labels(driver).set(len(cordoned))
+        metrics.devices.labels(driver).set(len(devices_of(published)) if published else 0)
+        metrics.registered.labels(driver).set(self.registered is not None and self.registered.is_set())
+        metrics.readings_failed.labels(driver).set(hardware.failures)
+        kinds = [{kind_of(each.fault.code) for each in faults} for faults in hardware.faults.values()]
+        for kind in FaultKind:
+            metrics.faulty.labels(driver, kind.value).set(sum(kind in found for found in kinds))
+
+    def problems(self) -> list[str]:
+        """Why it does not serve as it should, in sentences."""
+        if not self.wanted.is_set():
+            return []
+        found = [f"{self.driver}: {self.hardware.problem}"] if self.hardware.problem else []
+        if not self.hardware.found and not found:
+            found.append(f"{self.driver}: its hardware has not been read yet")
+        if self.registered is None or not self.registered.is_set():
+            found.append(f"{self.driver}: kubelet has not registered it yet")
+        return found
+
+    def _timed(self, pool: Pool, known: TaintTimes) -> Pool:
+        """Taints keep the time at which they were first published, over wiped slices and restarts of the driver."""
+        now = timestamp(self._wall())
+        self._times = {key: known.get(key, now) for key in taint_keys(pool)}
+        return timed(pool, self._times)
+
+
+def empty_pool(driver: str, place: Place) -> Pool:
+    """The driver is there, and has nothing to offer."""
+    return replace(pool_of(driver, place.name, []), node_uid=place.uid)

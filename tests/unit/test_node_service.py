@@ -1,0 +1,527 @@
+"""The node driver on the memory cluster: published, restored, tainted, refused, handed over. Virtual time."""
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import replace
+
+import pytest
+
+from controller.scoring.policies import DevicePolicy
+from hami_dra.api.kinds import DEVICE_TAINT_RULE, EVENT, NODE, RESOURCE_CLAIM, RESOURCE_SLICE
+from hami_dra.cluster.memory import MemoryCluster
+from hami_dra.cluster.protocol import Invalid, ServerVersion
+from hami_dra.cluster.requirements import UnsupportedKubernetes
+from hami_dra.discovery.errors import ToolMissing
+from hami_dra.discovery.simulated import machine
+from hami_dra.driver.kubelet.protocol import Verdict
+from hami_dra.driver.node.service import NodeDriver
+from hami_dra.driver.node.settings import NodeSettings, OnExit
+from hami_dra.driver.node.simulated import SimulatedBackend
+from hami_dra.vendors.publishing import Sharing
+from tests.support.node import FakePlugin, at_once, claim_on
+from tests.support.virtual_time import VirtualClock, run
+
+NODE_NAME = "n1"
+DRIVER = "nvidia.hami.io"
+FENCE = "hami.io/controller-allocates"
+OLD = ServerVersion(1, 36, "v1.36.4")
+
+
+class Absent:
+    """A vendor without hardware on this machine."""
+
+    tells_events = False
+
+    def __init__(self, vendor):
+        self.vendor = vendor
+
+    def discover(self):
+        raise ToolMissing(f"no tool of {self.vendor}")
+
+    health = discover
+
+    def close(self):
+        pass
+
+
+class World:
+    """A node, a simulated machine, and the drivers that a test starts on it."""
+
+    def __init__(self, folder, *, machine_name="g4dn.12xlarge", version=None):
+        self.folder = folder
+        self.file = folder / "faults"
+        self.cards = machine(machine_name, NODE_NAME).cards
+        clock = VirtualClock()
+        self.wall = clock.wall
+        self.cluster = MemoryCluster(*([version] if version else []), now=clock.wall)
+        self.plugins = []
+
+    async def __aenter__(self):
+        await self.add_node()
+        return self
+
+    async def __aexit__(self, *_):
+        pass
+
+    async def add_node(self, **metadata):
+        return await self.cluster.create(NODE, {"metadata": {"name": NODE_NAME, **metadata}})
+
+    async def annotate(self, text):
+        await self.cluster.patch(NODE, NODE_NAME, {"metadata": {"annotations": {"hami.io/device-cordon": text}}})
+
+    async def allocatable(self, **resources):
+        named = {name.replace("_", "/").replace("0", "."): amount for name, amount in resources.items()}
+        await self.cluster.patch(NODE, NODE_NAME, {"status": {"allocatable": named}}, subresource="status")
+
+    def driver(self, *backends, demanded=("nvidia",), **settings):
+        vendor = self.cards[0].vendor
+        return NodeDriver(
+            self.cluster,
+            NodeSettings(node=NODE_NAME, root=self.folder, **settings),
+            backends or [SimulatedBackend(vendor, self.cards, self.file)],
+            self.plugin,
+            demanded=demanded,
+            wall=self.wall,
+            call=at_once,
+        )
+
+    def plugin(self, station):
+        self.plugins.append(FakePlugin(station))
+        return self.plugins[-1]
+
+    @contextlib.asynccontextmanager
+    async def running(self, *backends, **settings):
+        driver = self.driver(*backends, **settings)
+        task = asyncio.create_task(driver.run())
+        await asyncio.sleep(2)
+        try:
+            yield driver
+            assert not task.done(), task.exception()
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def slices(self):
+        return (await self.cluster.list(RESOURCE_SLICE)).items
+
+    async def devices(self):
+        return [device for item in await self.slices() for device in item.spec.devices]
+
+    async def names(self):
+        return [device.name for device in await self.devices()]
+
+    async def taints(self):
+        """Device → its taints, without times."""
+        return {
+            device.name: [(taint.key, taint.value, taint.effect) for taint in device.taints]
+            for device in await self.devices()
+            if device.taints
+        }
+
+    async def times(self):
+        return {taint.time_added for device in await self.devices() for taint in device.taints}
+
+    async def events(self):
+        items = (await self.cluster.list(EVENT)).items
+        raw = [await self.cluster.get_raw(EVENT, item.metadata.name, item.metadata.namespace) for item in items]
+        return [(event["type"], event["reason"], event["note"]) for event in raw]
+
+    async def hold(self, name, device, **consumed):
+        """An allocated claim on a device of the node."""
+        body = claim_on(name, DRIVER, NODE_NAME, device, consumed or None)
+        status = body.pop("status")
+        await self.cluster.create(RESOURCE_CLAIM, body)
+        patch = {"status": status}
+        await self.cluster.patch(RESOURCE_CLAIM, name, patch, namespace="default", subresource="status")
+
+
+def story(folder, **options):
+    """Runs an async function with a World."""
+
+    def decorate(scenario):
+        async def whole():
+            async with World(folder, **options) as world:
+                await scenario(world)
+
+        run(whole())
+
+    return decorate
+
+
+# --- publishing ------------------------------------------------------------------------------------------------------
+
+
+def test_the_cards_of_the_node_are_published_as_its_own(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        async with world.running() as driver:
+            (item,) = await world.slices()
+            node = await world.cluster.get(NODE, NODE_NAME)
+            (owner,) = item.metadata.owner_references
+            assert (owner.kind, owner.uid) == ("Node", node.metadata.uid)
+            assert (item.spec.driver, item.spec.node_name, item.spec.pool.name) == (DRIVER, NODE_NAME, NODE_NAME)
+            assert await world.names() == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
+            assert await world.taints() == {}
+            assert driver.unready() == []
+            writes = dict(world.cluster.requests)
+            await asyncio.sleep(3600)
+            assert world.cluster.requests["patch resourceslices"] == writes.get("patch resourceslices", 0)
+            assert (await world.slices())[0].metadata.resource_version == item.metadata.resource_version
+        assert not world.plugins[0].running
+        assert await world.names() == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]  # kept on exit
+
+
+def test_slices_that_kubelet_wiped_are_back_at_once(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        world.file.write_text("1 xid-79\n")
+        async with world.running():
+            before = await world.times()
+            await asyncio.sleep(600)
+            (item,) = await world.slices()
+            await world.cluster.delete(RESOURCE_SLICE, item.metadata.name)
+            await asyncio.sleep(3)
+            assert len(await world.names()) == 4
+            assert await world.times() == before != set()  # a taint does not begin anew
+
+
+def test_a_node_that_was_made_anew_gets_slices_of_its_own(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        async with world.running() as driver:
+            await world.cluster.delete(NODE, NODE_NAME)
+            await asyncio.sleep(2)
+            assert await world.slices() == ()
+            assert "there is no Node n1" in driver.unready()[0]
+            node = await world.add_node()
+            await asyncio.sleep(2)
+            (item,) = await world.slices()
+            assert [owner.uid for owner in item.metadata.owner_references] == [node.metadata.uid]
+            assert driver.unready() == []
+
+
+def test_slices_of_other_nodes_and_drivers_are_left_alone(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        for name, node, driver in (
+            ("a", "other", DRIVER),
+            ("b", NODE_NAME, "gpu.nvidia.com"),
+            ("c", NODE_NAME, DRIVER),
+        ):
+            spec = {
+                "driver": driver,
+                "nodeName": node,
+                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+            }
+            await world.cluster.create(RESOURCE_SLICE, {"metadata": {"name": name}, "spec": {**spec, "devices": []}})
+        async with world.running():
+            await asyncio.sleep(2)
+            found = {item.metadata.name for item in await world.slices()}
+            assert {"a", "b"} < found
+            assert "c" not in found  # ours, of a pool that is no more
+
+
+def test_a_refused_slice_is_named_and_makes_the_driver_unready(tmp_path, caplog):
+    @story(tmp_path)
+    async def _(world):
+        world.cluster.fail_next(Invalid("spec.devices[0].name: not a name"), verb="create", kind=RESOURCE_SLICE)
+        async with world.running() as driver:
+            assert driver.unready() == ["pool nvidia.hami.io/n1: spec.devices[0].name: not a name"]
+
+    assert "pool nvidia.hami.io/n1: the API server refuses the slice" in caplog.text
+
+
+def test_on_exit_slices_may_be_withdrawn(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        async with world.running(on_exit=OnExit.WITHDRAW):
+            assert len(await world.names()) == 4
+        assert await world.slices() == ()
+
+
+def test_below_1_36_it_says_what_it_needs(tmp_path):
+    async def scenario():
+        world = World(tmp_path, version=ServerVersion(1, 35, "v1.35.0"))
+        with pytest.raises(UnsupportedKubernetes, match=r"hami-dra needs Kubernetes 1\.36 or newer"):
+            await world.driver().run()
+
+    run(scenario())
+
+
+# --- hardware --------------------------------------------------------------------------------------------------------
+
+
+def test_vendors_are_served_where_they_are_found(tmp_path, caplog):
+    @story(tmp_path)
+    async def _(world):
+        backends = [Absent("metax"), SimulatedBackend("nvidia", world.cards)]
+        async with world.running(*backends, demanded=()) as driver:
+            assert {item.spec.driver for item in await world.slices()} == {DRIVER}
+            assert [plugin.station.driver for plugin in world.plugins] == [DRIVER]
+            assert driver.unready() == []
+
+    assert "metax" not in "".join(record.message for record in caplog.records if record.levelno >= logging.WARNING)
+
+
+def test_a_node_without_any_card_says_so_once_and_stays_ready(tmp_path, caplog):
+    @story(tmp_path)
+    async def _(world):
+        async with world.running(Absent("metax"), Absent("nvidia"), demanded=()) as driver:
+            await asyncio.sleep(1000)
+            assert driver.unready() == []
+            assert await world.slices() == ()
+
+    assert caplog.text.count("there is nothing to publish on this node") == 1
+    assert "metax: no tool of metax; nvidia: no tool of nvidia" in caplog.text
+
+
+def test_a_vendor_that_was_asked_for_has_an_empty_slice_until_cards_are_found(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        async with world.running(Absent("nvidia")) as driver:
+            (item,) = await world.slices()
+            assert item.spec.devices == ()
+            assert driver.unready() == ["nvidia.hami.io: no tool of nvidia"]
+
+
+def test_what_a_driver_before_published_stays_while_the_hardware_cannot_be_read(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        async with world.running():
+            pass
+        async with world.running(Absent("nvidia")):
+            assert len(await world.names()) == 4
+
+
+def test_a_card_that_cannot_be_published_does_not_hide_the_others(tmp_path, caplog):
+    @story(tmp_path)
+    async def _(world):
+        world.cards = (world.cards[0], replace(world.cards[1], uuid="x" * 65), *world.cards[2:])
+        async with world.running():
+            assert await world.names() == ["gpu-0", "gpu-2", "gpu-3"]
+
+    assert "is not published: card 1: the uuid" in caplog.text
+
+
+# --- faults and cordons ----------------------------------------------------------------------------------------------
+
+
+def test_a_card_that_fails_is_tainted_and_recovers(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        async with world.running() as driver:
+            world.file.write_text("2 xid-79 fell off the bus\n")
+            await asyncio.sleep(11)
+            assert await world.taints() == {"gpu-2": [("hami.io/xid", "xid-79", "NoSchedule")]}
+            sick = [each for each in driver.stations["nvidia"].health.current() if each.verdict is not Verdict.HEALTHY]
+            assert [(each.device, each.message) for each in sick] == [("gpu-2", "xid-79: fell off the bus")]
+            world.file.unlink()
+            await asyncio.sleep(80)
+            assert await world.taints() == {}
+
+
+def test_a_lost_card_drives_pods_out_only_once_that_is_certain(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        async with world.running():
+            world.file.write_text("0 lost\n")
+            await asyncio.sleep(11)
+            assert await world.taints() == {"gpu-0": [("hami.io/lost", "lost", "NoSchedule")]}
+            await asyncio.sleep(31)
+            assert await world.taints() == {"gpu-0": [("hami.io/lost", "lost", "NoExecute")]}
+            assert len(await world.names()) == 4
+
+
+def test_the_operator_chooses_effects(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        effects = {"lost": "NoSchedule", "xid": "None"}
+        async with world.running(effects=effects):
+            world.file.write_text("0 lost\n1 xid-79\n")
+            await asyncio.sleep(60)
+            assert await world.taints() == {
+                "gpu-0": [("hami.io/lost", "lost", "NoSchedule")],
+                "gpu-1": [("hami.io/xid", "xid-79", "None")],
+            }
+
+
+def test_a_taint_keeps_its_time_over_a_restart(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        world.file.write_text("1 xid-79\n")
+        async with world.running():
+            before = await world.times()
+        await asyncio.sleep(3600)
+        async with world.running():
+            await asyncio.sleep(60)
+            assert await world.times() == before != set()
+
+
+def test_what_drove_pods_out_goes_on_doing_so_after_a_restart(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        world.file.write_text("1 unhealthy\n")
+        evicted = {"gpu-1": [("hami.io/unhealthy", "unhealthy", "NoExecute")]}
+        async with world.running(effects={"unhealthy": "NoExecute"}):
+            await asyncio.sleep(60)
+            assert await world.taints() == evicted
+            before = await world.times()
+        async with world.running(effects={"unhealthy": "NoExecute"}):
+            assert await world.taints() == evicted
+            assert await world.times() == before
+
+
+def test_a_card_is_cordoned_by_index_and_uuid_and_let_go(tmp_path, caplog):
+    @story(tmp_path)
+    async def _(world):
+        cordoned = [("hami.io/cordoned", "", "NoSchedule")]
+        async with world.running() as driver:
+            await world.annotate(f"1, {world.cards[3].uuid.upper()},, 9")
+            await asyncio.sleep(2)
+            assert await world.taints() == {"gpu-1": cordoned, "gpu-3": cordoned}
+            assert {each.verdict for each in driver.stations["nvidia"].health.current()} == {Verdict.HEALTHY}
+            ((kind, reason, note),) = await world.events()
+            assert (kind, reason) == ("Warning", "UnknownDeviceCordoned")
+            assert note.startswith("annotation hami.io/device-cordon: 9: there is no such card")
+            await world.annotate(None)
+            await asyncio.sleep(2)
+            assert await world.taints() == {}
+
+    assert "there is no such card" in caplog.text
+
+
+# --- device plugins --------------------------------------------------------------------------------------------------
+
+
+def test_cards_that_a_device_plugin_offers_are_not_published(tmp_path, caplog):
+    @story(tmp_path)
+    async def _(world):
+        await world.allocatable(nvidia0com_gpu="4")
+        async with world.running():
+            assert [item.spec.devices for item in await world.slices()] == [()]
+            ((kind, reason, note),) = await world.events()
+            assert (kind, reason) == ("Warning", "DevicePluginPresent")
+            assert "nvidia.com/gpu: 4 in status.allocatable" in note
+            await world.allocatable(nvidia0com_gpu="0")
+            await asyncio.sleep(2)
+            assert len(await world.names()) == 4
+            assert [reason for _, reason, _ in await world.events()] == ["DevicePluginPresent", "DevicePluginGone"]
+            await world.allocatable(nvidia0com_gpu="1")
+            await asyncio.sleep(2)
+            assert await world.names() == []
+
+    assert "Remove the device plugin from this node" in caplog.text
+
+
+def test_other_resources_of_the_node_do_not_matter(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        await world.allocatable(cpu="8", metax_tech_com="1")
+        async with world.running():
+            assert len(await world.names()) == 4
+
+
+def test_publishing_beside_a_device_plugin_may_be_asked_for(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        await world.allocatable(nvidia0com_gpu="4")
+        async with world.running(beside_plugin=True):
+            assert len(await world.names()) == 4
+            assert await world.events() == []
+
+
+# --- the fence -------------------------------------------------------------------------------------------------------
+
+
+def test_where_there_are_no_taint_rules_the_fence_is_in_the_slices(tmp_path):
+    @story(tmp_path, version=OLD)
+    async def _(world):
+        async with world.running():
+            assert {taint for taints in (await world.taints()).values() for taint in taints} == {
+                (FENCE, "", "NoSchedule")
+            }
+
+
+def test_native_mode_has_no_fence(tmp_path):
+    @story(tmp_path, version=OLD)
+    async def _(world):
+        async with world.running(native=True):
+            assert await world.taints() == {}
+
+
+def test_after_an_upgrade_the_fence_leaves_the_slices_when_the_rule_is_in_force(tmp_path):
+    @story(tmp_path, version=OLD)
+    async def _(world):
+        async with world.running():
+            assert len(await world.taints()) == 4
+        upgraded = MemoryCluster(now=world.wall)
+        for item in await world.slices():
+            upgraded.put_raw(RESOURCE_SLICE, await world.cluster.get_raw(RESOURCE_SLICE, item.metadata.name))
+        upgraded.put_raw(NODE, await world.cluster.get_raw(NODE, NODE_NAME))
+        world.cluster = upgraded
+        async with world.running():
+            await asyncio.sleep(60)
+            assert len(await world.taints()) == 4
+            taint = {"key": FENCE, "effect": "NoSchedule"}
+            spec = {"deviceSelector": {"driver": DRIVER}, "taint": taint}
+            await upgraded.create(DEVICE_TAINT_RULE, {"metadata": {"name": "fence"}, "spec": spec})
+            await asyncio.sleep(30)
+            assert await world.taints() == {}
+
+
+# --- native mode -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [("binpack", ["gpu-2", "gpu-0", "gpu-1", "gpu-3"]), ("spread", ["gpu-0", "gpu-1", "gpu-3", "gpu-2"])],
+)
+def test_devices_are_ordered_by_policy_as_claims_come_and_go(tmp_path, policy, expected):
+    @story(tmp_path)
+    async def _(world):
+        await world.hold("elsewhere", "gpu-9", memory="1Gi")
+        async with world.running(native=True, policy=DevicePolicy((policy,))):
+            assert await world.names() == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
+            await world.hold("part", "gpu-2", memory="5Gi", cores="0", shares="1")
+            await asyncio.sleep(2)
+            assert await world.names() == expected
+            await world.cluster.delete(RESOURCE_CLAIM, "part", namespace="default")
+            await asyncio.sleep(2)
+            assert await world.names() == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
+
+
+def test_in_exclusive_mode_claims_are_not_even_read(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        async with world.running():
+            await asyncio.sleep(10)
+        assert not world.cluster.requests["list resourceclaims"]
+        assert not world.cluster.requests["watch resourceclaims"]
+
+
+# --- two at once -----------------------------------------------------------------------------------------------------
+
+
+def test_of_two_drivers_the_first_publishes_until_it_ends(tmp_path):
+    """A rolling update: the new version would write other slices, and must not fight with the old one."""
+
+    def slots(items):
+        return {device.capacity["shares"].value for item in items for device in item.spec.devices}
+
+    @story(tmp_path)
+    async def _(world):
+        old = asyncio.create_task(world.driver(instance="old").run())
+        await asyncio.sleep(2)
+        async with world.running(instance="new", sharing=Sharing(slots=3)) as new:
+            await asyncio.sleep(30)
+            assert new.unready() == []  # or the update would never go on
+            assert slots(await world.slices()) == {"10"}
+            writes = world.cluster.requests["patch resourceslices"]
+            old.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await old
+            await asyncio.sleep(3)
+            assert slots(await world.slices()) == {"3"}
+            assert world.cluster.requests["patch resourceslices"] == writes + 1
