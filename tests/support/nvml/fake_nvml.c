@@ -656,16 +656,35 @@ typedef struct {
     char name[96];
 } ComputeProfileInfo;
 
+typedef struct {
+    unsigned id, slices, count, sm, ce, dec, enc, jpeg, ofa;
+} OldComputeProfileInfo;
+
 /* Only the compute instance that spans its GPU instance: its number is that of the slices, as NVML numbers them. */
-status nvmlGpuInstanceGetComputeInstanceProfileInfoV(Instance *instance, unsigned index, unsigned engine, ComputeProfileInfo *to) {
+static Profile *spanning(Instance *instance, unsigned index) {
     static const unsigned slices[] = {1, 2, 3, 4, 7, 8, 6};
+    Profile *profile = profile_of(instance->gpu, instance->profile);
+    return index < sizeof slices / sizeof *slices && profile && slices[index] == profile->slices ? profile : NULL;
+}
+
+status nvmlGpuInstanceGetComputeInstanceProfileInfoV(Instance *instance, unsigned index, unsigned engine, ComputeProfileInfo *to) {
     if (!as_instance(instance) || engine) return INVALID_ARGUMENT;
     ENTER(instance->gpu);
-    Profile *profile = profile_of(instance->gpu, instance->profile);
-    if (index >= sizeof slices / sizeof *slices || !profile || slices[index] != profile->slices) return NOT_SUPPORTED;
+    Profile *profile = spanning(instance, index);
+    if (!profile) return NOT_SUPPORTED;
     to->id = index, to->slices = profile->slices, to->count = 1, to->sm = profile->sm;
     to->ce = profile->ce, to->dec = profile->dec, to->enc = profile->enc, to->jpeg = profile->jpeg, to->ofa = profile->ofa;
     return give(to->name, sizeof to->name, profile->name);
+}
+
+/* Of drivers before 510: without the name. */
+status nvmlGpuInstanceGetComputeInstanceProfileInfo(Instance *instance, unsigned index, unsigned engine, OldComputeProfileInfo *to) {
+    if (!as_instance(instance) || engine) return INVALID_ARGUMENT;
+    ENTER(instance->gpu);
+    Profile *profile = spanning(instance, index);
+    if (!profile) return NOT_SUPPORTED;
+    *to = (OldComputeProfileInfo){index, profile->slices, 1, profile->sm, profile->ce, profile->dec, profile->enc, profile->jpeg, profile->ofa};
+    return SUCCESS;
 }
 
 /* A compute instance's handle is that of its GPU instance: there is never more than one. */

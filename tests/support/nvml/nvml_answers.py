@@ -3,6 +3,7 @@
 Each function below plays one story with the back end and returns what it saw, as JSON. Called by fake.py.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -12,8 +13,9 @@ from pathlib import Path
 
 from hami_dra.api.hardware import Machine
 from hami_dra.discovery.errors import DiscoveryError
-from hami_dra.discovery.nvml import NvmlBackend
+from hami_dra.discovery.nvml import NvmlBackend, NvmlPartitioner
 from hami_dra.driver.slices import machine_pools
+from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
 
 
 class Story:
@@ -100,6 +102,27 @@ class Story:
         backend.discover()
         threading.Timer(0.2, self.happens, ["event 0 8 79"]).start()
         return health(backend.health(seconds))
+
+    def partition(self, *steps):
+        """Each step is [what, arguments...] of a partitioner; what it answered, or the error's type and words."""
+        import pynvml
+
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlInit()  # the pretended instances last as long as somebody has the library open
+        partitioner = NvmlPartitioner(timeout=0.5)
+        answers = []
+        for what, *arguments in steps:
+            try:
+                if what == "create":
+                    answer = partitioner.create(PartitionPlace(**arguments[0]))
+                    answers.append(dataclasses.asdict(answer))
+                elif what == "destroy":
+                    answers.append(partitioner.destroy(*arguments))
+                else:
+                    answers.append([dataclasses.asdict(found) for found in partitioner.existing(*arguments)])
+            except (PartitionRefused, DiscoveryError) as error:
+                answers.append([type(error).__name__, str(error)])
+        return answers
 
     def mig_cycle(self, profile_id, start):
         """Makes an instance through pynvml, as the node driver will, and takes it down again."""

@@ -1,0 +1,56 @@
+"""Tenancies and a host for tests of what containers get."""
+
+from hami_dra.api.config import DeviceConfig
+from hami_dra.api.hardware import Card
+from hami_dra.vendors.containers import HostSettings, Place, Tenancy
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+class PretendHost:
+    """Implements `hami_dra.vendors.containers.Host`: a set of paths, texts of files, listings of folders."""
+
+    def __init__(self, *paths, files=None, folders=None, cdi=(), **settings):
+        self.settings = HostSettings(**settings)
+        self.cdi_devices = frozenset(cdi)
+        self._paths = set(paths)
+        self._files = files or {}
+        self._folders = folders or {}
+
+    def exists(self, path):
+        return path in self._paths
+
+    def read(self, path):
+        return self._files.get(path)
+
+    def names(self, folder):
+        return self._folders.get(folder, ())
+
+
+def card(index=0, *, vendor="nvidia", uuid=None, product="Tesla T4", memory=16 * GIB, minor=None, **more):
+    return Card(
+        vendor=vendor,
+        index=index,
+        uuid=f"GPU-{index}" if uuid is None else uuid,
+        product=product,
+        memory=memory,
+        minor=minor,
+        **more,
+    )
+
+
+def tenancy(of, consumed=None, *, whole=False, request="r", config=None, **more):
+    return Tenancy(
+        card=of,
+        device=more.pop("device", f"gpu-{of.index}"),
+        request=request,
+        consumed=consumed or {},
+        whole=whole,
+        parameters=DeviceConfig(**(config or {})),
+        **more,
+    )
+
+
+def place(view="pod-1_main", containers=("main",), **more):
+    return Place(claim_namespace="default", claim_name="c", claim_uid="u-1", view=view, containers=containers, **more)

@@ -1,0 +1,294 @@
+"""What containers get of NVIDIA cards: HAMi-core's variables and mounts, CDI in place of device nodes, MIG instances."""
+
+from fractions import Fraction
+
+import pytest
+
+from hami_dra.api.hardware import GpuRecord, MigInstance, MigPlacement, MigState
+from hami_dra.vendors.containers import Folder, Mount, Unpreparable
+from hami_dra.vendors.publishing import Sharing
+from hami_dra.vendors.registry import PUBLISHING_VENDORS, containers
+from tests.support.containers import MIB, PretendHost, card, place, tenancy
+
+NVIDIA = containers("nvidia")
+NODES = ("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+LIBRARY = "/usr/local/vgpu/libvgpu.so"
+RW = ("rw", "nosuid", "nodev", "bind")
+
+
+def shared(index, mebibytes, cores, **more):
+    return tenancy(card(index), {"memory": mebibytes * MIB, "cores": cores, "shares": 1}, **more)
+
+
+def env(*tenancies, host=None, **where):
+    return dict(NVIDIA.edits(tenancies, place(**where), host or PretendHost(*NODES)).env)
+
+
+# --- limits ---
+
+
+def test_a_share():
+    assert env(shared(0, 3000, 30)) == {
+        "NVIDIA_VISIBLE_DEVICES": "GPU-0",
+        "CUDA_DEVICE_MEMORY_LIMIT_0": "3000m",
+        "CUDA_DEVICE_SM_LIMIT": "30",
+    }
+
+
+def test_no_limit_of_cores_is_zero_as_in_hami():
+    assert env(shared(0, 3000, 0))["CUDA_DEVICE_SM_LIMIT"] == "0"
+
+
+def test_a_whole_card_has_no_limit():
+    assert env(tenancy(card(0), {"memory": 1, "cores": 1}, whole=True)) == {"NVIDIA_VISIBLE_DEVICES": "GPU-0"}
+
+
+def test_limits_are_numbered_by_the_cards_in_the_container_not_by_the_order_of_the_allocation():
+    assert env(shared(1, 1000, 20), shared(0, 2000, 20)) == {
+        "NVIDIA_VISIBLE_DEVICES": "GPU-0,GPU-1",
+        "CUDA_DEVICE_MEMORY_LIMIT_0": "2000m",
+        "CUDA_DEVICE_MEMORY_LIMIT_1": "1000m",
+        "CUDA_DEVICE_SM_LIMIT": "20",
+    }
+
+
+def test_cards_with_different_cores_have_a_limit_each_and_none_is_not_that_of_the_others():
+    found = env(shared(0, 1000, 20), shared(1, 1000, 0))
+    assert "CUDA_DEVICE_SM_LIMIT" not in found
+    assert (found["CUDA_DEVICE_SM_LIMIT_0"], found["CUDA_DEVICE_SM_LIMIT_1"]) == ("20", "100")
+
+
+def test_a_whole_card_beside_a_share_keeps_its_number():
+    found = env(tenancy(card(0), whole=True), shared(1, 1000, 40))
+    assert found == {
+        "NVIDIA_VISIBLE_DEVICES": "GPU-0,GPU-1",
+        "CUDA_DEVICE_MEMORY_LIMIT_1": "1000m",
+        "CUDA_DEVICE_SM_LIMIT_1": "40",
+    }
+
+
+def test_two_requests_on_one_card_add_up():
+    found = env(shared(0, 1000, 70, request="a"), shared(0, 500, 70, request="b"))
+    assert found["CUDA_DEVICE_MEMORY_LIMIT_0"] == "1500m"
+    assert found["CUDA_DEVICE_SM_LIMIT"] == "100"
+
+
+def test_part_of_a_mebibyte_is_cut_off():
+    odd = tenancy(card(0), {"memory": 1000 * MIB + MIB - 1, "cores": 10})
+    assert env(odd)["CUDA_DEVICE_MEMORY_LIMIT_0"] == "1000m"
+
+
+def test_nothing_is_never_told_as_no_limit():
+    with pytest.raises(Unpreparable, match=r"card 0 \(GPU-0\): a share of less than 1Mi"):
+        env(tenancy(card(0), {"memory": MIB - 1, "cores": 10}))
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "expected"),
+    [
+        ({"priority": 1}, {}, {"CUDA_TASK_PRIORITY": "1"}),
+        ({"core_policy": "force"}, {}, {"GPU_CORE_UTILIZATION_POLICY": "force"}),
+        ({"core_policy": "default"}, {}, {}),
+        ({"core_policy": "force"}, {"core_limits": False}, {"GPU_CORE_UTILIZATION_POLICY": "disable"}),
+        ({}, {"memory_scaling": Fraction(3, 2)}, {"CUDA_OVERSUBSCRIBE": "true"}),
+        ({}, {"memory_scaling": Fraction(1, 2)}, {}),
+        ({}, {"log_level": "4"}, {"LIBCUDA_LOG_LEVEL": "4"}),
+    ],
+)
+def test_what_else_the_library_reads(config, settings, expected):
+    found = env(shared(0, 1000, 10, config=config), host=PretendHost(*NODES, **settings))
+    known = {"NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_SM_LIMIT"}
+    assert {name: value for name, value in found.items() if name not in known} == expected
+
+
+def test_the_highest_priority_of_several_requests_counts():
+    both = (shared(0, 1000, 10, config={"priority": 1}), shared(1, 1000, 10, config={"priority": 0}))
+    assert env(*both)["CUDA_TASK_PRIORITY"] == "0"
+
+
+# --- the library ---
+
+
+def test_mounts_of_hami_core():
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(), PretendHost(*NODES, LIBRARY))
+    assert edits.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/usr/local/vgpu/pod-1_main.cache"
+    assert edits.mounts == (
+        Mount("/usr/local/vgpu/containers/pod-1_main", "/usr/local/vgpu", RW),
+        Mount(LIBRARY, LIBRARY),
+        Mount("/tmp/vgpulock", "/tmp/vgpulock", RW),
+        Mount("/usr/local/vgpu/ld.so.preload", "/etc/ld.so.preload"),
+    )
+    assert edits.folders == (
+        Folder("/tmp/vgpulock", 0o777, per_view=False),
+        Folder("/usr/local/vgpu/containers/pod-1_main", 0o777),
+    )
+    assert edits.notes == ()
+
+
+def test_another_folder_a_version_and_a_licence():
+    host = PretendHost(
+        *NODES,
+        "/opt/hami/vgpu/libvgpu.so.v2",
+        "/opt/hami/vgpu/license",
+        library_folder="/opt/hami/",
+        library_version="v2",
+    )
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(), host)
+    pairs = {(mount.host, mount.container) for mount in edits.mounts}
+    assert ("/opt/hami/vgpu/libvgpu.so.v2", "/opt/hami/vgpu/libvgpu.so") in pairs
+    assert ("/opt/hami/vgpu/license", "/tmp/license") in pairs
+    assert ("/opt/hami/vgpu/vgpuvalidator", "/usr/bin/vgpuvalidator") in pairs
+
+
+def test_without_the_library_nothing_is_mounted_and_that_is_said():
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(), PretendHost(*NODES))
+    assert (edits.mounts, edits.folders) == ((), ())
+    assert edits.notes == (
+        "HAMi-core is not installed (/usr/local/vgpu/libvgpu.so): nothing keeps the container to its limits of memory and cores",
+    )
+    assert NVIDIA.edits([tenancy(card(0), whole=True)], place(), PretendHost(*NODES)).notes == ()
+
+
+@pytest.mark.parametrize(("value", "preloaded"), [("true", False), ("1", False), ("false", True), ("yes", True)])
+def test_a_container_may_switch_control_off(value, preloaded):
+    where = place(container_env={"CUDA_DISABLE_CONTROL": value})
+    edits = NVIDIA.edits([shared(0, 1000, 10)], where, PretendHost(*NODES, LIBRARY))
+    assert ("/etc/ld.so.preload" in {mount.container for mount in edits.mounts}) is preloaded
+
+
+@pytest.mark.parametrize("where", [{"containers": ("a", "b")}, {"containers": ()}, {"pod_uids": ("1", "2")}])
+def test_containers_that_share_a_view_do_not_share_the_file_of_their_usage(where):
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(**where), PretendHost(*NODES, LIBRARY))
+    assert edits.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/tmp/pod-1_main.cache"
+    assert [folder.path for folder in edits.folders] == ["/tmp/vgpulock"]
+    assert "/usr/local/vgpu" not in {mount.container for mount in edits.mounts}
+
+
+# --- cards ---
+
+
+def test_device_nodes_by_minor_number():
+    host = PretendHost(*NODES, "/dev/nvidia7", "/dev/nvidia-modeset")
+    edits = NVIDIA.edits([tenancy(card(0, minor=7), whole=True), tenancy(card(1), whole=True)], place(), host)
+    assert [(node.path, node.host_path) for node in edits.device_nodes] == [
+        (path, "")
+        for path in (
+            "/dev/nvidia7",
+            "/dev/nvidiactl",
+            "/dev/nvidia-uvm",
+            "/dev/nvidia1",
+            "/dev/nvidia-uvm-tools",
+            "/dev/nvidia-modeset",
+        )
+    ]
+
+
+def test_a_missing_device_node_is_named():
+    with pytest.raises(Unpreparable, match=r"card 3 \(GPU-3\): the host has no /dev/nvidia3; is the vendor's kernel"):
+        NVIDIA.edits([tenancy(card(3), whole=True)], place(), PretendHost(*NODES))
+
+
+def test_nodes_of_a_simulated_machine_lie_elsewhere_or_are_missing():
+    host = PretendHost("/sim/nvidia0", device_folder="/sim", nodes_required=False)
+    edits = NVIDIA.edits([tenancy(card(0), whole=True)], place(), host)
+    assert [(node.path, node.host_path) for node in edits.device_nodes] == [("/dev/nvidia0", "/sim/nvidia0")]
+
+
+@pytest.mark.parametrize(
+    ("offered", "used"),
+    [
+        (["nvidia.com/gpu=GPU-0", "nvidia.com/gpu=GPU-1"], ("nvidia.com/gpu=GPU-0", "nvidia.com/gpu=GPU-1")),
+        (["nvidia.com/gpu=0", "nvidia.com/gpu=1"], ("nvidia.com/gpu=0", "nvidia.com/gpu=1")),
+        (["nvidia.com/gpu=GPU-0"], ()),
+        (["example.com/gpu=GPU-0", "example.com/gpu=GPU-1"], ()),
+    ],
+)
+def test_an_existing_cdi_specification_takes_the_place_of_device_nodes_if_it_has_all_cards(offered, used):
+    edits = NVIDIA.edits([shared(0, 1000, 10), shared(1, 1000, 10)], place(), PretendHost(*NODES, LIBRARY, cdi=offered))
+    assert edits.cdi_devices == used
+    assert bool(edits.device_nodes) is not bool(used)
+    assert edits.env["NVIDIA_VISIBLE_DEVICES"] == ("void" if used else "GPU-0,GPU-1")
+    assert edits.env["CUDA_DEVICE_MEMORY_LIMIT_1"] == "1000m"
+    assert edits.mounts
+
+
+# --- MIG ---
+
+
+def instance(number, *, uuid="MIG-a", compute=0):
+    return MigInstance(
+        id=number, profile_id=19, placement=MigPlacement(start=0, size=1), uuid=uuid, compute_instance_id=compute
+    )
+
+
+def test_a_mig_instance_is_visible_and_nothing_else():
+    minors = "config 1\ngpu0/gi3/access 30\ngpu0/gi3/ci0/access 31\ngpu1/gi3/access 165\n"
+    caps = ("/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap31")
+    host = PretendHost(*NODES, *caps, LIBRARY, files={"/proc/driver/nvidia-caps/mig-minors": minors})
+    edits = NVIDIA.edits([tenancy(card(0), partition=instance(3))], place(), host)
+    assert edits.env == {"NVIDIA_VISIBLE_DEVICES": "MIG-a"}
+    assert [node.path for node in edits.device_nodes] == [
+        "/dev/nvidia0",
+        "/dev/nvidiactl",
+        "/dev/nvidia-uvm",
+        *caps,
+        "/dev/nvidia-uvm-tools",
+    ]
+    assert (edits.mounts, edits.folders, edits.notes) == ((), (), ())
+
+
+def test_the_card_of_an_instance_counts_in_the_numbering():
+    found = env(tenancy(card(0), partition=instance(1)), shared(1, 1000, 10))
+    assert found["NVIDIA_VISIBLE_DEVICES"] == "MIG-a,GPU-1"
+    assert found["CUDA_DEVICE_MEMORY_LIMIT_1"] == "1000m"
+    assert "CUDA_DEVICE_MEMORY_LIMIT_0" not in found
+
+
+def test_two_instances_of_one_card():
+    both = [tenancy(card(0), partition=instance(number, uuid=f"MIG-{number}")) for number in (1, 2)]
+    assert env(*both)["NVIDIA_VISIBLE_DEVICES"] == "MIG-1,MIG-2"
+
+
+def test_a_half_made_instance_is_refused():
+    with pytest.raises(Unpreparable, match="no compute instance"):
+        env(tenancy(card(0), partition=instance(1, uuid="")))
+
+
+def test_every_published_device_has_a_site():
+    on = MigState(enabled=True, pending=True)
+    cards = [
+        GpuRecord(
+            vendor="nvidia", index=n, uuid=f"GPU-{n}", product="NVIDIA A100-SXM4-80GB", memory=81920 * MIB, mig=state
+        )
+        for n, state in enumerate((on, None))
+    ]
+    published = next(vendor for vendor in PUBLISHING_VENDORS if vendor.name == "nvidia").devices(cards, Sharing())
+    sites = NVIDIA.sites(cards)
+    assert sites.keys() == {device["name"] for device in published}
+    for device in published:
+        site = sites[device["name"]]
+        assert site.card.uuid == device["attributes"]["hami.io/uuid"]["string"]
+        assert ("profile" in device["attributes"]) == (site.partition is not None)
+        if site.partition:
+            said = (site.partition.card_uuid, site.partition.profile, site.partition.start)
+            attributes = device["attributes"]
+            assert said == (
+                attributes["parentUUID"]["string"],
+                attributes["profile"]["string"],
+                attributes["placement"]["int"],
+            )
+
+
+# --- texts of others ---
+
+
+@pytest.mark.parametrize("uuid", ["GPU-0,GPU-1", "GPU-0\nLD_PRELOAD=x", "", " ", "all ", "-x"])
+def test_a_uuid_cannot_name_a_second_card_or_variable(uuid):
+    with pytest.raises(Unpreparable):
+        env(tenancy(card(0, uuid=uuid), whole=True))
+
+
+@pytest.mark.parametrize("view", ["../../etc", "a/b", "", "..", "a\n"])
+def test_a_view_cannot_leave_its_folder(view):
+    with pytest.raises(Unpreparable, match="cannot be the name of a file"):
+        NVIDIA.edits([shared(0, 1000, 10)], place(view=view), PretendHost(*NODES, LIBRARY))

@@ -1,0 +1,68 @@
+"""Partitions of simulated cards."""
+
+from dataclasses import replace
+
+import pytest
+
+from hami_dra.api.hardware import MigState
+from hami_dra.discovery.errors import ToolFailed
+from hami_dra.discovery.simulated import machine
+from hami_dra.discovery.simulated.partitions import SimulatedPartitioner
+from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
+from hami_dra.vendors.nvidia.mig import profiles
+
+ON = MigState(enabled=True, pending=True)
+CARD = replace(machine("dgx-a100", "n1").cards[0], mig=ON)
+
+
+def place(profile, start, card=CARD):
+    return PartitionPlace(card_uuid=card.uuid, profile=profile, start=start)
+
+
+def smallest():
+    return profiles(CARD)[0]
+
+
+def test_a_card_can_be_filled_and_emptied():
+    partitioner = SimulatedPartitioner([CARD])
+    profile = smallest()
+    made = [partitioner.create(place(profile.name, spot.start)) for spot in profile.placements]
+    assert len({each.uuid for each in made}) == len(made) == profile.instances
+    assert partitioner.existing(CARD.uuid) == tuple(made)
+    assert partitioner.create(place(profile.name, 0)) == made[0]
+    for each in made:
+        partitioner.destroy(CARD.uuid, each.id)
+        partitioner.destroy(CARD.uuid, each.id)
+    assert partitioner.existing(CARD.uuid) == ()
+
+
+def test_what_does_not_fit_is_refused():
+    partitioner = SimulatedPartitioner([CARD])
+    name = smallest().name
+    partitioner.create(place(name, 0))
+    with pytest.raises(PartitionRefused, match=r"3g.* at memory slice 0 was not made: there is no room"):
+        partitioner.create(place(next(each.name for each in profiles(CARD) if each.name.startswith("3g.")), 0))
+    with pytest.raises(PartitionRefused, match="this GPU has no such profile; it has 1g"):
+        partitioner.create(place("9g.1gb", 0))
+    with pytest.raises(PartitionRefused, match="can have that profile only at 0, 1"):
+        partitioner.create(place(name, 7))
+    with pytest.raises(PartitionRefused, match="no such GPU"):
+        partitioner.existing("GPU-x")
+
+
+def test_a_card_that_is_not_in_mig_mode():
+    plain = replace(CARD, mig=None)
+    with pytest.raises(PartitionRefused, match="not in MIG mode"):
+        SimulatedPartitioner([plain]).existing(plain.uuid)
+
+
+def test_a_file_outlives_the_process(tmp_path):
+    file = tmp_path / "partitions.json"
+    made = SimulatedPartitioner([CARD], file).create(place(smallest().name, 1))
+    again = SimulatedPartitioner([CARD], file)
+    assert again.existing(CARD.uuid) == (made,)
+    again.destroy(CARD.uuid, made.id)
+    assert SimulatedPartitioner([CARD], file).existing(CARD.uuid) == ()
+    file.write_text("{")
+    with pytest.raises(ToolFailed, match=r"partitions\.json, cannot be read"):
+        SimulatedPartitioner([CARD], file)
