@@ -54,7 +54,7 @@ def test_limits_are_numbered_by_the_cards_in_the_container_not_by_the_order_of_t
 
 def test_cards_with_different_cores_have_a_limit_each_and_none_is_not_that_of_the_others():
     found = env(shared(0, 1000, 20), shared(1, 1000, 0))
-    assert "CUDA_DEVICE_SM_LIMIT" not in found
+    assert found["CUDA_DEVICE_SM_LIMIT"] == "20"  # of the first, as in HAMi
     assert (found["CUDA_DEVICE_SM_LIMIT_0"], found["CUDA_DEVICE_SM_LIMIT_1"]) == ("20", "100")
 
 
@@ -62,9 +62,34 @@ def test_a_whole_card_beside_a_share_keeps_its_number():
     found = env(tenancy(card(0), whole=True), shared(1, 1000, 40))
     assert found == {
         "NVIDIA_VISIBLE_DEVICES": "GPU-0,GPU-1",
+        "CUDA_DEVICE_MEMORY_LIMIT_0": "0m",
         "CUDA_DEVICE_MEMORY_LIMIT_1": "1000m",
+        "CUDA_DEVICE_SM_LIMIT": "0",
+        "CUDA_DEVICE_SM_LIMIT_0": "100",
         "CUDA_DEVICE_SM_LIMIT_1": "40",
     }
+
+
+def test_whatever_some_of_the_requests_set_all_of_them_set_too():
+    """A container that refers to more requests than another one gets both edits, its own last."""
+    requests = [shared(3, 1000, 20), shared(1, 2000, 30), tenancy(card(0), whole=True), shared(2, 500, 20)]
+    host = PretendHost(nodes_required=False)
+    everything = env(*requests, host=host)
+    for number in range(1, len(requests)):
+        assert env(*requests[:number], host=host).keys() <= everything.keys()
+
+
+def test_a_card_in_mig_mode_is_not_oversubscribed():
+    in_mig_mode = GpuRecord(
+        vendor="nvidia",
+        index=0,
+        uuid="GPU-0",
+        product="NVIDIA A100-SXM4-80GB",
+        memory=81920 * MIB,
+        mig=MigState(enabled=True, pending=True),
+    )
+    share = tenancy(in_mig_mode, {"memory": MIB, "cores": 1})
+    assert "CUDA_OVERSUBSCRIBE" not in env(share, host=PretendHost(*NODES, memory_scaling=Fraction(2)))
 
 
 def test_two_requests_on_one_card_add_up():
@@ -240,8 +265,7 @@ def test_a_mig_instance_is_visible_and_nothing_else():
 def test_the_card_of_an_instance_counts_in_the_numbering():
     found = env(tenancy(card(0), partition=instance(1)), shared(1, 1000, 10))
     assert found["NVIDIA_VISIBLE_DEVICES"] == "MIG-a,GPU-1"
-    assert found["CUDA_DEVICE_MEMORY_LIMIT_1"] == "1000m"
-    assert "CUDA_DEVICE_MEMORY_LIMIT_0" not in found
+    assert (found["CUDA_DEVICE_MEMORY_LIMIT_0"], found["CUDA_DEVICE_MEMORY_LIMIT_1"]) == ("0m", "1000m")
 
 
 def test_two_instances_of_one_card():

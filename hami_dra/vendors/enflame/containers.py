@@ -29,6 +29,7 @@ from hami_dra.vendors.containers import (
 )
 from hami_dra.vendors.enflame import DRIVER
 from hami_dra.vendors.enflame.published import Published
+from hami_dra.vendors.publishing import CORES
 
 GIB: Final = 1 << 30
 VISIBLE: Final = "ENFLAME_VISIBLE_DEVICES"
@@ -60,7 +61,7 @@ class Containers:
         if memory.amount is not None and cores.amount is not None:
             env |= {PART: "true", MEMORY: _gigabytes(memory.amount, held)}
             if (sips := _processors(held)) is not None:
-                env[PROCESSORS] = str(max(sips * cores.amount // 100, 1))
+                env[PROCESSORS] = str(max(sips * cores.amount // CORES, 1))
         nodes = [
             node
             for holding in held

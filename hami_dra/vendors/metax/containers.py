@@ -31,8 +31,8 @@ from hami_dra.vendors.containers import (
 from hami_dra.vendors.metax import DRIVER
 from hami_dra.vendors.metax.published import Published
 from hami_dra.vendors.metax.wish import BEST_EFFORT
+from hami_dra.vendors.publishing import CORES, MIB
 
-MIB: Final = 1 << 20
 VISIBLE: Final = "METAX_VISIBLE_DEVICES"
 ALLOCATED: Final = "METAX_TECH_COM_GPU_DEVICES_ALLOCATED"
 QOS: Final = "METAX_TECH_COM_SGPU_QOS_POLICY"
@@ -73,7 +73,7 @@ def _part(holding: Holding) -> dict[str, str | int]:
     whole = holding.whole
     return {
         "uuid": holding.card.uuid,
-        "compute": 100 if whole else min(holding.amount(names.CAP_CORES), 100),
+        "compute": CORES if whole else min(holding.amount(names.CAP_CORES), CORES),
         "vRam": (holding.card.memory if whole else holding.amount(names.CAP_MEMORY)) // MIB,
     }
 

@@ -1,10 +1,10 @@
 """What a container gets of NVIDIA cards: HAMi-core's limits for shared cards, whole cards as they are, MIG instances.
 
 Called through the vendor registry. In: tenancies. Out: edits. Pure.
-Environment and mounts are those of HAMi's device plugin (D/nvidia/device-plugin/server.go, Allocate), with three differences.
+Environment and mounts are those of HAMi's device plugin (D/nvidia/device-plugin/server.go, Allocate), with four differences.
 A whole card has no limit. Limits are numbered as NVML numbers the cards inside the container (by PCI address, whatever the order of
-the allocation), since HAMi-core looks them up by that number. And where cards differ in cores each has its own limit, under the
-name that HAMi-core looks for first.
+the allocation), since HAMi-core looks them up by that number. Where cards differ in cores each has its own limit, under the name
+that HAMi-core looks for first. And containers that get the same edits keep the file of their usage to themselves.
 """
 
 import re
@@ -34,14 +34,16 @@ from hami_dra.vendors.containers import (
     optional_nodes,
     without_doubles,
 )
-from hami_dra.vendors.nvidia import DRIVER
+from hami_dra.vendors.nvidia import DRIVER, mig
 from hami_dra.vendors.nvidia.published import sites
+from hami_dra.vendors.publishing import CORES, MIB
 
-MIB: Final = 1 << 20
 VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT_{}"
 CORE_LIMIT: Final = "CUDA_DEVICE_SM_LIMIT"
 CORE_LIMIT_OF: Final = "CUDA_DEVICE_SM_LIMIT_{}"
+NO_MEMORY_LIMIT: Final = "0m"
+NO_CORE_LIMIT: Final = 0
 CACHE: Final = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
 OVERSUBSCRIBE: Final = "CUDA_OVERSUBSCRIBE"
 PRIORITY: Final = "CUDA_TASK_PRIORITY"
@@ -116,23 +118,28 @@ def _visible(holding: Holding) -> list[str]:
 
 
 def _limits(held: Sequence[Holding]) -> dict[str, str]:
-    """Nothing for whole cards and MIG instances, which hold their place in the numbering."""
+    """Nothing where nothing is limited. Else every card is named, so that what another set of edits said of its number ends here."""
     limited = {
         number: holding
         for number, holding in enumerate(held)
         if not holding.whole and any(tenancy.partition is None for tenancy in holding.tenancies)
     }
-    env = {MEMORY_LIMIT.format(number): _mebibytes(holding) for number, holding in limited.items()}
-    cores = {number: min(holding.amount(names.CAP_CORES), 100) for number, holding in limited.items()}
-    if len(set(cores.values())) == 1 and len(cores) == len(held):
-        return env | {CORE_LIMIT: str(cores[0])}
-    # 0 would mean the limit of the others
-    return env | {CORE_LIMIT_OF.format(number): str(percent or 100) for number, percent in cores.items()}
+    if not limited:
+        return {}
+    numbers = range(len(held))
+    memory = {number: _mebibytes(holding) for number, holding in limited.items()}
+    cores = {number: min(holding.amount(names.CAP_CORES), CORES) for number, holding in limited.items()}
+    env = {MEMORY_LIMIT.format(number): memory.get(number, NO_MEMORY_LIMIT) for number in numbers}
+    env[CORE_LIMIT] = str(cores.get(0, NO_CORE_LIMIT))
+    if len({cores.get(number, NO_CORE_LIMIT) for number in numbers}) > 1:
+        # a number of its own that is 0 would mean the one above
+        env |= {CORE_LIMIT_OF.format(number): str(cores.get(number) or CORES) for number in numbers}
+    return env
 
 
 def _mebibytes(holding: Holding) -> str:
     amount = holding.amount(names.CAP_MEMORY) // MIB
-    if amount < 1:  # HAMi-core takes 0m for no limit
+    if amount < 1:  # it would be told as no limit
         raise Unpreparable(
             f"card {holding.card.index} ({holding.card.uuid}): a share of less than 1Mi of memory cannot be limited; ask for "
             "at least 1Mi"
@@ -173,7 +180,8 @@ def _limiting(tenancies: Sequence[Tenancy], place: Place, host: Host, has_limits
 
 def _library_env(tenancies: Sequence[Tenancy], settings: HostSettings) -> dict[str, str]:
     env = {}
-    if settings.memory_scaling > 1:
+    if settings.memory_scaling > 1 and not all(mig.profiles(tenancy.card) for tenancy in tenancies):
+        # cards that may be cut are published unscaled
         env[OVERSUBSCRIBE] = "true"
     if settings.log_level:
         env[LOG_LEVEL] = settings.log_level
