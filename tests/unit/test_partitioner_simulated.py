@@ -56,13 +56,19 @@ def test_a_card_that_is_not_in_mig_mode():
         SimulatedPartitioner([plain]).existing(plain.uuid)
 
 
-def test_a_file_outlives_the_process(tmp_path):
+def test_a_file_outlives_the_process_and_is_shared_with_the_next_one(tmp_path):
     file = tmp_path / "partitions.json"
-    made = SimulatedPartitioner([CARD], file).create(place(smallest().name, 1))
-    again = SimulatedPartitioner([CARD], file)
-    assert again.existing(CARD.uuid) == (made,)
-    again.destroy(CARD.uuid, made.id)
-    assert SimulatedPartitioner([CARD], file).existing(CARD.uuid) == ()
+    old, new = SimulatedPartitioner([CARD], file), SimulatedPartitioner([CARD], file)
+    made = old.create(place(smallest().name, 1))
+    assert new.existing(CARD.uuid) == (made,)
+    new.destroy(CARD.uuid, made.id)
+    assert old.existing(CARD.uuid) == ()
+
+
+def test_a_file_that_cannot_be_used_is_named(tmp_path):
+    file = tmp_path / "partitions.json"
     file.write_text("{")
     with pytest.raises(ToolFailed, match=r"partitions\.json, cannot be read"):
-        SimulatedPartitioner([CARD], file)
+        SimulatedPartitioner([CARD], file).existing(CARD.uuid)
+    with pytest.raises(ToolFailed, match="cannot be written"):
+        SimulatedPartitioner([CARD], tmp_path / "nowhere/partitions.json").create(place(smallest().name, 1))

@@ -24,22 +24,23 @@ class SimulatedPartitioner:
     """Implements `hami_dra.vendors.containers.Partitioner`; safe to call from threads."""
 
     def __init__(self, cards: Iterable[Card], file: Path | None = None) -> None:
-        """`file`: need not be there."""
+        """`file`: need not be there; read at each call, since another process may have written it (one at a time)."""
         self._cards = {card.uuid: card for card in cards}
         self._file = file
-        self._there: dict[str, dict[int, MigInstance]] = {card_uuid: {} for card_uuid in self._cards}
-        self._there |= self._stored()
+        self._memory: dict[str, dict[int, MigInstance]] = {}
         self._lock = threading.Lock()
 
     def create(self, place: PartitionPlace) -> MigInstance:
         what = f"GPU {place.card_uuid}: MIG instance {place.profile} at memory slice {place.start}"
         with self._lock:
-            card, there = self._card(place.card_uuid), self._there[place.card_uuid]
+            card = self._card(place.card_uuid)
+            known = self._stored()
+            there = known.setdefault(place.card_uuid, {})
             profile, placement = _wanted(card, place, what)
             for found in there.values():
                 if (found.profile_id, found.placement) == (profile.id, placement):
                     return found
-            slices = {known.id: known.slices for known in profiles(card)}
+            slices = {each.id: each.slices for each in profiles(card)}
             used = sum(slices[found.profile_id] for found in there.values())
             overlapping = [found.id for found in there.values() if _overlap(found.placement, placement)]
             if overlapping or used + profile.slices > compute_slices(card):
@@ -52,33 +53,42 @@ class SimulatedPartitioner:
                 uuid=f"MIG-{uuid.uuid5(_UUIDS, f'{place.card_uuid}/{place.profile}/{place.start}')}",
                 compute_instance_id=0,
             )
-            self._store()
+            self._store(known)
             return there[number]
 
     def destroy(self, card_uuid: str, instance_id: int) -> None:
         with self._lock:
             self._card(card_uuid)
-            self._there[card_uuid].pop(instance_id, None)
-            self._store()
+            known = self._stored()
+            if known.get(card_uuid, {}).pop(instance_id, None) is not None:
+                self._store(known)
 
     def existing(self, card_uuid: str) -> tuple[MigInstance, ...]:
         with self._lock:
             self._card(card_uuid)
-            return tuple(found for _, found in sorted(self._there[card_uuid].items()))
+            return tuple(found for _, found in sorted(self._stored().get(card_uuid, {}).items()))
 
     def _stored(self) -> dict[str, dict[int, MigInstance]]:
-        if self._file is None or not self._file.exists():
-            return {}
+        """By card, by id."""
+        if self._file is None:
+            return self._memory
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=dict[str, dict[int, MigInstance]])
+        except FileNotFoundError:
+            return {}
         except (OSError, msgspec.MsgspecError) as error:
             raise ToolFailed(f"the file of simulated partitions, {self._file}, cannot be read: {error}") from error
 
-    def _store(self) -> None:
-        if self._file is not None:
-            new = self._file.with_suffix(".new")
-            new.write_bytes(msgspec.json.encode(self._there))
+    def _store(self, known: dict[str, dict[int, MigInstance]]) -> None:
+        if self._file is None:
+            self._memory = known
+            return
+        new = self._file.with_suffix(".new")
+        try:
+            new.write_bytes(msgspec.json.encode(known))
             new.replace(self._file)
+        except OSError as error:
+            raise ToolFailed(f"the file of simulated partitions, {self._file}, cannot be written: {error}") from error
 
     def _card(self, card_uuid: str) -> Card:
         card = self._cards.get(card_uuid)
