@@ -109,7 +109,7 @@ class HostSettings:
     device_folder: str = "/dev"
     """Where the device nodes of the host are; another one on simulated machines."""
     nodes_required: bool = True
-    """False on simulated machines: what is missing in that folder is left out, and noted."""
+    """False on simulated machines: what is missing in that folder is left out."""
     memory_scaling: Fraction = Fraction(1)
     """As published (`Sharing.memory_scaling`)."""
     log_level: str = ""
