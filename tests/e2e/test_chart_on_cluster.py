@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
@@ -14,17 +13,15 @@ import yaml
 from controller.bridge.installation import Installation as Choices
 from controller.bridge.installation import manifests
 from hack.controlplane import build
-from hack.controlplane.kwok import Kwok
 from hack.controlplane.processes import free_port
 from hack.helm import helm as helm_build
-from hack.installation import QUICK, Installation
+from hack.installation import QUICK
 from hami_dra.api import names
 from hami_dra.cluster.manifests import shipped
 from tests.docs.commands_in_docs import command_names, parse
+from tests.e2e.chart_story import KIND, ROOT, Story, containers, helm_home
 
-ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts/hami-dra"
-KIND = ROOT / "hack/kind"
 SYSTEM = names.SYSTEM_NAMESPACE
 VENDORS = ("nvidia", "metax", "kunlunxin", "neuron", "enflame")
 EVERYTHING = {
@@ -95,11 +92,6 @@ def helm(tmp_path_factory):
 
     run.program, run.home = program, home
     return run
-
-
-def helm_home(home):
-    folders = {name: str(home / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
-    return {**os.environ, **folders}
 
 
 @pytest.fixture
@@ -221,13 +213,6 @@ def test_wrong_values_are_refused_by_name(helm, tmp_path, values, said):
     assert said in err
 
 
-def containers(objects):
-    for raw in objects:
-        pod = raw.get("spec", {}).get("template", {}).get("spec", {})
-        for container in pod.get("containers", ()):
-            yield raw, pod, container
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_every_program_is_called_with_options_that_it_has(render, case):
     for raw, _, container in containers(render(CASES[case])):
@@ -320,118 +305,35 @@ def test_the_api_server_takes_every_object(control_plane, render, case):
         api.create(api.path_of(raw, collection=True), raw, dryRun="All", fieldValidation="Strict")
 
 
-class Story:
-    """The scripts of hack/kind against a control plane of hack/controlplane. The chart's pods run on nodes that kwok plays, and
-    the programs run beside it: with the arguments that the chart gives them, as the accounts that it makes for them.
-    """
-
-    def __init__(self, plane, helm, folder, render):
-        self.plane, self.api, self.folder = plane, plane.api, folder
-        self.kwok = Kwok(plane).start()
-        self.hami = Installation(plane)
-        self.port = self.hami._webhook_port
-        self.environment = {
-            **helm_home(helm.home),
-            "HELM": str(helm.program),
-            "KUBECTL": str(build.ensure("kubectl") / "kubectl"),
-            "KUBECONFIG": str(plane.admin_kubeconfig),
-            "TIMEOUT": "120",
-        }
-        self.rendered = render({**CASES["kind"], "simulatedFleet": {"enabled": True}})
-        for name in ("system-0", "system-1"):
-            self.api.create("/api/v1/nodes", {"metadata": {"name": name}})
-
-    def begin(self, script, *arguments):
-        log = (self.folder / f"{script}.log").open("w")
-        with log:
-            return subprocess.Popen(
-                [str(KIND / script), *arguments], env=self.environment, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT
-            )
-
-    def finish(self, script, process):
-        """What it printed; it ended well."""
-        try:
-            process.wait(timeout=240)
-        finally:
-            process.kill()
-        text = (self.folder / f"{script}.log").read_text()
-        assert process.returncode == 0, text
-        return text
-
-    def run(self, script, *arguments):
-        return self.finish(script, self.begin(script, *arguments))
-
-    def arguments(self, name):
-        """Of the one container of a Deployment or Job that the chart makes."""
-        (found,) = [
-            container["args"] for raw, _, container in containers(self.rendered) if raw["metadata"]["name"] == name
-        ]
-        return found
-
-    def start(self, name, *overrides, port=0, tls=False):
-        account = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{name}"
-        self.api.wait_for(f"the account {name}", lambda: self.api.get(account), seconds=90)
-        arguments = [*self.arguments(name), *overrides]
-        if port:
-            arguments += ["--host=127.0.0.1", f"--port={port}"]
-        return self.hami._start(name.removeprefix("hami-dra-"), name, arguments, port, tls=tls)
-
-    def uninstall_as_the_hook_does(self):
-        """Kubelets stand still until the test has run what the Job's pod should."""
-        pods = f"/api/v1/namespaces/{SYSTEM}/pods"
-
-        def bound():
-            found = self.api.list(pods, labelSelector="job-name=hami-dra-uninstall")
-            return next((pod for pod in found if pod["spec"].get("nodeName")), None)
-
-        pod = self.api.wait_for("the pod of the hook", bound, seconds=90)
-        assert pod["spec"]["serviceAccountName"] == names.UNINSTALL
-        program = self.start(names.UNINSTALL)
-        self.api.wait_for("the end of the hook", lambda: not program.process.running, seconds=90)
-        self.plane.nodes.finish_pod(SYSTEM, pod["metadata"]["name"])
-        return program.process.log.read_text()
-
-    def left_of_us(self):
-        kinds = (
-            "admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
-            "admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",
-            "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
-            "admissionregistration.k8s.io/v1/validatingadmissionpolicies",
-            "admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
-            "rbac.authorization.k8s.io/v1/clusterroles",
-            "rbac.authorization.k8s.io/v1/clusterrolebindings",
-            "resource.k8s.io/v1/deviceclasses",
-            "resource.k8s.io/v1/resourceslices",
-            "resource.k8s.io/v1/resourceclaims",
-            "resource.k8s.io/v1/resourceclaimtemplates",
-        )
-        listed = [item["metadata"]["name"] for kind in kinds for item in self.api.list(f"/apis/{kind}")]
-        return [name for name in listed if "hami" in name] + self.hami.fence_rules()
-
-
 @pytest.fixture
 def story(make_control_plane, helm, tmp_path, render):
-    return Story(make_control_plane(), helm, tmp_path, render)
+    one = Story(make_control_plane(), helm, tmp_path, render({"simulatedFleet": {"enabled": True}}))
+    yield one
+    one.close()
 
 
 @pytest.mark.e2e
 @pytest.mark.timeout(600)
-def test_installed_used_upgraded_and_taken_out_by_the_scripts_for_kind(story):
-    fleet = story.folder / "fleet.yaml"
-    options = ["--set", "simulatedFleet.enabled=true", "--set", f"webhook.url=https://127.0.0.1:{story.port}/mutate"]
+@pytest.mark.parametrize("devices", ["of a simulated fleet", "of drivers on the nodes"])
+def test_installed_used_upgraded_and_taken_out_by_the_scripts_for_kind(story, devices):
+    """The values of hack/kind with drivers; those of a fleet where no driver runs."""
+    options = ["--set", f"webhook.url=https://127.0.0.1:{story.port}/mutate"]
+    with_fleet = "fleet" in devices
+    if not with_fleet and "driver" not in command_names():
+        pytest.skip("there is no driver yet")
+    if with_fleet:
+        options += ["--set", "simulatedFleet.enabled=true"]
     install = story.begin("install.sh", *options)
     story.start(names.CONTROLLER, *QUICK, port=free_port())
     story.start(names.WEBHOOK, "--certificate-host=127.0.0.1", port=story.port, tls=True)
-    config = story.api.wait_for(
-        "the fleet file", lambda: story.api.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/hami-dra-fleet")
-    )
-    fleet.write_text(config["data"]["fleet.yaml"])
-    story.start("hami-dra-fleet", f"--fleet={fleet}")
+    if with_fleet:
+        story.start_fleet()
+    else:
+        assert sorted(story.start_drivers()) == ["worker-0", "worker-1"]
     assert "daemon set" in story.finish("install.sh", install)
     story.hami.wait_for("a controller that decides", story.hami.is_deciding)
 
-    placed = story.run("patterns.sh")
-    assert "all four patterns are as they should be" in placed
+    assert "all four patterns are as they should be" in story.run("patterns.sh")
 
     # installed once more with another value, the webhook still trusts its own authority
     story.run("install.sh", *options, "--set", "controller.replicas=1")
@@ -441,11 +343,7 @@ def test_installed_used_upgraded_and_taken_out_by_the_scripts_for_kind(story):
     assert all(webhook["clientConfig"].get("caBundle") for webhook in configuration["webhooks"])
     assert story.hami.is_converting()
 
-    story.kwok.component.pause()
-    down = story.begin("down.sh", "--keep-cluster")
-    said = story.uninstall_as_the_hook_does()
-    story.kwok.component.resume()
-    story.hami.programs.pop("fleet").process.stop()
-    story.finish("down.sh", down)
+    down, said = story.take_down()
     assert "done: running pods keep their devices" in said
+    story.finish("down.sh", down)
     assert story.left_of_us() == []
