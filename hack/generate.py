@@ -1,5 +1,5 @@
-"""Write what is made from code: `deviceclasses/` from the vendors, `resourceslices/` from the reference machines, and the golden
-outputs of `hami-dra convert` and `hami-dra simulate`.
+"""Write what is made from code: `deviceclasses/` from the vendors, `resourceslices/` from the reference machines, the golden
+outputs of `hami-dra convert` and `hami-dra simulate`, and the stubs of kubelet's gRPC interfaces.
 
     python -m hack.generate           write them (make generate)
     python -m hack.generate --check   change nothing; fail if a file is not what it should be
@@ -12,11 +12,13 @@ import argparse
 import re
 import shlex
 import sys
+import tempfile
 from contextlib import chdir
 from pathlib import Path
 from typing import Final
 
 import typer
+from grpc_tools import protoc
 from typer.testing import CliRunner
 
 from controller.bridge.files import convert_documents
@@ -30,6 +32,7 @@ from hami_dra.vendors.registry import PUBLISHING_VENDORS
 ROOT: Final = Path(__file__).resolve().parent.parent
 CLASSES: Final = "deviceclasses"
 SLICES: Final = "resourceslices"
+PROTO: Final = "hami_dra/driver/kubelet/proto"
 CONVERT: Final = "tests/golden/convert"
 SIMULATE: Final = "tests/golden/simulate"
 """Each folder in it is a case: `arguments`, and `output` as the command prints it; `notes`, if there are any, from stderr."""
@@ -59,7 +62,17 @@ def generated() -> dict[str, str]:
         files[f"{SIMULATE}/{case}/output"] = output
         if notes:
             files[f"{SIMULATE}/{case}/notes"] = notes
-    return files
+    return files | stubs()
+
+
+def stubs() -> dict[str, str]:
+    """What grpcio-tools makes of the .proto files: messages, their types, services."""
+    sources = sorted(str(path.relative_to(ROOT)) for path in (ROOT / PROTO).glob("*.proto"))
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [f"--{kind}_out={folder}" for kind in ("python", "pyi", "grpc_python")]
+        if protoc.main(["protoc", f"--proto_path={ROOT}", *outputs, *sources]) != 0:
+            raise SystemExit(f"protoc refuses the files in {PROTO}: see above")
+        return {f"{PROTO}/{path.name}": path.read_text() for path in (Path(folder) / PROTO).iterdir()}
 
 
 def converted() -> str:
@@ -95,7 +108,13 @@ _TIMESTAMP: Final = r"(\ballocationTimestamp\W+)[0-9TZ:-]+"
 def stale() -> list[str]:
     """Files that are missing, differ, or should not be there."""
     wanted = generated()
-    places = [(CLASSES, "*.yaml"), (SLICES, "*.yaml"), (SIMULATE, "*/output"), (SIMULATE, "*/notes")]
+    places = [
+        (CLASSES, "*.yaml"),
+        (SLICES, "*.yaml"),
+        (SIMULATE, "*/output"),
+        (SIMULATE, "*/notes"),
+        (PROTO, "*_pb2*.py*"),
+    ]
     present = {str(path.relative_to(ROOT)) for folder, name in places for path in (ROOT / folder).glob(name)}
     different = [path for path, text in wanted.items() if not _is(ROOT / path, text)]
     return sorted([*different, *(present - wanted.keys())])

@@ -1,0 +1,107 @@
+"""The health of devices as streams to kubelet, both versions.
+
+Made by `server`. kubelet holds a verdict for 30 s and then calls it Unknown, so all of them are sent again and again, and at once when
+one changes. Several kubelets' watches may run at once: one that restarts opens a new one before the old one is noticed to be gone.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import grpc.aio
+
+from hami_dra.driver.kubelet.proto import (
+    health_v1_pb2,
+    health_v1_pb2_grpc,
+    health_v1alpha1_pb2,
+    health_v1alpha1_pb2_grpc,
+)
+from hami_dra.driver.kubelet.protocol import DeviceHealth, HealthSource, Verdict
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+AGAIN: Final = 10.0
+"""Seconds between two messages when nothing changes: two may be lost before kubelet doubts."""
+MESSAGE_MOST: Final = 1024
+"""Characters that kubelet keeps."""
+_NUMBERS: Final = {Verdict.UNKNOWN: 0, Verdict.HEALTHY: 1, Verdict.UNHEALTHY: 2}
+
+
+class Bulletin:
+    """Looks at the source for all streams, so that a change is seen by each of them. `run` until cancelled."""
+
+    def __init__(self, source: HealthSource, *, again: float = AGAIN, wall: Callable[[], float] = time.time) -> None:
+        self._source = source
+        self._again = again
+        self._wall = wall
+        self._turn = asyncio.Condition()
+        self._number = 0
+        self._devices: tuple[DeviceHealth, ...] = ()
+        self._seen_at = 0
+        self._ended = False
+
+    async def run(self) -> None:
+        while True:
+            await self._publish()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._again):
+                    await self._source.changed()
+
+    async def end(self) -> None:
+        """Every stream ends."""
+        async with self._turn:
+            self._ended = True
+            self._turn.notify_all()
+
+    async def issues(self) -> AsyncIterator[tuple[tuple[DeviceHealth, ...], int]]:
+        """Each time: all devices, and the Unix second at which they were looked at. The first one at once."""
+        read = 0
+        while True:
+            async with self._turn:
+                await self._turn.wait_for(lambda: self._ended or self._number > read)  # noqa: B023 (asked at once)
+                if self._ended:
+                    return
+                read = self._number
+                issue = self._devices, self._seen_at
+            yield issue
+
+    async def _publish(self) -> None:
+        async with self._turn:
+            self._devices = tuple(self._source.current())
+            self._seen_at = int(self._wall())
+            self._number += 1
+            self._turn.notify_all()
+
+
+def add_health(server: grpc.aio.Server, bulletin: Bulletin) -> tuple[str, str]:
+    """Serves both versions; the names to announce."""
+    health_v1_pb2_grpc.add_DRAResourceHealthServicer_to_server(_Health(bulletin, health_v1_pb2), server)
+    health_v1alpha1_pb2_grpc.add_DRAResourceHealthServicer_to_server(_Health(bulletin, health_v1alpha1_pb2), server)
+    return "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"
+
+
+class _Health:
+    """One version: `messages` is its module; they differ in nothing."""
+
+    def __init__(self, bulletin: Bulletin, messages: Any) -> None:
+        self._bulletin = bulletin
+        self._messages = messages
+
+    async def NodeWatchResources(self, request: Any, context: Context) -> AsyncIterator[Any]:  # noqa: N802, ARG002 (gRPC's)
+        async for devices, seen_at in self._bulletin.issues():
+            yield self._messages.NodeWatchResourcesResponse(
+                devices=[self._health(device, seen_at) for device in devices]
+            )
+
+    def _health(self, device: DeviceHealth, seen_at: int) -> Any:
+        message = device.message
+        if len(message) > MESSAGE_MOST:
+            message = message[: MESSAGE_MOST - 3] + "..."
+        return self._messages.DeviceHealth(
+            device=self._messages.DeviceIdentifier(pool_name=device.pool, device_name=device.device),
+            health=_NUMBERS[device.verdict],
+            last_updated_time=seen_at,
+            message=message,
+        )

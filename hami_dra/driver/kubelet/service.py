@@ -1,0 +1,146 @@
+"""kubelet's calls as a driver's own: registration, prepare and unprepare, both versions of each.
+
+Made by `server`. In: gRPC messages. Out: answers that hold an entry for every claim, come what may: kubelet asks again for a claim that
+failed, and an answer that fails as a whole would hold up every pod of the call.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import grpc.aio
+
+from hami_dra.driver.kubelet.proto import (
+    dra_v1_pb2,
+    dra_v1_pb2_grpc,
+    dra_v1beta1_pb2,
+    dra_v1beta1_pb2_grpc,
+    registration_pb2,
+    registration_pb2_grpc,
+)
+from hami_dra.driver.kubelet.protocol import ClaimRef, Preparation, PreparedDevice
+
+log = logging.getLogger(__name__)
+
+PATIENCE: Final = 40.0
+"""Seconds. kubelet gives up after 45; an answer in time tells it, and whoever reads the pod's events, why."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Answer = TypeVar("Answer")
+
+
+class Registration(registration_pb2_grpc.RegistrationServicer):
+    """kubelet asks who is there, and says what came of it; again whenever it starts anew."""
+
+    def __init__(self, driver: str, endpoint: str, versions: Sequence[str], registered: asyncio.Event) -> None:
+        self._info = registration_pb2.PluginInfo(
+            type="DRAPlugin", name=driver, endpoint=endpoint, supported_versions=versions
+        )
+        self._registered = registered
+
+    async def GetInfo(self, request: registration_pb2.InfoRequest, context: Context) -> registration_pb2.PluginInfo:  # noqa: N802, ARG002 (gRPC's)
+        return self._info
+
+    async def NotifyRegistrationStatus(  # noqa: N802 (gRPC's)
+        self,
+        request: registration_pb2.RegistrationStatus,
+        context: Context,  # noqa: ARG002
+    ) -> registration_pb2.RegistrationStatusResponse:
+        if request.plugin_registered:
+            self._registered.set()
+        else:
+            self._registered.clear()
+            log.error("kubelet refuses driver %s: %s", self._info.name, request.error or "it does not say why")
+        return registration_pb2.RegistrationStatusResponse()
+
+
+class Calls:
+    """What a call comes down to in every version."""
+
+    def __init__(self, preparation: Preparation, patience: float = PATIENCE) -> None:
+        self._preparation = preparation
+        self._patience = patience
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, tuple[PreparedDevice, ...] | str]:
+        return await self._answered("prepared", claims, lambda: self._preparation.prepare(claims))
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
+        return await self._answered("unprepared", claims, lambda: self._preparation.unprepare(claims))
+
+    async def finish(self) -> None:
+        """Waits for what is under way."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _answered(self, done: str, claims: Sequence[ClaimRef], call: Callable[[], Any]) -> Mapping[str, Any]:
+        """Work that was begun is finished, also when kubelet does not wait for it: its next call finds what was done."""
+        task = asyncio.ensure_future(call())
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        await asyncio.wait({task}, timeout=self._patience)
+        if not task.done():
+            task.add_done_callback(_tell_late)
+            log.error("%s: not %s after %g s", ", ".join(map(str, claims)), done, self._patience)
+            why = f"not {done} after {self._patience:g} s, and still at it: kubelet will ask again"
+            return dict.fromkeys((claim.uid for claim in claims), why)
+        try:
+            answers = task.result()
+        except Exception as error:
+            log.exception("%s: not %s", ", ".join(map(str, claims)), done)
+            return dict.fromkeys((claim.uid for claim in claims), f"{type(error).__name__}: {error}")
+        forgotten = f"not {done}: the driver did not say why (this is a bug of it)"
+        return {claim.uid: answers.get(claim.uid, forgotten) for claim in claims}
+
+
+def add_dra(server: grpc.aio.Server, calls: Calls) -> tuple[str, str]:
+    """Serves both versions; the names to announce, the one to prefer first."""
+    dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(_Dra(calls, dra_v1_pb2), server)
+    dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server(_Dra(calls, dra_v1beta1_pb2), server)
+    return "v1.DRAPlugin", "v1beta1.DRAPlugin"
+
+
+class _Dra:
+    """One version: `messages` is its module. v1beta1 lacks the share id and nothing else."""
+
+    def __init__(self, calls: Calls, messages: Any) -> None:
+        self._calls = calls
+        self._messages = messages
+        self._knows_shares = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
+
+    async def NodePrepareResources(self, request: Any, context: Context) -> Any:  # noqa: N802, ARG002 (gRPC's)
+        answers = await self._calls.prepare(_claims(request.claims))
+        made = self._messages.NodePrepareResourceResponse
+        return self._messages.NodePrepareResourcesResponse(
+            claims={
+                uid: made(error=found) if isinstance(found, str) else made(devices=map(self._device, found))
+                for uid, found in answers.items()
+            }
+        )
+
+    async def NodeUnprepareResources(self, request: Any, context: Context) -> Any:  # noqa: N802, ARG002 (gRPC's)
+        answers = await self._calls.unprepare(_claims(request.claims))
+        made = self._messages.NodeUnprepareResourceResponse
+        return self._messages.NodeUnprepareResourcesResponse(
+            claims={uid: made(error=error) for uid, error in answers.items()}
+        )
+
+    def _device(self, device: PreparedDevice) -> Any:
+        share = {"share_id": device.share_id} if device.share_id and self._knows_shares else {}
+        return self._messages.Device(
+            request_names=device.requests,
+            pool_name=device.pool,
+            device_name=device.device,
+            cdi_device_ids=device.cdi_ids,
+            **share,
+        )
+
+
+def _claims(claims: Iterable[Any]) -> tuple[ClaimRef, ...]:
+    return tuple(ClaimRef(claim.namespace, claim.name, claim.uid) for claim in claims)
+
+
+def _tell_late(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("and failed later", exc_info=task.exception())
