@@ -112,6 +112,14 @@ class Checkpoint:
             ) from error
         self._written, self._text = dict(records), text
 
+    def tidy(self) -> None:
+        """Removes a file whose writing was cut short. Under the lock: nobody is writing it."""
+        try:
+            for path in self._files.leftovers(self._path.parent, self._path.name):
+                self._files.remove(path)
+        except OSError as error:
+            raise NotWritten(f"{self._path.parent} cannot be tidied: {error.strerror}: make it writable") from error
+
     # --- without a file ---
 
     def _first_or_lost(self) -> Records:

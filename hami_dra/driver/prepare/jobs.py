@@ -59,17 +59,16 @@ class Batch:
 
 
 def parts(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Batches in which no claim is unprepared that was prepared before in the same batch."""
-    parts: list[list[Job]] = []
-    asked: set[str] = set()
+    """Batches in which no claim is both prepared and unprepared."""
+    found: list[list[Job]] = []
+    kinds: dict[str, type[Job]] = {}
     for job in jobs:
-        if not parts or (isinstance(job, Unprepare) and not asked.isdisjoint(job.uids)):
-            parts.append([])
-            asked = set()
-        parts[-1].append(job)
-        if isinstance(job, Prepare):
-            asked.update(job.uids)
-    return parts
+        if not found or any(kinds.get(uid, type(job)) is not type(job) for uid in job.uids):
+            found.append([])
+            kinds = {}
+        found[-1].append(job)
+        kinds |= dict.fromkeys(job.uids, type(job))
+    return found
 
 
 def together(job: Prepare) -> list[tuple[str, ...]]:

@@ -133,13 +133,23 @@ class Maker:
         for held in record.held:
             self._partitions.remove(record.key, held)
         kept = {folder.path for other in others.values() if other.uid != record.uid for folder in other.folders}
+        path = self._folder / cdi.file_name(self._vendor.driver, record.uid)
         try:
-            for folder in record.folders:
+            for folder in record.folders or self._remembered(path, record).folders:
                 if folder.per_view and folder.path not in kept:
                     self._files.remove_folder(Path(folder.path))
-            self._files.remove(self._folder / cdi.file_name(self._vendor.driver, record.uid))
+            self._files.remove(path)
         except OSError as error:
             raise self._not_written(record, error) from error
+
+    def _remembered(self, path: Path, record: Record) -> Record:
+        """What the CDI file knows of a claim that was cut short: the list has the intent only."""
+        if record.state == "prepared":
+            return record
+        try:
+            return cdi.record_of(self._vendor.driver, record.uid, self._files.read(path) or b"")
+        except cdi.NotOurs:
+            return record
 
     def leftovers(self, records: Mapping[str, Record]) -> list[Record]:
         """What CDI files remember of claims that are not prepared; files without a memory are removed at once."""

@@ -65,6 +65,7 @@ class Work:
         problems: list[str] = []
         with self._lock:
             records = self._checkpoint.load()
+            self._try(problems, self._checkpoint.tidy)
             self._try(problems, partial(self._take_leftovers, problems, records))
             for record in list(records.values()):
                 if record.state == "preparing" and self._try(problems, partial(self._maker.take_back, record, records)):
