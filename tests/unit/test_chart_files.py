@@ -158,6 +158,14 @@ def test_a_class_is_known_by_its_vendor():
         assert re.match("[a-z]+", path.name)[0] in VALUES["vendors"], path.name
 
 
+def test_documents_name_values_that_there_are():
+    text = (ROOT / "docs/install.md").read_text().partition("## With Helm")[2].partition("\n## ")[0]
+    named = {name for name in re.findall(r"`([\w.]+)[`=]", text) if name.partition(".")[0] in VALUES and "." in name}
+    assert len(named) > 12
+    for name in named:
+        _schema_of(tuple(name.split(".")))
+
+
 def test_a_first_installation_converts_nothing_unasked():
     assert VALUES["webhook"]["optIn"] is True
     assert "hami.io/webhook=enabled" in TEMPLATES["NOTES.txt"]
