@@ -150,9 +150,17 @@ def test_a_lost_gpu_is_not_a_refusal(nvml):
     assert "nvmlDeviceGetMigMode" in failed[1]
 
 
+@pytest.mark.parametrize("function", ["nvmlDeviceGetMigMode", "nvmlDeviceGetGpuInstances", "nvmlDeviceGetUUID"])
+def test_instances_that_cannot_be_read_are_not_taken_for_gone(nvml, function):
+    described(nvml, f"instance 0 id=5 profile=19 start=2 size=1 ci=0 uuid=MIG-5\nfail {function} * 999\n")
+    for answer in nvml.ask("partition", EXISTING, create()):
+        assert answer[0] == "ToolFailed"
+        assert "cannot be told for sure" in answer[1]
+
+
 def test_a_hang_is_given_up_and_the_next_call_fails_at_once(nvml):
     described(nvml, "hang nvmlDeviceCreateGpuInstanceWithPlacement *\n")
-    gave_up, at_once = nvml.ask("partition", create(), EXISTING)
+    gave_up, at_once = nvml.ask("partition_within", 0.5, create(), EXISTING)
     assert gave_up == [
         "ToolFailed",
         "NVML gave no answer within 0.5 s in nvmlDeviceCreateGpuInstanceWithPlacement: the GPU's driver hangs",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from hami_dra.api.hardware import MigInstance, MigPlacement, MigProfile
+from hami_dra.discovery.errors import ToolFailed
 from hami_dra.discovery.nvml.library import (
     IN_USE,
     INSUFFICIENT_RESOURCES,
@@ -129,13 +130,13 @@ def _wanted(library: Library, gpu: Handle, place: PartitionPlace, what: str) -> 
 def _existing(library: Library, gpu: Handle, card_uuid: str) -> tuple[MigInstance, ...]:
     problems: list[str] = []
     state = mig_state(library, gpu, problems.append)
+    if problems:  # not a refusal: nobody may take instances for gone that were not seen
+        raise ToolFailed(f"GPU {card_uuid}: its MIG instances cannot be told for sure: {'; '.join(problems)}")
     if state is None or not state.enabled:
         raise PartitionRefused(
             f"GPU {card_uuid} is not in MIG mode, so it has no instances: enable it (nvidia-smi -i {card_uuid} -mig 1) "
             "and restart the driver"
         )
-    if problems:
-        raise PartitionRefused(f"GPU {card_uuid}: its MIG instances cannot be told for sure: {'; '.join(problems)}")
     return state.instances
 
 

@@ -10,14 +10,11 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
-from hami_dra.vendors.containers import (
-    Edits,
+from hami_dra.vendors.containers import Edits, Host, Place, Site, Tenancy, Unpreparable
+from hami_dra.vendors.enflame import DRIVER
+from hami_dra.vendors.enflame.published import Published
+from hami_dra.vendors.holdings import (
     Holding,
-    Host,
-    Place,
-    Site,
-    Tenancy,
-    Unpreparable,
     card_sites,
     holdings,
     listed,
@@ -27,8 +24,6 @@ from hami_dra.vendors.containers import (
     tightest,
     without_doubles,
 )
-from hami_dra.vendors.enflame import DRIVER
-from hami_dra.vendors.enflame.published import Published
 from hami_dra.vendors.publishing import CORES
 
 GIB: Final = 1 << 30

@@ -10,20 +10,8 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
-from hami_dra.vendors.containers import (
-    Edits,
-    Host,
-    Place,
-    Site,
-    Tenancy,
-    card_sites,
-    holdings,
-    listed,
-    needed_nodes,
-    node_number,
-    tightest,
-    without_doubles,
-)
+from hami_dra.vendors.containers import Edits, Host, Place, Site, Tenancy
+from hami_dra.vendors.holdings import card_sites, holdings, listed, needed_nodes, node_number, tightest, without_doubles
 from hami_dra.vendors.kunlunxin import DRIVER
 from hami_dra.vendors.kunlunxin.published import Published
 

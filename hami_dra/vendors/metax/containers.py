@@ -13,14 +13,9 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
-from hami_dra.vendors.containers import (
-    DeviceNode,
-    Edits,
+from hami_dra.vendors.containers import DeviceNode, Edits, Host, Place, Site, Tenancy
+from hami_dra.vendors.holdings import (
     Holding,
-    Host,
-    Place,
-    Site,
-    Tenancy,
     card_sites,
     holdings,
     listed,

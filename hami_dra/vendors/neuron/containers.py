@@ -10,21 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hami_dra.api.hardware import Card
-from hami_dra.vendors.containers import (
-    Edits,
-    Holding,
-    Host,
-    Place,
-    Site,
-    Tenancy,
-    Unpreparable,
-    card_sites,
-    holdings,
-    listed,
-    needed_nodes,
-    node_number,
-    without_doubles,
-)
+from hami_dra.vendors.containers import Edits, Host, Place, Site, Tenancy, Unpreparable
+from hami_dra.vendors.holdings import Holding, card_sites, holdings, listed, needed_nodes, node_number, without_doubles
 from hami_dra.vendors.neuron import DRIVER
 from hami_dra.vendors.neuron.published import NEURON_CORES, Published, core_count
 

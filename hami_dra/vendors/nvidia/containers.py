@@ -18,7 +18,6 @@ from hami_dra.vendors.containers import (
     DeviceNode,
     Edits,
     Folder,
-    Holding,
     Host,
     HostSettings,
     Mount,
@@ -26,6 +25,9 @@ from hami_dra.vendors.containers import (
     Site,
     Tenancy,
     Unpreparable,
+)
+from hami_dra.vendors.holdings import (
+    Holding,
     file_name,
     holdings,
     listed,

@@ -1,0 +1,116 @@
+"""What a container has of each card, and how vendors make variables and device nodes of it: what their `containers` modules share.
+
+Called by those. In: tenancies, the host. Out: holdings by card, lists for variables, device nodes. Pure.
+Lists are made by `listed`, so that no text from hardware or the API server can name a second device.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hami_dra.api.hardware import Card
+from hami_dra.vendors.containers import DeviceNode, Host, Site, Tenancy, Unpreparable
+
+_LISTED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]*")
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """All that a container has of one card, from however many requests."""
+
+    card: Card
+    tenancies: tuple[Tenancy, ...]
+
+    @property
+    def whole(self) -> bool:
+        return any(tenancy.whole for tenancy in self.tenancies)
+
+    def amount(self, capacity: str) -> int:
+        return sum(tenancy.consumed.get(capacity, 0) for tenancy in self.tenancies)
+
+
+def holdings(tenancies: Iterable[Tenancy]) -> tuple[Holding, ...]:
+    """One for each card, by its index: the order in which the vendors' libraries number cards."""
+    by_index: dict[int, list[Tenancy]] = {}
+    for tenancy in sorted(tenancies, key=lambda tenancy: (tenancy.device, tenancy.request, tenancy.share_id)):
+        by_index.setdefault(tenancy.card.index, []).append(tenancy)
+    return tuple(Holding(card=held[0].card, tenancies=tuple(held)) for _, held in sorted(by_index.items()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tightest:
+    """One limit for all cards of a container, where the vendor's software knows no other."""
+
+    amount: int | None
+    """None: nothing is limited."""
+    differs: bool
+
+    def notes(self, variable: str) -> tuple[str, ...]:
+        if not self.differs:
+            return ()
+        return (
+            f"{variable} is one limit for all cards of a container: the smallest of its shares counts for all of them",
+        )
+
+
+def tightest(held: Sequence[Holding], capacity: str) -> Tightest:
+    """The smallest share: no card is given more than its tenancy."""
+    shares = [holding.amount(capacity) for holding in held if not holding.whole]
+    return Tightest(
+        amount=min(shares, default=None), differs=bool(shares) and (len(shares) < len(held) or len(set(shares)) > 1)
+    )
+
+
+def listed(values: Iterable[str]) -> str:
+    """`a,b`. Raises Unpreparable for a text that would read as more than one value."""
+    found = tuple(values)
+    for value in found:
+        if not _LISTED.fullmatch(value):
+            raise Unpreparable(f"{value!r} is not a name of a device that can be put into a list")
+    return ",".join(found)
+
+
+def file_name(text: str) -> str:
+    """The text itself. Raises Unpreparable when it is not fit for the name of a file."""
+    if not _FILE_NAME.fullmatch(text):
+        raise Unpreparable(f"{text!r} cannot be the name of a file")
+    return text
+
+
+def optional_nodes(host: Host, paths: Iterable[str]) -> tuple[DeviceNode, ...]:
+    """`paths` below /dev; on the host they are looked for in its folder of device nodes. Those that are missing are left out."""
+    found = []
+    for path in paths:
+        on_host = host.settings.device_folder + path.removeprefix("/dev")
+        if host.exists(on_host):
+            found.append(DeviceNode(path, "" if on_host == path else on_host))
+    return tuple(found)
+
+
+def needed_nodes(host: Host, card: Card, paths: Sequence[str]) -> tuple[DeviceNode, ...]:
+    """The same; raises Unpreparable when one is missing, except on simulated machines."""
+    found = optional_nodes(host, paths)
+    missing = set(paths) - {node.path for node in found}
+    if missing and host.settings.nodes_required:
+        raise Unpreparable(
+            f"card {card.index} ({card.uuid}): the host has no {', '.join(sorted(missing))}; is the vendor's kernel driver loaded, "
+            "and is the host's /dev what the driver's container sees?"
+        )
+    return found
+
+
+def without_doubles(nodes: Iterable[DeviceNode]) -> tuple[DeviceNode, ...]:
+    """Cards share control nodes."""
+    return tuple({node.path: node for node in nodes}.values())
+
+
+def node_number(card: Card) -> int:
+    """In the names of its device nodes. Where the vendor's tool does not tell it, it is the card's index."""
+    return card.index if card.minor is None else card.minor
+
+
+def card_sites(device_name: str, cards: Iterable[Card]) -> Mapping[str, Site]:
+    """Of a vendor whose cards are published whole, as `<device_name>-<index>`."""
+    return {f"{device_name}-{card.index}": Site(card=card) for card in cards}
