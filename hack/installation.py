@@ -168,7 +168,7 @@ class Installation:
         gate = "on" if self.choices.gate else "off"
         listen = ["--host=127.0.0.1", f"--port={port}"]
         arguments = ["controller", *listen, "--mode", self.choices.mode, f"--gate={gate}", *flags]
-        return self._start(name, names.CONTROLLER, arguments, port)
+        return self._start(name, service_account_token(self.api, names.CONTROLLER), arguments, port)
 
     def start_webhook(self, *flags: str, name: str = "webhook") -> Program:
         """The admission server as its own ServiceAccount, where the webhook configuration looks for it."""
@@ -176,7 +176,14 @@ class Installation:
         gate = "on" if self.choices.gate else "off"
         listen = ["--host=127.0.0.1", f"--port={port}", "--certificate-host=127.0.0.1"]
         arguments = ["webhook", *listen, "--mode", self.choices.mode, f"--gate={gate}", *flags]
-        return self._start(name, names.WEBHOOK, arguments, port, tls=True)
+        return self._start(name, service_account_token(self.api, names.WEBHOOK), arguments, port, tls=True)
+
+    def start_driver(self, node: str, *flags: str, name: str = "driver") -> Program:
+        """The node driver as its own ServiceAccount, with a token that is bound to the Node, which must be there."""
+        port = free_port()
+        token = service_account_token(self.api, names.DRIVER, bound_to=self.api.get(f"/api/v1/nodes/{node}"))
+        arguments = ["driver", f"--node={node}", "--host=127.0.0.1", f"--port={port}", *flags]
+        return self._start(name, token, arguments, port)
 
     def start_fleet(self, file: Path, *flags: str, name: str = "fleet") -> Program:
         """Keeps nodes and slices of a fleet file true, as the administrator."""
@@ -195,9 +202,8 @@ class Installation:
 
         asyncio.run(sync())
 
-    def _start(self, name: str, account: str, arguments: list[str], port: int, *, tls: bool = False) -> Program:
+    def _start(self, name: str, token: str, arguments: list[str], port: int, *, tls: bool = False) -> Program:
         kubeconfig = self.host.directory / f"{name}.kubeconfig"
-        token = service_account_token(self.api, account)
         write_kubeconfig(kubeconfig, url=self.host.url, ca_file=self.host.ca_file, token=token)
         return self._run(name, [*_HAMI_DRA, *arguments, "--kubeconfig", str(kubeconfig)], port, tls=tls)
 

@@ -90,7 +90,7 @@ def parse(words: list[str]) -> Mapping[str, object]:
             return dict(context.params)
 
 
-NEEDS_CLUSTER = {"controller", "webhook", "uninstall"}
+NEEDS_CLUSTER = {"controller", "driver", "webhook", "uninstall"}
 
 
 def needs_cluster(words: list[str]) -> bool:

@@ -17,12 +17,13 @@ class FakePlugin:
         self.registered = asyncio.Event()
         self.running = False
 
-    async def start(self):
+    async def run(self):
         self.running = True
         self.registered.set()
-
-    async def stop(self):
-        self.running = False
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.running = False
 
 
 def claim_on(name, driver, pool, device, consumed):

@@ -48,13 +48,13 @@ _WITHDRAW_SECONDS: Final = 10.0
 
 
 class Plugin(Protocol):
-    """What serves kubelet for one driver (`hami_dra.driver.kubelet.server.KubeletPlugin`)."""
+    """What serves kubelet for one driver."""
 
     registered: asyncio.Event
+    """Set while kubelet knows it."""
 
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
+    async def run(self) -> None:
+        """Until cancelled; it then finishes what kubelet has asked for."""
 
 
 class _Watch(Protocol):
@@ -161,6 +161,7 @@ class NodeDriver:
                 for station in self.stations.values():
                     group.create_task(station.hardware.run(), name=f"hardware {station.driver}")
                     group.create_task(self._serve(station), name=f"plugin {station.driver}")
+                    group.create_task(self._take_turn(station), name=f"turn {station.driver}")
                 group.create_task(self._tell_nothing_found(), name="nothing found")
                 await self._nodes.wait_synced()
                 await self._publisher.wait_synced()
@@ -189,20 +190,17 @@ class NodeDriver:
     # --- one driver and kubelet --------------------------------------------------------------------------------------
 
     async def _serve(self, station: Station) -> None:
-        """From when there is something to serve. kubelet is served before it is our turn to publish."""
+        """From when there is something to serve: before it is our turn to publish, for kubelet asks the newest driver."""
         await station.wanted.wait()
+        await station.judged.wait()
         plugin = self._plugin(station)
         station.registered = plugin.registered
-        await plugin.start()
-        try:
-            await station.turn.take()
-            self._news.set()
-            await plugin.registered.wait()
-            log.info("%s: registered with kubelet", station.driver)
-            self._news.set()
-            await asyncio.Event().wait()
-        finally:
-            await plugin.stop()
+        await plugin.run()
+
+    async def _take_turn(self, station: Station) -> None:
+        await station.wanted.wait()
+        await station.turn.take()
+        self._news.set()
 
     async def _tell_nothing_found(self) -> None:
         """Once all have been tried, for an operator who wonders why there is nothing."""
@@ -227,8 +225,9 @@ class NodeDriver:
             self._notices.of_node(self._settings.node, node)
             for station in self.stations.values():
                 station.look()
-                if station.wanted.is_set():
+                if station.wanted.is_set() and station.hardware.tried.is_set():
                     self._decide(station, node)
+                    station.judged.set()
             if node is not None:
                 self._notices.of_cordon(node, self._cards())
             await self._sleep(_BREATH)

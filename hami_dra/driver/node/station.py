@@ -32,9 +32,11 @@ from hami_dra.driver.node.offer import (
 from hami_dra.driver.node.order import card_ranks
 from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.turn import Turn
+from hami_dra.driver.prepare.inventory import Inventory, inventory_of
 from hami_dra.driver.slices import Pool, fenced, pool_of
 from hami_dra.vendors.faults import FaultKind, kind_of
 from hami_dra.vendors.publishing import PublishingVendor
+from hami_dra.vendors.registry import containers
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +78,16 @@ class Station:
         self.turn = Turn(settings.plugins_dir / vendor.driver / "publisher.lock")
         self.wanted = asyncio.Event()
         """Set once there is something to serve: cards, or an operator who wants it."""
+        self.judged = asyncio.Event()
+        """Set once it was decided for the first time what there is to offer, be it nothing."""
         self.decided = False
         """Its slices are ours to write: before, nobody knows what is true."""
         self.offer: Offer | None = None
         """All its devices, published or not."""
+        self.inventory: Inventory | None = None
+        """The same for preparing; replaced, never changed: safe to read from any thread."""
         self.registered: asyncio.Event | None = None
-        """Of the plugin that serves kubelet, once it is started."""
+        """Of the plugin that serves kubelet, once there is one."""
         self._settings = settings
         self._metrics = metrics
         self._wall = wall
@@ -99,10 +105,12 @@ class Station:
         settings = self._settings
         known = {**times_of(around.published), **self._times}
         wishes = Wishes(sharing=settings.sharing, effects=settings.effects, cordoned=cordoned, standing=known.keys())
-        before = self.offer.problems if self.offer else ()
+        before = self.offer
         self.offer = offer_of(self.vendor, around.place, self.hardware.cards, self.hardware.faults, wishes)
+        if self.offer != before:
+            self.inventory = self._inventory(self.offer.pool)
         for problem in self.offer.problems:
-            if problem not in before:
+            if before is None or problem not in before.problems:
                 log.warning("%s: %s", self.driver, problem)
         pool = self._timed(self.offer.pool, known)
         if settings.native and settings.policy is not None:
@@ -136,6 +144,11 @@ class Station:
         if self.registered is None or not self.registered.is_set():
             found.append(f"{self.driver}: kubelet has not registered it yet")
         return found
+
+    def _inventory(self, pool: Pool) -> Inventory:
+        sites = containers(self.vendor.name).sites(self.hardware.cards)
+        counters = [counter_set for content in pool.slices for counter_set in content.shared_counters]
+        return inventory_of(self.driver, pool.name, devices_of(pool), sites, counters)
 
     def _timed(self, pool: Pool, known: TaintTimes) -> Pool:
         """Taints keep the time at which they were first published, over wiped slices and restarts of the driver."""

@@ -1,0 +1,316 @@
+"""`hami-dra driver`: the half of hami-dra that runs on every node with accelerators."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hami_dra.api import names
+from hami_dra.cli.durations import seconds
+from hami_dra.cli.errors import CommandError
+from hami_dra.cli.service_options import Kubeconfig, LogFormat, Mode
+
+if TYPE_CHECKING:
+    from controller.scoring.policies import DevicePolicy
+    from hami_dra.api.hardware import Machine
+    from hami_dra.discovery.backend import Backend
+    from hami_dra.driver.node.settings import Effect, NodeSettings
+    from hami_dra.driver.node.wiring import Wiring
+    from hami_dra.vendors.faults import FaultKind
+    from hami_dra.vendors.publishing import Sharing
+
+HELP = """Run the node driver: it finds the cards of this node, publishes them, watches over their health and serves kubelet.
+
+One process serves all vendors whose cards it finds, or those that are named. SIGHUP has the hardware read anew. /healthz,
+/readyz and /metrics are on the port.
+
+Examples:
+
+    hami-dra driver --node gpu-node-1
+
+    hami-dra driver --node gpu-node-1 --vendor nvidia --slots 4
+
+    hami-dra driver --node gpu-node-1 --taint-effect lost=NoSchedule
+
+    hami-dra driver --node gpu-node-1 --mode native --device-policy binpack
+
+    hami-dra driver --node n1 --machine dgx-h100 --simulated-faults faults
+
+A file of simulated faults has one a line: the card's index or uuid, a code, words for people. It is read again and again.
+
+    2 xid-79 GPU has fallen off the bus
+"""
+
+
+class FenceOption(StrEnum):
+    auto = "auto"
+    on = "on"
+    off = "off"
+
+
+class ExitOption(StrEnum):
+    keep = "keep"
+    withdraw = "withdraw"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("driver", help=HELP)(driver)
+
+
+def driver(
+    *,
+    node: Annotated[str, typer.Option(envvar="NODE_NAME", help="The Node that this machine is.")] = "",
+    kubeconfig: Kubeconfig = None,
+    vendor: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Serve this vendor even while none of its cards is found: nvidia, metax, kunlunxin, neuron, enflame. May be "
+            "repeated; default: whatever is found."
+        ),
+    ] = None,
+    machine: Annotated[
+        str, typer.Option(help="Simulate this machine instead of reading hardware (hami-dra slices --list).")
+    ] = "",
+    simulated_faults: Annotated[
+        Path | None, typer.Option(help="With --machine: a file that says which cards fail; see above.")
+    ] = None,
+    mode: Annotated[
+        Mode, typer.Option(help="As the controller's. native: devices are ordered for kube-scheduler's first fit.")
+    ] = Mode.exclusive,
+    device_policy: Annotated[
+        str,
+        typer.Option(
+            help="The order in native mode: spread, binpack, topology-aware, mutex, numa, or a comma list; first-fit: by index."
+        ),
+    ] = names.SPREAD,
+    slots: Annotated[int, typer.Option(help="Allocations that may share a card: NVIDIA, MetaX.")] = 10,
+    memory_scaling: Annotated[str, typer.Option(help="Memory on offer / memory there is: NVIDIA.")] = "1",
+    core_scaling: Annotated[str, typer.Option(help="Cores on offer / cores there are: NVIDIA.")] = "1",
+    card_slices: Annotated[int, typer.Option(help="Slices of a card that is handed out in slices: Enflame.")] = 4,
+    fence: Annotated[
+        FenceOption, typer.Option(help="The fence taint in the slices: auto goes by what the cluster serves.")
+    ] = FenceOption.auto,
+    publish_beside_plugin: Annotated[
+        bool,
+        typer.Option("--publish-beside-plugin", help="Publish although a device plugin hands out the same cards."),
+    ] = False,
+    taint_effect: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND=EFFECT",
+            help="What a kind of failure does to a card. Kinds: lost (NoExecute), xid, memory-error, unhealthy (NoSchedule). "
+            "Effects: NoSchedule, NoExecute, None. May be repeated.",
+        ),
+    ] = None,
+    discover_every: Annotated[str, typer.Option(help="How often the hardware is discovered anew.")] = "5m",
+    health_every: Annotated[str, typer.Option(help="How often the health of the cards is asked for.")] = "10s",
+    recovery_time: Annotated[
+        str,
+        typer.Option(help="How long a fault must stay away until it is over; twice as long each time it comes back."),
+    ] = "1m",
+    confirm_time: Annotated[
+        str, typer.Option(help="How long a fault must last until it may drive pods out (NoExecute).")
+    ] = "30s",
+    on_exit: Annotated[
+        ExitOption,
+        typer.Option(help="Slices at the end. keep: for whoever comes next; kubelet removes them if nobody does."),
+    ] = ExitOption.keep,
+    root: Annotated[Path, typer.Option(help="kubelet's root folder.")] = Path("/var/lib/kubelet"),
+    cdi_dir: Annotated[Path, typer.Option(help="Where the container runtime looks for CDI specs.")] = Path(
+        "/var/run/cdi"
+    ),
+    instance_uid: Annotated[
+        str, typer.Option(envvar="POD_UID", help="The uid of the driver's pod: two may serve at once during an update.")
+    ] = "",
+    library_folder: Annotated[
+        str, typer.Option(envvar="HOOK_PATH", help="Where limiting libraries are installed on the node.")
+    ] = "/usr/local",
+    library_version: Annotated[str, typer.Option(help="Of the library, where several lie side by side.")] = "",
+    library_log_level: Annotated[str, typer.Option(help="Of the library; empty: its own default.")] = "",
+    core_limits: Annotated[
+        bool,
+        typer.Option("--core-limits/--no-core-limits", help="Whether shares of cores are enforced, or only counted."),
+    ] = True,
+    kernel_root: Annotated[Path, typer.Option(help="Below which the node's /sys and /proc are.")] = Path("/"),
+    device_folder: Annotated[str, typer.Option(help="Where the device nodes of the cards are on the node.")] = "/dev",
+    host: Annotated[str, typer.Option(help="Address of the health and metrics server.")] = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
+    port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 8080,
+    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.text,
+    verbosity: Annotated[
+        int, typer.Option("-v", "--verbosity", help="0 warnings only, 2 what happens, 5 everything.")
+    ] = 2,
+) -> None:
+    from controller.reconcile import logs
+    from hami_dra.cli.service import run_service
+    from hami_dra.driver.node.wiring import Wiring
+    from hami_dra.vendors.containers import HostSettings
+
+    logs.configure(verbosity, logs.LogFormat(log_format.value))
+    sharing = _sharing(slots, memory_scaling, core_scaling, card_slices)
+    settings = _settings(
+        node=node,
+        instance=instance_uid,
+        root=root,
+        native=mode is Mode.native,
+        policy=_policy(device_policy),
+        sharing=sharing,
+        fence=fence.value,
+        beside_plugin=publish_beside_plugin,
+        effects=_effects(taint_effect or []),
+        discover_every=seconds(discover_every, "--discover-every"),
+        health_every=seconds(health_every, "--health-every"),
+        recovery_time=seconds(recovery_time, "--recovery-time"),
+        confirm_time=seconds(confirm_time, "--confirm-time"),
+        on_exit=on_exit.value,
+    )
+    backends, demanded = _backends(vendor or [], machine, node, simulated_faults)
+    host_settings = HostSettings(
+        library_folder=library_folder,
+        library_version=library_version,
+        log_level=library_log_level,
+        core_limits=core_limits,
+        device_folder=device_folder,
+        nodes_required=not machine,
+        memory_scaling=sharing.memory_scaling,
+    )
+    wiring = Wiring(
+        settings=settings,
+        cdi_folder=cdi_dir,
+        host=host_settings,
+        kernel_root=kernel_root,
+        simulated=_machine(machine, node).cards if machine else None,
+    )
+    run_service(_serve(kubeconfig, settings, wiring, (backends, demanded), (host, port)))
+
+
+def _settings(*, on_exit: str, **values: Any) -> "NodeSettings":
+    from hami_dra.cluster.protocol import ConfigError
+    from hami_dra.driver.node.settings import NodeSettings, OnExit
+
+    try:
+        return NodeSettings(on_exit=OnExit(on_exit), **values)
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+
+
+def _policy(text: str) -> "DevicePolicy | None":
+    from controller.scoring.policies import DevicePolicy, InvalidPolicy, parse_device_policy
+
+    if text == names.FIRST_FIT:
+        return None
+    try:
+        return DevicePolicy(parse_device_policy(text, "--device-policy"))
+    except InvalidPolicy as error:
+        raise CommandError(str(error)) from error
+
+
+def _sharing(slots: int, memory_scaling: str, core_scaling: str, slices: int) -> "Sharing":
+    from fractions import Fraction
+
+    from hami_dra.vendors.publishing import Sharing, Unpublishable
+
+    scalings = {}
+    for option, text in (("--memory-scaling", memory_scaling), ("--core-scaling", core_scaling)):
+        try:
+            scalings[option] = Fraction(text)
+        except (ValueError, ZeroDivisionError):
+            raise CommandError(f"{option}: {text!r} is not a number such as 1.5") from None
+    try:
+        return Sharing(slots, scalings["--memory-scaling"], scalings["--core-scaling"], slices)
+    except Unpublishable as error:
+        raise CommandError(str(error)) from error
+
+
+def _effects(options: Sequence[str]) -> "Mapping[FaultKind, Effect]":
+    from typing import get_args
+
+    from hami_dra.driver.node.settings import EFFECTS, Effect
+    from hami_dra.vendors.faults import FaultKind
+
+    kinds = {kind.value: kind for kind in FaultKind}
+    effects: dict[str, Effect] = {effect: effect for effect in get_args(Effect)}
+    found = dict(EFFECTS)
+    for option in options:
+        kind, _, effect = option.partition("=")
+        if kind not in kinds or effect not in effects:
+            raise CommandError(
+                f"--taint-effect: {option!r} is not KIND=EFFECT with a kind of {', '.join(kinds)} and an effect of "
+                f"{', '.join(effects)}"
+            )
+        found[kinds[kind]] = effects[effect]
+    return found
+
+
+def _backends(
+    vendors: Sequence[str], machine_name: str, node: str, faults: Path | None
+) -> "tuple[list[Backend], frozenset[str]]":
+    """And the vendors that are served even where nothing is found."""
+    from hami_dra.discovery.backends import BACKENDS
+
+    for name in vendors:
+        if name not in BACKENDS:
+            raise CommandError(f"--vendor: {name!r} is none of {', '.join(BACKENDS)}")
+    if machine_name:
+        return _simulated(vendors, machine_name, node, faults)
+    if faults is not None:
+        raise CommandError("--simulated-faults: real cards fail by themselves; it goes with --machine")
+    return [BACKENDS[name]() for name in vendors or BACKENDS], frozenset(vendors)
+
+
+def _simulated(
+    vendors: Sequence[str], machine_name: str, node: str, faults: Path | None
+) -> "tuple[list[Backend], frozenset[str]]":
+    from hami_dra.driver.node.simulated import SimulatedBackend
+
+    found = _machine(machine_name, node)
+    there = dict.fromkeys(card.vendor for card in found.cards)
+    for name in vendors:
+        if name not in there:
+            raise CommandError(f"--vendor: {machine_name} has no cards of {name}; it has those of {', '.join(there)}")
+    chosen = list(vendors) or list(there)
+    return [
+        SimulatedBackend(name, [card for card in found.cards if card.vendor == name], faults) for name in chosen
+    ], frozenset(chosen)
+
+
+def _machine(name: str, node: str) -> "Machine":
+    from hami_dra.discovery.simulated import UnknownMachine, machine
+
+    try:
+        return machine(name, node)
+    except UnknownMachine as error:
+        raise CommandError(f"--machine: {error}") from error
+
+
+async def _serve(
+    kubeconfig: str | None,
+    settings: "NodeSettings",
+    wiring: "Wiring",
+    hardware: "tuple[list[Backend], frozenset[str]]",
+    listen: tuple[str, int],
+) -> None:
+    import asyncio
+    import logging
+    import signal
+
+    from controller.reconcile.server import serving
+    from hami_dra.cluster.http import connect
+    from hami_dra.driver.node.metrics import DriverMetrics
+    from hami_dra.driver.node.service import NodeDriver
+
+    backends, demanded = hardware
+    cluster = connect(kubeconfig)
+    metrics = DriverMetrics()
+    try:
+        driver = NodeDriver(
+            cluster, settings, backends, wiring.plugins(cluster, metrics), demanded=demanded, metrics=metrics
+        )
+        rediscover: Callable[[], None] = driver.rediscover
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rediscover)
+        async with serving(*listen, metrics, driver.unready) as bound:
+            logging.getLogger(__name__).info("health and metrics on port %d", bound)
+            await driver.run()
+    finally:
+        await cluster.close()

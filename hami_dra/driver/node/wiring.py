@@ -1,0 +1,132 @@
+"""Puts together what serves kubelet for one driver: the gRPC services, preparing, the claim's status, health, counting.
+
+Made by the CLI; `NodeDriver` gets `plugins`. Nothing is decided here: which part there is and who hears of whom.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hami_dra.api.hardware import Card
+from hami_dra.cluster.protocol import Cluster, ConfigError
+from hami_dra.discovery.backends import PARTITIONERS
+from hami_dra.discovery.host import MachineHost
+from hami_dra.discovery.simulated.partitions import SimulatedPartitioner
+from hami_dra.driver.kubelet.server import KubeletPlugin
+from hami_dra.driver.kubelet.sockets import SocketError
+from hami_dra.driver.node.metrics import DriverMetrics, Metered
+from hami_dra.driver.node.service import Plugin
+from hami_dra.driver.node.settings import NodeSettings
+from hami_dra.driver.node.station import Station
+from hami_dra.driver.prepare import cdi
+from hami_dra.driver.prepare.assembly import node_preparation
+from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
+from hami_dra.driver.prepare.errors import PrepareError
+from hami_dra.driver.prepare.preparation import NodePreparation
+from hami_dra.vendors.containers import HostSettings, Partitioner
+from hami_dra.vendors.registry import CONTAINER_VENDORS, containers
+
+log = logging.getLogger(__name__)
+
+_PARTITIONS = "simulated-partitions.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """What preparing needs of the machine. `simulated`: the cards, where they are not real."""
+
+    settings: NodeSettings
+    cdi_folder: Path
+    host: HostSettings = field(default_factory=HostSettings)
+    kernel_root: Path = Path("/")
+    simulated: Sequence[Card] | None = None
+
+    def plugins(self, cluster: Cluster, metrics: DriverMetrics) -> Callable[[Station], Plugin]:
+        return lambda station: self._plugin(cluster, metrics, station)
+
+    def _plugin(self, cluster: Cluster, metrics: DriverMetrics, station: Station) -> Plugin:
+        driver, settings = station.driver, self.settings
+        state_folder = settings.plugins_dir / driver
+        status = ClaimStatusWriter(cluster, driver, lambda: datetime.now(UTC), sleep=asyncio.sleep)
+        preparation = node_preparation(
+            cluster,
+            lambda: station.inventory,
+            vendor=containers(station.vendor.name),
+            host=MachineHost(
+                self.host,
+                kernel_root=self.kernel_root,
+                not_from=[cdi.kind(vendor.driver) for vendor in CONTAINER_VENDORS],
+            ),
+            partitioner=self._partitioner(station.vendor.name, state_folder),
+            state_folder=state_folder,
+            cdi_folder=self.cdi_folder,
+            report=status.add,
+        )
+        with _as_config_error(driver):
+            server = KubeletPlugin(
+                driver,
+                Metered(preparation, metrics, driver),
+                station.health,
+                folder=state_folder,
+                registry=settings.registry_dir,
+                instance=settings.instance,
+            )
+        return _Serving(driver, server, preparation, status)
+
+    def _partitioner(self, vendor: str, state_folder: Path) -> Partitioner | None:
+        if vendor not in PARTITIONERS:
+            return None
+        if self.simulated is None:
+            return PARTITIONERS[vendor]()
+        return SimulatedPartitioner(
+            [card for card in self.simulated if card.vendor == vendor], state_folder / _PARTITIONS
+        )
+
+
+class _Serving:
+    """Implements `service.Plugin`."""
+
+    def __init__(
+        self, driver: str, server: KubeletPlugin, preparation: NodePreparation, status: ClaimStatusWriter
+    ) -> None:
+        self.registered = server.registered
+        self._driver = driver
+        self._server = server
+        self._preparation = preparation
+        self._status = status
+
+    async def run(self) -> None:
+        await self._tidy_up()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._preparation.run(), name=f"prepare {self._driver}")
+            group.create_task(self._status.run(), name=f"claim status {self._driver}")
+            try:
+                with _as_config_error(self._driver):
+                    await self._server.start()
+                await asyncio.Event().wait()
+            finally:
+                # before the two above end: calls that are under way still need them
+                await self._server.stop()
+
+    async def _tidy_up(self) -> None:
+        try:
+            problems = await self._preparation.start()
+        except PrepareError as error:
+            # calls get the same sentence, so that it stands in the events of pods too
+            log.error("%s: %s", self._driver, error)  # noqa: TRY400 (the sentence says it all)
+            return
+        for problem in problems:
+            log.warning("%s: %s", self._driver, problem)
+
+
+@contextmanager
+def _as_config_error(driver: str) -> Iterator[None]:
+    """No socket, no driver: the operator must choose another folder or mend this one."""
+    try:
+        yield
+    except SocketError as error:
+        raise ConfigError(f"{driver}: {error}") from error
