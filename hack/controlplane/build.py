@@ -53,6 +53,8 @@ class Target:
     binaries: Mapping[str, str]
     ldflags: str = "-s -w"
     minutes: int = 1  # measured on 2 cores with empty caches; only printed
+    inputs: tuple[str, ...] = ("go.mod", "go.sum")  # files of the module that decide the result
+    cgo: bool = False  # needs a C compiler; the binary is linked against this machine's C library
 
 
 def _kubernetes(version: str, binaries: Mapping[str, str], name: str = "", minutes: int = 10) -> Target:
@@ -69,6 +71,14 @@ _CONTROL_PLANE: Final = {
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
 }
 
+_CONTAINERD: Final = {
+    "containerd": "github.com/containerd/containerd/v2/cmd/containerd",
+    "containerd-shim-runc-v2": "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+    "ctr": "github.com/containerd/containerd/v2/cmd/ctr",
+    "loopback": "github.com/containernetworking/plugins/plugins/main/loopback",
+}
+_PROGRAMS: Final = {"guest": "hami-dra/node/guest", "unconfined": "hami-dra/node/unconfined"}
+
 TARGETS: Final[Mapping[str, Target]] = {
     target.name: target
     for target in (
@@ -77,6 +87,11 @@ TARGETS: Final[Mapping[str, Target]] = {
         # Shares nearly all its packages with the components, so it is cheap once they are built.
         _kubernetes("1.37.1", {"kubectl": "k8s.io/kubernetes/cmd/kubectl"}, name="kubectl", minutes=1),
         Target("kwok", "kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, minutes=1),
+        # a real node; see hack/node
+        _kubernetes("1.37.1", {"kubelet": "k8s.io/kubernetes/cmd/kubelet"}, name="kubelet", minutes=2),
+        Target("containerd", "../node/containerd", _CONTAINERD, minutes=4),
+        Target("runc", "../node/runc", {"runc": "github.com/opencontainers/runc"}, cgo=True),
+        Target("node-programs", "../node/programs", _PROGRAMS, inputs=("go.mod", "guest/main.go", "unconfined/main.go")),
     )
 }
 
@@ -100,9 +115,11 @@ def folder_of(name: str) -> Path:
     """The cache folder of a target, whether it has been built or not."""
     wanted = target(name)
     digest = hashlib.sha256()
-    for part in ("go.mod", "go.sum"):
+    for part in wanted.inputs:
         digest.update((HERE / wanted.module / part).read_bytes())
     digest.update(repr((sorted(wanted.binaries.items()), wanted.ldflags)).encode())
+    if wanted.cgo:
+        digest.update(b"cgo")
     return cache_folder() / f"{wanted.name}-{digest.hexdigest()[:12]}"
 
 
@@ -161,14 +178,16 @@ def _go_version(go: Path) -> tuple[int, ...]:
     return tuple(map(int, match.groups())) if match else ()
 
 
-def _go_environment() -> dict[str, str]:
+def _go_environment(*, cgo: bool = False) -> dict[str, str]:
     # CGO off: no C compiler needed and static binaries. GOFLAGS and GOWORK of the user must not change the result.
-    ours = {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+    ours = {"GOTOOLCHAIN": "local", "CGO_ENABLED": str(int(cgo)), "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
     return {**os.environ, **ours}
 
 
 def _build(wanted: Target, folder: Path, go: Path, say: Report) -> None:
     module = HERE / wanted.module
+    if wanted.cgo and not shutil.which(os.environ.get("CC", "gcc")):
+        raise BuildError(f"[{wanted.name}] needs a C compiler, and there is none: install gcc, or set CC")
     say(
         f"[{wanted.name}] building {', '.join(wanted.binaries)} with {go} into {folder}"
         f" (once; about {wanted.minutes} min on 2 cores)"
@@ -179,7 +198,7 @@ def _build(wanted: Target, folder: Path, go: Path, say: Report) -> None:
             "-o", f"{scratch}/", *wanted.binaries.values(),
         ]  # fmt: skip
         started = time.monotonic()
-        _run_with_progress(command, module, wanted.name, say)
+        _run_with_progress(command, module, wanted, say)
         built = Path(scratch) / "out"
         built.mkdir()
         for binary, package in wanted.binaries.items():
@@ -195,10 +214,11 @@ def _name_go_gives(package: str) -> str:
     return parts[-1]
 
 
-def _run_with_progress(command: list[str], module: Path, name: str, say: Report, every: float = 10.0) -> None:
+def _run_with_progress(command: list[str], module: Path, wanted: Target, say: Report, every: float = 10.0) -> None:
+    name, environment = wanted.name, _go_environment(cgo=wanted.cgo)
     started = time.monotonic()
     with subprocess.Popen(
-        command, cwd=module, env=_go_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command, cwd=module, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as go:
         assert go.stderr is not None
         watcher = _Watcher(go.stderr)
