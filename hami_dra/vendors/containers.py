@@ -68,6 +68,8 @@ class Tenancy:
     """Capacity → bytes, percent or a count; empty where the device was not shared."""
     whole: bool
     """Nobody else can have anything of the card meanwhile, so there is nothing to limit (`takes_all`)."""
+    admin: bool = False
+    """It looks on, beside whoever holds the card, and has no limits."""
     parameters: DeviceConfig = field(default_factory=DeviceConfig)
     partition: MigInstance | None = None
     """The part of the card that it is, made already."""

@@ -25,7 +25,8 @@ class Holding:
 
     @property
     def whole(self) -> bool:
-        return any(tenancy.whole for tenancy in self.tenancies)
+        """There is nothing to limit."""
+        return any(tenancy.whole or tenancy.admin for tenancy in self.tenancies)
 
     def amount(self, capacity: str) -> int:
         return sum(tenancy.consumed.get(capacity, 0) for tenancy in self.tenancies)

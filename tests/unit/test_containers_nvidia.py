@@ -79,19 +79,6 @@ def test_whatever_some_of_the_requests_set_all_of_them_set_too():
         assert env(*requests[:number], host=host).keys() <= everything.keys()
 
 
-def test_a_card_in_mig_mode_is_not_oversubscribed():
-    in_mig_mode = GpuRecord(
-        vendor="nvidia",
-        index=0,
-        uuid="GPU-0",
-        product="NVIDIA A100-SXM4-80GB",
-        memory=81920 * MIB,
-        mig=MigState(enabled=True, pending=True),
-    )
-    share = tenancy(in_mig_mode, {"memory": MIB, "cores": 1})
-    assert "CUDA_OVERSUBSCRIBE" not in env(share, host=PretendHost(*NODES, memory_scaling=Fraction(2)))
-
-
 def test_two_requests_on_one_card_add_up():
     found = env(shared(0, 1000, 70, request="a"), shared(0, 500, 70, request="b"))
     assert found["CUDA_DEVICE_MEMORY_LIMIT_0"] == "1500m"
@@ -276,6 +263,31 @@ def test_two_instances_of_one_card():
 def test_a_half_made_instance_is_refused():
     with pytest.raises(Unpreparable, match="no compute instance"):
         env(tenancy(card(0), partition=instance(1, uuid="")))
+
+
+IN_MIG_MODE = GpuRecord(
+    vendor="nvidia",
+    index=0,
+    uuid="GPU-0",
+    product="NVIDIA A100-SXM4-80GB",
+    memory=81920 * MIB,
+    mig=MigState(enabled=True, pending=True),
+)
+
+
+def test_a_card_in_mig_mode_runs_nothing_by_itself():
+    with pytest.raises(
+        Unpreparable, match=r"card 0 \(GPU-0\) is in MIG mode, where programs run only on MIG instances"
+    ):
+        env(tenancy(IN_MIG_MODE, {"memory": MIB, "cores": 1}))
+    with pytest.raises(Unpreparable, match="ask for an instance"):
+        env(tenancy(IN_MIG_MODE, whole=True))
+    assert env(tenancy(IN_MIG_MODE, partition=instance(1))) == {"NVIDIA_VISIBLE_DEVICES": "MIG-a"}
+
+
+def test_who_looks_on_sees_the_card_without_limits():
+    assert env(tenancy(IN_MIG_MODE, whole=True, admin=True)) == {"NVIDIA_VISIBLE_DEVICES": "GPU-0"}
+    assert env(tenancy(card(1), {"memory": MIB, "cores": 1}, admin=True)) == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
 
 
 def test_every_published_device_has_a_site():

@@ -60,10 +60,11 @@ def test_an_sgpu_that_says_nothing_is_best_effort():
     assert edits.env["METAX_TECH_COM_SGPU_QOS_POLICY"] == "best-effort"
 
 
-def test_a_metax_card_without_drm_nodes_is_noted():
-    edits = metax(tenancy(metax_card(0), whole=True), host=PretendHost("/dev/mxcd"))
-    assert paths(edits) == ["/dev/mxcd"]
-    assert "/sys/bus/pci/devices/0000:08:00.0/drm names no device node" in edits.notes[0]
+def test_a_metax_card_without_drm_nodes():
+    with pytest.raises(Unpreparable, match=r"/sys/bus/pci/devices/0000:08:00\.0/drm names no device node"):
+        metax(tenancy(metax_card(0), whole=True), host=PretendHost("/dev/mxcd"))
+    simulated = metax(tenancy(metax_card(0), whole=True), host=PretendHost("/dev/mxcd", nodes_required=False))
+    assert paths(simulated) == ["/dev/mxcd"]
 
 
 # --- Kunlunxin ---
@@ -165,6 +166,10 @@ def test_which_cores_a_share_gets(held, wanted, expected):
 def test_cores_that_are_held_are_not_given_again():
     with pytest.raises(Unpreparable, match="2 NeuronCores are allocated, but 3 of its 4 are held"):
         NEURON.assign(part(device(0), 2), [{"cores": "0,1"}, {"cores": "3"}])
+
+
+def test_who_looks_on_holds_no_cores():
+    assert neuron(tenancy(device(1), {"neuroncores": 1}, admin=True)).env == {"AWS_NEURON_VISIBLE_DEVICES": "1"}
 
 
 def test_a_device_without_an_amount_has_all_its_cores():

@@ -125,7 +125,6 @@ def test_a_second_claim_on_an_exclusive_device_is_refused_by_name(node):
         (share("gpu-0", memory="12Gi"), share("gpu-0", memory="5Gi"), "memory"),
         (share("gpu-0", cores="80"), share("gpu-0", cores="30"), "cores"),
         (result("gpu-0", share_id="s"), share("gpu-0", memory="1Gi", cores="0"), "memory"),
-        (result("gpu-2-mig-1g-5gb-0"), share("gpu-2", memory="1Gi", cores="0"), "gpu-2"),
         (result("gpu-2-mig-2g-10gb-0"), result("gpu-2-mig-1g-5gb-1"), "memory-slice-1"),
     ],
 )
@@ -134,6 +133,14 @@ def test_what_is_taken_is_not_given_twice(node, taken, wanted, word):
     assert word in node.prepare(claim("second", wanted))["uid-second"]
     assert node.unprepare(claim("first", taken)) == {"uid-first": ""}
     assert not isinstance(node.prepare(claim("second", wanted))["uid-second"], str)
+
+
+def test_a_card_that_is_cut_is_not_shared(node):
+    node.prepare(claim("first", result("gpu-2-mig-1g-5gb-0")))
+    second = claim("second", share("gpu-2", memory="1Gi", cores="0"))
+    assert "default/first" in node.prepare(second)["uid-second"]
+    node.unprepare(claim("first", result("gpu-2-mig-1g-5gb-0")))
+    assert "is in MIG mode" in node.prepare(second)["uid-second"]
 
 
 def test_shares_are_slots(tmp_path):

@@ -227,6 +227,7 @@ class Maker:
             share_id=held.share_id,
             consumed=held.consumed,
             whole=held.whole,
+            admin=held.admin,
             parameters=DeviceConfig.model_validate(held.parameters),
             partition=self._partitions.instance(claim, _looked_at(held, claim, records)),
             assigned=held.assigned,

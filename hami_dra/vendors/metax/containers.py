@@ -13,7 +13,7 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
-from hami_dra.vendors.containers import DeviceNode, Edits, Host, Place, Site, Tenancy
+from hami_dra.vendors.containers import DeviceNode, Edits, Host, Place, Site, Tenancy, Unpreparable
 from hami_dra.vendors.holdings import (
     Holding,
     card_sites,
@@ -59,8 +59,7 @@ class Containers:
             notes = (
                 "an sGPU's limits are told to the container; MetaX' kernel driver keeps them only for sGPUs made on the host",
             )
-        nodes, missing = _nodes(held, host)
-        return Edits(env=env, device_nodes=nodes, notes=notes + missing)
+        return Edits(env=env, device_nodes=_nodes(held, host), notes=notes)
 
 
 def _part(holding: Holding) -> dict[str, str | int]:
@@ -79,17 +78,18 @@ def _qos(parts: Iterable[Holding]) -> list[str]:
     return sorted(said)
 
 
-def _nodes(held: Sequence[Holding], host: Host) -> tuple[tuple[DeviceNode, ...], tuple[str, ...]]:
+def _nodes(held: Sequence[Holding], host: Host) -> tuple[DeviceNode, ...]:
     """The control node, and the DRM nodes that the kernel names for each card's place on PCI."""
     nodes: list[DeviceNode] = []
-    notes = []
     for holding in held:
         card = holding.card
         nodes += needed_nodes(host, card, (CONTROL_NODE,))
         folder = f"/sys/bus/pci/devices/{card.pci_bus_id}/drm"
-        found = [f"/dev/dri/{name}" for name in host.names(folder) if _DRM_NODE.fullmatch(name)]
-        drm = optional_nodes(host, found)
-        if not drm:
-            notes.append(f"card {card.index} ({card.uuid}): {folder} names no device node that the host has")
+        drm = optional_nodes(host, [f"/dev/dri/{name}" for name in host.names(folder) if _DRM_NODE.fullmatch(name)])
+        if not drm and host.settings.nodes_required:
+            raise Unpreparable(
+                f"card {card.index} ({card.uuid}): {folder} names no device node below /dev/dri that the host has; is MetaX' "
+                "kernel driver loaded, and are the host's /dev and /sys what the driver's container sees?"
+            )
         nodes += drm
-    return without_doubles(nodes), tuple(notes)
+    return without_doubles(nodes)

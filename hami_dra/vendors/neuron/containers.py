@@ -77,7 +77,7 @@ def _cores(holding: Holding) -> list[int]:
     total = core_count(card)
     own: set[int] = set()
     for tenancy in holding.tenancies:
-        if tenancy.whole or tenancy.consumed.get(NEURON_CORES, 0) >= total:
+        if holding.whole or tenancy.consumed.get(NEURON_CORES, 0) >= total:
             return list(range(total))
         numbers = _numbers(tenancy.assigned)
         if not numbers or max(numbers) >= total:

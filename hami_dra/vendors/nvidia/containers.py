@@ -103,15 +103,21 @@ class Containers:
 
 def _visible(holding: Holding) -> list[str]:
     """The card itself, or else its instances."""
-    if any(tenancy.partition is None for tenancy in holding.tenancies):
-        return [holding.card.uuid]
+    card = holding.card
+    direct = [tenancy for tenancy in holding.tenancies if tenancy.partition is None]
+    if mig.profiles(card) and not all(tenancy.admin for tenancy in direct):
+        raise Unpreparable(
+            f"card {card.index} ({card.uuid}) is in MIG mode, where programs run only on MIG instances: ask for an instance "
+            f"(vgpu-mode mig, class nvidia-mig.hami.io), or turn MIG mode off (nvidia-smi -i {card.index} -mig 0) and restart the driver"
+        )
+    if direct:
+        return [card.uuid]
     instances = {
         tenancy.partition.id: tenancy.partition.uuid for tenancy in holding.tenancies if tenancy.partition is not None
     }
     if not all(instances.values()):
         raise Unpreparable(
-            f"card {holding.card.index} ({holding.card.uuid}): a MIG instance has no compute instance yet; its claim must be "
-            "prepared anew"
+            f"card {card.index} ({card.uuid}): a MIG instance has no compute instance yet; its claim must be prepared anew"
         )
     return list(instances.values())
 
@@ -182,8 +188,7 @@ def _limiting(tenancies: Sequence[Tenancy], place: Place, host: Host, has_limits
 
 def _library_env(tenancies: Sequence[Tenancy], settings: HostSettings) -> dict[str, str]:
     env = {}
-    if settings.memory_scaling > 1 and not all(mig.profiles(tenancy.card) for tenancy in tenancies):
-        # cards that may be cut are published unscaled
+    if settings.memory_scaling > 1:
         env[OVERSUBSCRIBE] = "true"
     if settings.log_level:
         env[LOG_LEVEL] = settings.log_level
