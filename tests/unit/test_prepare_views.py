@@ -1,0 +1,183 @@
+"""What containers of a pod see of its claims, and which of them kubelet cannot tell apart."""
+
+import pytest
+
+from hami_dra.driver.prepare.errors import Refused
+from hami_dra.driver.prepare.pods import common_env, containers, read_pod, references
+from hami_dra.driver.prepare.views import Claimed, arrange
+from tests.support.preparing import DRIVER, PreparedNode, claim, pod, pod_json, share
+
+
+@pytest.fixture
+def node(tmp_path):
+    return PreparedNode(tmp_path, installed=False)
+
+
+def limits(env):
+    kept = ("NVIDIA_VISIBLE_DEVICES", "CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_MEMORY_LIMIT_1")
+    return [env.get(name, "") for name in kept]
+
+
+def seen(node, claims, of_pod, container):
+    """The same for every order of the claims."""
+    environments = node.seen(claims, of_pod, container)
+    assert all(env == environments[0] for env in environments)
+    return limits(environments[0])
+
+
+def test_two_containers_with_different_requests_of_one_claim_get_different_limits(node):
+    c = claim("c", share("gpu-0", "small", memory="2Gi"), share("gpu-1", "large", memory="8Gi"))
+    of_pod = pod(containers={"one": ["c/small"], "two": ["c/large"]})
+    assert not isinstance(node.prepare(c, pods=[of_pod])["uid-c"], str)
+    assert seen(node, [c], of_pod, "one") == ["GPU-0", "2048m", ""]
+    assert seen(node, [c], of_pod, "two") == ["GPU-1", "8192m", ""]
+
+
+def test_a_container_with_all_requests_sees_all_cards_in_order(node):
+    c = claim("c", share("gpu-1", "b", memory="8Gi"), share("gpu-0", "a", memory="2Gi"))
+    node.prepare(c, pods=[pod()])
+    assert seen(node, [c], pod(), "main") == ["GPU-0,GPU-1", "2048m", "8192m"]
+
+
+def test_claims_of_one_container_are_one_view(node):
+    a, b = claim("a", share("gpu-0", memory="2Gi")), claim("b", share("gpu-1", memory="8Gi"))
+    of_pod = pod(claims=("a", "b"))
+    node.prepare(a, b, pods=[of_pod])
+    assert seen(node, [a, b], of_pod, "main") == ["GPU-0,GPU-1", "2048m", "8192m"]
+    assert node.unprepare(a, b) == {"uid-a": "", "uid-b": ""}
+    assert node.traces() == []
+
+
+def test_an_init_container_with_less_of_the_same_claim(node):
+    c = claim("c", share("gpu-0", "a", memory="2Gi"), share("gpu-1", "b", memory="8Gi"))
+    of_pod = pod(containers={"main": ["c"]}, init={"setup": ["c/a"]})
+    node.prepare(c, pods=[of_pod])
+    assert seen(node, [c], of_pod, "setup") == ["GPU-0", "2048m", ""]
+    assert seen(node, [c], of_pod, "main") == ["GPU-0,GPU-1", "2048m", "8192m"]
+
+
+def test_containers_that_share_one_request_and_have_one_of_their_own(node):
+    c = claim(
+        "c", share("gpu-0", "both", memory="2Gi"), share("gpu-1", "b", memory="1Gi"), share("gpu-1", "c", memory="3Gi")
+    )
+    of_pod = pod(containers={"one": ["c/both", "c/b"], "two": ["c/c", "c/both"]})
+    node.prepare(c, pods=[of_pod])
+    assert seen(node, [c], of_pod, "one") == ["GPU-0,GPU-1", "2048m", "1024m"]
+    assert seen(node, [c], of_pod, "two") == ["GPU-0,GPU-1", "2048m", "3072m"]
+
+
+def test_a_larger_view_whose_own_request_is_listed_first_is_refused_with_the_order(node):
+    c = claim("c", share("gpu-0", "a"), share("gpu-1", "b"))
+    of_pod = pod(containers={"one": ["c/a"], "two": ["c/b", "c/a"]})
+    why = node.prepare(c, pods=[of_pod])["uid-c"]
+    assert "spec.containers[two].resources.claims" in why
+    assert "list in resources.claims first the requests that other containers use too" in why
+    right = pod(containers={"one": ["c/a"], "two": ["c/a", "c/b"]})
+    assert not isinstance(node.prepare(c, pods=[right])["uid-c"], str)
+
+
+def test_a_larger_view_over_two_claims_is_refused(node):
+    a, b = claim("a", share("gpu-0")), claim("b", share("gpu-1"))
+    of_pod = pod(containers={"one": ["a"], "two": ["a", "b"]}, claims=("a", "b"))
+    outcomes = node.prepare(a, b, pods=[of_pod])
+    assert "put the requests of these containers into one claim" in outcomes["uid-a"]
+    assert outcomes["uid-a"] == outcomes["uid-b"]
+    assert node.specs() == {}
+
+
+def test_a_claim_that_is_prepared_for_a_pod_is_not_widened_for_the_next(node):
+    shared, own = claim("shared", share("gpu-0")), claim("own", share("gpu-1"))
+    node.prepare(shared, pods=[pod("first", claims=("shared",))])
+    why = node.prepare(own, pods=[pod("second", claims=("shared", "own"))])["uid-own"]
+    assert "default/shared" in why
+    assert "into one claim" in why
+    # containers of the second pod that use one claim each are fine
+    apart = pod("third", {"one": ["shared"], "two": ["own"]}, claims=("shared", "own"))
+    assert not isinstance(node.prepare(own, pods=[apart])["uid-own"], str)
+
+
+def test_what_no_container_uses_now_may_be_used_by_a_later_pod(node):
+    c = claim("c", share("gpu-0", "a", memory="2Gi"), share("gpu-1", "b", memory="8Gi"))
+    node.prepare(c, pods=[pod("first", {"one": ["c/a"]})])
+    later = pod("later", {"two": ["c/b"]})
+    assert seen(node, [c], later, "two") == ["GPU-1", "8192m", ""]
+
+
+def test_a_claim_whose_users_are_not_known_is_one_view(node):
+    c = claim("c", share("gpu-0", "a", memory="2Gi"), share("gpu-1", "b", memory="8Gi"))
+    node.prepare(c)
+    assert seen(node, [c], pod(), "main") == ["GPU-0,GPU-1", "2048m", "8192m"]
+
+
+def test_subrequests_go_by_their_parent(node):
+    c = claim("c", share("gpu-0", "want/small", memory="2Gi"))
+    of_pod = pod(containers={"main": ["c/want"]})
+    outcome = node.prepare(c, pods=[of_pod])["uid-c"]
+    assert outcome.answers[0].requests == ("want",)
+    assert seen(node, [c], of_pod, "main")[0] == "GPU-0"
+
+
+def test_what_would_stay_of_a_smaller_view_is_refused(tmp_path):
+    """The smaller one's preload file would stay in a container that says it wants none."""
+    node = PreparedNode(tmp_path, installed=True)
+    c = claim("c", share("gpu-0", "a", cores="20"), share("gpu-1", "b", cores="40"))
+    raw = pod_json(containers={"main": ["c"]}, init={"setup": ["c/a"]})
+    assert not isinstance(node.prepare(c, pods=[read_pod(raw)])["uid-c"], str)
+    node.unprepare(c)
+    raw["spec"]["containers"][0]["env"] = [{"name": "CUDA_DISABLE_CONTROL", "value": "true"}]
+    why = node.prepare(c, pods=[read_pod(raw)])["uid-c"]
+    assert "/etc/ld.so.preload" in why
+    assert "requests of its own" in why
+    assert node.traces() == []
+
+
+def test_containers_with_a_generated_claim_and_with_extended_resources():
+    raw = pod_json(claims=())
+    raw["spec"]["resourceClaims"] = [{"name": "mine", "resourceClaimTemplateName": "t"}, {"name": "none"}]
+    raw["spec"]["containers"] = [
+        {"name": "main", "resources": {"claims": [{"name": "mine", "request": "r"}, {"name": "none"}]}},
+        {"name": "plain", "resources": {"requests": {"nvidia.com/gpu": "1"}}},
+    ]
+    raw["status"] = {
+        "resourceClaimStatuses": [{"name": "mine", "resourceClaimName": "pod-mine-x"}, {"name": "none"}],
+        "extendedResourceClaimStatus": {
+            "resourceClaimName": "pod-extended",
+            "requestMappings": [
+                {"containerName": "plain", "resourceName": "nvidia.com/gpu", "requestName": "container-1-request-0"}
+            ],
+        },
+    }
+    of_pod = read_pod(raw)
+    assert [references(of_pod, each) for each in containers(of_pod)] == [
+        [("pod-mine-x", "r")],
+        [("pod-extended", "container-1-request-0")],
+    ]
+
+
+def test_the_environment_that_containers_have_in_common():
+    raw = pod_json()
+    env = [
+        [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "C"}],
+        [{"name": "A", "value": "1"}, {"name": "B", "value": "3"}, {"name": "C"}, {"name": "D", "valueFrom": {"x": 1}}],
+    ]
+    raw["spec"]["containers"] = [{"name": str(index), "env": own} for index, own in enumerate(env)]
+    assert common_env(containers(read_pod(raw))) == {"A": "1", "C": ""}
+
+
+def test_what_users_set_is_written_nowhere(node):
+    raw = pod_json()
+    raw["spec"]["containers"][0]["env"] = [{"name": "PASSWORD", "value": "hunter2"}]
+    node.prepare(claim("c", share("gpu-0")), pods=[read_pod(raw)])
+    written = [path.read_text() for path in (*node.cdi.iterdir(), node.checkpoint)]
+    assert not any("hunter2" in text for text in written)
+
+
+def test_a_pod_that_cannot_be_understood_is_refused_by_name():
+    with pytest.raises(Refused, match="Pod p: "):
+        read_pod({"metadata": {"name": "p"}, "spec": {"containers": 3}})
+
+
+def test_views_have_names_of_their_own_per_driver():
+    claimed = [Claimed("uid-c", "default", "c", ("r",))]
+    names = {arrange(driver, claimed, [pod()], {}).view_of["uid-c", "r"].name for driver in (DRIVER, "other.hami.io")}
+    assert len(names) == 2
