@@ -18,7 +18,7 @@ from hack.helm import helm as helm_build
 from hack.installation import QUICK
 from hami_dra.api import names
 from hami_dra.cluster.manifests import shipped
-from tests.docs.commands_in_docs import command_names, parse
+from tests.docs.commands_in_docs import parse
 from tests.e2e.chart_story import KIND, ROOT, Story, containers, helm_home
 
 CHART = ROOT / "charts/hami-dra"
@@ -216,8 +216,6 @@ def test_wrong_values_are_refused_by_name(helm, tmp_path, values, said):
 @pytest.mark.parametrize("case", CASES)
 def test_every_program_is_called_with_options_that_it_has(render, case):
     for raw, _, container in containers(render(CASES[case])):
-        if raw["kind"] == "DaemonSet" and "driver" not in command_names():
-            continue
         assert parse(container["args"]), raw["metadata"]["name"]
 
 
@@ -319,8 +317,6 @@ def test_installed_used_upgraded_and_taken_out_by_the_scripts_for_kind(story, de
     """The values of hack/kind with drivers; those of a fleet where no driver runs."""
     options = ["--set", f"webhook.url=https://127.0.0.1:{story.port}/mutate"]
     with_fleet = "fleet" in devices
-    if not with_fleet and "driver" not in command_names():
-        pytest.skip("there is no driver yet")
     if with_fleet:
         options += ["--set", "simulatedFleet.enabled=true"]
     install = story.begin("install.sh", *options)

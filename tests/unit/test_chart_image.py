@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -75,13 +76,27 @@ def test_one_base_for_both_stages_and_no_root():
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory):
+def context(tmp_path_factory):
+    """A folder with what the recipe copies and nothing else: it is enough."""
+    folder = tmp_path_factory.mktemp("context")
+    for name in copied():
+        source, target = ROOT / name, folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheels(context, tmp_path_factory):
     """Two wheels, each built by the recipe's own command."""
     (command,) = re.findall(r"uv build (.*?) --out-dir", RECIPE)
     found = []
     for number in range(2):
         folder = tmp_path_factory.mktemp(f"wheel{number}")
-        _run(UV, "build", *shlex.split(command), "--out-dir", folder, SOURCE_DATE_EPOCH="1700000000")
+        _run(UV, "build", *shlex.split(command), "--out-dir", folder, cwd=context, SOURCE_DATE_EPOCH="1700000000")
         (wheel,) = folder.glob("*.whl")
         found.append(wheel)
     return found
@@ -116,13 +131,13 @@ def test_the_wheel_holds_all_that_ships_and_nothing_that_does_not(wheels):
 
 
 @pytest.fixture(scope="module")
-def installed(wheels, tmp_path_factory):
+def installed(context, wheels, tmp_path_factory):
     """A fresh environment with the locked dependencies and the wheel, as the recipe makes it."""
     environment = tmp_path_factory.mktemp("image") / "venv"
     syncs = re.findall(r"uv (sync --frozen [^\n&]+)", RECIPE)
     _run(
         UV, *shlex.split(syncs[0]), UV_PROJECT_ENVIRONMENT=str(environment), VIRTUAL_ENV="", UV_PYTHON=sys.executable,
-        UV_LINK_MODE="hardlink",
+        UV_LINK_MODE="hardlink", cwd=context,
     )  # fmt: skip
     _run(UV, "pip", "install", "--python", environment / "bin/python", "--no-deps", wheels[0])
     return environment
@@ -131,7 +146,7 @@ def installed(wheels, tmp_path_factory):
 def test_it_starts_outside_the_checkout(installed, tmp_path):
     program = installed / "bin/hami-dra"
     shown = _run(program, "--help", cwd=tmp_path, COLUMNS="120")
-    for command in ("controller", "webhook", "slices", "uninstall"):
+    for command in ("controller", "webhook", "driver", "slices", "uninstall"):
         assert command in shown
     assert _run(program, "--version", cwd=tmp_path).startswith("hami-dra ")
 
