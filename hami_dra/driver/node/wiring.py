@@ -18,6 +18,7 @@ from hami_dra.discovery.host import MachineHost
 from hami_dra.discovery.simulated.partitions import SimulatedPartitioner
 from hami_dra.driver.kubelet.server import KubeletPlugin
 from hami_dra.driver.kubelet.sockets import SocketError
+from hami_dra.driver.node.harmless import HarmlessVendor
 from hami_dra.driver.node.metrics import DriverMetrics, Metered
 from hami_dra.driver.node.service import Plugin
 from hami_dra.driver.node.settings import NodeSettings
@@ -27,7 +28,7 @@ from hami_dra.driver.prepare.assembly import node_preparation
 from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
 from hami_dra.driver.prepare.errors import PrepareError
 from hami_dra.driver.prepare.preparation import NodePreparation
-from hami_dra.vendors.containers import HostSettings, Partitioner
+from hami_dra.vendors.containers import ContainerVendor, HostSettings, Partitioner
 from hami_dra.vendors.registry import CONTAINER_VENDORS, containers
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Wiring:
         preparation = node_preparation(
             cluster,
             lambda: station.inventory,
-            vendor=containers(station.vendor.name),
+            vendor=self._vendor(station.vendor.name),
             host=MachineHost(
                 self.host,
                 kernel_root=self.kernel_root,
@@ -76,6 +77,10 @@ class Wiring:
                 instance=settings.instance,
             )
         return _Serving(driver, server, preparation, status)
+
+    def _vendor(self, name: str) -> ContainerVendor:
+        real_nodes = self.simulated is None or self.host.device_folder != HostSettings().device_folder
+        return containers(name) if real_nodes else HarmlessVendor(containers(name))
 
     def _partitioner(self, vendor: str, state_folder: Path) -> Partitioner | None:
         if vendor not in PARTITIONERS:

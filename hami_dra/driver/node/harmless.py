@@ -1,0 +1,58 @@
+"""What containers get of simulated cards: what they would get of real ones, with /dev/null behind every device node.
+
+Put around a vendor by `wiring` for `--machine`, unless the operator has device nodes of his own for it. So a container finds the nodes it
+would find, under the same names, and can do no harm with them; nothing need be made on the node.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from hami_dra.api.hardware import Card
+from hami_dra.vendors.containers import ContainerVendor, Edits, Host, HostSettings, Place, Site, Tenancy
+
+_NOWHERE: Final = "/dev/null"
+_RENDER: Final = 128
+"""Number of the first render node (Linux, drivers/gpu/drm): /dev/dri/renderD128."""
+
+
+class HarmlessVendor:
+    """Implements `hami_dra.vendors.containers.ContainerVendor`."""
+
+    def __init__(self, inner: ContainerVendor) -> None:
+        self.name = inner.name
+        self.driver = inner.driver
+        self._inner = inner
+
+    def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
+        return self._inner.sites(cards)
+
+    def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+        return self._inner.assign(tenancy, held)
+
+    def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
+        edits = self._inner.edits(tenancies, place, _WithNodes(host, [tenancy.card for tenancy in tenancies]))
+        return replace(edits, device_nodes=tuple(replace(node, host_path=_NOWHERE) for node in edits.device_nodes))
+
+
+class _WithNodes:
+    """The machine, with every device node there is a name for, and without the CDI devices of others: those are real."""
+
+    cdi_devices: Collection[str] = ()
+
+    def __init__(self, host: Host, cards: Iterable[Card]) -> None:
+        self.settings: HostSettings = host.settings
+        self._host = host
+        self._graphics = {
+            f"/sys/bus/pci/devices/{card.pci_bus_id}/drm": (f"card{card.index}", f"renderD{_RENDER + card.index}")
+            for card in cards
+        }
+
+    def exists(self, path: str) -> bool:
+        return path.startswith(f"{self.settings.device_folder}/") or self._host.exists(path)
+
+    def read(self, path: str) -> str | None:
+        return self._host.read(path)
+
+    def names(self, folder: str) -> Sequence[str]:
+        return self._graphics.get(folder) or self._host.names(folder)

@@ -1,0 +1,236 @@
+"""The whole driver of a simulated machine, called as kubelet calls it: sockets, preparing, CDI files, the claim's status, health."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from hami_dra.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE
+from hami_dra.cluster.memory import MemoryCluster
+from hami_dra.cluster.protocol import ConfigError
+from hami_dra.discovery.simulated import machine
+from hami_dra.driver.kubelet.proto import (
+    dra_v1_pb2,
+    dra_v1_pb2_grpc,
+    health_v1_pb2,
+    health_v1_pb2_grpc,
+    registration_pb2,
+    registration_pb2_grpc,
+)
+from hami_dra.driver.node.metrics import DriverMetrics
+from hami_dra.driver.node.service import NodeDriver
+from hami_dra.driver.node.settings import NodeSettings
+from hami_dra.driver.node.simulated import SimulatedBackend
+from hami_dra.driver.node.wiring import Wiring
+from tests.support.node import claim_on
+
+NODE_NAME = "n1"
+DRIVER = "nvidia.hami.io"
+PART = {"memory": "4Gi", "cores": "30", "shares": "1"}
+
+
+@pytest.fixture
+def folder():
+    """Short, for the path of a socket has 107 bytes at most."""
+    path = Path(tempfile.mkdtemp(prefix="hami-"))
+    yield path
+    shutil.rmtree(path)
+
+
+@contextlib.asynccontextmanager
+async def running(folder, cluster, cards, metrics=None, **settings):
+    metrics = metrics or DriverMetrics()
+    chosen = NodeSettings(node=NODE_NAME, root=folder, health_every=0.05, recovery_time=0.0, **settings)
+    wiring = Wiring(settings=chosen, cdi_folder=folder / "cdi", kernel_root=folder, simulated=cards)
+    backend = SimulatedBackend(cards[0].vendor, cards, folder / "faults")
+    plugins = wiring.plugins(cluster, metrics)
+    driver = NodeDriver(cluster, chosen, [backend], plugins, demanded=(backend.vendor,), metrics=metrics)
+    task = asyncio.create_task(driver.run())
+    try:
+        async with asyncio.timeout(20):
+            yield driver
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(look):
+    """What `look` returns, once it returns something."""
+    while not (found := await look()):  # noqa: ASYNC110 (files and the API have no event to wait for)
+        await asyncio.sleep(0.01)
+    return found
+
+
+async def registration(folder):
+    return next((folder / "plugins_registry").glob("*-reg.sock"), None)
+
+
+@contextlib.asynccontextmanager
+async def connected(socket):
+    async with grpc.aio.insecure_channel(f"unix://{socket}") as channel:
+        yield channel
+
+
+async def registered(folder, driver=DRIVER):
+    """As kubelet's plugin watcher does it. Returns the path of the service."""
+    async with connected(await until(lambda: registration(folder))) as channel:
+        stub = registration_pb2_grpc.RegistrationStub(channel)
+        info = await stub.GetInfo(registration_pb2.InfoRequest())
+        await stub.NotifyRegistrationStatus(registration_pb2.RegistrationStatus(plugin_registered=True))
+    assert (info.type, info.name) == ("DRAPlugin", driver)
+    return info.endpoint
+
+
+async def allocated(cluster, name, device, driver=DRIVER, consumed=PART):
+    """A claim on a device and the pod that it is reserved for."""
+    body = claim_on(name, driver, NODE_NAME, device, consumed)
+    status = body.pop("status")
+    del body["metadata"]["uid"]
+    entries = [{"name": "card", "resourceClaimName": name}]
+    container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "card"}]}}
+    spec = {"nodeName": NODE_NAME, "containers": [container], "resourceClaims": entries}
+    await cluster.create(POD, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+    pod = await cluster.get(POD, name, "default")
+    await cluster.create(RESOURCE_CLAIM, body)
+    status["reservedFor"] = [{"resource": "pods", "name": name, "uid": pod.metadata.uid}]
+    patch = {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}
+    await cluster.patch(RESOURCE_CLAIM, name, patch, namespace="default")
+    return await cluster.patch(RESOURCE_CLAIM, name, {"status": status}, namespace="default", subresource="status")
+
+
+async def cluster_with_node():
+    cluster = MemoryCluster()
+    await cluster.create(NODE, {"metadata": {"name": NODE_NAME}})
+    return cluster
+
+
+async def test_a_claim_is_prepared_and_taken_back(folder):
+    cluster, metrics = await cluster_with_node(), DriverMetrics()
+    cards = machine("g4dn.12xlarge", NODE_NAME).cards
+    claim = await allocated(cluster, "one", "gpu-2")
+    reference = dra_v1_pb2.Claim(namespace="default", name="one", uid=claim.metadata.uid)
+    async with running(folder, cluster, cards, metrics) as driver:
+        async with connected(await registered(folder)) as channel:
+            kubelet = dra_v1_pb2_grpc.DRAPluginStub(channel)
+            answer = await kubelet.NodePrepareResources(dra_v1_pb2.NodePrepareResourcesRequest(claims=[reference]))
+            answered = answer.claims[claim.metadata.uid]
+            assert answered.error == ""
+            (device,) = answered.devices
+            assert (device.pool_name, device.device_name) == (NODE_NAME, "gpu-2")
+
+            (spec,) = [json.loads(path.read_text()) for path in (folder / "cdi").glob("*.json")]
+            (listed,) = spec["devices"]
+            assert device.cdi_device_ids == [f"{spec['kind']}={listed['name']}"]
+            env = dict(each.split("=", 1) for each in listed["containerEdits"]["env"])
+            assert env["NVIDIA_VISIBLE_DEVICES"] == cards[2].uuid
+            assert env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "4096m"
+            nodes = {node["path"]: node["hostPath"] for node in listed["containerEdits"]["deviceNodes"]}
+            assert {"/dev/nvidia2", "/dev/nvidiactl"} < nodes.keys()
+            assert set(nodes.values()) == {"/dev/null"}
+
+            async def status():
+                return (await cluster.get(RESOURCE_CLAIM, "one", "default")).status.devices
+
+            told = await until(status)
+            assert [(each.device, each.conditions[0].status) for each in told] == [("gpu-2", "True")]
+            assert driver.unready() == []
+
+            request = dra_v1_pb2.NodeUnprepareResourcesRequest(claims=[reference])
+            assert (await kubelet.NodeUnprepareResources(request)).claims[claim.metadata.uid].error == ""
+            assert list((folder / "cdi").glob("*.json")) == []
+        counted = {call: metrics.claims.labels(DRIVER, call, "done") for call in ("prepare", "unprepare")}
+        assert {call: counter._value.get() for call, counter in counted.items()} == {"prepare": 1, "unprepare": 1}
+    assert list((folder / "plugins_registry").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("machine_name", "driver", "device", "consumed"),
+    [
+        ("c500-8", "metax.hami.io", "gpu-1", PART),
+        ("p800-oam-8", "kunlunxin.hami.io", "xpu-1", PART | {"memory": "24Gi"}),
+        ("trn1.32xlarge", "neuron.hami.io", "neuron-1", PART | {"neuroncores": "1"}),
+        ("s60-8", "enflame.hami.io", "gcu-1", PART | {"slices": "1"}),
+        ("a2-ultragpu-2g-mig", DRIVER, "gpu-1-mig-1g-10gb-3", None),
+    ],
+)
+async def test_simulated_cards_of_each_vendor_can_be_used(folder, machine_name, driver, device, consumed):
+    cluster = await cluster_with_node()
+    claim = await allocated(cluster, "one", device, driver, consumed)
+    reference = dra_v1_pb2.Claim(namespace="default", name="one", uid=claim.metadata.uid)
+    cards = machine(machine_name, NODE_NAME).cards
+    async with running(folder, cluster, cards), connected(await registered(folder, driver)) as channel:
+        kubelet = dra_v1_pb2_grpc.DRAPluginStub(channel)
+        answer = await kubelet.NodePrepareResources(dra_v1_pb2.NodePrepareResourcesRequest(claims=[reference]))
+        assert answer.claims[claim.metadata.uid].error == ""
+        (spec,) = [json.loads(path.read_text()) for path in (folder / "cdi").glob("*.json")]
+        nodes = [node for each in spec["devices"] for node in each["containerEdits"]["deviceNodes"]]
+        assert {node["hostPath"] for node in nodes} == {"/dev/null"}
+        request = dra_v1_pb2.NodeUnprepareResourcesRequest(claims=[reference])
+        assert (await kubelet.NodeUnprepareResources(request)).claims[claim.metadata.uid].error == ""
+
+
+async def test_kubelet_hears_of_a_card_that_fails(folder):
+    cluster = await cluster_with_node()
+    cards = machine("g4dn.12xlarge", NODE_NAME).cards
+    async with running(folder, cluster, cards), connected(await registered(folder)) as channel:
+        stub = health_v1_pb2_grpc.DRAResourceHealthStub(channel)
+        stream = stub.NodeWatchResources(health_v1_pb2.NodeWatchResourcesRequest())
+
+        async def sick():
+            """Of the next message that says something else than before."""
+            message = await stream.read()
+            return {each.device.device_name: each.message for each in message.devices if each.health != 1}
+
+        while await sick() != {}:
+            pass
+        (folder / "faults").write_text("1 xid-79 fell off the bus\n")
+        while await sick() != {"gpu-1": "xid-79: fell off the bus"}:
+            pass
+        (folder / "faults").unlink()
+        while await sick() != {}:
+            pass
+
+
+async def test_a_claim_on_a_card_that_a_device_plugin_got_back_is_still_taken_back(folder):
+    """What is withdrawn from the slices stays prepared, and kubelet can end it."""
+    cluster = await cluster_with_node()
+    claim = await allocated(cluster, "one", "gpu-0")
+    reference = dra_v1_pb2.Claim(namespace="default", name="one", uid=claim.metadata.uid)
+    status = {"allocatable": {"nvidia.com/gpu": "4"}}
+    await cluster.patch(NODE, NODE_NAME, {"status": status}, subresource="status")
+    cards = machine("g4dn.12xlarge", NODE_NAME).cards
+    async with running(folder, cluster, cards), connected(await registered(folder)) as channel:
+        kubelet = dra_v1_pb2_grpc.DRAPluginStub(channel)
+        answer = await kubelet.NodePrepareResources(dra_v1_pb2.NodePrepareResourcesRequest(claims=[reference]))
+        assert answer.claims[claim.metadata.uid].error == ""
+        assert [item.spec.devices for item in (await cluster.list(RESOURCE_SLICE)).items] == [()]
+        request = dra_v1_pb2.NodeUnprepareResourcesRequest(claims=[reference])
+        assert (await kubelet.NodeUnprepareResources(request)).claims[claim.metadata.uid].error == ""
+
+
+async def test_a_root_folder_whose_sockets_would_be_too_long_is_named(folder):
+    deep = folder / ("x" * 100)
+    cluster = await cluster_with_node()
+    chosen = NodeSettings(node=NODE_NAME, root=deep)
+    cards = machine("g4dn.12xlarge", NODE_NAME).cards
+    wiring = Wiring(settings=chosen, cdi_folder=folder / "cdi", simulated=cards)
+    driver = NodeDriver(
+        cluster,
+        chosen,
+        [SimulatedBackend("nvidia", cards)],
+        wiring.plugins(cluster, DriverMetrics()),
+        demanded=["nvidia"],
+    )
+    with pytest.raises(ExceptionGroup) as caught:
+        await driver.run()
+    found = caught.value
+    while isinstance(found, ExceptionGroup):
+        found = found.exceptions[0]
+    assert isinstance(found, ConfigError)
+    assert "choose a shorter --root" in str(found)
