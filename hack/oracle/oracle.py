@@ -14,7 +14,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,10 +23,10 @@ from typing import Any, Final, Self
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from hack.controlplane.build import BuildError, cache_folder, find_go
+from hack import gobuild
+from hack.controlplane.build import BuildError, cache_folder
 
 HERE: Final = Path(__file__).resolve().parent
-_ENVIRONMENT: Final = {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
 
 
 @functools.cache
@@ -41,23 +40,7 @@ def binary_of(name: str) -> Path:
 
 def ensure(name: str) -> Path:
     """The program, built first where it is missing: minutes with empty caches, else seconds. Raises BuildError."""
-    binary = binary_of(name)
-    if binary.exists():
-        return binary
-    go = find_go()
-    binary.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=binary.parent) as scratch:
-        built = Path(scratch) / name
-        command = [go, "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", built, "."]
-        done = subprocess.run(
-            command, cwd=HERE / name, env={**os.environ, **_ENVIRONMENT}, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise BuildError(
-                f"the oracle {name!r} cannot be built (it needs a Go module proxy):\n{done.stderr[-2_000:]}"
-            )
-        built.rename(binary)
-    return binary
+    return gobuild.build(f"the oracle {name!r}", HERE / name, ".", binary_of(name))
 
 
 def ask(name: str, questions: Iterable[dict[str, Any]], seconds: float = 240) -> list[dict[str, Any]]:

@@ -1,0 +1,35 @@
+"""One Go program, built once with the toolchain that builds the control plane. Used by hack/oracle and hack/helm.
+
+In: the folder of a Go module, a package, where the program shall be. Out: the program there, whole or not at all. The control plane's
+own builds, which take minutes and show their progress, are in hack/controlplane/build.py.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from hack.controlplane.build import BuildError, find_go
+
+_ENVIRONMENT: Final = {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+
+
+def build(what: str, module: Path, package: str, target: Path) -> Path:
+    """`target`, built first where it is missing. Raises BuildError, which calls the program `what`."""
+    if target.exists():
+        return target
+    go = find_go()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        built = Path(scratch) / "program"
+        command = [go, "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", built, package]
+        done = subprocess.run(
+            command, cwd=module, env={**os.environ, **_ENVIRONMENT}, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise BuildError(f"{what} cannot be built (it needs a Go module proxy):\n{done.stderr[-2_000:]}")
+        built.rename(target)
+    return target
