@@ -209,26 +209,6 @@ async def test_every_claim_has_an_answer_whatever_happens(root, answer, errors):
     assert {uid: answer.error for uid, answer in answers.items()} == errors
 
 
-async def test_kubelet_hears_in_time_of_what_takes_too_long_and_the_work_goes_on(root):
-    prepares = Prepares()
-    prepares.gate.clear()
-    async with running(plugin(root, prepares, patience=0.05)) as served:
-        answers = await call(served.service_socket, "NodePrepareResources", "a")
-        assert answers["a"].error == "not prepared after 0.05 s, and still at it: kubelet will ask again"
-        prepares.gate.set()
-        assert (await call(served.service_socket, "NodePrepareResources", "a"))["a"].error == ""
-
-
-async def test_what_fails_after_kubelet_was_answered_is_told_in_the_log(root, caplog):
-    prepares = Prepares()
-    prepares.gate.clear()
-    async with running(plugin(root, prepares, patience=0.05)) as served:
-        await call(served.service_socket, "NodePrepareResources", "a")
-        prepares.answer = RuntimeError("disk on fire")
-        prepares.gate.set()
-    assert "disk on fire" in caplog.text
-
-
 async def test_a_call_under_way_is_answered_before_it_stops(root):
     prepares = Prepares()
     prepares.gate.clear()

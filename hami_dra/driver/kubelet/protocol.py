@@ -31,7 +31,11 @@ class PreparedDevice:
 
 
 class Preparation(Protocol):
-    """May be called for several claims at once, by two kubelets' calls at once, and again for what is done: the same answer."""
+    """May be called for several claims at once, by several calls at once, and again for what is done: the same answer.
+
+    kubelet gives up after 45 s, so an answer, if only that it takes longer, comes before. A call that kubelet gave up is cancelled; what was begun
+    for it is finished nevertheless, for kubelet counts on its having been asked for.
+    """
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, tuple[PreparedDevice, ...] | str]:
         """Uid → devices, or a sentence that says why not. An entry for every claim."""

@@ -17,7 +17,7 @@ from hami_dra.driver.kubelet import sockets
 from hami_dra.driver.kubelet.health import Bulletin, add_health
 from hami_dra.driver.kubelet.proto import registration_pb2_grpc
 from hami_dra.driver.kubelet.protocol import HealthSource, Preparation
-from hami_dra.driver.kubelet.service import PATIENCE, Calls, Registration, add_dra
+from hami_dra.driver.kubelet.service import Calls, Registration, add_dra
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +40,13 @@ class KubeletPlugin:
         folder: Path,
         registry: Path,
         instance: str = "",
-        patience: float = PATIENCE,
     ) -> None:
         self.registered = asyncio.Event()
         """kubelet knows the driver. Set anew when a kubelet that restarted asks; kubelet does not tell when it goes."""
         self.service_socket = sockets.service_socket(folder, instance)
         self.registration_socket = sockets.registration_socket(registry, driver, instance)
         self._driver = driver
-        self._calls = Calls(preparation, patience)
+        self._calls = Calls(preparation)
         self._bulletin = Bulletin(health)
         self._reading: asyncio.Task[None] | None = None
         self._service: grpc.aio.Server | None = None
@@ -80,7 +79,6 @@ class KubeletPlugin:
         service, self._service = self._service, None
         if service is not None:
             await service.stop(grace=DRAIN_SECONDS)
-            await self._calls.finish()
             sockets.remove(self.service_socket)
         if self._reading is not None:
             self._reading.cancel()

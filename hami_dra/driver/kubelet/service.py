@@ -6,8 +6,8 @@ failed, and an answer that fails as a whole would hold up every pod of the call.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import grpc.aio
 
@@ -22,9 +22,6 @@ from hami_dra.driver.kubelet.proto import (
 from hami_dra.driver.kubelet.protocol import ClaimRef, Preparation, PreparedDevice
 
 log = logging.getLogger(__name__)
-
-PATIENCE: Final = 40.0
-"""Seconds. kubelet gives up after 45; an answer in time tells it, and whoever reads the pod's events, why."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Answer = TypeVar("Answer")
@@ -58,40 +55,28 @@ class Registration(registration_pb2_grpc.RegistrationServicer):
 class Calls:
     """What a call comes down to in every version."""
 
-    def __init__(self, preparation: Preparation, patience: float = PATIENCE) -> None:
+    def __init__(self, preparation: Preparation) -> None:
         self._preparation = preparation
-        self._patience = patience
-        self._running: set[asyncio.Task[Any]] = set()
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, tuple[PreparedDevice, ...] | str]:
-        return await self._answered("prepared", claims, lambda: self._preparation.prepare(claims))
+        return await _answered("prepared", claims, self._preparation.prepare)
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
-        return await self._answered("unprepared", claims, lambda: self._preparation.unprepare(claims))
+        return await _answered("unprepared", claims, self._preparation.unprepare)
 
-    async def finish(self) -> None:
-        """Waits for what is under way."""
-        while self._running:
-            await asyncio.wait(self._running)
 
-    async def _answered(self, done: str, claims: Sequence[ClaimRef], call: Callable[[], Any]) -> Mapping[str, Any]:
-        """Work that was begun is finished, also when kubelet does not wait for it: its next call finds what was done."""
-        task = asyncio.ensure_future(call())
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        await asyncio.wait({task}, timeout=self._patience)
-        if not task.done():
-            task.add_done_callback(_tell_late)
-            log.error("%s: not %s after %g s", ", ".join(map(str, claims)), done, self._patience)
-            why = f"not {done} after {self._patience:g} s, and still at it: kubelet will ask again"
-            return dict.fromkeys((claim.uid for claim in claims), why)
-        try:
-            answers = task.result()
-        except Exception as error:
-            log.exception("%s: not %s", ", ".join(map(str, claims)), done)
-            return dict.fromkeys((claim.uid for claim in claims), f"{type(error).__name__}: {error}")
-        forgotten = f"not {done}: the driver did not say why (this is a bug of it)"
-        return {claim.uid: answers.get(claim.uid, forgotten) for claim in claims}
+async def _answered(
+    done: str,
+    claims: Sequence[ClaimRef],
+    call: Callable[[Sequence[ClaimRef]], Awaitable[Mapping[str, Answer]]],
+) -> Mapping[str, Answer | str]:
+    try:
+        answers = await call(claims)
+    except Exception as error:
+        log.exception("%s: not %s", ", ".join(map(str, claims)), done)
+        return dict.fromkeys((claim.uid for claim in claims), f"{type(error).__name__}: {error}")
+    forgotten = f"not {done}: the driver did not say why (this is a bug of it)"
+    return {claim.uid: answers.get(claim.uid, forgotten) for claim in claims}
 
 
 def add_dra(server: grpc.aio.Server, calls: Calls) -> tuple[str, str]:
@@ -139,8 +124,3 @@ class _Dra:
 
 def _claims(claims: Iterable[Any]) -> tuple[ClaimRef, ...]:
     return tuple(ClaimRef(claim.namespace, claim.name, claim.uid) for claim in claims)
-
-
-def _tell_late(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("and failed later", exc_info=task.exception())
