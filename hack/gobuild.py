@@ -25,7 +25,7 @@ def build(what: str, module: Path, package: str, target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         built = Path(scratch) / "program"
-        command = [go, "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", built, package]
+        command = [str(go), "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", str(built), package]
         done = subprocess.run(
             command, cwd=module, env={**os.environ, **_ENVIRONMENT}, capture_output=True, text=True, check=False
         )
