@@ -137,6 +137,14 @@ def test_mounts_of_hami_core():
     assert edits.notes == ()
 
 
+def test_the_folder_is_named_as_hamis_monitor_wants_it():
+    where = place(view="0a1b", pod_uids=("7e57",), containers=("main",))
+    edits = NVIDIA.edits([shared(0, 1000, 10)], where, PretendHost(*NODES, LIBRARY))
+    assert edits.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/usr/local/vgpu/0a1b.cache"
+    assert edits.mounts[0] == Mount("/usr/local/vgpu/containers/7e57_main", "/usr/local/vgpu", RW)
+    assert edits.folders[1].path == "/usr/local/vgpu/containers/7e57_main"
+
+
 def test_another_folder_a_version_and_a_licence():
     host = PretendHost(
         *NODES,

@@ -176,14 +176,21 @@ def _limiting(tenancies: Sequence[Tenancy], place: Place, host: Host, has_limits
         env[CACHE] = f"/tmp/{view}.cache"  # noqa: S108 (inside the container)
     else:
         env[CACHE] = f"{folder}/{view}.cache"
-        folders.append(Folder(f"{folder}/containers/{view}", EVERYBODY))
-        mounts.insert(0, Mount(f"{folder}/containers/{view}", folder, READ_WRITE))
+        own = f"{folder}/containers/{_folder_name(place)}"
+        folders.append(Folder(own, EVERYBODY))
+        mounts.insert(0, Mount(own, folder, READ_WRITE))
     if place.container_env.get(DISABLED) not in _TRUE:
         mounts.append(Mount(f"{folder}/ld.so.preload", PRELOAD))
     if host.exists(f"{folder}/license"):
         mounts.append(Mount(f"{folder}/license", "/tmp/license"))  # noqa: S108 (inside the container)
         mounts.append(Mount(f"{folder}/vgpuvalidator", "/usr/bin/vgpuvalidator"))
     return Edits(env=env, mounts=tuple(mounts), folders=tuple(folders))
+
+
+def _folder_name(place: Place) -> str:
+    """As HAMi's monitor knows it: it reads the usage in there, and deletes folders that do not name a pod."""
+    known = place.pod_uids and place.containers
+    return file_name(f"{place.pod_uids[0]}_{place.containers[0]}" if known else place.view)
 
 
 def _library_env(tenancies: Sequence[Tenancy], settings: HostSettings) -> dict[str, str]:
