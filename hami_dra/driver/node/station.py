@@ -92,6 +92,9 @@ class Station:
         self._metrics = metrics
         self._wall = wall
         self._times: TaintTimes = {}
+        # these change without anybody deciding anything
+        metrics.registered.labels(self.driver).set_function(lambda: float(self._is_registered()))
+        metrics.readings_failed.labels(self.driver).set_function(lambda: float(hardware.failures))
         if demanded:
             self.wanted.set()
 
@@ -128,8 +131,6 @@ class Station:
         metrics.cards.labels(driver).set(len(hardware.cards))
         metrics.cordoned.labels(driver).set(len(cordoned))
         metrics.devices.labels(driver).set(len(devices_of(published)) if published else 0)
-        metrics.registered.labels(driver).set(self.registered is not None and self.registered.is_set())
-        metrics.readings_failed.labels(driver).set(hardware.failures)
         kinds = [{kind_of(each.fault.code) for each in faults} for faults in hardware.faults.values()]
         for kind in FaultKind:
             metrics.faulty.labels(driver, kind.value).set(sum(kind in found for found in kinds))
@@ -141,9 +142,12 @@ class Station:
         found = [f"{self.driver}: {self.hardware.problem}"] if self.hardware.problem else []
         if not self.hardware.found and not found:
             found.append(f"{self.driver}: its hardware has not been read yet")
-        if self.registered is None or not self.registered.is_set():
+        if not self._is_registered():
             found.append(f"{self.driver}: kubelet has not registered it yet")
         return found
+
+    def _is_registered(self) -> bool:
+        return self.registered is not None and self.registered.is_set()
 
     def _inventory(self, pool: Pool) -> Inventory:
         sites = containers(self.vendor.name).sites(self.hardware.cards)
