@@ -312,7 +312,9 @@ def story(make_control_plane, helm, tmp_path, render):
 
 @pytest.mark.e2e
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("devices", ["of a simulated fleet", "of drivers on the nodes"])
+@pytest.mark.parametrize(
+    "devices", ["of a simulated fleet", pytest.param("of drivers on the nodes", marks=pytest.mark.on_1_36)]
+)
 def test_installed_used_upgraded_and_taken_out_by_the_scripts_for_kind(story, devices):
     """The values of hack/kind with drivers; those of a fleet where no driver runs."""
     options = ["--set", f"webhook.url=https://127.0.0.1:{story.port}/mutate"]
