@@ -237,7 +237,12 @@ class AllocatedDeviceStatus(Struct, frozen=True):
     pool: str
     device: str
     share_id: str | None = msgspec.field(default=None, name="shareID")
-    conditions: tuple[Condition, ...] = ()
+    conditions_or_null: tuple[Condition, ...] | None = msgspec.field(default=(), name="conditions")
+    """As it is on the wire: the API server writes null where a driver gives none."""
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        return self.conditions_or_null or ()
 
 
 class ResourceClaimStatus(Struct, frozen=True):
