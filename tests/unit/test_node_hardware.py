@@ -199,6 +199,25 @@ def test_a_missing_tool_is_a_warning_only_where_cards_are_expected(caplog, deman
     assert ("was not found" in caplog.text) == demanded
 
 
+def test_hardware_that_hangs_does_not_keep_the_driver_from_ending(caplog):
+    async def hangs(_work):
+        await asyncio.Event().wait()
+
+    async def scenario():
+        it = Kept(Scripted())
+        it.hardware._call = hangs
+        task = asyncio.create_task(it.hardware.run())
+        await asyncio.sleep(100)
+        begun = asyncio.get_running_loop().time()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        assert asyncio.get_running_loop().time() - begun <= 2.0
+
+    run(scenario())
+    assert "nvidia: not closed: it is still being read" in caplog.text
+
+
 def test_no_cards_at_all_is_news_too():
     async def scenario():
         async with Kept(Scripted(cards=())) as it:

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 _PATIENCE: Final = 5.0
 """Longest wait for an event: a discovery that was asked for waits as long."""
+_CLOSE_SECONDS: Final = 2.0
 _BREATH: Final = 0.2
 """Between two looks at hardware that tells events one after the other."""
 
@@ -90,13 +91,15 @@ class Hardware:
                 else:
                     await self._pause(min(self._health_every, due - self._now()))
         finally:
-            self._close()
+            await self._close()
 
-    def _close(self) -> None:
+    async def _close(self) -> None:
+        """A visit that nobody waits for any more may still hold the hardware, and hang: then it stays open."""
         try:
-            self._backend.close()
-        except DiscoveryError as error:
-            log.warning("%s: %s", self.vendor, error)
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._call(self._backend.close)
+        except (DiscoveryError, TimeoutError) as error:
+            log.warning("%s: not closed: %s", self.vendor, str(error) or "it is still being read")
 
     async def _discover(self) -> float:
         """Seconds until the next time."""

@@ -14,20 +14,18 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from hami_dra.api import names
 from hami_dra.api.core import Node
 from hami_dra.api.hardware import Card
 from hami_dra.api.kinds import NODE
 from hami_dra.api.resource import ResourceSlice
-from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.protocol import Cluster, ClusterError
+from hami_dra.cluster.protocol import Cluster
 from hami_dra.cluster.reflector import Reflector
 from hami_dra.cluster.requirements import require_version
 from hami_dra.discovery.backend import Backend
-from hami_dra.driver.fence import QUIET, Fence
 from hami_dra.driver.node.claims import HeldClaims
 from hami_dra.driver.node.damping import Damper
 from hami_dra.driver.node.events import NodeEvents
+from hami_dra.driver.node.fence_watch import FenceWatch
 from hami_dra.driver.node.hardware import Hardware
 from hami_dra.driver.node.metrics import DriverMetrics
 from hami_dra.driver.node.notices import Notices
@@ -42,8 +40,6 @@ log = logging.getLogger(__name__)
 
 _BREATH: Final = 0.2
 """Least seconds between two decisions: a burst of changes is one change of a slice."""
-_FENCE_SECONDS: Final = 300.0
-"""How often the fence is looked at where nothing hangs on it at once."""
 _WITHDRAW_SECONDS: Final = 10.0
 
 
@@ -93,7 +89,7 @@ class NodeDriver:
         self._plugin = plugin
         self._sleep = sleep
         self._news = asyncio.Event()
-        self._fence = Fence(cluster, settings.fence_mode, now=lambda: asyncio.get_running_loop().time())
+        self._fence = FenceWatch(cluster, settings.fence_mode, self._published, self._news.set, sleep)
         self._events = NodeEvents(cluster, settings.instance or f"{settings.node}/{os.getpid()}", wall)
         self._nodes = Reflector(cluster, NODE, self, field_selector=f"metadata.name={settings.node}", sleep=sleep)
         self._publisher = Publisher(
@@ -165,8 +161,8 @@ class NodeDriver:
                 group.create_task(self._tell_nothing_found(), name="nothing found")
                 await self._nodes.wait_synced()
                 await self._publisher.wait_synced()
-                await self._refresh_fence()
-                group.create_task(self._follow_fence(), name="fence")
+                await self._fence.refresh()
+                group.create_task(self._fence.run(), name="fence")
                 group.create_task(self._keep(), name="offers")
         finally:
             if self._settings.on_exit is OnExit.WITHDRAW:
@@ -198,9 +194,17 @@ class NodeDriver:
         await plugin.run()
 
     async def _take_turn(self, station: Station) -> None:
+        """Given back as soon as we are asked to end, and not when kubelet's last call is answered; but what is to be withdrawn is
+        withdrawn before somebody else publishes.
+        """
         await station.wanted.wait()
         await station.turn.take()
         self._news.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if self._settings.on_exit is OnExit.KEEP:
+                station.turn.give_back()
 
     async def _tell_nothing_found(self) -> None:
         """Once all have been tried, for an operator who wonders why there is nothing."""
@@ -243,7 +247,7 @@ class NodeDriver:
             node,
             published,
             self._claims.held if self._claims is not None else (),
-            self._fence.in_slices(station.driver, tainted=_is_fenced(published)),
+            self._fence.in_slices(station.driver, published),
         )
         cordoned = station.cordoned(node)
         pool = empty_pool(station.driver, around.place)
@@ -273,49 +277,24 @@ class NodeDriver:
             return None
         return [card for station in wanted for card in station.hardware.cards]
 
+    def _published(self) -> list[ResourceSlice]:
+        keys = [PoolKey(station.driver, self._settings.node) for station in self.stations.values()]
+        return [item for key in keys for item in self._publisher.published(key)]
+
     def _owns(self, item: ResourceSlice) -> bool:
         """Slices that may be deleted: of this node and of a driver whose state we know."""
         return item.spec.node_name == self._settings.node and any(
             station.decided and station.driver == item.spec.driver for station in self.stations.values()
         )
 
-    # --- the fence ---------------------------------------------------------------------------------------------------
-
-    async def _follow_fence(self) -> None:
-        """An upgrade may bring DeviceTaintRules while we run. Once they are there and no slice is tainted, nothing can change."""
-        while self._fence.mode == "auto":
-            in_slices = any(
-                _is_fenced(self._publisher.published(PoolKey(station.driver, self._settings.node)))
-                for station in self.stations.values()
-            )
-            await self._sleep(QUIET if in_slices and self._fence.is_served else _FENCE_SECONDS)
-            await self._refresh_fence()
-            self._news.set()
-
-    async def _refresh_fence(self) -> None:
-        backoff = Backoff()
-        while True:
-            try:
-                await self._fence.refresh()
-            except ClusterError as error:
-                log.warning("fence: %s; trying again", error)
-                await self._sleep(backoff.next())
-            else:
-                return
-
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def _withdraw(self) -> None:
+        """What is ours to publish; another instance may be waiting with the same, or publish already."""
         for key in list(self._publisher.wanted):
             self._publisher.drop(key)
         try:
             async with asyncio.timeout(_WITHDRAW_SECONDS):
                 await self._publisher.sync_once()
         except (NotPublished, TimeoutError) as error:
-            log.warning("slices are left behind: %s", error or f"no answer within {_WITHDRAW_SECONDS:g} s")
-
-
-def _is_fenced(slices: Collection[ResourceSlice]) -> bool:
-    return any(
-        taint.key == names.FENCE_TAINT for item in slices for device in item.spec.devices for taint in device.taints
-    )
+            log.warning("slices are left behind: %s", str(error) or f"no answer within {_WITHDRAW_SECONDS:g} s")

@@ -1,0 +1,68 @@
+"""Follows the fence while the driver runs: an upgrade of the cluster may bring DeviceTaintRules, and then the taint leaves the slices.
+
+Used by `service`. In: the cluster (read from time to time, for a watch on every node would cost more than the news is worth). Out: whether
+the devices of a driver carry the fence taint, and `on_change` after each look. The rule itself is in `hami_dra.driver.fence`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from hami_dra.api import names
+from hami_dra.api.resource import ResourceSlice
+from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.protocol import Cluster, ClusterError
+from hami_dra.driver.fence import QUIET, Fence, FenceMode
+
+log = logging.getLogger(__name__)
+
+_SELDOM: Final = 300.0
+"""Seconds, where nothing hangs on it at once."""
+
+
+class FenceWatch:
+    """`refresh` before the first question, then `run` until cancelled. `published`: the slices of this node, as last seen."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        mode: FenceMode,
+        published: Callable[[], Iterable[ResourceSlice]],
+        on_change: Callable[[], None],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._fence = Fence(cluster, mode, now=lambda: asyncio.get_running_loop().time())
+        self._published = published
+        self._on_change = on_change
+        self._sleep = sleep
+
+    def in_slices(self, driver: str, published: Iterable[ResourceSlice]) -> bool:
+        """`published`: those of this driver."""
+        return self._fence.in_slices(driver, tainted=_is_fenced(published))
+
+    async def refresh(self) -> None:
+        """Tries until it succeeds."""
+        backoff = Backoff()
+        while True:
+            try:
+                await self._fence.refresh()
+            except ClusterError as error:
+                log.warning("fence: %s; trying again", error)
+                await self._sleep(backoff.next())
+            else:
+                return
+
+    async def run(self) -> None:
+        """Ends at once where the operator has decided."""
+        while self._fence.mode == "auto":
+            awaited = self._fence.is_served and _is_fenced(self._published())
+            await self._sleep(QUIET if awaited else _SELDOM)
+            await self.refresh()
+            self._on_change()
+
+
+def _is_fenced(slices: Iterable[ResourceSlice]) -> bool:
+    return any(
+        taint.key == names.FENCE_TAINT for item in slices for device in item.spec.devices for taint in device.taints
+    )
