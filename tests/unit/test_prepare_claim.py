@@ -1,11 +1,13 @@
 """What a claim holds on its node, with which parameters, and the sentences for claims that cannot be read."""
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from hami_dra.api.resource import ResourceClaim
 from hami_dra.driver.prepare.claim import check_identity, fingerprint, read_claim
 from hami_dra.driver.prepare.errors import Refused
-from tests.support.preparing import DRIVER, GIB, PreparedNode, claim, result, share
+from tests.support.preparing import DRIVER, GIB, PreparedNode, claim, claim_json, result, share
 
 
 @pytest.fixture
@@ -116,3 +118,11 @@ def test_a_fingerprint_changes_with_what_the_driver_is_given_and_with_nothing_el
     assert base != fingerprint(claim("c", share("gpu-1")), DRIVER)
     assert base != fingerprint(claim("c", share("gpu-0", share_id="new")), DRIVER)
     assert base != fingerprint(claim("c", share("gpu-0"), config=[config("FromClaim", {"priority": 1})]), DRIVER)
+
+
+def test_what_another_driver_tells_without_conditions_is_no_obstacle():
+    """The API server writes null for a list that was left out."""
+    raw = claim_json("c", share("gpu-0"))
+    raw["status"]["devices"] = [{"driver": "other.io", "pool": "p", "device": "d", "conditions": None}]
+    found = msgspec.json.decode(msgspec.json.encode(raw), type=ResourceClaim)
+    assert found.status.devices[0].conditions == ()

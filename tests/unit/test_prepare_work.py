@@ -3,7 +3,9 @@
 import pytest
 
 from hami_dra.driver.prepare.jobs import Unprepare
+from hami_dra.driver.prepare.work import UNEXPECTED
 from hami_dra.vendors.containers import PartitionPlace
+from hami_dra.vendors.nvidia.containers import Containers
 from tests.support.preparing import PreparedNode, claim, env_of, gpu, only, pod, prepare_job, result, share
 
 
@@ -236,3 +238,39 @@ def test_another_instance_of_the_driver_reads_what_the_first_one_wrote(node):
     assert "default/c" in why
     assert other.run([Unprepare(("uid-c",))]) == [{"uid-c": ""}]
     assert not isinstance(node.prepare(claim("d", result("gpu-2-mig-1g-5gb-0")))["uid-d"], str)
+
+
+def test_a_claim_whose_companion_is_gone_is_still_repaired(node):
+    part, other = claim("part", result("gpu-2-mig-1g-5gb-3")), claim("other", share("gpu-0"))
+    node.prepare(part, other, pods=[pod(claims=("part", "other"))])
+    node.unprepare(other)
+    node.partitioner.destroy("GPU-2", node.instances()[0].id)
+    assert node.restart() == []
+    assert len(node.instances()) == 1
+    assert node.unprepare(part) == {"uid-part": ""}
+    assert node.traces() == []
+
+
+def test_a_slip_over_one_claim_does_not_stop_those_of_other_pods(node, monkeypatch, caplog):
+    real = Containers.edits
+
+    def edits(self, tenancies, place, host):
+        if place.claim_name == "odd":
+            raise ZeroDivisionError
+        return real(self, tenancies, place, host)
+
+    monkeypatch.setattr(Containers, "edits", edits)
+    odd, good = node.work.run([prepare_job(claim("odd", share("gpu-0"))), prepare_job(claim("good", share("gpu-1")))])
+    assert odd == {"uid-odd": UNEXPECTED}
+    assert "default/odd" in caplog.text
+    assert not isinstance(good["uid-good"], str)
+    assert list(node.specs()) == ["nvidia.hami.io-claim_uid-good.json"]
+
+
+def test_a_slip_while_a_claim_is_read_is_its_own_too(node, monkeypatch):
+    def broken(_self, _tenancy, _held):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Containers, "assign", broken)
+    assert node.prepare(claim("c", share("gpu-0"))) == {"uid-c": UNEXPECTED}
+    assert node.traces() == []

@@ -10,9 +10,10 @@ folders, so whatever is cut short, either the checkpoint or the CDI file still t
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
-from hami_dra.api.config import DeviceConfig
+from hami_dra.api.config import read_device_config
 from hami_dra.driver.prepare import cdi
 from hami_dra.driver.prepare.checkpoint import Records
 from hami_dra.driver.prepare.errors import NotWritten, Refused
@@ -178,6 +179,9 @@ class Maker:
     ) -> Record:
         own = [edits[view.name] for view in record.views]
         folders = {
+            folder.path: folder for folder in record.folders
+        }  # of an earlier description, still to be removed one day
+        folders |= {
             folder.path: HostFolder(folder.path, folder.mode, folder.per_view)
             for each in own
             for folder in each.folders
@@ -192,7 +196,9 @@ class Maker:
         return replace(record, spec=cdi.document(inventory.driver, record, edits))
 
     def _edits(self, view: View, records: Mapping[str, Record], inventory: Inventory, env: Mapping[str, str]) -> Edits:
-        first = records[view.asked[0][0]]
+        # after a crash one claim of a view may be gone, and with it the container: the others are still described
+        there = [(uid, request) for uid, request in view.asked if uid in records]
+        first = records[there[0][0]]
         place = Place(
             claim_namespace=first.namespace,
             claim_name=first.name,
@@ -204,7 +210,7 @@ class Maker:
         )
         tenancies = [
             self._tenancy(held, records[uid].key, inventory, records)
-            for uid, request in view.asked
+            for uid, request in there
             for held in records[uid].held
             if held.parent == request
         ]
@@ -220,6 +226,12 @@ class Maker:
                 f"ResourceClaim {claim}: device {held.device} (card {held.card}) is not on this node any more: delete the pod and the "
                 "claim, so that another device is allocated"
             )
+        parameters = read_device_config(msgspec.json.encode(held.parameters))
+        if isinstance(parameters, str):
+            raise Refused(
+                f"ResourceClaim {claim}: its parameters were read by another version of the driver, and this one cannot: {parameters}: "
+                "delete the pod and the claim, and make them again"
+            )
         return Tenancy(
             card=device.card,
             device=held.device,
@@ -228,7 +240,7 @@ class Maker:
             consumed=held.consumed,
             whole=held.whole,
             admin=held.admin,
-            parameters=DeviceConfig.model_validate(held.parameters),
+            parameters=parameters,
             partition=self._partitions.instance(claim, _looked_at(held, claim, records)),
             assigned=held.assigned,
         )

@@ -23,7 +23,7 @@ from hami_dra.driver.prepare.errors import PrepareError, Refused
 from hami_dra.driver.prepare.jobs import Job, Outcome, Prepare, Unprepare
 from hami_dra.driver.prepare.pods import Pod, read_pod
 from hami_dra.driver.prepare.records import Record
-from hami_dra.driver.prepare.work import Work
+from hami_dra.driver.prepare.work import UNEXPECTED, Work
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,8 @@ MOST_SECONDS: Final = 40.0
 """Of kubelet's 45 (draplugin: the timeout of NodePrepareResources)."""
 _AT_ONCE: Final = 16
 """Requests to the API server."""
-_UNEXPECTED: Final = "the driver failed, which it should not; its log says more"
+_LAST_SECONDS: Final = 10.0
+"""What the batch at hand may still take when the driver ends."""
 
 Reporter = Callable[[Mapping[str, ResourceClaim], Mapping[str, Record | str]], None]
 
@@ -68,7 +69,7 @@ class NodePreparation:
         return self._work.written
 
     async def run(self) -> None:
-        """Cancelled, it finishes the batch it is at."""
+        """Cancelled, it finishes the batch it is at, if that does not hang."""
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -79,11 +80,12 @@ class NodePreparation:
                 outcomes = await asyncio.shield(work)
             except asyncio.CancelledError:
                 with suppress(Exception):
-                    _settle(batch, await work)
+                    async with asyncio.timeout(_LAST_SECONDS):
+                        _settle(batch, await work)
                 raise
             except Exception:
                 log.exception("a batch of %d calls", len(batch))
-                outcomes = [dict.fromkeys(job.uids, _UNEXPECTED) for job, _ in batch]
+                outcomes = [dict.fromkeys(job.uids, UNEXPECTED) for job, _ in batch]
             _settle(batch, outcomes)
 
     # --- kubelet's calls ---

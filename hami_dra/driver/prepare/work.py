@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from types import MappingProxyType
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -37,6 +38,8 @@ from hami_dra.driver.prepare.room import Tenant, check_room
 from hami_dra.driver.prepare.views import Claimed, arrange
 
 log = logging.getLogger(__name__)
+
+UNEXPECTED: Final = "the driver failed, which it should not; its log says more"
 
 
 class Work:
@@ -139,7 +142,11 @@ class Work:
             return {uid: self._unprepared(batch.records, uid) for uid in job.uids}
         if inventory is None:
             return dict.fromkeys(job.uids, "the driver has not found its devices yet: kubelet will ask again")
-        return self._look_at(job, batch, inventory)
+        try:
+            return self._look_at(job, batch, inventory)
+        except Exception:  # a slip of ours over one claim must not stop those of other pods
+            log.exception("claims %s", ", ".join(claim.key for claim in job.claims.values()))
+            return dict.fromkeys(job.uids, UNEXPECTED)
 
     def _unprepared(self, records: Records, uid: str) -> str:
         record = records.get(uid)
@@ -262,6 +269,10 @@ class Work:
                     self._maker.write(record, fresh=True)
             except PrepareError as error:
                 self._fail(batch.records, group, str(error))
+                continue
+            except Exception:  # as above
+                log.exception("claims %s", ", ".join(batch.records[uid].key for uid in group.uids))
+                self._fail(batch.records, group, UNEXPECTED)
                 continue
             for uid in group.uids:
                 batch.records[uid] = replace(batch.records[uid], state="prepared")
