@@ -141,6 +141,19 @@ def test_published_restored_tainted_and_handed_on(lab, node, driver, tmp_path):
     assert devices(lab) == everything(4)
 
 
+def test_pods_leave_a_card_that_is_lost(lab, node, driver, tmp_path):
+    """Kubernetes evicts them, once it is certain; pods on other cards stay."""
+    driver("--confirm-time=1s")
+    becomes(lab, devices, everything(4))
+    for name, index in (("well", 0), ("ill", 2)):
+        selector = f'device.attributes["hami.io"].index == {index}'
+        lab.create(claim(name, part("2Gi", selector=selector)), pod(name, claims=[name], gated=False))
+    lab.wait_running(names=["well", "ill"])
+    (tmp_path / "faults").write_text("2 lost\n")
+    lab.hami.wait_for("the pod evicted", lambda: [each["metadata"]["name"] for each in lab.pods()] == ["well"])
+    assert taints(lab) == {("gpu-2", "hami.io/lost", "lost")}
+
+
 def test_withdrawn_on_exit_if_asked_for(lab, node, driver):
     program = driver("--on-exit=withdraw")
     becomes(lab, devices, everything(4))

@@ -295,6 +295,15 @@ def test_what_a_driver_before_published_stays_while_the_hardware_cannot_be_read(
             assert len(await world.names()) == 4
 
 
+def test_slices_of_cards_that_were_taken_out_are_emptied(tmp_path):
+    @story(tmp_path)
+    async def _(world):
+        async with world.running(demanded=()):
+            assert len(await world.names()) == 4
+        async with world.running(SimulatedBackend("nvidia", ()), demanded=()):
+            assert [item.spec.devices for item in await world.slices()] == [()]
+
+
 def test_a_card_that_cannot_be_published_does_not_hide_the_others(tmp_path, caplog):
     @story(tmp_path)
     async def _(world):

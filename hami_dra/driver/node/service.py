@@ -3,8 +3,8 @@
     await NodeDriver(cluster, settings, backends, plugin).run()
 
 In: a cluster, a back end per vendor, and what makes the plugin that serves kubelet for one driver. Out: slices that say what is true,
-kept true; events on the Node; a plugin per driver. One loop decides: whatever changes (hardware, the Node, claims, the fence,
-somebody's writes) wakes it, and it says anew what each driver offers. Writing is the publisher's business.
+kept true; events on the Node; a plugin per driver. One loop decides: whatever changes (hardware, the Node, claims, the fence)
+wakes it, and it says anew what each driver offers. Writing is the publisher's business.
 """
 
 import asyncio
@@ -228,7 +228,7 @@ class NodeDriver:
             node = self._node
             self._notices.of_node(self._settings.node, node)
             for station in self.stations.values():
-                station.look()
+                station.look(self._publisher.published(PoolKey(station.driver, self._settings.node)))
                 if station.wanted.is_set() and station.hardware.tried.is_set():
                     self._decide(station, node)
                     station.judged.set()

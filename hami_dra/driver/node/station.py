@@ -98,9 +98,9 @@ class Station:
         if demanded:
             self.wanted.set()
 
-    def look(self) -> None:
-        """After the hardware changed."""
-        if self.hardware.cards:
+    def look(self, published: Collection[ResourceSlice]) -> None:
+        """After something changed. Slices of cards that are known to be gone are there to be emptied."""
+        if self.hardware.cards or (self.hardware.found and published):
             self.wanted.set()
 
     def pool(self, around: Surroundings, cordoned: Collection[str]) -> Pool:
