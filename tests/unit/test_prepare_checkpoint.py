@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hami_dra.driver.prepare import cdi
 from hami_dra.driver.prepare.checkpoint import Damaged, decode, encode
 from hami_dra.driver.prepare.errors import NotWritten, Unreadable
 from hami_dra.driver.prepare.files import FileLock, Files
+from hami_dra.driver.prepare.records import Held, Record, View
+from hami_dra.vendors.containers import Edits
 from tests.support.preparing import DRIVER, PreparedNode, claim, pod, result, share
 
 C = claim("c", share("gpu-0"), result("gpu-2-mig-1g-5gb-0", "part"))
@@ -186,3 +189,16 @@ def test_the_lock_is_for_one_at_a_time(tmp_path):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with path.open() as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_what_a_cdi_file_remembers_stays_below_what_containerd_takes():
+    view = View(name="v", asked=(("uid-c", "r"),), pods=tuple(f"uid-{number:040}" for number in range(5_000)))
+    held = Held(request="r", pool="n1", device="gpu-0", card="GPU-0")
+    record = Record(
+        namespace="default", name="c", uid="uid-c", allocation="x", state="prepared", held=(held,), views=(view,)
+    )
+    document = cdi.document(DRIVER, record, {"v": Edits(env={"A": "1"})})
+    assert len(document["annotations"][cdi.RECORD]) < 200 * 1024
+    remembered = cdi.record_of(DRIVER, "uid-c", cdi.encoded(document))
+    assert remembered.held == (held,)
+    assert remembered.views[0].asked == view.asked

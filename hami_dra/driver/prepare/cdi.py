@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from hami_dra.driver.prepare.records import Record
 from hami_dra.vendors.containers import Edits
@@ -121,12 +122,14 @@ def record_of(driver: str, uid: str, text: bytes) -> Record:
         raise NotOurs(f"it is named after claim {uid}, and remembers {record.record.uid}")
     if found.get("kind") != kind(driver):
         raise NotOurs(f"its kind is {found.get('kind')!r}, not {kind(driver)!r}")
-    return msgspec.structs.replace(record.record, spec=found)
+    return replace(record.record, spec=found)
 
 
 # --- the record ------------------------------------------------------------------------------------------------------
 
 _RECORD_VERSION: Final = 1
+_MOST_REMEMBERED: Final = 200 * 1024
+"""Characters; containerd takes 256 KiB of annotations (k8s TotalAnnotationSizeLimitB)."""
 
 
 class _Remembered(msgspec.Struct, frozen=True):
@@ -135,5 +138,12 @@ class _Remembered(msgspec.Struct, frozen=True):
 
 
 def _remembered(record: Record) -> str:
-    bare = msgspec.structs.replace(record, spec=None, state="prepared")
-    return msgspec.json.encode(_Remembered(_RECORD_VERSION, bare), order="deterministic").decode()
+    bare = replace(record, spec=None, state="prepared")
+    text = _text(bare)
+    if len(text) > _MOST_REMEMBERED:  # very many pods share the claim; which pods they are is the least of it
+        text = _text(replace(bare, views=tuple(replace(view, pods=()) for view in bare.views)))
+    return text
+
+
+def _text(record: Record) -> str:
+    return msgspec.json.encode(_Remembered(_RECORD_VERSION, record), order="deterministic").decode()

@@ -1,0 +1,96 @@
+"""The life of a node: claims come and go, the driver is killed anywhere, the node reboots. What is on the host is what is written down."""
+
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hami_dra.driver.prepare.jobs import Unprepare
+from hami_dra.driver.prepare.room import Tenant, check_room
+from hami_dra.driver.prepare.work import UNEXPECTED
+from tests.support.preparing import Killed, PreparedNode, claim, kill, pod, prepare_job, result, share
+
+RESULTS = [
+    share("gpu-0", memory="6Gi", cores="40"),
+    share("gpu-1", memory="10Gi", cores="10"),
+    result("gpu-0", share_id="whole"),
+    result("gpu-2-mig-1g-5gb-0"),
+    result("gpu-2-mig-1g-5gb-3"),
+    result("gpu-2-mig-2g-10gb-2"),
+    result("gpu-2-mig-7g-40gb-0"),
+]
+NAMES = ("a", "b", "c")
+
+allocations = st.lists(st.sampled_from(RESULTS), min_size=1, max_size=2)
+prepares = st.dictionaries(st.sampled_from(NAMES), allocations, min_size=1, max_size=3).map(
+    lambda found: ("prepare", found)
+)
+unprepares = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True).map(
+    lambda found: ("unprepare", found)
+)
+calls = prepares | unprepares
+events = st.tuples(
+    st.lists(calls, min_size=1, max_size=3),
+    st.sampled_from(["", "", "restart", "reboot"]),
+    st.none() | st.integers(0, 40),
+)
+
+
+def job_of(call):
+    kind, what = call
+    if kind == "unprepare":
+        return Unprepare(tuple(f"uid-{name}" for name in what))
+    claims = [
+        claim(name, *({**each, "request": f"r{number}"} for number, each in enumerate(results)))
+        for name, results in what.items()
+    ]
+    return prepare_job(*claims, pods=[pod(f"pod-{name}", claims=(name,)) for name in what])
+
+
+def reboot(node):
+    for path in node.cdi.iterdir() if node.cdi.exists() else ():
+        path.unlink()
+    for found in node.instances():
+        node.partitioner.destroy("GPU-2", found.id)
+
+
+def check(node):
+    """Nothing but what is written down is there, all of it is, and it fits."""
+    records = node.work.written
+    assert {record.state for record in records.values()} <= {"prepared"}
+    assert set(node.specs()) == {f"nvidia.hami.io-claim_{uid}.json" for uid in records}
+    assert node.specs() == {f"nvidia.hami.io-claim_{uid}.json": record.spec for uid, record in records.items()}
+    partitions = [held.partition for record in records.values() for held in record.held if held.partition is not None]
+    assert sorted(found.uuid for found in node.instances()) == sorted(partition.uuid for partition in partitions)
+    assert len(node.traces()) == len(records) + len(partitions) + sum(
+        folder.per_view for record in records.values() for folder in record.folders
+    )
+    for uid, record in records.items():
+        others = [Tenant(other.key, held) for other in records.values() if other.uid != uid for held in other.held]
+        check_room(record.key, record.held, others, node.inventory)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(events, min_size=1, max_size=6))
+def test_what_is_there_is_what_is_written_down(story):
+    with TemporaryDirectory() as folder:
+        node = PreparedNode(Path(folder))
+        for calls_at_once, before, killed_at in story:
+            if before:
+                if before == "reboot":
+                    reboot(node)
+                assert node.restart() == []
+                check(node)
+            node.files.steps.clear()
+            node.files.fail_at, node.files.failure = killed_at, kill
+            with suppress(Killed):
+                for outcome in node.work.run([job_of(call) for call in calls_at_once]):
+                    assert UNEXPECTED not in outcome.values()
+            if killed_at is not None:
+                assert node.restart() == []
+            check(node)
+        gone = node.work.run([job_of(("unprepare", NAMES))])
+        assert set(gone[0].values()) == {""}
+        assert node.traces() == []
