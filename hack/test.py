@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 PYTEST = [str(BIN / "pytest"), "-q", "--durations=5"]
 WORKERS = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
+# each with a control plane of its own; they wait more than they compute
+PLANES = ["-n", "2", "--dist", "loadfile"]
 BUILD = [sys.executable, "hack/controlplane/build.py"]
 
 SUITES: dict[str, list[list[str]]] = {
@@ -27,9 +29,9 @@ SUITES: dict[str, list[list[str]]] = {
     "oracles": [[sys.executable, "hack/oracle/oracle.py"]],
     "unit": [[*PYTEST, *WORKERS, "--ignore=tests/e2e", "tests"]],
     "build 1.37.1": [[*BUILD, "1.37.1", "kwok", "kubectl"], [sys.executable, "hack/helm/helm.py"]],
-    "e2e 1.37.1": [[*PYTEST, "tests/e2e"]],
+    "e2e 1.37.1": [[*PYTEST, *PLANES, "tests/e2e"]],
     "build 1.36.4": [[*BUILD, "1.36.4"]],
-    "e2e 1.36.4": [[*PYTEST, "-m", "on_1_36", "tests/e2e"]],
+    "e2e 1.36.4": [[*PYTEST, *PLANES, "-m", "on_1_36", "tests/e2e"]],
     # what was moved out of `all` for its length: more examples, trouble repeated
     "soak properties": [[*PYTEST, *WORKERS, "tests/property"]],
     "soak trouble": [[*PYTEST, "tests/e2e/test_churn.py", "tests/e2e/test_crash.py", "tests/e2e/test_undo.py"]] * 5,

@@ -28,6 +28,8 @@ _CONTENT_TYPES: Final = {
     "apply": "application/apply-patch+yaml",
 }
 _NETWORK_ERRORS: Final = (OSError, http.client.HTTPException)
+_STALE: Final = (ConnectionError, ssl.SSLEOFError, http.client.RemoteDisconnected, http.client.CannotSendRequest)
+"""What a connection says that the server closed while nobody used it."""
 
 
 class ApiError(Exception):
@@ -196,7 +198,7 @@ class Api:
             connection.request(method, path, data, headers)
             answer = connection.getresponse()
             status, content = answer.status, answer.read()
-        except (ConnectionError, http.client.RemoteDisconnected, http.client.CannotSendRequest):
+        except _STALE:
             connection.close()
             if not kept:
                 raise
