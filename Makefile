@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit e2e lint format generate cluster cluster-down bench fuzz soak docs clean
+.PHONY: help setup demo test unit e2e test-node lint format generate cluster cluster-down bench fuzz soak docs clean
 
 # The first Python of at least 3.11; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -40,6 +40,9 @@ unit: setup ## the fast tests only: no control plane
 
 e2e: setup ## the tests on the real control plane only
 	@$(BIN)/python hack/test.py e2e
+
+test-node: setup ## the tests on a real kubelet, containerd and runc only; needs root
+	@$(BIN)/python hack/test.py node
 
 lint: setup ## ruff, mypy strict, import-linter
 	@$(BIN)/python hack/test.py lint

@@ -1,8 +1,8 @@
 """Run the suites one after the other, print the time of each, fail if any failed. Called by the Makefile.
 
-    python hack/test.py all | lint | unit | e2e | soak
+    python hack/test.py all | lint | unit | e2e | node | soak
 
-A suite is a list of commands. `all` is lint, unit and e2e on both Kubernetes versions; the control plane and the
+A suite is a list of commands. `all` is lint, unit, e2e on both Kubernetes versions, and node; the control plane, the node and the
 programs of hack/oracle are built before them, while nothing else runs, and cached outside the checkout.
 """
 
@@ -27,23 +27,35 @@ SUITES: dict[str, list[list[str]]] = {
     "mypy": [[str(BIN / "mypy")]],
     "layers": [[str(BIN / "lint-imports"), "--no-cache"]],
     "oracles": [[sys.executable, "hack/oracle/oracle.py"]],
-    "unit": [[*PYTEST, *WORKERS, "--ignore=tests/e2e", "tests"]],
+    "unit": [[*PYTEST, *WORKERS, "--ignore=tests/e2e", "--ignore=tests/node", "tests"]],
     "build 1.37.1": [[*BUILD, "1.37.1", "kwok", "kubectl"], [sys.executable, "hack/helm/helm.py"]],
     "e2e 1.37.1": [[*PYTEST, *PLANES, "tests/e2e"]],
     "build 1.36.4": [[*BUILD, "1.36.4"]],
     "e2e 1.36.4": [[*PYTEST, *PLANES, "-m", "on_1_36", "tests/e2e"]],
+    "build node": [[*BUILD, "1.37.1", "kubelet", "containerd", "runc", "node-programs"]],
+    "node": [[*PYTEST, "tests/node"]],
     # what was moved out of `all` for its length: more examples, trouble repeated
     "soak properties": [[*PYTEST, *WORKERS, "tests/property"]],
+    "soak node": [[*PYTEST, "tests/node/test_node_restarts.py"]],
     "soak trouble": [[*PYTEST, "tests/e2e/test_churn.py", "tests/e2e/test_crash.py", "tests/e2e/test_undo.py"]] * 5,
 }
 ENVIRONMENT = {
     "e2e 1.36.4": {"HAMI_DRA_K8S": "1.36.4"},
     "soak properties": {"HAMI_DRA_PROPERTIES": "soak"},
+    "soak node": {"HAMI_DRA_KILLS": "50"},
 }
 LINT = ["format", "ruff", "mypy", "layers"]
 E2E = ["build 1.37.1", "e2e 1.37.1", "build 1.36.4", "e2e 1.36.4"]
-SOAK = ["build 1.37.1", "soak properties", "soak trouble"]
-GROUPS = {"lint": LINT, "unit": ["oracles", "unit"], "e2e": E2E, "soak": SOAK, "all": [*LINT, "oracles", "unit", *E2E]}
+NODE = ["build node", "node"]
+SOAK = ["build 1.37.1", "build node", "soak properties", "soak trouble", "soak node"]
+GROUPS = {
+    "lint": LINT,
+    "unit": ["oracles", "unit"],
+    "e2e": E2E,
+    "node": NODE,
+    "soak": SOAK,
+    "all": [*LINT, "oracles", "unit", *E2E, *NODE],
+}
 
 
 def main() -> int:

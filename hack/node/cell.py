@@ -5,7 +5,7 @@ command line that runs something inside. What the kernel gives for free: when pr
 (kubelet, containerd, shims, containers), and with the last of them every mount goes. So a test that is interrupted, even by
 SIGKILL, leaves no process and no mount; the keeper, which waits for the owner's end, then removes cgroups and folder.
 
-Inside, /run, /var/lib and /var/log are empty, so that nodes live side by side with each other and with what the machine runs
+Inside, a cgroup of its own is the root of all cgroups, and /run, /var/lib and /var/log are empty, so that nodes live side by side with each other and with what the machine runs
 itself, and the kernel settings that kubelet writes are plain files: the machine keeps its own.
 Standard library only; it must not know what runs inside.
 """
@@ -27,8 +27,11 @@ from typing import Final
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _NEW_MOUNTS: Final = 0x00020000  # CLONE_NEWNS
 _NEW_PIDS: Final = 0x20000000  # CLONE_NEWPID
+_NEW_CGROUPS: Final = 0x02000000  # CLONE_NEWCGROUP
 _PRIVATE, _RECURSIVE, _BIND = 1 << 18, 1 << 14, 1 << 12  # MS_*
 _SIGNAL_WHEN_PARENT_ENDS: Final = 1  # PR_SET_PDEATHSIG
+_PROCESSES: Final = "processes"
+"""Where the cell's own processes are: in version 2 a cgroup with processes cannot have children with limits."""
 _EMPTY: Final = ("/run", "/var/lib", "/var/log")
 _SETTINGS: Final = (  # what kubelet's container manager writes
     "vm/overcommit_memory",
@@ -57,20 +60,27 @@ class Cell:
         if not first.isdigit():
             _, complaint = self._process.communicate()
             raise CellError(f"no namespaces of their own for a node's processes: {complaint.strip().splitlines()[-1:]}")
+        self._cgroup = cgroup
         self.pid = int(first)
         """Process 1 of the cell, as seen from outside."""
 
     def command(self, command: Sequence[str | Path]) -> list[str]:
         """The command line that runs `command` inside: signals reach it, and it ends when the command does."""
-        return [sys.executable, "-I", "-S", __file__, "run", str(self.pid), *map(str, command)]
+        return [sys.executable, "-I", "-S", __file__, "run", str(self.pid), self._cgroup, *map(str, command)]
 
     def close(self) -> None:
         self._process.communicate()  # closes its input, which is what it waits for
 
 
 def cgroup_folders(name: str) -> list[Path]:
-    """Every cgroup of that name below the root: one for each controller in version 1, one in version 2."""
-    return [path for path in (_CGROUPS / name, *_CGROUPS.glob(f"*/{name}")) if path.is_dir()]
+    """The cgroups of a cell, as seen from outside: one for each hierarchy in version 1, one in version 2."""
+    return [path for hierarchy in _hierarchies() if (path := hierarchy / name).is_dir()]
+
+
+def _hierarchies() -> list[Path]:
+    if (_CGROUPS / "cgroup.procs").exists():
+        return [_CGROUPS]
+    return [path for path in _CGROUPS.iterdir() if not path.is_symlink() and (path / "cgroup.procs").exists()]
 
 
 def _libc(function: str, *arguments: object) -> int:
@@ -93,16 +103,19 @@ def _keep(folder: Path, cgroup: str) -> int:
     """Makes the cell, prints the pid of its process 1, and removes everything when the input ends."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _make_cgroups(cgroup)
     ready, announce = os.pipe()
     maker = os.fork()  # the keeper itself stays outside: it has to see the folder without what is mounted inside
     if maker == 0:
         os.close(ready)
         _libc("prctl", _SIGNAL_WHEN_PARENT_ENDS, signal.SIGKILL)
-        _libc("unshare", _NEW_MOUNTS | _NEW_PIDS)
+        _join_cgroups(cgroup)
+        _libc("unshare", _NEW_MOUNTS | _NEW_PIDS | _NEW_CGROUPS)
+        _join_cgroups(f"{cgroup}/{_PROCESSES}")
         first = os.fork()
         if first == 0:
             _libc("prctl", _SIGNAL_WHEN_PARENT_ENDS, signal.SIGKILL)
-            _furnish(folder)
+            _furnish(folder, cgroup)
             os.write(announce, b"+")
             os.close(announce)
             _be_first()
@@ -115,6 +128,7 @@ def _keep(folder: Path, cgroup: str) -> int:
         text = told.read()  # ends when both have closed it
     if "+" not in text:
         os.waitpid(maker, 0)
+        _remove_cgroups(cgroup)
         return 1
     first = int(text.replace("+", ""))
     print(first, flush=True)
@@ -127,9 +141,26 @@ def _keep(folder: Path, cgroup: str) -> int:
     return 0
 
 
-def _furnish(folder: Path) -> None:
+def _make_cgroups(name: str) -> None:
+    for hierarchy in _hierarchies():
+        for folder in (hierarchy / name, hierarchy / name / _PROCESSES):
+            folder.mkdir()
+            for setting in ("cpuset.cpus", "cpuset.mems"):  # version 1 makes them empty, and then nothing may run in it
+                if (hierarchy / setting).exists():
+                    (folder / setting).write_text((hierarchy / setting).read_text())
+
+
+def _join_cgroups(name: str) -> None:
+    """Moves the calling process."""
+    for hierarchy in _hierarchies():
+        (hierarchy / name / "cgroup.procs").write_text("0")
+
+
+def _furnish(folder: Path, cgroup: str) -> None:
     _mount("none", "/", "none", _RECURSIVE | _PRIVATE)
     _mount("proc", "/proc", "proc")
+    for hierarchy in _hierarchies():
+        _mount(str(hierarchy / cgroup), str(hierarchy), "none", _BIND)
     settings = folder / "kernel-settings"
     settings.mkdir(exist_ok=True)
     for index, name in enumerate(_SETTINGS):
@@ -157,25 +188,23 @@ def _remove_cgroups(name: str) -> None:
         for folder in folders:
             for path, _, _ in os.walk(folder, topdown=False):
                 with contextlib.suppress(OSError):
-                    os.rmdir(path)
+                    Path(path).rmdir()
         time.sleep(0.02)
 
 
-def _run(first: int, command: list[str]) -> int:
+def _run(first: int, cgroup: str, command: list[str]) -> int:
     """Runs the command in the cell as a child; only children change the PID namespace."""
-    mounts = os.open(f"/proc/{first}/ns/mnt", os.O_RDONLY)
-    pids = os.open(f"/proc/{first}/ns/pid", os.O_RDONLY)
+    mounts, cgroups, pids = (os.open(f"/proc/{first}/ns/{kind}", os.O_RDONLY) for kind in ("mnt", "cgroup", "pid"))
     _libc("setns", pids, _NEW_PIDS)
     child = os.fork()
     if child == 0:
         _libc("prctl", _SIGNAL_WHEN_PARENT_ENDS, signal.SIGKILL)
         here = Path.cwd()
+        _join_cgroups(f"{cgroup}/{_PROCESSES}")
+        _libc("setns", cgroups, _NEW_CGROUPS)
         _libc("setns", mounts, _NEW_MOUNTS)
         os.chdir(here)
-        os.close(mounts)
-        os.close(pids)
-        os.execvp(command[0], command)
-    os.close(mounts)
+        os.execvp(command[0], command)  # descriptors opened by Python are closed by it
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it goes to the whole group; the command decides when to end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _, status = os.waitpid(child, 0)
@@ -185,4 +214,4 @@ def _run(first: int, command: list[str]) -> int:
 if __name__ == "__main__":
     if sys.argv[1] == "keep":
         sys.exit(_keep(Path(sys.argv[2]), sys.argv[3]))
-    sys.exit(_run(int(sys.argv[2]), sys.argv[3:]))
+    sys.exit(_run(int(sys.argv[2]), sys.argv[3], sys.argv[4:]))

@@ -197,7 +197,7 @@ class Node:
 
     def cgroups(self) -> list[Path]:
         """The cgroups of containers on this node."""
-        return [path for top in cgroup_folders(self._cgroup) for path in top.iterdir() if path.is_dir()]
+        return [path for top in cgroup_folders(self._cgroup) for path in top.glob("k8s.io/*/")]
 
     def run(self, *command: str | Path) -> str:
         """The output of a command that runs on the node. Raises CalledProcessError with the output of both kinds in it."""
@@ -224,7 +224,9 @@ class Node:
                 break
             except subprocess.CalledProcessError as error:
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"containerd does not answer: {error.stderr}\n{self.containerd.tail()}") from error
+                    raise TimeoutError(
+                        f"containerd does not answer: {error.stderr}\n{self.containerd.tail()}"
+                    ) from error
                 time.sleep(0.1)
         self.run(*ctr, "-n", "k8s.io", "images", "import", archive)
         archive.unlink()
@@ -235,7 +237,6 @@ class Node:
             "kind": "KubeletConfiguration",
             "failCgroupV1": False,
             "cgroupDriver": "cgroupfs",
-            "cgroupRoot": f"/{self._cgroup}",
             "cgroupsPerQOS": False,
             "enforceNodeAllocatable": [],
             "failSwapOn": False,
@@ -269,7 +270,11 @@ class Node:
         (plugins / "loopback").symlink_to(binaries["containerd"] / "loopback")
         network = {"cniVersion": "1.0.0", "name": "loopback-only", "plugins": [{"type": "loopback"}]}
         (networks / "10-loopback.conflist").write_text(json.dumps(network))
-        runc = {"BinaryName": str(binaries["node-programs"] / "unconfined"), "SystemdCgroup": False, "Root": str(self.folder / "runc")}
+        runc = {
+            "BinaryName": str(binaries["node-programs"] / "unconfined"),
+            "SystemdCgroup": False,
+            "Root": str(self.folder / "runc"),
+        }
         settings = {
             '"io.containerd.cri.v1.images"': {"snapshotter": _snapshotter(self.folder)},
             '"io.containerd.cri.v1.images".pinned_images': {"sandbox": PAUSE},
@@ -298,7 +303,9 @@ class Node:
         ]
         for table, values in settings.items():
             lines.append(f"[plugins.{table}]")
-            lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]  # JSON scalars and lists are TOML
+            lines += [
+                f"{key} = {json.dumps(value)}" for key, value in values.items()
+            ]  # JSON scalars and lists are TOML
         path = self.folder / "containerd.toml"
         path.write_text("\n".join(lines) + "\n")
         return path
@@ -308,7 +315,7 @@ def _printed(log: str) -> str:
     """The line of the guest in a log file of kubelet's format; long lines are written in parts, marked P, the last F."""
     text = ""
     for line in log.splitlines():
-        _, _, flag, content = (line.split(" ", 3) + ["", "", ""])[:4]
+        _, _, flag, content = [*line.split(" ", 3), "", "", ""][:4]
         text += content if flag == "P" else f"{content}\n"
     return next((line.removeprefix(_MARK) for line in text.splitlines() if line.startswith(_MARK)), "")
 

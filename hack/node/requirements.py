@@ -14,7 +14,7 @@ _UNIFIED_CONTROLLERS: Final = ("cpu", "cpuset", "memory", "pids")
 
 def why_not() -> str:
     """What is missing, as a sentence with the remedy; empty when a node can run here."""
-    if not os.path.isdir("/proc/self/ns"):
+    if not Path("/proc/self/ns").is_dir():
         return "kubelet and containerd run on Linux only"
     if os.geteuid() != 0:
         return "kubelet and containerd need root: run it as root, or with sudo"
@@ -24,7 +24,7 @@ def why_not() -> str:
 
 
 def _unified() -> str:
-    """cgroup v2: every controller has to be passed on to the children of the root."""
+    """Version 2: every controller has to be passed on to the children of the root."""
     there = (_CGROUPS / "cgroup.controllers").read_text().split()
     if missing := [name for name in _UNIFIED_CONTROLLERS if name not in there]:
         return f"cgroup v2 without {', '.join(missing)}: start the container or the machine with them"
@@ -42,7 +42,7 @@ def _unified() -> str:
 
 
 def _separate() -> str:
-    """cgroup v1: one hierarchy for each controller."""
+    """Version 1: one hierarchy for each controller."""
     if missing := [name for name in _CONTROLLERS if not (_CGROUPS / name).is_dir()]:
         return f"cgroup v1 without {', '.join(missing)}: mount them below {_CGROUPS}"
     return _writable([_CGROUPS / name for name in (*_CONTROLLERS, "devices")])
