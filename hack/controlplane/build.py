@@ -91,7 +91,9 @@ TARGETS: Final[Mapping[str, Target]] = {
         _kubernetes("1.37.1", {"kubelet": "k8s.io/kubernetes/cmd/kubelet"}, name="kubelet", minutes=2),
         Target("containerd", "../node/containerd", _CONTAINERD, minutes=4),
         Target("runc", "../node/runc", {"runc": "github.com/opencontainers/runc"}, cgo=True),
-        Target("node-programs", "../node/programs", _PROGRAMS, inputs=("go.mod", "guest/main.go", "unconfined/main.go")),
+        Target(
+            "node-programs", "../node/programs", _PROGRAMS, inputs=("go.mod", "guest/main.go", "unconfined/main.go")
+        ),
     )
 }
 
