@@ -7,13 +7,17 @@ the taint is in the slices. After an upgrade it leaves the slices only once the 
 `QUIET` seconds later, since kube-scheduler learns of a rule later than we do.
 """
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 
 from hami_dra.api import names
 from hami_dra.api.kinds import DEVICE_TAINT_RULE, DEVICE_TAINT_RULE_V1BETA2
-from hami_dra.cluster.protocol import Cluster
+from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.protocol import Cluster, ClusterError
+
+log = logging.getLogger(__name__)
 
 FenceMode = Literal["auto", "on", "off"]
 """`on`, `off`: the taint is in the slices, or is not, whatever the cluster has (`off` for native mode)."""
@@ -50,6 +54,17 @@ class Fence:
         }
         in_force_at = self._now() + QUIET
         self._in_force_at = {driver: self._in_force_at.get(driver, in_force_at) for driver in fenced}
+
+    async def refresh_until_it_succeeds(self, sleep: Callable[[float], Awaitable[None]]) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                await self.refresh()
+            except ClusterError as error:
+                log.warning("fence: %s; trying again", error)
+                await sleep(backoff.next())
+            else:
+                return
 
     def in_slices(self, driver: str, *, tainted: bool) -> bool:
         """As of the last `refresh`. `tainted`: the slices carry the taint now."""

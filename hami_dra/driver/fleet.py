@@ -20,7 +20,6 @@ from hami_dra.api.config import FleetFile
 from hami_dra.api.core import Node
 from hami_dra.api.kinds import NODE
 from hami_dra.api.resource import ResourceSlice
-from hami_dra.cluster.backoff import Backoff
 from hami_dra.cluster.protocol import AlreadyExists, Cluster, ClusterError, ConfigError, NotFound
 from hami_dra.cluster.reflector import Reflector
 from hami_dra.driver.fence import QUIET, Fence, FenceMode
@@ -85,7 +84,7 @@ class Fleet:
             tasks.create_task(self._publisher.run())
             await self._reflector.wait_synced()
             await self._publisher.wait_synced()
-            await self._refresh_fence()
+            await self._fence.refresh_until_it_succeeds(self._sleep)
             tasks.create_task(self._queue.run())
             tasks.create_task(self._follow_fence())
 
@@ -217,16 +216,5 @@ class Fleet:
         """An upgrade may bring DeviceTaintRules while we run."""
         while True:
             await self._sleep(QUIET)
-            await self._refresh_fence()
+            await self._fence.refresh_until_it_succeeds(self._sleep)
             self._requeue()
-
-    async def _refresh_fence(self) -> None:
-        backoff = Backoff()
-        while True:
-            try:
-                await self._fence.refresh()
-            except ClusterError as error:
-                log.warning("fence: %s; trying again", error)
-                await self._sleep(backoff.next())
-            else:
-                return

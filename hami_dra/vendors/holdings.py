@@ -115,3 +115,16 @@ def node_number(card: Card) -> int:
 def card_sites(device_name: str, cards: Iterable[Card]) -> Mapping[str, Site]:
     """Of a vendor whose cards are published whole, as `<device_name>-<index>`."""
     return {f"{device_name}-{card.index}": Site(card=card) for card in cards}
+
+
+class ByAmount:
+    """Half of `ContainerVendor`, for vendors of uncut cards whose tenants are told apart by amounts alone."""
+
+    device_name: str
+
+    def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
+        return card_sites(self.device_name, cards)
+
+    def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:  # noqa: ARG002
+        """Nothing to remember."""
+        return {}

@@ -11,8 +11,7 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.resource import ResourceSlice
-from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.protocol import Cluster, ClusterError
+from hami_dra.cluster.protocol import Cluster
 from hami_dra.driver.fence import QUIET, Fence, FenceMode
 
 log = logging.getLogger(__name__)
@@ -43,15 +42,7 @@ class FenceWatch:
 
     async def refresh(self) -> None:
         """Tries until it succeeds."""
-        backoff = Backoff()
-        while True:
-            try:
-                await self._fence.refresh()
-            except ClusterError as error:
-                log.warning("fence: %s; trying again", error)
-                await self._sleep(backoff.next())
-            else:
-                return
+        await self._fence.refresh_until_it_succeeds(self._sleep)
 
     async def run(self) -> None:
         """Ends at once where the operator has decided."""

@@ -5,17 +5,16 @@ The variables are those of Enflame's device plugin for shared cards (EnflameTech
 number, memory in GB, the card's processors in proportion.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.api.hardware import Card
-from hami_dra.vendors.containers import Edits, Host, Place, Site, Tenancy, Unpreparable
+from hami_dra.vendors.containers import Edits, Host, Place, Tenancy, Unpreparable
 from hami_dra.vendors.enflame import DRIVER
 from hami_dra.vendors.enflame.published import Published
 from hami_dra.vendors.holdings import (
+    ByAmount,
     Holding,
-    card_sites,
     holdings,
     listed,
     needed_nodes,
@@ -36,18 +35,12 @@ SIPS: Final = {"S60": 24}
 """Word of the product → processors (SIPs) of the whole card, as far as Enflame's own plugin names them."""
 
 
-class Containers:
+class Containers(ByAmount):
     """Implements `hami_dra.vendors.containers.ContainerVendor`."""
 
     name = "enflame"
     driver = DRIVER
-
-    def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
-        return card_sites(Published.device_name, cards)
-
-    def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:  # noqa: ARG002
-        """Amounts say it all."""
-        return {}
+    device_name = Published.device_name
 
     def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:  # noqa: ARG002
         held = holdings(tenancies)

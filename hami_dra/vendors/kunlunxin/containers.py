@@ -5,13 +5,12 @@ The variables are those of Kunlunxin's container toolkit (`CXPU_...`: cards by n
 README.md of xpu-container-toolkit) and of its runtime (`XPU_VISIBLE_DEVICES`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.api.hardware import Card
-from hami_dra.vendors.containers import Edits, Host, Place, Site, Tenancy
-from hami_dra.vendors.holdings import card_sites, holdings, listed, needed_nodes, node_number, tightest, without_doubles
+from hami_dra.vendors.containers import Edits, Host, Place, Tenancy
+from hami_dra.vendors.holdings import ByAmount, holdings, listed, needed_nodes, node_number, tightest, without_doubles
 from hami_dra.vendors.kunlunxin import DRIVER
 from hami_dra.vendors.kunlunxin.published import Published
 
@@ -21,18 +20,12 @@ MEMORY_LIMIT: Final = "CXPU_CONTAINER_MEMORY_LIMIT"
 CONTROL_NODE: Final = "/dev/xpuctrl"
 
 
-class Containers:
+class Containers(ByAmount):
     """Implements `hami_dra.vendors.containers.ContainerVendor`."""
 
     name = "kunlunxin"
     driver = DRIVER
-
-    def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
-        return card_sites(Published.device_name, cards)
-
-    def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:  # noqa: ARG002
-        """Amounts say it all."""
-        return {}
+    device_name = Published.device_name
 
     def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:  # noqa: ARG002
         held = holdings(tenancies)

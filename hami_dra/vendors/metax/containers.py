@@ -8,15 +8,14 @@ is the sGPU that MetaX' kernel driver makes: docs/vendors/metax.md says what tha
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.api.hardware import Card
-from hami_dra.vendors.containers import DeviceNode, Edits, Host, Place, Site, Tenancy, Unpreparable
+from hami_dra.vendors.containers import DeviceNode, Edits, Host, Place, Tenancy, Unpreparable
 from hami_dra.vendors.holdings import (
+    ByAmount,
     Holding,
-    card_sites,
     holdings,
     listed,
     needed_nodes,
@@ -35,18 +34,12 @@ CONTROL_NODE: Final = "/dev/mxcd"
 _DRM_NODE: Final = re.compile(r"card[0-9]+|renderD[0-9]+")
 
 
-class Containers:
+class Containers(ByAmount):
     """Implements `hami_dra.vendors.containers.ContainerVendor`."""
 
     name = "metax"
     driver = DRIVER
-
-    def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
-        return card_sites(Published.device_name, cards)
-
-    def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:  # noqa: ARG002
-        """Amounts say it all."""
-        return {}
+    device_name = Published.device_name
 
     def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:  # noqa: ARG002
         held = holdings(tenancies)
