@@ -97,7 +97,7 @@ def plugin(root, preparation, health=None, **options):
         health or Healths(),
         folder=root / "plugins" / DRIVER,
         registry=root / "plugins_registry",
-        **options,
+        **{"linger": 0.0} | options,
     )
 
 
@@ -209,7 +209,7 @@ async def test_every_claim_has_an_answer_whatever_happens(root, answer, errors):
     assert {uid: answer.error for uid, answer in answers.items()} == errors
 
 
-async def test_a_call_under_way_is_answered_before_it_stops(root):
+async def test_a_call_under_way_is_answered_before_it_deregisters_and_stops(root):
     prepares = Prepares()
     prepares.gate.clear()
     served = plugin(root, prepares)
@@ -217,12 +217,77 @@ async def test_a_call_under_way_is_answered_before_it_stops(root):
     under_way = asyncio.create_task(call(served.service_socket, "NodePrepareResources", "a"))
     await until(lambda: prepares.calls)
     stopping = asyncio.create_task(served.stop())
-    await until(lambda: not served.registration_socket.exists())
-    assert not stopping.done()
+    assert (await call(served.service_socket, "NodeUnprepareResources", "b"))["b"].error == ""
+    assert served.registration_socket.exists()
     prepares.gate.set()
     assert (await under_way)["a"].error == ""
     await stopping
+    assert not served.registration_socket.exists()
     await served.stop()
+
+
+async def test_a_call_that_hangs_does_not_hold_it_up_for_ever(root):
+    prepares = Prepares()
+    prepares.gate.clear()
+    served = plugin(root, prepares, drain=0.05)
+    await served.start()
+    under_way = asyncio.create_task(call(served.service_socket, "NodePrepareResources", "a"))
+    await until(lambda: prepares.calls)
+    await served.stop()
+    assert [path for path in root.rglob("*") if path.is_socket()] == []
+    with pytest.raises(grpc.aio.AioRpcError):
+        await under_way
+
+
+async def test_a_stop_that_is_cancelled_deregisters(root):
+    prepares = Prepares()
+    prepares.gate.clear()
+    served = plugin(root, prepares)
+    await served.start()
+    under_way = asyncio.create_task(call(served.service_socket, "NodePrepareResources", "a"))
+    await until(lambda: prepares.calls)
+    stopping = asyncio.create_task(served.stop())
+    await call(served.service_socket, "NodeUnprepareResources", "b")
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    assert not served.registration_socket.exists()
+    prepares.gate.set()
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        await under_way
+
+
+async def test_a_start_that_fails_leaves_the_sockets_of_the_one_that_serves(root):
+    async with running(plugin(root, Prepares())) as first:
+        second = plugin(root, Prepares())
+        with pytest.raises(sockets.SocketError, match="is served by another process"):
+            await second.start()
+        await second.stop()
+        info = await register(first.registration_socket)
+        assert (await call(info.endpoint, "NodePrepareResources", "a"))["a"].error == ""
+
+
+async def test_what_took_the_name_while_it_stopped_is_left_alone(root):
+    prepares = Prepares()
+    old = plugin(root, prepares, drain=0.0)
+    await old.start()
+    prepares.gate.clear()
+    under_way = asyncio.create_task(call(old.service_socket, "NodePrepareResources", "a"))
+    await until(lambda: prepares.calls)
+    stopping = asyncio.create_task(old.stop())
+    await until(lambda: not old.service_socket.exists())
+    async with running(plugin(root, Prepares())) as new:
+        prepares.gate.set()
+        await stopping
+        assert (await under_way)["a"].error == ""
+        assert (await call(new.service_socket, "NodePrepareResources", "b"))["b"].error == ""
+
+
+async def test_kubelet_is_told_absolute_paths(root, monkeypatch):
+    monkeypatch.chdir(root)
+    async with running(plugin(Path(), Prepares())) as served:
+        info = await register(served.registration_socket)
+        assert info.endpoint == str(Path.cwd() / "plugins" / DRIVER / "dra.sock")
 
 
 # --- two instances ---------------------------------------------------------------------------------------------------
@@ -240,6 +305,87 @@ async def test_an_update_without_a_gap(root):
         assert not first.service_socket.exists()
         assert (await call(second.service_socket, "NodePrepareResources", "b"))["b"].error == ""
     assert (len(old.calls), len(new.calls)) == (1, 2)
+
+
+class Kubelet:
+    """Plays what kubelet's plugin manager does: a connection for each registration; calls go to the youngest; a registration that is
+    gone is noticed at the next look, and its connection is closed, whatever is under way on it.
+    """
+
+    def __init__(self, registry):
+        self.registry = registry
+        self.known = {}
+
+    async def run(self):
+        while True:
+            await self.look()
+            await asyncio.sleep(0.05)
+
+    async def look(self):
+        present = set(self.registry.glob("*-reg.sock"))
+        for gone in self.known.keys() - present:
+            await self.known.pop(gone).close()
+        for path in present - self.known.keys():
+            info = await register(path)
+            self.known[path] = grpc.aio.insecure_channel(f"unix://{info.endpoint}")
+
+    async def prepare(self, uid):
+        channel = list(self.known.values())[-1]
+        claims = [dra_v1_pb2.Claim(namespace="ns", name=uid, uid=uid)]
+        request = dra_v1_pb2.NodePrepareResourcesRequest(claims=claims)
+        return await dra_v1_pb2_grpc.DRAPluginStub(channel).NodePrepareResources(request)
+
+
+class Slow(Prepares):
+    async def prepare(self, claims):
+        await asyncio.sleep(0.02)
+        return await super().prepare(claims)
+
+
+async def test_no_call_fails_while_one_instance_follows_the_other(root):
+    """Instances follow each other while calls come all the time, four at once."""
+    kubelet = Kubelet(root / "plugins_registry")
+    answered = []
+
+    async def calls(caller):
+        while True:
+            uid = f"{caller}-{len(answered)}"
+            answered.append((await kubelet.prepare(uid)).claims[uid].error)
+
+    async with asyncio.TaskGroup() as group:
+        old = plugin(root, Slow(), instance="uid-0", linger=0.3)
+        await old.start()
+        await kubelet.look()
+        tasks = [group.create_task(kubelet.run()), *(group.create_task(calls(n)) for n in range(4))]
+        for number in range(1, 4):
+            new = plugin(root, Slow(), instance=f"uid-{number}", linger=0.3)
+            await new.start()
+            await new.registered.wait()
+            await until(lambda uid=number: any(f"uid-{uid}" in path.name for path in kubelet.known))
+            await old.stop()
+            old = new
+        count = len(answered)
+        await until(lambda: len(answered) > count + 8)
+        assert not any(task.done() for task in tasks)
+        for task in tasks:
+            task.cancel()
+    await old.stop()
+    for channel in kubelet.known.values():
+        await channel.close()
+    assert set(answered) == {""}
+
+
+async def test_calls_are_answered_until_kubelet_sees_that_the_registration_is_gone(root):
+    served = plugin(root, Prepares(), instance="uid-1", linger=60.0)
+    await served.start()
+    info = await register(served.registration_socket)
+    stopping = asyncio.create_task(served.stop())
+    await until(lambda: not served.registration_socket.exists())
+    assert (await call(info.endpoint, "NodePrepareResources", "a"))["a"].error == ""
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    assert not served.service_socket.exists()
 
 
 async def test_what_killed_instances_left_is_removed_and_what_lives_is_not(root):
@@ -331,11 +477,31 @@ async def test_it_is_said_again_before_kubelet_doubts():
     reading.cancel()
 
 
-async def test_a_source_that_breaks_is_told(root, caplog):
+async def test_a_source_that_breaks_is_told_and_asked_again(caplog):
     class Broken(Healths):
-        def current(self):
-            raise RuntimeError("out of order")
+        broken = True
 
-    async with running(plugin(root, Prepares(), Broken())):
-        await until(lambda: "out of order" in caplog.text)
+        def current(self):
+            if self.broken:
+                raise RuntimeError("out of order")
+            return super().current()
+
+    source = Broken(WELL)
+    bulletin = Bulletin(source, again=0.01)
+    reading = asyncio.create_task(bulletin.run())
+    await until(lambda: "out of order" in caplog.text)
     assert caplog.records[-1].levelno >= logging.ERROR
+    source.broken = False
+    assert (await anext(bulletin.issues()))[0] == (WELL,)
+    reading.cancel()
+
+
+async def test_a_message_is_cut_between_characters(root):
+    source = Healths(DeviceHealth("node", "gpu-0", Verdict.UNHEALTHY, "xy" + "温" * 500))
+    async with (
+        running(plugin(root, Prepares(), source)) as served,
+        watching(served.service_socket, "v1") as watch,
+    ):
+        message = said(await anext(watch))[0][3]
+        assert message == "xy" + "温" * 339 + "..."
+        assert len(message.encode()) <= 1024

@@ -5,6 +5,7 @@ one changes. Several kubelets' watches may run at once: one that restarts opens 
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -20,12 +21,15 @@ from hami_dra.driver.kubelet.proto import (
 )
 from hami_dra.driver.kubelet.protocol import DeviceHealth, HealthSource, Verdict
 
+log = logging.getLogger(__name__)
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
-AGAIN: Final = 10.0
-"""Seconds between two messages when nothing changes: two may be lost before kubelet doubts."""
+AGAIN: Final = 5.0
+"""Seconds between two messages when nothing changes. kubelet doubts after 30; but when one of two instances of a driver goes, it forgets what it
+knows from both until the next message."""
 MESSAGE_MOST: Final = 1024
-"""Characters that kubelet keeps."""
+"""Bytes that kubelet keeps. It cuts where they end, were that in the middle of a character."""
 _NUMBERS: Final = {Verdict.UNKNOWN: 0, Verdict.HEALTHY: 1, Verdict.UNHEALTHY: 2}
 
 
@@ -44,10 +48,14 @@ class Bulletin:
 
     async def run(self) -> None:
         while True:
-            await self._publish()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._again):
-                    await self._source.changed()
+            try:
+                await self._publish()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._again):
+                        await self._source.changed()
+            except Exception:
+                log.exception("the health of devices cannot be told: kubelet takes it for unknown after 30 s")
+                await asyncio.sleep(self._again)
 
     async def end(self) -> None:
         """Every stream ends."""
@@ -75,11 +83,13 @@ class Bulletin:
             self._turn.notify_all()
 
 
-def add_health(server: grpc.aio.Server, bulletin: Bulletin) -> tuple[str, str]:
-    """Serves both versions; the names to announce."""
+HEALTH_VERSIONS: Final = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+"""As kubelet is told."""
+
+
+def add_health(server: grpc.aio.Server, bulletin: Bulletin) -> None:
     health_v1_pb2_grpc.add_DRAResourceHealthServicer_to_server(_Health(bulletin, health_v1_pb2), server)
     health_v1alpha1_pb2_grpc.add_DRAResourceHealthServicer_to_server(_Health(bulletin, health_v1alpha1_pb2), server)
-    return "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"
 
 
 class _Health:
@@ -97,8 +107,8 @@ class _Health:
 
     def _health(self, device: DeviceHealth, seen_at: int) -> Any:
         message = device.message
-        if len(message) > MESSAGE_MOST:
-            message = message[: MESSAGE_MOST - 3] + "..."
+        if len(written := message.encode()) > MESSAGE_MOST:
+            message = written[: MESSAGE_MOST - 3].decode(errors="ignore") + "..."
         return self._messages.DeviceHealth(
             device=self._messages.DeviceIdentifier(pool_name=device.pool, device_name=device.device),
             health=_NUMBERS[device.verdict],

@@ -3,32 +3,37 @@
 Made by `driver.node`, one per driver. In: a Preparation and a HealthSource. Out: served sockets; nothing here knows a vendor, CDI or a cluster.
 
 Update without a gap: the new instance registers beside the old one under a name of its own, kubelet sends its next calls to the one
-that registered last, and the old one takes its registration away, finishes what it was asked, and goes.
+that registered last, and the old one finishes what it was asked, takes its registration away, and goes. In that order: kubelet
+breaks off what an instance still does for it when it sees that the registration is gone, up to a second later, and calls until then.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import grpc.aio
 
 from hami_dra.driver.kubelet import sockets
-from hami_dra.driver.kubelet.health import Bulletin, add_health
+from hami_dra.driver.kubelet.health import HEALTH_VERSIONS, Bulletin, add_health
 from hami_dra.driver.kubelet.proto import registration_pb2_grpc
 from hami_dra.driver.kubelet.protocol import HealthSource, Preparation
-from hami_dra.driver.kubelet.service import Calls, Registration, add_dra
+from hami_dra.driver.kubelet.service import DRA_VERSIONS, Calls, Registration, add_dra
 
 log = logging.getLogger(__name__)
 
-DRAIN_SECONDS: Final = 50.0
-"""Longer than any call may take."""
+DRAIN_SECONDS: Final = 45.0
+"""As long as kubelet waits for an answer."""
+LINGER_SECONDS: Final = 2.0
+"""From the end of the registration to that of the service: kubelet looks for what has gone once a second."""
 
 
 class KubeletPlugin:
     """`start`, then `stop`. `folder`: the driver's own (`<root>/plugins/<driver>`); `registry`: `<root>/plugins_registry`.
 
-    `instance`: uid of the driver's pod where two may serve at once; empty: there is one. Raises SocketError.
+    `instance`: uid of the driver's pod where two may serve at once; empty: there is one. `drain`, `linger`: seconds, as the constants.
+    Raises SocketError.
     """
 
     def __init__(
@@ -40,11 +45,17 @@ class KubeletPlugin:
         folder: Path,
         registry: Path,
         instance: str = "",
+        drain: float = DRAIN_SECONDS,
+        linger: float = LINGER_SECONDS,
     ) -> None:
         self.registered = asyncio.Event()
         """kubelet knows the driver. Set anew when a kubelet that restarted asks; kubelet does not tell when it goes."""
-        self.service_socket = sockets.service_socket(folder, instance)
-        self.registration_socket = sockets.registration_socket(registry, driver, instance)
+        # kubelet works in another folder
+        self.service_socket = sockets.service_socket(folder.absolute(), instance)
+        self.registration_socket = sockets.registration_socket(registry.absolute(), driver, instance)
+        self._drain = drain
+        # without another that takes over, it would only make the gap longer
+        self._linger = linger if instance else 0.0
         self._driver = driver
         self._calls = Calls(preparation)
         self._bulletin = Bulletin(health)
@@ -56,45 +67,57 @@ class KubeletPlugin:
         """First what is to be called, then the invitation to call it."""
         sockets.sweep(self.service_socket.parent, "dra-*.sock")
         sockets.sweep(self.registration_socket.parent, f"{self._driver}-*-reg.sock")
-        self._service = grpc.aio.server()
-        versions = add_dra(self._service, self._calls) + add_health(self._service, self._bulletin)
-        await _listen(self._service, self.service_socket)
+        self._service = await _serve(self.service_socket, self._add_service)
         self._reading = asyncio.create_task(self._bulletin.run(), name=f"{self._driver}: health")
-        self._reading.add_done_callback(_tell)
-        self._registration = grpc.aio.server()
-        registration_pb2_grpc.add_RegistrationServicer_to_server(
-            Registration(self._driver, str(self.service_socket), versions, self.registered), self._registration
-        )
-        await _listen(self._registration, self.registration_socket)
+        self._registration = await _serve(self.registration_socket, self._add_registration)
         log.info("%s: waits for kubelet at %s", self._driver, self.registration_socket)
 
+    def _add_service(self, server: grpc.aio.Server) -> None:
+        add_dra(server, self._calls)
+        add_health(server, self._bulletin)
+
+    def _add_registration(self, server: grpc.aio.Server) -> None:
+        served = Registration(self._driver, str(self.service_socket), DRA_VERSIONS + HEALTH_VERSIONS, self.registered)
+        registration_pb2_grpc.add_RegistrationServicer_to_server(served, server)
+
     async def stop(self) -> None:
-        """Deregisters, lets calls under way end, closes. Can be called at any time, and again."""
-        sockets.remove(self.registration_socket)
-        self.registered.clear()
+        """Lets calls under way end, deregisters, closes; a call that comes meanwhile is answered too. Can be called at any time, also
+        after a start that failed, and again. Cancelled, it deregisters at once.
+        """
+        # what was not served by us is not ours to remove
         registration, self._registration = self._registration, None
-        if registration is not None:
-            await registration.stop(grace=1.0)
-        await self._bulletin.end()
         service, self._service = self._service, None
-        if service is not None:
-            await service.stop(grace=DRAIN_SECONDS)
-            sockets.remove(self.service_socket)
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
+        reading, self._reading = self._reading, None
+        grace = 0.0
+        try:
+            if registration is not None:
+                await self._calls.idle(self._drain)
+                sockets.remove(self.registration_socket)
+                if self.registered.is_set():
+                    await asyncio.sleep(self._linger)
+            grace = 1.0
+        finally:
+            self.registered.clear()
+            # both remove their sockets at once: from then on the names may be another's
+            if registration is not None:
+                await registration.stop(grace=0.0)
+            await self._bulletin.end()
+            if service is not None:
+                await service.stop(grace)
+            if reading is not None:
+                reading.cancel()
+                await asyncio.wait([reading])
 
 
-async def _listen(server: grpc.aio.Server, path: Path) -> None:
+async def _serve(path: Path, add: Callable[[grpc.aio.Server], None]) -> grpc.aio.Server:
     sockets.clear(path)
+    server = grpc.aio.server()
+    add(server)
     try:
         server.add_insecure_port(f"unix://{path}")
         await server.start()
+        sockets.close_to_others(path)
     except (RuntimeError, OSError) as error:
+        await server.stop(grace=None)
         raise sockets.SocketError(f"{path} cannot be served: {error}") from error
-    sockets.close_to_others(path)
-
-
-def _tell(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("%s ended", task.get_name(), exc_info=task.exception())
+    return server

@@ -6,8 +6,9 @@ failed, and an answer that fails as a whole would hold up every pod of the call.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeVar
 
 import grpc.aio
 
@@ -57,12 +58,32 @@ class Calls:
 
     def __init__(self, preparation: Preparation) -> None:
         self._preparation = preparation
+        self._under_way = 0
+        self._changed = asyncio.Condition()
+
+    async def idle(self, most_seconds: float) -> None:
+        """Returns when no call is under way, or after that time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(most_seconds), self._changed:
+                await self._changed.wait_for(lambda: not self._under_way)
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, tuple[PreparedDevice, ...] | str]:
-        return await _answered("prepared", claims, self._preparation.prepare)
+        async with self._counted():
+            return await _answered("prepared", claims, self._preparation.prepare)
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
-        return await _answered("unprepared", claims, self._preparation.unprepare)
+        async with self._counted():
+            return await _answered("unprepared", claims, self._preparation.unprepare)
+
+    @asynccontextmanager
+    async def _counted(self) -> AsyncIterator[None]:
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            async with self._changed:
+                self._changed.notify_all()
 
 
 async def _answered(
@@ -79,11 +100,13 @@ async def _answered(
     return {claim.uid: answers.get(claim.uid, forgotten) for claim in claims}
 
 
-def add_dra(server: grpc.aio.Server, calls: Calls) -> tuple[str, str]:
-    """Serves both versions; the names to announce, the one to prefer first."""
+DRA_VERSIONS: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+"""As kubelet is told; it takes the first that it knows."""
+
+
+def add_dra(server: grpc.aio.Server, calls: Calls) -> None:
     dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(_Dra(calls, dra_v1_pb2), server)
     dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server(_Dra(calls, dra_v1beta1_pb2), server)
-    return "v1.DRAPlugin", "v1beta1.DRAPlugin"
 
 
 class _Dra:

@@ -13,8 +13,6 @@ from typing import Final
 
 PATH_MOST: Final = 107
 """Bytes of a unix socket's path: 108 with the zero at its end."""
-
-
 NUL: Final = "\0"
 
 
