@@ -252,6 +252,10 @@ class Node:
                              "imagefs.available": "0%", "imagefs.inodesFree": "0%"},
             "imageGCHighThresholdPercent": 100,  # never: nothing could bring the images back
             "maxPods": 250,
+            # How soon it tries again to prepare devices (kubelet 1.37 does not take their failure for an error, so there is no back-off).
+            # A minute where nobody says: too long for tests, and it does fail now and then, when kubelet hears of a pod sooner than
+            # the API server's own authorizer does.
+            "syncFrequency": "3s",
             "nodeStatusUpdateFrequency": "2s",
             "nodeStatusReportFrequency": "2s",
             "kubeAPIQPS": 1000,
