@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from controller.bridge import installation as bridge
@@ -178,12 +179,17 @@ class Installation:
         arguments = ["webhook", *listen, "--mode", self.choices.mode, f"--gate={gate}", *flags]
         return self._start(name, service_account_token(self.api, names.WEBHOOK), arguments, port, tls=True)
 
-    def start_driver(self, node: str, *flags: str, name: str = "driver") -> Program:
-        """The node driver as its own ServiceAccount, with a token that is bound to the Node, which must be there."""
+    def start_driver(
+        self, node: str, *flags: str, name: str = "driver", environment: Mapping[str, str] | None = None
+    ) -> Program:
+        """The node driver as its own ServiceAccount, with a token that is bound to the Node, which must be there.
+
+        `environment`: variables beside ours.
+        """
         port = free_port()
         token = service_account_token(self.api, names.DRIVER, bound_to=self.api.get(f"/api/v1/nodes/{node}"))
         arguments = ["driver", f"--node={node}", "--host=127.0.0.1", f"--port={port}", *flags]
-        return self._start(name, token, arguments, port)
+        return self._start(name, token, arguments, port, environment=environment or {})
 
     def start_fleet(self, file: Path, *flags: str, name: str = "fleet") -> Program:
         """Keeps nodes and slices of a fleet file true, as the administrator."""
@@ -202,10 +208,20 @@ class Installation:
 
         asyncio.run(sync())
 
-    def _start(self, name: str, token: str, arguments: list[str], port: int, *, tls: bool = False) -> Program:
+    def _start(
+        self,
+        name: str,
+        token: str,
+        arguments: list[str],
+        port: int,
+        *,
+        tls: bool = False,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> Program:
         kubeconfig = self.host.directory / f"{name}.kubeconfig"
         write_kubeconfig(kubeconfig, url=self.host.url, ca_file=self.host.ca_file, token=token)
-        return self._run(name, [*_HAMI_DRA, *arguments, "--kubeconfig", str(kubeconfig)], port, tls=tls)
+        around = ["env", *(f"{key}={value}" for key, value in environment.items())] if environment else []
+        return self._run(name, [*around, *_HAMI_DRA, *arguments, "--kubeconfig", str(kubeconfig)], port, tls=tls)
 
     def _run(self, name: str, command: list[str], port: int, *, tls: bool = False) -> Program:
         program = Program(name, self.host.add_component(name, command), port, tls)

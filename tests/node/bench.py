@@ -75,9 +75,9 @@ class Bench:
     # -- drivers -----------------------------------------------------------------------------------------------------
 
     def driver_flags(self, machine):
+        simulated = (f"--machine={machine}", f"--simulated-faults={self.faults}") if machine else ()
         return (
-            f"--machine={machine}",
-            f"--simulated-faults={self.faults}",
+            *simulated,
             f"--root={self.node.root}",
             f"--cdi-dir={self.node.cdi_dir}",
             f"--device-folder={self.node.device_folder}",
@@ -86,9 +86,10 @@ class Bench:
             *QUICK,
         )
 
-    def start_driver(self, machine, *flags, name="driver", wait=True):
-        """The node's driver with a simulated machine; returns when kubelet knows it and its cards are published."""
-        program = self.hami.start_driver(self.node.name, *self.driver_flags(machine), *flags, name=name)
+    def start_driver(self, machine, *flags, name="driver", wait=True, environment=None):
+        """The node's driver with a simulated machine, or with the hardware it finds; returns when kubelet knows it and its cards are published."""
+        flags = (*self.driver_flags(machine), *flags)
+        program = self.hami.start_driver(self.node.name, *flags, name=name, environment=environment)
         self._drivers.append(program)
         if wait:
             self.wait_driver(program)
