@@ -165,7 +165,7 @@ def driver(
         confirm_time=seconds(confirm_time, "--confirm-time"),
         on_exit=on_exit.value,
     )
-    backends, demanded = _backends(vendor or [], machine, node, simulated_faults)
+    backends, demanded = _backends(vendor or [], machine, node, simulated_faults, settings.plugins_dir)
     host_settings = HostSettings(
         library_folder=library_folder,
         library_version=library_version,
@@ -244,10 +244,11 @@ def _effects(options: Sequence[str]) -> "Mapping[FaultKind, Effect]":
 
 
 def _backends(
-    vendors: Sequence[str], machine_name: str, node: str, faults: Path | None
+    vendors: Sequence[str], machine_name: str, node: str, faults: Path | None, plugins_dir: Path
 ) -> "tuple[list[Backend], frozenset[str]]":
     """And the vendors that are served even where nothing is found."""
     from hami_dra.discovery.backends import BACKENDS
+    from hami_dra.vendors.registry import containers
 
     for name in vendors:
         if name not in BACKENDS:
@@ -256,7 +257,8 @@ def _backends(
         return _simulated(vendors, machine_name, node, faults)
     if faults is not None:
         raise CommandError("--simulated-faults: real cards fail by themselves; it goes with --machine")
-    return [BACKENDS[name]() for name in vendors or BACKENDS], frozenset(vendors)
+    made = [BACKENDS[name](plugins_dir / containers(name).driver) for name in vendors or BACKENDS]
+    return made, frozenset(vendors)
 
 
 def _simulated(

@@ -53,6 +53,8 @@ class Site:
     card: Card
     partition: PartitionPlace | None = None
     """None: the card itself, whole or shared."""
+    cuttable: bool = False
+    """The card itself, of which parts may be made as well: it must be one while it is used as one (`Partitioner.uncut`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +228,19 @@ class Partitioner(Protocol):
 
     def existing(self, card_uuid: str) -> tuple[MigInstance, ...]:
         """By id; also those that are half made (no `uuid`). Raises PartitionRefused for a card that is not there."""
+
+    def uncut(self, card_uuid: str) -> None:
+        """Makes a card one that programs can use as a whole. That it may be cut is remembered, over a restart too, before anything is
+        changed. One that is so already is no error. Raises PartitionRefused for a card that anybody uses; it is left as it was then.
+        """
+
+    def recut(self, card_uuid: str) -> None:
+        """Takes `uncut` back, and only that: another card, or one that is gone, is left alone. `create` does it too. Raises
+        PartitionRefused while programs run on the card.
+        """
+
+    def uncut_cards(self) -> frozenset[str]:
+        """Uuids of those that `uncut` was called for, and not yet `recut`."""
 
 
 def takes_all(consumed: Mapping[str, int], offered: Mapping[str, int]) -> bool:

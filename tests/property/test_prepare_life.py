@@ -20,6 +20,8 @@ RESULTS = [
     result("gpu-2-mig-1g-5gb-3"),
     result("gpu-2-mig-2g-10gb-2"),
     result("gpu-2-mig-7g-40gb-0"),
+    share("gpu-2", memory="6Gi", cores="40"),
+    result("gpu-2", share_id="whole"),
 ]
 NAMES = ("a", "b", "c")
 
@@ -64,7 +66,9 @@ def check(node):
     assert node.specs() == {f"nvidia.hami.io-claim_{uid}.json": record.spec for uid, record in records.items()}
     partitions = [held.partition for record in records.values() for held in record.held if held.partition is not None]
     assert sorted(found.uuid for found in node.instances()) == sorted(partition.uuid for partition in partitions)
-    assert len(node.traces()) == len(records) + len(partitions) + sum(
+    in_one = {held.card for record in records.values() for held in record.held if held.uncut}
+    assert node.partitioner.uncut_cards() == in_one
+    assert len(node.traces()) == len(records) + len(partitions) + len(in_one) + sum(
         folder.per_view for record in records.values() for folder in record.folders
     )
     for uid, record in records.items():

@@ -104,6 +104,19 @@ class SteppedPartitioner:
     def existing(self, card_uuid):
         return self._inner.existing(card_uuid)
 
+    def uncut(self, card_uuid):
+        self._step("uncut", card_uuid)
+        self._inner.uncut(card_uuid)
+        self._step("is uncut", card_uuid)
+
+    def recut(self, card_uuid):
+        self._step("recut", card_uuid)
+        self._inner.recut(card_uuid)
+        self._step("is recut", card_uuid)
+
+    def uncut_cards(self):
+        return self._inner.uncut_cards()
+
     def _step(self, name, card_uuid):
         try:
             self._files._step(name, card_uuid)
@@ -200,7 +213,13 @@ class PreparedNode:
         folders = [path.name for path in views.iterdir()] if views.exists() else []
         cdi = [path.name for path in self.cdi.iterdir()] if self.cdi.exists() else []
         left = [path.name for path in self.state.iterdir() if path.name.endswith(".tmp")] if self.state.exists() else []
-        return [*folders, *cdi, *left, *(found.uuid for found in self.instances())]
+        return [
+            *folders,
+            *cdi,
+            *left,
+            *(found.uuid for found in self.instances()),
+            *(f"{card} in one" for card in self.partitioner.uncut_cards()),
+        ]
 
     def seen(self, claims, pod, container, outcomes=None):
         """What containerd makes of what kubelet hands over, for every order of the claims: the environments."""

@@ -283,13 +283,11 @@ IN_MIG_MODE = GpuRecord(
 )
 
 
-def test_a_card_in_mig_mode_runs_nothing_by_itself():
-    with pytest.raises(
-        Unpreparable, match=r"card 0 \(GPU-0\) is in MIG mode, where programs run only on MIG instances"
-    ):
-        env(tenancy(IN_MIG_MODE, {"memory": MIB, "cores": 1}))
-    with pytest.raises(Unpreparable, match="ask for an instance"):
-        env(tenancy(IN_MIG_MODE, whole=True))
+def test_a_card_that_can_be_cut_is_given_as_a_card_or_as_its_instances():
+    """The driver makes it one before (`Partitioner.uncut`)."""
+    shared = env(tenancy(IN_MIG_MODE, {"memory": MIB, "cores": 1}))
+    assert (shared["NVIDIA_VISIBLE_DEVICES"], shared["CUDA_DEVICE_MEMORY_LIMIT_0"]) == ("GPU-0", "1m")
+    assert env(tenancy(IN_MIG_MODE, whole=True)) == {"NVIDIA_VISIBLE_DEVICES": "GPU-0"}
     assert env(tenancy(IN_MIG_MODE, partition=instance(1))) == {"NVIDIA_VISIBLE_DEVICES": "MIG-a"}
 
 

@@ -265,4 +265,4 @@ def test_a_tool_that_fails_says_so_in_health_too():
 def test_each_vendor_with_a_driver_has_a_back_end():
     assert set(BACKENDS) == {vendor.name for vendor in PUBLISHING_VENDORS}
     for vendor, make in BACKENDS.items():
-        assert make().vendor == vendor
+        assert make(None).vendor == vendor

@@ -26,6 +26,8 @@ OTHER = claim("other", result("gpu-2-mig-2g-10gb-2"))
 NEW = claim("c", share("gpu-1"), result("gpu-2-mig-1g-5gb-6", "part"))
 POD = pod()
 
+SHARED = claim("shared", share("gpu-2", memory="1Gi", cores="10"))
+
 
 def prepare(node):
     return node.prepare(C, pods=[POD])
@@ -69,6 +71,20 @@ def other_prepared(node):
     node.prepare(OTHER)
 
 
+def prepare_one(node):
+    return node.prepare(SHARED)
+
+
+def unprepare_one(node):
+    return node.unprepare(SHARED)
+
+
+def cut_anew(node):
+    """The card itself is given back, and a part of it is made."""
+    jobs = [Unprepare(("uid-shared",)), prepare_job(C, pods=[POD])]
+    return {uid: outcome for found in node.work.run(jobs) for uid, outcome in found.items()}
+
+
 def prepared_before_reboot(node):
     prepare(node)
     reboot(node)
@@ -82,6 +98,9 @@ CASES = {
     "prepare with another allocation": (prepared, prepare_anew),
     "unprepare": (prepared, unprepare),
     "unprepare and prepare in one batch": (other_prepared, both),
+    "a card in one": (nothing, prepare_one),
+    "a card in one, given back": (prepare_one, unprepare_one),
+    "a card in one, then cut": (prepare_one, cut_anew),
 }
 
 
@@ -100,6 +119,7 @@ def steps(root, before, act):
 
 def check_works_and_leaves_nothing(node):
     """The claim is prepared in full, answers do not change, and unprepared it is gone."""
+    assert unprepare_one(node) == {"uid-shared": ""}
     outcome = prepare(node)["uid-c"]
     assert not isinstance(outcome, str), outcome
     assert [answer.device for answer in outcome.answers] == ["gpu-0", "gpu-2-mig-1g-5gb-0"]
@@ -135,7 +155,7 @@ def test_killed_at_every_step_and_the_claim_is_never_asked_for_again(tmp_path, c
         with pytest.raises(Killed):
             act(node)
         assert node.restart() == []
-        assert set(node.unprepare(C, OTHER).values()) == {""}
+        assert set(node.unprepare(C, OTHER, SHARED).values()) == {""}
         assert node.traces() == [], f"step {number}"
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 
+from hami_dra.driver.prepare.assembly import work_of
 from hami_dra.driver.prepare.jobs import Unprepare
 from hami_dra.driver.prepare.work import UNEXPECTED
-from hami_dra.vendors.containers import PartitionPlace
+from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
 from hami_dra.vendors.nvidia.containers import Containers
 from tests.support.preparing import PreparedNode, claim, env_of, gpu, only, pod, prepare_job, result, share
 
@@ -142,7 +143,103 @@ def test_a_card_that_is_cut_is_not_shared(node):
     second = claim("second", share("gpu-2", memory="1Gi", cores="0"))
     assert "default/first" in node.prepare(second)["uid-second"]
     node.unprepare(claim("first", result("gpu-2-mig-1g-5gb-0")))
-    assert "is in MIG mode" in node.prepare(second)["uid-second"]
+    assert not isinstance(node.prepare(second)["uid-second"], str)
+    assert "default/second" in node.prepare(claim("third", result("gpu-2-mig-1g-5gb-0")))["uid-third"]
+
+
+CUT = claim("cut", result("gpu-2-mig-1g-5gb-0"))
+
+
+@pytest.mark.parametrize("wanted", [result("gpu-2", share_id="s"), share("gpu-2", memory="1Gi", cores="10")])
+def test_a_card_that_can_be_cut_is_one_while_it_is_held(node, wanted):
+    one = claim("one", wanted)
+    assert not isinstance(node.prepare(one)["uid-one"], str)
+    assert node.partitioner.uncut_cards() == {"GPU-2"}
+    assert env_of(only(node.specs()))["NVIDIA_VISIBLE_DEVICES"] == "GPU-2"
+    assert node.unprepare(one) == {"uid-one": ""}
+    assert node.partitioner.uncut_cards() == set()
+    assert not isinstance(node.prepare(CUT)["uid-cut"], str)
+    assert len(node.instances()) == 1
+
+
+def test_a_card_is_one_until_its_last_share_is_given_back(node):
+    first, second = (claim(name, share("gpu-2", memory="1Gi", cores="10", share_id=name)) for name in ("a", "b"))
+    node.prepare(first)
+    node.prepare(second)
+    node.unprepare(first)
+    assert node.partitioner.uncut_cards() == {"GPU-2"}
+    assert "needs 1 of" in node.prepare(CUT)["uid-cut"]
+    assert node.restart() == []
+    assert node.partitioner.uncut_cards() == {"GPU-2"}
+    assert set(node.unprepare(second).values()) == {""}
+    assert node.partitioner.uncut_cards() == set()
+
+
+def test_in_one_batch_a_share_is_given_back_and_a_part_is_made(node):
+    one = claim("one", share("gpu-2", memory="1Gi", cores="10"))
+    node.prepare(one)
+    gone, made = node.work.run([Unprepare(("uid-one",)), prepare_job(CUT)])
+    assert gone == {"uid-one": ""}
+    assert not isinstance(made["uid-cut"], str)
+    assert (len(node.instances()), node.partitioner.uncut_cards()) == (1, set())
+
+
+def test_a_card_with_an_instance_of_somebody_is_not_made_one(node):
+    foreign = node.partitioner.create(PartitionPlace(card_uuid="GPU-2", profile="1g.5gb", start=0))
+    one = claim("one", share("gpu-2", memory="1Gi", cores="10"))
+    assert "has GPU instances, which no claim holds" in node.prepare(one)["uid-one"]
+    assert node.traces() == [foreign.uuid]
+    assert not node.work.written
+
+
+def test_a_card_that_cannot_be_as_it_was_yet_stays_held(node):
+    """Kubelet asks again."""
+    one = claim("one", share("gpu-2", memory="1Gi", cores="10"))
+    node.prepare(one)
+
+    def in_use(_uuid):
+        raise PartitionRefused("GPU-2: MIG mode was not switched on: the GPU is in use")
+
+    node.partitioner.recut, real = in_use, node.partitioner.recut
+    assert "the GPU is in use" in node.unprepare(one)["uid-one"]
+    assert "needs 1 of" in node.prepare(CUT)["uid-cut"]
+    node.partitioner.recut = real
+    assert node.unprepare(one) == {"uid-one": ""}
+    assert node.traces() == []
+
+
+def test_a_card_that_nobody_remembers_is_made_as_it_was_at_the_start(node):
+    node.partitioner.uncut("GPU-2")
+    assert node.restart() == []
+    assert node.partitioner.uncut_cards() == set()
+
+
+def test_who_looks_on_switches_nothing(node):
+    one, admin = claim("one", share("gpu-2", memory="1Gi", cores="10")), claim("admin", result("gpu-2", admin=True))
+    node.prepare(CUT)
+    node.prepare(admin)
+    assert node.partitioner.uncut_cards() == set()
+    node.unprepare(CUT)
+    node.prepare(one)
+    node.unprepare(admin)
+    assert node.partitioner.uncut_cards() == {"GPU-2"}
+    node.prepare(admin)
+    node.unprepare(one)
+    assert node.partitioner.uncut_cards() == set()
+
+
+def test_where_cards_cannot_be_cut_a_card_that_may_be_is_refused(node):
+    work = work_of(
+        lambda: node.inventory,
+        vendor=Containers(),
+        host=node.host,
+        partitioner=None,
+        state_folder=node.state,
+        cdi_folder=node.cdi,
+        files=node.files,
+    )
+    [found] = work.run([prepare_job(claim("one", share("gpu-2", memory="1Gi", cores="10")))])
+    assert "a card that can be cut, which this driver cannot make" in found["uid-one"]
 
 
 def test_shares_are_slots(tmp_path):

@@ -8,13 +8,14 @@ nothing tells when a GPU is well again. XIDs that come from the programs on the 
 
 import contextlib
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from hami_dra.api.hardware import Fault, GpuRecord
 from hami_dra.discovery.backend import LOST, Findings, Health
+from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.discovery.nvml.cards import REMAPPING_FAILED, VENDOR, read_all
 from hami_dra.discovery.nvml.library import (
     EVENT_DOUBLE_BIT_ECC,
@@ -25,8 +26,10 @@ from hami_dra.discovery.nvml.library import (
     NvmlFailed,
     same,
 )
+from hami_dra.discovery.nvml.partitions import NvmlPartitioner
 from hami_dra.discovery.nvml.visits import Visits, open_library
 from hami_dra.discovery.sysfs import SYS
+from hami_dra.discovery.uncut import UncutCards, as_cut
 
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """Caused by programs (illegal access, reset channel, ...): the list of NVIDIA's device plugin."""
@@ -43,10 +46,18 @@ class NvmlBackend:
     tells_events = True
 
     def __init__(
-        self, sys: Path = SYS, *, timeout: float = 60.0, harmless_xids: Collection[int] = APPLICATION_XIDS
+        self,
+        sys: Path = SYS,
+        *,
+        timeout: float = 60.0,
+        harmless_xids: Collection[int] = APPLICATION_XIDS,
+        uncut: UncutCards | None = None,
     ) -> None:
-        """`timeout`: seconds for one visit to the hardware, beyond the patience of `health`."""
+        """`timeout`: seconds for one visit to the hardware, beyond the patience of `health`. `uncut`: GPUs whose MIG mode is off for a
+        time; they are told as they will be again.
+        """
         self._sys = sys
+        self._uncut = uncut or UncutCards()
         self._harmless = frozenset(harmless_xids)
         self._lock = threading.Lock()
         self._visits = Visits(timeout, self._doing)
@@ -67,20 +78,46 @@ class NvmlBackend:
     def close(self) -> None:
         with self._lock:
             if self._library and not self._visits.hangs:
-                self._visits.run(self._close)
+                self._visits.run(self._let_go)
 
-    def _close(self) -> None:
-        library, self._library, self._events = self._library, None, None
+    def partitioner(self) -> NvmlPartitioner:
+        """Of these GPUs."""
+        return NvmlPartitioner(uncut=self._uncut, aside=self._aside)
+
+    @contextlib.contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Lets go of all GPUs meanwhile: a GPU that anybody has open, if only for its events, is not reset. Raises DiscoveryError."""
+        with self._lock:
+            was_open = self._library is not None
+            if was_open:
+                self._visits.run(self._let_go)
+            try:
+                yield
+            finally:
+                if was_open:
+                    with contextlib.suppress(DiscoveryError):  # the next discovery says it again
+                        self._visits.run(self._discover)
+
+    def _let_go(self) -> None:
+        library, events = self._library, self._events
+        self._library, self._events, self._handles = None, None, {}
         if library:
+            if events is not None:
+                with contextlib.suppress(NvmlFailed):
+                    library.free_event_set(events)
             library.close()
 
     def _discover(self) -> Findings:
         library = self._open()
+        uncut = self._uncut.known()
         try:
             reading = read_all(library, self._sys)
         except NvmlFailed:
             self._start_anew(library)
             raise
+        # before and after: a mode that is switched meanwhile is read with a note in one of them
+        uncut = {**self._uncut.known(), **uncut}
+        reading.cards = {index: as_cut(card, uncut) for index, card in reading.cards.items()}
         there = {card.uuid for card in reading.cards.values()}
         gone = [
             f"NVML: GPU {card.index} ({uuid}) was found before and is missing now"

@@ -21,9 +21,10 @@ NO_PERMISSION: Final = 4
 NOT_FOUND: Final = 6
 TIMEOUT: Final = 10
 LIBRARY_NOT_FOUND: Final = 12
+RESET_REQUIRED: Final = 16
 IN_USE: Final = 19
 INSUFFICIENT_RESOURCES: Final = 23
-_LOST: Final = {15, 16, 28}
+_LOST: Final = {15, RESET_REQUIRED, 28}
 """GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: the GPU answers no more."""
 _ABSENT: Final = {2, NOT_SUPPORTED, 6, 13}
 """INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND: this GPU or driver has no such thing."""
@@ -238,7 +239,27 @@ class Library:
             int(self._call("nvmlDeviceGetComputeInstanceId", mig_device)),
         )
 
+    def process_ids(self, gpu: Handle) -> list[int]:
+        """Of the programs that use the GPU itself or a part of it, as far as this driver tells; empty where it does not."""
+        found: set[int] = set()
+        for function in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
+            try:
+                found |= {int(process.pid) for process in self._call(function, gpu)}
+            except NvmlFailed as failed:
+                if not failed.absent and failed.code != NO_PERMISSION:
+                    raise
+        return sorted(found)
+
     # --- MIG, changes ---
+
+    def set_mig_mode(self, gpu: Handle, *, enabled: bool) -> None:
+        """Raises NvmlFailed also when the mode is only pending: the reset that activates it (GPUs before Hopper) was not possible."""
+        function = "nvmlDeviceSetMigMode"
+        status = int(self._call(function, gpu, int(enabled)))
+        if status:
+            raise NvmlFailed(f"{function}, activation", status, str(self._nvml.NVMLError(status)))
+        if self.mig_mode(gpu) != (enabled, enabled):
+            raise NvmlFailed(function, RESET_REQUIRED, "the new mode waits for a reset of the GPU")
 
     def create_gpu_instance(self, gpu: Handle, profile: MigProfile, placement: MigPlacement) -> Handle:
         place = self._nvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)

@@ -2,15 +2,20 @@
 
 Called by the node driver when a claim is prepared and given back, from any thread (calls wait for each other). A part is a GPU
 instance with one compute instance that spans it; what of it is there already is kept, so a call that was cut off can be made
-again. A GPU's MIG mode is never changed: that ends all programs on it.
+again.
+
+A GPU that is used as one has its MIG mode switched off, and on again before it is cut: only of GPUs whose mode is on when somebody wants
+them as one, and only while nobody uses them. That the mode is off because of us is noted (`UncutCards`) before it is switched, and
+forgotten after it is on again. GPUs before Hopper are reset for that, which NVML does itself and refuses where anything has the GPU open.
 """
 
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 
-from hami_dra.api.hardware import MigInstance, MigPlacement, MigProfile
+from hami_dra.api.hardware import MigInstance, MigPlacement, MigProfile, MigState
 from hami_dra.discovery.errors import ToolFailed
 from hami_dra.discovery.nvml.library import (
     IN_USE,
@@ -24,7 +29,9 @@ from hami_dra.discovery.nvml.library import (
     NvmlFailed,
 )
 from hami_dra.discovery.nvml.mig import compute_instances, mig_state
+from hami_dra.discovery.nvml.mig_mode import NotSwitched, check_unused, switch
 from hami_dra.discovery.nvml.visits import Visits, open_library
+from hami_dra.discovery.uncut import UncutCards
 from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
 
 T = TypeVar("T")
@@ -36,23 +43,70 @@ _WHY: Final = {
 }
 
 
+class _Gone(PartitionRefused):
+    """The GPU is not there."""
+
+
 class NvmlPartitioner:
     """Implements `hami_dra.vendors.containers.Partitioner`."""
 
-    def __init__(self, *, timeout: float = 30.0) -> None:
-        """`timeout`: seconds for one call."""
+    def __init__(
+        self,
+        *,
+        timeout: float = 30.0,
+        uncut: UncutCards | None = None,
+        aside: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        """`timeout`: seconds for one visit. `aside`: while it is entered, nothing else in this process has a GPU open."""
+        self._uncut = uncut or UncutCards()
+        self._aside = aside
         self._lock = threading.Lock()
         self._current: Library | None = None
         self._visits = Visits(timeout, lambda: self._current.current if self._current else "nvmlInitWithFlags")
 
     def create(self, place: PartitionPlace) -> MigInstance:
+        self.recut(place.card_uuid)
         return self._visit(place.card_uuid, lambda library, gpu: _create(library, gpu, place))
 
     def destroy(self, card_uuid: str, instance_id: int) -> None:
         self._visit(card_uuid, lambda library, gpu: _destroy(library, gpu, card_uuid, instance_id))
 
     def existing(self, card_uuid: str) -> tuple[MigInstance, ...]:
-        return self._visit(card_uuid, lambda library, gpu: _existing(library, gpu, card_uuid))
+        uncut = card_uuid in self._uncut.known()
+        return self._visit(card_uuid, lambda library, gpu: _existing(library, gpu, card_uuid, uncut=uncut))
+
+    def uncut(self, card_uuid: str) -> None:
+        ours = card_uuid in self._uncut.known()
+        state = self._visit(card_uuid, lambda library, gpu: _wholly_read(library, gpu, card_uuid))
+        if state is None or not (state.enabled or state.pending):
+            return
+        check_unused(card_uuid, state, ours=ours)
+        self._uncut.note(card_uuid, state)
+        if not self._switched(card_uuid, enabled=False):
+            raise PartitionRefused(f"GPU {card_uuid}: NVML knows no such GPU any more")
+
+    def recut(self, card_uuid: str) -> None:
+        if card_uuid in self._uncut.known() and self._switched(card_uuid, enabled=True):
+            self._uncut.forget(card_uuid)
+
+    def uncut_cards(self) -> frozenset[str]:
+        return frozenset(self._uncut.known())
+
+    def _switched(self, card_uuid: str, *, enabled: bool) -> bool:
+        """False: the GPU is not there. Raises PartitionRefused where its mode cannot be changed now."""
+        try:
+            if self._visit(card_uuid, lambda library, gpu: library.mig_mode(gpu)) == (enabled, enabled):
+                return True
+            with self._aside():
+                self._visit(card_uuid, lambda library, gpu: switch(library, gpu, card_uuid, enabled=enabled))
+        except _Gone:
+            return False
+        except NotSwitched as refused:
+            # a mode that is as before needs no note; one that stays pending is ours to mend
+            if not enabled and refused.as_before:
+                self._uncut.forget(card_uuid)
+            raise
+        return True
 
     def _visit(self, card_uuid: str, work: Callable[[Library, Handle], T]) -> T:
         def visit() -> T:
@@ -72,7 +126,7 @@ def _gpu(library: Library, card_uuid: str) -> Handle:
         return library.gpu_of(card_uuid)
     except NvmlFailed as failed:
         if failed.absent:
-            raise PartitionRefused(f"GPU {card_uuid}: NVML knows no such GPU any more ({failed})") from failed
+            raise _Gone(f"GPU {card_uuid}: NVML knows no such GPU any more ({failed})") from failed
         raise
 
 
@@ -127,11 +181,19 @@ def _wanted(library: Library, gpu: Handle, place: PartitionPlace, what: str) -> 
     raise PartitionRefused(f"{what}: this GPU has no such profile; it has {', '.join(known) or 'none'}")
 
 
-def _existing(library: Library, gpu: Handle, card_uuid: str) -> tuple[MigInstance, ...]:
+def _wholly_read(library: Library, gpu: Handle, card_uuid: str) -> MigState | None:
     problems: list[str] = []
     state = mig_state(library, gpu, problems.append)
     if problems:  # not a refusal: nobody may take instances for gone that were not seen
         raise ToolFailed(f"GPU {card_uuid}: its MIG instances cannot be told for sure: {'; '.join(problems)}")
+    return state
+
+
+def _existing(library: Library, gpu: Handle, card_uuid: str, *, uncut: bool = False) -> tuple[MigInstance, ...]:
+    """`uncut`: its MIG mode is off because of us."""
+    state = _wholly_read(library, gpu, card_uuid)
+    if uncut and state is not None and not state.enabled:
+        return ()
     if state is None or not state.enabled:
         raise PartitionRefused(
             f"GPU {card_uuid} is not in MIG mode, so it has no instances: enable it (nvidia-smi -i {card_uuid} -mig 1) "

@@ -1,7 +1,8 @@
 """Partitions of simulated cards: a `Partitioner` in memory, for simulated machines and for tests.
 
 Called by the node driver. It follows the hardware's rules: instances lie where the profile allows, beside each other, and no more
-compute slices than there are. A file makes them outlive the process, as those of real GPUs do.
+compute slices than there are. A file makes them outlive the process, as those of real GPUs do. The MIG mode of a card is off while it is
+noted as uncut, in a file beside it.
 """
 
 import threading
@@ -12,8 +13,9 @@ from typing import Final
 
 import msgspec
 
-from hami_dra.api.hardware import Card, MigInstance, MigPlacement, MigProfile
+from hami_dra.api.hardware import Card, MigInstance, MigPlacement, MigProfile, MigState
 from hami_dra.discovery.errors import ToolFailed
+from hami_dra.discovery.uncut import UNCUT_FILE, UncutCards
 from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
 from hami_dra.vendors.nvidia.mig import compute_slices, profiles
 
@@ -27,6 +29,7 @@ class SimulatedPartitioner:
         """`file`: need not be there; read at each call, since another process may have written it (one at a time)."""
         self._cards = {card.uuid: card for card in cards}
         self._file = file
+        self._uncut = UncutCards(file.with_name(UNCUT_FILE) if file else None)
         self._memory: dict[str, dict[int, MigInstance]] = {}
         self._lock = threading.Lock()
 
@@ -37,6 +40,7 @@ class SimulatedPartitioner:
             known = self._stored()
             there = known.setdefault(place.card_uuid, {})
             profile, placement = _wanted(card, place, what)
+            self._uncut.forget(place.card_uuid)
             for found in there.values():
                 if (found.profile_id, found.placement) == (profile.id, placement):
                     return found
@@ -67,6 +71,24 @@ class SimulatedPartitioner:
         with self._lock:
             self._card(card_uuid)
             return tuple(found for _, found in sorted(self._stored().get(card_uuid, {}).items()))
+
+    def uncut(self, card_uuid: str) -> None:
+        with self._lock:
+            card = self._card(card_uuid)
+            there = sorted(self._stored().get(card_uuid, {}))
+            if there:
+                raise PartitionRefused(
+                    f"GPU {card_uuid} cannot be used as one while it has GPU instances, which no claim holds: {there}: remove them from "
+                    f"{self._file or 'memory'}"
+                )
+            self._uncut.note(card_uuid, MigState(enabled=True, pending=True, profiles=profiles(card)))
+
+    def recut(self, card_uuid: str) -> None:
+        with self._lock:
+            self._uncut.forget(card_uuid)
+
+    def uncut_cards(self) -> frozenset[str]:
+        return frozenset(self._uncut.known())
 
     def _stored(self) -> dict[str, dict[int, MigInstance]]:
         """By card, by id."""

@@ -46,6 +46,7 @@ class Hardware:
         call: InThread = in_thread,
         demanded: bool = True,
     ) -> None:
+        self.backend = backend
         self.vendor = backend.vendor
         self.cards: tuple[Card, ...] = ()
         """All that were ever found, by index, without faults."""
@@ -59,7 +60,6 @@ class Hardware:
         """Readings that failed since the start."""
         self.tried = asyncio.Event()
         """Set after the first discovery, however it went."""
-        self._backend = backend
         self._damper = damper
         self._discover_every = discover_every
         self._health_every = health_every
@@ -86,7 +86,7 @@ class Hardware:
                     continue
                 if not self._known:
                     await self._pause(due - self._now())
-                elif await self._look() and self._backend.tells_events:
+                elif await self._look() and self.backend.tells_events:
                     await self._pause(_BREATH)
                 else:
                     await self._pause(min(self._health_every, due - self._now()))
@@ -97,14 +97,14 @@ class Hardware:
         """A visit that nobody waits for any more may still hold the hardware, and hang: then it stays open."""
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
-                await self._call(self._backend.close)
+                await self._call(self.backend.close)
         except (DiscoveryError, TimeoutError) as error:
             log.warning("%s: not closed: %s", self.vendor, str(error) or "it is still being read")
 
     async def _discover(self) -> float:
         """Seconds until the next time."""
         try:
-            findings = await self._call(self._backend.discover)
+            findings = await self._call(self.backend.discover)
         except DiscoveryError as error:
             self._failed(error)
             return self._backoff.next() if self._demanded or self.found else self._discover_every
@@ -131,9 +131,9 @@ class Hardware:
 
     async def _look(self) -> bool:
         """Whether the hardware answered."""
-        patience = min(self._health_every, _PATIENCE) if self._backend.tells_events else 0.0
+        patience = min(self._health_every, _PATIENCE) if self.backend.tells_events else 0.0
         try:
-            health: Health = await self._call(lambda: self._backend.health(patience))
+            health: Health = await self._call(lambda: self.backend.health(patience))
         except DiscoveryError as error:
             self._failed(error)
             return False

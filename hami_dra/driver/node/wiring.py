@@ -62,7 +62,7 @@ class Wiring:
                 kernel_root=self.kernel_root,
                 not_from=[cdi.kind(vendor.driver) for vendor in CONTAINER_VENDORS],
             ),
-            partitioner=self._partitioner(station.vendor.name, state_folder),
+            partitioner=self._partitioner(station, state_folder),
             state_folder=state_folder,
             cdi_folder=self.cdi_folder,
             report=status.add,
@@ -82,11 +82,12 @@ class Wiring:
         real_nodes = self.simulated is None or self.host.device_folder != HostSettings().device_folder
         return containers(name) if real_nodes else HarmlessVendor(containers(name))
 
-    def _partitioner(self, vendor: str, state_folder: Path) -> Partitioner | None:
+    def _partitioner(self, station: Station, state_folder: Path) -> Partitioner | None:
+        vendor = station.vendor.name
         if vendor not in PARTITIONERS:
             return None
         if self.simulated is None:
-            return PARTITIONERS[vendor]()
+            return PARTITIONERS[vendor](station.hardware.backend)
         return SimulatedPartitioner(
             [card for card in self.simulated if card.vendor == vendor], state_folder / _PARTITIONS
         )

@@ -3,11 +3,11 @@
 Called by `work`, under its lock and in its thread. In: records. Out: records as they then are. Blocks. Raises PrepareError; what was
 made before the error stays, and `take_back` removes it.
 
-Order of making: partitions, CDI file, folders. Of taking: partitions, folders, CDI file. The CDI file remembers the claim and its
+Order of making: cards made one, partitions, CDI file, folders. Of taking: partitions, cards as they were, folders, CDI file. The CDI file remembers the claim and its
 folders, so whatever is cut short, either the checkpoint or the CDI file still tells what there is to take away.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -64,11 +64,19 @@ class Maker:
             self._partitions.check_free(record.key, held)
 
     def make_partitions(self, records: Records, uid: str) -> None:
-        """Those that the record has without an id, which must be on the disk; each is noted in `records` as soon as it is there."""
+        """Those that the record has without an id, which must be on the disk; each is noted in `records` as soon as it is there. Cards
+        that it holds as one are one then.
+        """
+        self.uncut(records[uid])
         for index in range(len(records[uid].held)):
             record = records[uid]
             made = self._partitions.made(record.key, record.held[index])
             records[uid] = replace(record, held=(*record.held[:index], made, *record.held[index + 1 :]))
+
+    def uncut(self, record: Record) -> None:
+        """Cards that can be cut, and that the record holds as one, are one; as they were found again when the last record is taken back."""
+        for held in record.held:
+            self._partitions.uncut(record.key, held)
 
     def described(
         self, records: Mapping[str, Record], uids: Sequence[str], inventory: Inventory, arrangement: Arrangement | None
@@ -133,6 +141,7 @@ class Maker:
         """What is gone already is no error. `others`: what stays, whose folders are left alone."""
         for held in record.held:
             self._partitions.remove(record.key, held)
+        self._recut(record, others)
         kept = {folder.path for other in others.values() if other.uid != record.uid for folder in other.folders}
         path = self._folder / cdi.file_name(self._vendor.driver, record.uid)
         try:
@@ -142,6 +151,16 @@ class Maker:
             self._files.remove(path)
         except OSError as error:
             raise self._not_written(record, error) from error
+
+    def _recut(self, record: Record, others: Mapping[str, Record]) -> None:
+        staying = _uncut_cards(other for other in others.values() if other.uid != record.uid)
+        for held in record.held:
+            if held.card not in staying:
+                self._partitions.recut(record.key, held)
+
+    def recut_unheld(self, records: Mapping[str, Record]) -> None:
+        """Cards that were made one for claims that nobody remembers."""
+        self._partitions.recut_all_but(_uncut_cards(records.values()))
 
     def _remembered(self, path: Path, record: Record) -> Record:
         """What the CDI file knows of a claim that was cut short: the list has the intent only."""
@@ -250,6 +269,10 @@ class Maker:
             f"ResourceClaim {record.key}: {error.filename or self._folder}: {error.strerror}: free space on this disk, or make it "
             "writable for the driver"
         )
+
+
+def _uncut_cards(records: Iterable[Record]) -> set[str]:
+    return {held.card for record in records for held in record.held if held.uncut}
 
 
 def _looked_at(held: Held, claim: str, records: Mapping[str, Record]) -> Held:

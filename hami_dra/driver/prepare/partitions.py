@@ -1,4 +1,5 @@
-"""Parts of cards that exist only while a claim holds them: made, found again, and removed, never anybody else's.
+"""Parts of cards that exist only while a claim holds them: made, found again, and removed, never anybody else's. Cards that can be cut
+are made one while claims hold them as one.
 
 Called by `making`. In: what records say of partitions, the vendor's `Partitioner`. Out: instances. Blocks. Raises Refused, NotWritten (the
 hardware did not answer, or the part is in use; again later).
@@ -8,6 +9,7 @@ only where nothing lies. So whatever lies where a record has a partition without
 with this id and uuid is.
 """
 
+from collections.abc import Collection
 from typing import NoReturn
 
 from msgspec.structs import replace
@@ -90,11 +92,41 @@ class Partitions:
         except (PartitionRefused, DiscoveryError) as error:
             _again(claim, held, error)
 
+    # --- cards themselves ---
+
+    def uncut(self, claim: str, held: Held) -> None:
+        """The card can be used as one now. The intent is on the disk."""
+        if not held.uncut:
+            return
+        try:
+            self._required(claim, held).uncut(held.card)
+        except (PartitionRefused, DiscoveryError) as error:
+            _again(claim, held, error)
+
+    def recut(self, claim: str, held: Held) -> None:
+        """Its last holder is gone: the card is as it was found. One that is gone is no error."""
+        if not held.uncut or self._partitioner is None:
+            return
+        try:
+            self._partitioner.recut(held.card)
+        except (PartitionRefused, DiscoveryError) as error:
+            _again(claim, held, error)
+
+    def recut_all_but(self, cards: Collection[str]) -> None:
+        """What an earlier instance left uncut and nobody holds."""
+        if self._partitioner is None:
+            return
+        try:
+            for card in sorted(self._partitioner.uncut_cards() - frozenset(cards)):
+                self._partitioner.recut(card)
+        except (PartitionRefused, DiscoveryError) as error:
+            raise NotWritten(f"a card that no claim holds any more is not as it was found: {error}") from error
+
     def _required(self, claim: str, held: Held) -> Partitioner:
         if self._partitioner is None:
             raise Refused(
-                f"ResourceClaim {claim}: device {held.device} is a part of a card, which this driver cannot make on this node: its "
-                "library for cutting cards is missing; install the vendor's driver"
+                f"ResourceClaim {claim}: device {held.device} is a part of a card, or a card that can be cut, which this driver cannot make "
+                "on this node: its library for cutting cards is missing; install the vendor's driver"
             )
         return self._partitioner
 

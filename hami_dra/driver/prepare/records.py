@@ -48,6 +48,8 @@ class Held(Struct, frozen=True):
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
     """`DeviceConfig` as JSON: what class and claim say for this request, merged."""
     partition: Partition | None = None
+    uncut: bool = False
+    """It is the card itself, of which parts may be made when nobody holds it as one."""
     assigned: dict[str, str] = msgspec.field(default_factory=dict)
     """What the vendor gave it of the card, where amounts alone do not say it (`ContainerVendor.assign`)."""
 

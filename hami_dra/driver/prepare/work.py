@@ -9,7 +9,7 @@ The order of one batch, under a lock that keeps out another instance of the driv
 2. Take back what is to be unprepared.
 3. Look at each claim that is to be prepared. One that is prepared is answered as before, after what is missing of it (a file that somebody
    removed, all of it after a reboot) is made again. Others are read and checked for room.
-4. Where partitions will be made: write the checkpoint with these claims as `preparing`, so that a start after a crash can find them.
+4. Where partitions will be made, or cards made one: write the checkpoint with these claims as `preparing`, so that a start after a crash can find them.
 5. Make partitions, CDI files, folders. What fails is taken back.
 6. Write the checkpoint. Only then anybody is answered. If it cannot be written, what was made is taken back.
 
@@ -73,6 +73,7 @@ class Work:
             for record in list(records.values()):
                 if record.state == "preparing" and self._try(problems, partial(self._maker.take_back, record, records)):
                     del records[record.uid]
+            self._try(problems, partial(self._maker.recut_unheld, records))
             inventory = self._inventory()
             if inventory is not None:
                 for uid in [uid for uid, record in records.items() if record.state == "prepared"]:
@@ -210,6 +211,7 @@ class Work:
 
     def _repair(self, records: Records, uid: str, inventory: Inventory) -> None:
         """Makes again what the claim has and is not there any more. Raises PrepareError."""
+        self._maker.uncut(records[uid])
         record = self._maker.without_lost(records[uid])
         if not any(held.partition is not None and held.partition.id is None and not held.admin for held in record.held):
             self._maker.write(record, fresh=False)
@@ -253,7 +255,7 @@ class Work:
     def _make(self, batch: Batch, inventory: Inventory) -> None:
         """Turns `preparing` into `prepared`, or takes it back."""
         held = [held for group in batch.groups for uid in group.uids for held in batch.records[uid].held]
-        if any(each.partition is not None and not each.admin for each in held):
+        if any(each.uncut or (each.partition is not None and not each.admin) for each in held):
             try:
                 self._save(batch.records)
             except PrepareError as error:

@@ -36,7 +36,7 @@ from hami_dra.vendors.holdings import (
     optional_nodes,
     without_doubles,
 )
-from hami_dra.vendors.nvidia import DRIVER, mig
+from hami_dra.vendors.nvidia import DRIVER
 from hami_dra.vendors.nvidia.published import sites
 from hami_dra.vendors.publishing import CORES, MIB
 
@@ -105,11 +105,6 @@ def _visible(holding: Holding) -> list[str]:
     """The card itself, or else its instances."""
     card = holding.card
     direct = [tenancy for tenancy in holding.tenancies if tenancy.partition is None]
-    if mig.profiles(card) and not all(tenancy.admin for tenancy in direct):
-        raise Unpreparable(
-            f"card {card.index} ({card.uuid}) is in MIG mode, where programs run only on MIG instances: ask for an instance "
-            f"(vgpu-mode mig, class nvidia-mig.hami.io), or turn MIG mode off (nvidia-smi -i {card.index} -mig 0) and restart the driver"
-        )
     if direct:
         return [card.uuid]
     instances = {

@@ -85,7 +85,7 @@ def partition_name(card: Card, profile: MigProfile, placement: MigPlacement) -> 
 
 def sites(cards: Sequence[Card]) -> dict[str, Site]:
     """Every published device, and what it is."""
-    found = {card_name(card): Site(card=card) for card in cards}
+    found = {card_name(card): Site(card=card, cuttable=bool(mig.profiles(card))) for card in cards}
     for card in cards:
         for profile, placement in mig.placements(card):
             place = PartitionPlace(card_uuid=card.uuid, profile=profile.name, start=placement.start)

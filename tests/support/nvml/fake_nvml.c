@@ -7,6 +7,8 @@
  *   cuda 12040
  *   gpu uuid=GPU-1 name="NVIDIA H100" memory=81559 bus=00000000:1B:00.0 minor=0 serial=1 brand=14 arch=9 cc=9.0
  *       [numa=0] [mig=0|1]            memory in MiB; without mig= the GPU cannot be cut
+ *       [pending=0|1] [reset=0|CODE]  its MIG mode after the next reset; changing it needs a reset, which ends with CODE
+ *       [pid=N] [tells=0]             a process runs on it (nothing is switched then); profiles are told in MIG mode only
  *   lane GPU LANE gpu PEER            NVLink lane to another GPU
  *   lane GPU LANE switch BUS          ... to an NVSwitch
  *   lane GPU LANE off                 ... that is down
@@ -22,7 +24,7 @@
  *   event GPU|- TYPE DATA [GI CI]     nvmlEventSetWait tells it (numbers decimal or 0x...); - = of no GPU
  *   lost GPU                          from now on every call about the GPU says NVML_ERROR_GPU_IS_LOST
  *
- * GPU and compute instances can be made and destroyed; that lasts as long as the process.
+ * GPU and compute instances can be made and destroyed, and MIG mode switched; an open event set is in the way of a reset. That lasts as long as the process.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -63,7 +65,8 @@ typedef struct {
 struct Gpu {
     char uuid[96], name[96], serial[30], bus[32];
     unsigned minor, brand, arch, major, minor_cc, mig, remap_failure;
-    int numa, can_mig, lost;
+    int numa, can_mig, lost, reset, pid, shy;
+    unsigned pending;
     unsigned long long memory, watched;
     Lane lane[MAX_LANES];
     Profile profile[MAX_PROFILES];
@@ -80,7 +83,7 @@ typedef struct {
 } Event;
 
 static Gpu gpus[MAX_GPUS];
-static int gpu_count, initialised;
+static int gpu_count, initialised, open_sets;
 static int ancestor[MAX_GPUS][MAX_GPUS], peer_status[MAX_GPUS][MAX_GPUS];
 static char driver[80] = "0";
 static int cuda = 0;
@@ -153,6 +156,10 @@ static void add_gpu(char **words, int count) {
     gpu->numa = number(words, count, "numa", -1);
     gpu->can_mig = text(words, count, "mig") != NULL;
     gpu->mig = number(words, count, "mig", 0);
+    gpu->pending = number(words, count, "pending", gpu->mig);
+    gpu->reset = number(words, count, "reset", -1);
+    gpu->pid = number(words, count, "pid", 0);
+    gpu->shy = !number(words, count, "tells", 1);
 }
 
 static void add_lane(char **words, int count) {
@@ -514,7 +521,7 @@ status nvmlDeviceGetNvLinkRemoteDeviceType(Gpu *gpu, unsigned link, unsigned *to
 status nvmlDeviceGetMigMode(Gpu *gpu, unsigned *current, unsigned *pending) {
     ENTER(gpu);
     if (!gpu->can_mig) return NOT_SUPPORTED;
-    *current = *pending = gpu->mig;
+    *current = gpu->mig, *pending = gpu->pending;
     return SUCCESS;
 }
 
@@ -523,8 +530,34 @@ status nvmlDeviceSetMigMode(Gpu *gpu, unsigned mode, status *activation) {
     if (!gpu->can_mig) return NOT_SUPPORTED;
     for (int i = 0; i < MAX_INSTANCES; i++)
         if (gpu->instance[i].gpu) return IN_USE;
-    gpu->mig = mode;
+    if (gpu->pid) return IN_USE;
+    gpu->pending = mode;
     *activation = SUCCESS;
+    if (gpu->mig == mode) return SUCCESS;
+    if (gpu->reset >= 0) *activation = gpu->watched && open_sets ? IN_USE : (status)gpu->reset;
+    if (*activation == SUCCESS) gpu->mig = mode;
+    return SUCCESS;
+}
+
+typedef struct {
+    unsigned pid;
+    unsigned long long memory;
+    unsigned instance, compute;
+} Process;
+
+status nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *count, Process *to) {
+    ENTER(gpu);
+    unsigned room = *count;
+    *count = gpu->pid ? 1 : 0;
+    if (room < *count) return INSUFFICIENT_SIZE;
+    if (*count) *to = (Process){(unsigned)gpu->pid, 0, 0xffffffffu, 0xffffffffu};
+    return SUCCESS;
+}
+
+status nvmlDeviceGetGraphicsRunningProcesses_v3(Gpu *gpu, unsigned *count, Process *to) {
+    ENTER(gpu);
+    (void)to;
+    *count = 0;
     return SUCCESS;
 }
 
@@ -536,7 +569,7 @@ typedef struct {
 
 status nvmlDeviceGetGpuInstanceProfileInfoV(Gpu *gpu, unsigned index, ProfileInfo *to) {
     ENTER(gpu);
-    if (!gpu->can_mig || index >= MAX_PROFILES || !gpu->profile[index].present) return NOT_SUPPORTED;
+    if (!gpu->can_mig || index >= MAX_PROFILES || !gpu->profile[index].present || (gpu->shy && !gpu->mig)) return NOT_SUPPORTED;
     Profile *found = &gpu->profile[index];
     to->id = found->id, to->p2p = 0, to->slices = found->slices, to->count = found->count, to->sm = found->sm;
     to->ce = found->ce, to->dec = found->dec, to->enc = found->enc, to->jpeg = found->jpeg, to->ofa = found->ofa;
@@ -552,7 +585,7 @@ typedef struct {
 /* Of drivers before 510: without the name. */
 status nvmlDeviceGetGpuInstanceProfileInfo(Gpu *gpu, unsigned index, OldProfileInfo *to) {
     ENTER(gpu);
-    if (!gpu->can_mig || index >= MAX_PROFILES || !gpu->profile[index].present) return NOT_SUPPORTED;
+    if (!gpu->can_mig || index >= MAX_PROFILES || !gpu->profile[index].present || (gpu->shy && !gpu->mig)) return NOT_SUPPORTED;
     Profile *found = &gpu->profile[index];
     *to = (OldProfileInfo){found->id, 0, found->slices, found->count, found->sm, found->ce,
                            found->dec, found->enc, found->jpeg, found->ofa, found->memory};
@@ -764,6 +797,7 @@ status nvmlEventSetCreate(void **to) {
     static int only;
     ENTER_SYSTEM;
     for (int i = 0; i < gpu_count; i++) gpus[i].watched = 0;
+    open_sets++;
     *to = &only;
     return SUCCESS;
 }
@@ -771,6 +805,7 @@ status nvmlEventSetCreate(void **to) {
 status nvmlEventSetFree(void *set) {
     (void)set;
     ENTER_SYSTEM;
+    open_sets--;
     return SUCCESS;
 }
 

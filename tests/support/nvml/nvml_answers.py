@@ -14,6 +14,7 @@ from pathlib import Path
 from hami_dra.api.hardware import Machine
 from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.discovery.nvml import NvmlBackend, NvmlPartitioner
+from hami_dra.discovery.uncut import UncutCards
 from hami_dra.driver.slices import machine_pools
 from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
 
@@ -112,19 +113,14 @@ class Story:
 
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlInit()  # the pretended instances last as long as somebody has the library open
-        partitioner = NvmlPartitioner(timeout=seconds)
+        node = Partitioned(self, seconds)
         answers = []
         for what, *arguments in steps:
             try:
-                if what == "create":
-                    answer = partitioner.create(PartitionPlace(**arguments[0]))
-                    answers.append(dataclasses.asdict(answer))
-                elif what == "destroy":
-                    answers.append(partitioner.destroy(*arguments))
-                else:
-                    answers.append([dataclasses.asdict(found) for found in partitioner.existing(*arguments)])
+                answers.append(getattr(node, what)(*arguments))
             except (PartitionRefused, DiscoveryError) as error:
-                answers.append([type(error).__name__, str(error)])
+                refusal = isinstance(error, PartitionRefused)
+                answers.append(["PartitionRefused" if refusal else type(error).__name__, str(error)])
         return answers
 
     def mig_cycle(self, profile_id, start):
@@ -155,6 +151,56 @@ class Story:
         pynvml.nvmlGpuInstanceDestroy(instance)
         states.append(findings(backend.discover()))
         return {"states": states, "refused": refused}
+
+
+class Partitioned:
+    """A partitioner by itself, and from the first discovery beside a back end, which holds the GPUs."""
+
+    def __init__(self, story, seconds):
+        self.story = story
+        self.backend = self._backend()
+        self.partitioner = NvmlPartitioner(timeout=seconds, uncut=self._uncut())
+
+    def _uncut(self):
+        return UncutCards(self.story.config.parent / "uncut.json")
+
+    def _backend(self):
+        return self.story.backend(uncut=self._uncut())
+
+    def create(self, place):
+        return dataclasses.asdict(self.partitioner.create(PartitionPlace(**place)))
+
+    def destroy(self, *arguments):
+        return self.partitioner.destroy(*arguments)
+
+    def existing(self, *arguments):
+        return [dataclasses.asdict(found) for found in self.partitioner.existing(*arguments)]
+
+    def uncut(self, uuid):
+        return self.partitioner.uncut(uuid)
+
+    def recut(self, uuid):
+        return self.partitioner.recut(uuid)
+
+    def noted(self):
+        return sorted(self.partitioner.uncut_cards())
+
+    def discover(self):
+        """How its first card is cut."""
+        self.partitioner = self.backend.partitioner()
+        return findings(self.backend.discover())["cards"][0]["mig"]
+
+    def faults(self):
+        return list(health(self.backend.health())["faults"].values())
+
+    def restart(self):
+        self.backend.close()
+        self.backend = self._backend()
+
+    def mode(self):
+        import pynvml
+
+        return list(pynvml.nvmlDeviceGetMigMode(pynvml.nvmlDeviceGetHandleByIndex(0)))
 
 
 def findings(found):
