@@ -65,6 +65,24 @@ def test_a_file_outlives_the_process_and_is_shared_with_the_next_one(tmp_path):
     assert old.existing(CARD.uuid) == ()
 
 
+def test_a_card_is_one_until_it_is_taken_back_or_cut(tmp_path):
+    for file in (None, tmp_path / "partitions.json"):
+        partitioner = SimulatedPartitioner([CARD], file)
+        partitioner.uncut(CARD.uuid)
+        partitioner.uncut(CARD.uuid)
+        seen = SimulatedPartitioner([CARD], file) if file else partitioner
+        assert (seen.uncut_cards(), seen.existing(CARD.uuid)) == ({CARD.uuid}, ())
+        seen.recut(CARD.uuid)
+        seen.recut(CARD.uuid)
+        assert seen.uncut_cards() == set()
+        seen.uncut(CARD.uuid)
+        made = seen.create(place(smallest().name, 1))
+        assert seen.uncut_cards() == set()
+        with pytest.raises(PartitionRefused, match="cannot be used as one while it has GPU instances"):
+            seen.uncut(CARD.uuid)
+        assert seen.existing(CARD.uuid) == (made,)
+
+
 def test_a_file_that_cannot_be_used_is_named(tmp_path):
     file = tmp_path / "partitions.json"
     file.write_text("{")
@@ -72,3 +90,5 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path):
         SimulatedPartitioner([CARD], file).existing(CARD.uuid)
     with pytest.raises(ToolFailed, match="cannot be written"):
         SimulatedPartitioner([CARD], tmp_path / "nowhere/partitions.json").create(place(smallest().name, 1))
+    with pytest.raises(ToolFailed, match=r"uncut-cards\.json cannot be written"):
+        SimulatedPartitioner([CARD], tmp_path / "nowhere/partitions.json").uncut(CARD.uuid)
