@@ -1,4 +1,7 @@
-"""Whether this machine can run a real node. Asked by tests/node before anything starts; it changes nothing that it does not undo."""
+"""Whether this machine can run a real node. Asked by tests/node before anything starts.
+
+It changes nothing, but that cgroup v2 passes its controllers on to children: runc would do the same.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ _CGROUPS: Final = Path("/sys/fs/cgroup")
 _CONTROLLERS: Final = ("cpu", "cpuacct", "cpuset", "memory")  # kubelet asks for them (container_manager_linux.go)
 _UNIFIED_CONTROLLERS: Final = ("cpu", "cpuset", "memory", "pids")
 
+_CAPABILITIES: Final = {"CAP_SYS_ADMIN": 21, "CAP_MKNOD": 27}
+
 
 def why_not() -> str:
     """What is missing, as a sentence with the remedy; empty when a node can run here."""
@@ -18,9 +23,17 @@ def why_not() -> str:
         return "kubelet and containerd run on Linux only"
     if os.geteuid() != 0:
         return "kubelet and containerd need root: run it as root, or with sudo"
+    if missing := _missing_capabilities():
+        return f"kubelet and containerd need {', '.join(missing)}: in a container, start it with --privileged"
     if not _CGROUPS.is_dir():
         return "no cgroups: mount them at /sys/fs/cgroup"
     return _unified() if (_CGROUPS / "cgroup.controllers").exists() else _separate()
+
+
+def _missing_capabilities() -> list[str]:
+    (line,) = (each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("CapEff:"))
+    there = int(line.split()[1], 16)
+    return [name for name, bit in _CAPABILITIES.items() if not there >> bit & 1]
 
 
 def _unified() -> str:
