@@ -2,7 +2,9 @@
 
 import os
 import random
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -91,25 +93,46 @@ def test_killed_in_the_middle_of_preparing(bench):
     bench.wait_nothing_left()
 
 
+def _come_and_go(bench, ending):
+    """Pods that start all the time, the oldest deleted once they ran; returns how many there were."""
+    waiting, running, count = [], [], 0
+    while not ending.wait(0.1):
+        if len(waiting) < 10:
+            waiting.append(f"p{count}")
+            bench.create(_pod(waiting[-1]))
+            count += 1
+        started = {each["metadata"]["name"] for each in bench.pods() if each["status"]["phase"] == "Running"}
+        running += [name for name in waiting if name in started]
+        waiting = [name for name in waiting if name not in started]
+        bench.delete(*running[:-10])
+        running = running[-10:]
+    return count
+
+
 def test_an_update_of_the_driver_fails_nothing(bench):
-    """Two instances at once: the new one comes, the old one goes, and pods start all the time."""
-    old = bench.start_driver(T4, "--instance-uid=old", name="driver-old")
+    """Two instances at once, the new one comes and the old one goes, twice; pods start and end all the while."""
+    old = bench.start_driver(T4, "--instance-uid=0", name="driver-0")
     bench.create(_TEMPLATE)
-    names = [f"p{index}" for index in range(12)]
-    bench.create(*map(_pod, names[:4]))
-    new = bench.start_driver(T4, "--instance-uid=new", name="driver-new", wait=False)
-    bench.create(*map(_pod, names[4:8]))
-    bench.wait_driver(new)
-    bench.hami.programs.pop(old.name)  # from here on it may end
-    old.process.ask_to_stop()
-    bench.create(*map(_pod, names[8:]))
-    bench.wait_running(*names)
-    old.process.stop(grace=60)
-    bench.create(_pod("last"))
-    bench.wait_running("last")
+    ending = threading.Event()
+    with ThreadPoolExecutor(1) as executor:
+        pods = executor.submit(_come_and_go, bench, ending)
+        try:
+            for turn in range(1, 3):
+                new = bench.start_driver(T4, f"--instance-uid={turn}", name=f"driver-{turn}")
+                bench.hami.programs.pop(old.name)  # from here on it may end
+                old.process.stop(grace=60)
+                old = new
+        finally:
+            ending.set()
+        assert pods.result() > 10
+    left = [each["metadata"]["name"] for each in bench.pods() if "deletionTimestamp" not in each["metadata"]]
+    bench.wait_running(*left)
+    for name in left:
+        bench.got(name)
     bench.delete_all()
     bench.wait_nothing_left()
-    assert [line for line in bench.events().splitlines() if "Failed" in line and _OWN_RACE not in line] == []
+    failed = [line for line in bench.events().splitlines() if "FailedPrepare" in line and _OWN_RACE not in line]
+    assert failed == []
 
 
 def test_wiped_slices_are_back(bench):
