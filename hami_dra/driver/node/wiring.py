@@ -14,7 +14,7 @@ from pathlib import Path
 from hami_dra.api.hardware import Card
 from hami_dra.cluster.protocol import Cluster, ConfigError
 from hami_dra.discovery.backends import PARTITIONERS
-from hami_dra.discovery.host import MachineHost
+from hami_dra.discovery.host import CDI_FOLDERS, MachineHost
 from hami_dra.discovery.simulated.partitions import SimulatedPartitioner
 from hami_dra.driver.kubelet.server import KubeletPlugin
 from hami_dra.driver.kubelet.sockets import SocketError
@@ -60,6 +60,7 @@ class Wiring:
             host=MachineHost(
                 self.host,
                 kernel_root=self.kernel_root,
+                cdi_folders=self._cdi_folders(),
                 not_from=[cdi.kind(vendor.driver) for vendor in CONTAINER_VENDORS],
             ),
             partitioner=self._partitioner(station, state_folder),
@@ -77,6 +78,11 @@ class Wiring:
                 instance=settings.instance,
             )
         return _Serving(driver, server, preparation, status)
+
+    def _cdi_folders(self) -> tuple[Path, ...]:
+        """Where CDI devices of others count: simulated cards must not be taken for the machine's own."""
+        folders = () if self.simulated is not None else CDI_FOLDERS
+        return tuple(dict.fromkeys((*folders, self.cdi_folder)))
 
     def _vendor(self, name: str) -> ContainerVendor:
         real_nodes = self.simulated is None or self.host.device_folder != HostSettings().device_folder
