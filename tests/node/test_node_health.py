@@ -3,46 +3,11 @@
 The pods run on a real kubelet; the fault comes from the simulated machine's file.
 """
 
-from tests.e2e.objects import claim, part, pod, template
+from tests.e2e.objects import part, pod, template
+from tests.node.cards import health, use_cards, wait_health, wait_taints
 
 T4 = "g4dn.12xlarge"
 CORDON = "hami.io/device-cordon"
-
-
-def on_card(index):
-    return f'device.attributes["hami.io"].index == {index}'
-
-
-def use_cards(bench, **indexes):
-    """A running pod on each of these cards, named as the argument."""
-    for name, index in indexes.items():
-        bench.create(claim(name, part("2Gi", selector=on_card(index))), pod(name, claims=[name]))
-    bench.wait_running(*indexes)
-
-
-def health(bench, name):
-    """What kubelet says of the devices of a pod: verdicts and messages."""
-    (container,) = bench.pod(name)["status"]["containerStatuses"]
-    return [
-        (each["health"], each.get("message", ""))
-        for status in container.get("allocatedResourcesStatus", ())
-        for each in status["resources"]
-    ]
-
-
-def wait_health(bench, **expected):
-    """Pod → its one verdict."""
-    bench.hami.wait_for(
-        f"health {expected}",
-        lambda: (
-            {name: [verdict for verdict, _ in health(bench, name)] for name in expected}
-            == {name: [verdict] for name, verdict in expected.items()}
-        ),
-    )
-
-
-def wait_taints(bench, *expected):
-    bench.hami.wait_for(f"taints {expected}", lambda: bench.taints() == set(expected))
 
 
 def wait_one_refused(bench, *names):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.e2e.objects import claim, part, pod, request, template
-from tests.node.test_node_health import on_card, use_cards, wait_health, wait_taints
+from tests.node.cards import on_card, use_cards, wait_health, wait_taints
 from tests.support.nvml.fake import FakeNvml, machine
 from tests.unit.test_discovery_nvml import H100_PROFILES
 
