@@ -33,7 +33,7 @@ SUITES: dict[str, list[list[str]]] = {
     "build 1.36.4": [[*BUILD, "1.36.4"]],
     "e2e 1.36.4": [[*PYTEST, *PLANES, "-m", "on_1_36", "tests/e2e"]],
     "build node": [[*BUILD, "1.37.1", "kubelet", "containerd", "runc", "node-programs"]],
-    "node": [[*PYTEST, "tests/node"]],
+    "node": [[*PYTEST, *PLANES, "tests/node"]],
     # what was moved out of `all` for its length: more examples, trouble repeated
     "soak properties": [[*PYTEST, *WORKERS, "tests/property"]],
     "soak node": [[*PYTEST, "tests/node/test_node_restarts.py"]],

@@ -25,6 +25,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
+import grpc
+
 from hack.controlplane import build
 from hack.controlplane.api import ApiError, NotReached, Object
 from hack.controlplane.cluster import ControlPlane
@@ -86,6 +88,7 @@ class Node:
         """Starts both, imports the image and returns when the node is Ready. Raises ComponentDied or TimeoutError."""
         try:
             self.containerd.start()
+            self._wait_for_runtime()
             self._import_image()
             since = time.time()
             self.kubelet.start()
@@ -153,8 +156,11 @@ class Node:
         else:
             component.stop(grace=20.0)
         since = time.time() + 1  # heartbeats are whole seconds
+        if component is self.kubelet:
+            self._wait_for_runtime()
         component.start()
         if wait:
+            self._wait_for_runtime()
             self.wait_ready(since=since if component is self.kubelet else 0.0)
 
     # -- what a driver needs -----------------------------------------------------------------------------------------
@@ -212,23 +218,30 @@ class Node:
         log = self.plane.logs / f"{self.name}-{name}.log"
         return Component(name, self._cell.command(command), log, self._guardian, {"PATH": path})
 
+    def _wait_for_runtime(self, seconds: float = 60.0) -> None:
+        """Until containerd answers calls of kubelet's.
+
+        Its socket is there, and other calls work, a moment earlier than the part that serves kubelet, and kubelet ends
+        ("server is not initialized yet") when it comes in that moment; on a machine an init system would start it again.
+        """
+        deadline = time.monotonic() + seconds
+        with grpc.insecure_channel(f"unix:{self._socket}") as channel:
+            version = channel.unary_unary("/runtime.v1.RuntimeService/Version")
+            while True:
+                self.containerd.check()
+                try:
+                    version(b"", timeout=5.0)
+                except grpc.RpcError as error:
+                    if time.monotonic() > deadline:
+                        raise TimeoutError(f"containerd does not answer: {error}\n{self.containerd.tail()}") from error
+                    time.sleep(0.1)
+                else:
+                    return
+
     def _import_image(self) -> None:
         archive = self.folder / "images.tar"
         write_archive(self._guest, archive)
-        ctr = (self._ctr, "-a", self._socket)
-        deadline = time.monotonic() + 60
-        while True:
-            self.containerd.check()
-            try:
-                self.run(*ctr, "version")
-                break
-            except subprocess.CalledProcessError as error:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(
-                        f"containerd does not answer: {error.stderr}\n{self.containerd.tail()}"
-                    ) from error
-                time.sleep(0.1)
-        self.run(*ctr, "-n", "k8s.io", "images", "import", archive)
+        self.run(self._ctr, "-a", self._socket, "-n", "k8s.io", "images", "import", archive)
         archive.unlink()
 
     def _kubelet_config(self, changes: Mapping[str, Any]) -> Path:
