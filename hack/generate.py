@@ -1,5 +1,5 @@
 """Write what is made from code: `deviceclasses/` from the vendors, `resourceslices/` from the reference machines, the golden
-outputs of `hami-dra convert` and `hami-dra simulate`, and the stubs of kubelet's gRPC interfaces.
+outputs of `hami-dra convert` and `hami-dra simulate`, the pictures of the documents, and the stubs of kubelet's gRPC interfaces.
 
     python -m hack.generate           write them (make generate)
     python -m hack.generate --check   change nothing; fail if a file is not what it should be
@@ -22,6 +22,8 @@ from grpc_tools import protoc
 from typer.testing import CliRunner
 
 from controller.bridge.files import convert_documents
+from hack.pictures import FOLDER as PICTURES
+from hack.pictures import pictures
 from hami_dra.cli import simulate
 from hami_dra.cluster.documents import Document, read_documents
 from hami_dra.discovery.simulated import machine, machine_names, summary
@@ -62,7 +64,7 @@ def generated() -> dict[str, str]:
         files[f"{SIMULATE}/{case}/output"] = output
         if notes:
             files[f"{SIMULATE}/{case}/notes"] = notes
-    return files | stubs()
+    return files | pictures() | stubs()
 
 
 def stubs() -> dict[str, str]:
@@ -113,6 +115,7 @@ def stale() -> list[str]:
         (SLICES, "*.yaml"),
         (SIMULATE, "*/output"),
         (SIMULATE, "*/notes"),
+        (PICTURES, "*.svg"),
         (PROTO, "*_pb2*.py*"),
     ]
     present = {str(path.relative_to(ROOT)) for folder, name in places for path in (ROOT / folder).glob(name)}
