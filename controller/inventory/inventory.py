@@ -17,12 +17,13 @@ from controller.inventory.nodefit import NodeFit, NodeFits
 from controller.inventory.nodes import NodeColumns
 from controller.inventory.pods import PodBook
 from controller.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice, trouble
+from controller.inventory.quotas import QuotaBook
 from controller.inventory.roles import Amounts, used_of
 from controller.inventory.sharedcounters import SharedCounters, shared_counters
 from controller.inventory.taintrules import TaintRules, concerns
 from controller.inventory.topologyspread import SpreadCounts
 from controller.inventory.verdicts import Verdicts
-from hami_dra.api.core import Namespace, Node, Pod
+from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.names import ADMIN_ACCESS_LABEL
 from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 
@@ -42,6 +43,7 @@ class Inventory:
         self.namespaces: dict[str, Namespace] = {}
         self.problems: dict[str, str] = {}
         """Object → what is wrong with it: pools that cannot be used as they are published."""
+        self.quotas = QuotaBook(self.usage.counted, self._published)
         self._pools = PoolBook(gates)
         self._rules = TaintRules()
         self._spread = SpreadCounts(self.nodes)
@@ -141,8 +143,15 @@ class Inventory:
         """A claim that is gone uses nothing, nor does one that another took the name of."""
         for uid in self._claims.gone(old, new):
             self._recount(self.usage.observe(uid, None))
+            self.quotas.claim_gone(uid)
         if new is not None:
-            self._recount(self.usage.observe(new.metadata.uid, new.status.allocation))
+            uid = new.metadata.uid
+            self._recount(self.usage.observe(uid, new.status.allocation))
+            self.quotas.claim_seen(new)
+            self.quotas.recount(uid)
+
+    def quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
+        self.quotas.quota_changed(old, new)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self._pods.changed(old, new)
@@ -159,10 +168,12 @@ class Inventory:
             is_shared = _shared_in(allocation).__contains__
             allocation = AllocationResult.from_json(allocation)
         self._recount(self.usage.assume(claim_uid, allocation, is_shared))
+        self.quotas.recount(claim_uid)
 
     def forget(self, claim_uid: str) -> None:
         """The write is observed, or did not happen: what is observed counts again."""
         self._recount(self.usage.forget(claim_uid))
+        self.quotas.recount(claim_uid)
 
     confirm = forget
 
@@ -175,9 +186,13 @@ class Inventory:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _is_shared(self, device: DeviceId) -> bool:
+    def _published(self, device: DeviceId) -> Device | None:
         row = self.devices.row_of(device)
-        return row >= 0 and self.devices.device(row).shared
+        return self.devices.device(row) if row >= 0 else None
+
+    def _is_shared(self, device: DeviceId) -> bool:
+        found = self._published(device)
+        return found is not None and found.shared
 
     def _repool(self, key: PoolKey) -> None:
         """Make the rows of a pool anew where they differ. Only pools that can be used have rows."""
@@ -250,6 +265,7 @@ class Inventory:
             self._score(row, -1)
         used, exclusive, mark = self._used(device)
         self._score(self.devices.add(device, node, used, exclusive=exclusive, mark=mark), +1)
+        self.quotas.device_published(device)
 
     def _remove_row(self, device: DeviceId) -> None:
         row = self.devices.row_of(device)

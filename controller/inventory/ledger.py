@@ -82,7 +82,12 @@ class Ledger:
     def holders(self, device: DeviceId) -> list[str]:
         """Uids of the claims that hold a device. Looks at all claims: for reports."""
         uids = self._observed.keys() | self._assumed.keys()
-        return sorted(uid for uid in uids if any(holding.device == device for holding in self._counted(uid)))
+        return sorted(uid for uid in uids if any(holding.device == device for holding in self.counted(uid)))
+
+    def counted(self, claim_uid: str) -> tuple[Holding, ...]:
+        """What counts of a claim: the assumption if there is one."""
+        assumed = self._assumed.get(claim_uid)
+        return assumed if assumed is not None else self._observed.get(claim_uid, ())
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -105,19 +110,15 @@ class Ledger:
             return set()
         return self._replace(self._assumed, claim_uid, ())
 
-    def _counted(self, claim_uid: str) -> tuple[Holding, ...]:
-        assumed = self._assumed.get(claim_uid)
-        return assumed if assumed is not None else self._observed.get(claim_uid, ())
-
     def _replace(
         self, where: dict[str, tuple[Holding, ...]], claim_uid: str, fresh: tuple[Holding, ...]
     ) -> set[DeviceId]:
-        before = self._counted(claim_uid)
+        before = self.counted(claim_uid)
         if fresh:
             where[claim_uid] = fresh
         else:
             where.pop(claim_uid, None)
-        after = self._counted(claim_uid)
+        after = self.counted(claim_uid)
         if before == after:
             return set()
         self._count(before, -1)

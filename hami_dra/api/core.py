@@ -1,5 +1,7 @@
 """core/v1, scheduling.k8s.io and coordination.k8s.io objects, as far as placing a pod needs them."""
 
+from typing import Any
+
 import msgspec
 
 from hami_dra.api.meta import Condition, LabelSelector, Object, Struct
@@ -157,6 +159,8 @@ class Namespace(Object, frozen=True):
 
 class ResourceQuotaSpec(Struct, frozen=True):
     hard: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+    scopes: tuple[str, ...] = ()
+    scope_selector: dict[str, Any] | None = None
 
 
 class ResourceQuota(Object, frozen=True):

@@ -13,6 +13,7 @@ import msgspec
 
 from hami_dra.api import names
 from hami_dra.api.quantity import Format, InvalidQuantity, Quantity
+from hami_dra.vendors.quotas import Quotas
 
 MAX_CARDS: Final = 32
 """Results of one claim (AllocationResultsMaxSize of resource.k8s.io/v1)."""
@@ -138,6 +139,8 @@ class LegacyVendor(Protocol):
     """All names it reads, and that a conversion removes from the container."""
     plugin_resources: tuple[str, ...]
     """Those of them that a device plugin puts into a node's `status.allocatable`."""
+    quotas: Quotas
+    """Those of them that a ResourceQuota may limit, and how its cards are counted then."""
 
     def read(self, resources: ContainerResources) -> Reading: ...
 

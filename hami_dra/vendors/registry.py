@@ -1,6 +1,6 @@
 """All vendors, by the driver whose devices they know. A driver that is not here has no vendor rules."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from hami_dra.vendors.containers import ContainerVendor
 from hami_dra.vendors.enflame import Enflame
@@ -26,6 +26,7 @@ from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
 from hami_dra.vendors.nvidia.published import Published as NvidiaPublished
 from hami_dra.vendors.protocol import Vendor
 from hami_dra.vendors.publishing import PublishingVendor
+from hami_dra.vendors.quotas import QuotaName, Quotas
 
 VENDORS: tuple[Vendor, ...] = (Nvidia(), Metax(), Kunlunxin(), Neuron(), Enflame())
 LEGACY_VENDORS: tuple[LegacyVendor, ...] = (
@@ -56,11 +57,19 @@ WISH_ANNOTATIONS: frozenset[str] = frozenset().union(*(vendor.annotations for ve
 """Annotations of pods, claims, templates and classes that some vendor reads."""
 _BY_DRIVER = {vendor.profile.driver: vendor for vendor in VENDORS}
 _CONTAINERS = {vendor.name: vendor for vendor in CONTAINER_VENDORS}
+_QUOTAS = {vendor.driver: vendor.quotas for vendor in LEGACY_VENDORS}
+QUOTA_NAMES: Mapping[str, QuotaName] = {name.key: name for quotas in _QUOTAS.values() for name in quotas.names}
+"""Key in `hard` of a ResourceQuota (`limits.nvidia.com/gpumem`) → what it limits."""
 _PLUGIN_RESOURCES = {vendor.driver: vendor.plugin_resources for vendor in LEGACY_VENDORS}
 
 
 def vendor_of(driver: str) -> Vendor | None:
     return _BY_DRIVER.get(driver)
+
+
+def quotas_of(driver: str) -> Quotas | None:
+    """How quotas count the cards of a driver; None: they do not."""
+    return _QUOTAS.get(driver)
 
 
 def containers(vendor: str) -> ContainerVendor:

@@ -16,6 +16,7 @@ from hami_dra.vendors.legacy import (
     Reading,
     WholeByCount,
 )
+from hami_dra.vendors.quotas import Counted, Quotas, cards, percent
 
 GCU: Final = EXTENDED_RESOURCE
 VGCU: Final = "enflame.com/vgcu"
@@ -32,6 +33,7 @@ class EnflameLegacy(WholeByCount):
     shared_class = SHARED_CLASS
     resources: tuple[str, ...] = (GCU, VGCU, PERCENTAGE)
     plugin_resources: tuple[str, ...] = (GCU, VGCU)
+    quotas = Quotas((cards(GCU, Counted.WHOLE), cards(VGCU, Counted.PART), percent(PERCENTAGE)))
 
     def read(self, resources: ContainerResources) -> Reading:
         whole = resources.whole(GCU, "counts whole GCUs", MAX_CARDS)

@@ -17,6 +17,7 @@ from hami_dra.vendors.legacy import (
     Reading,
     WholeByCount,
 )
+from hami_dra.vendors.quotas import Counted, Quotas, cards, mebibytes
 
 XPU: Final = EXTENDED_RESOURCE
 VXPU: Final = "kunlunxin.com/vxpu"
@@ -37,6 +38,7 @@ class KunlunxinLegacy(WholeByCount):
     shared_class = SHARED_CLASS
     resources: tuple[str, ...] = (XPU, VXPU, VXPU_MEMORY)
     plugin_resources: tuple[str, ...] = (XPU, VXPU)
+    quotas = Quotas((cards(XPU, Counted.WHOLE), cards(VXPU, Counted.PART), mebibytes(VXPU_MEMORY)))
 
     def read(self, resources: ContainerResources) -> Reading:
         whole = resources.whole(XPU, "counts whole XPUs", MAX_CARDS)

@@ -21,6 +21,7 @@ from hami_dra.vendors.legacy import (
 from hami_dra.vendors.metax import DRIVER
 from hami_dra.vendors.metax.published import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
 from hami_dra.vendors.metax.wish import qos_policy
+from hami_dra.vendors.quotas import Counted, Quotas, cards, gibibytes, percent
 from hami_dra.vendors.wishes import InvalidWish
 
 GPU: Final = EXTENDED_RESOURCE
@@ -43,6 +44,7 @@ class MetaxLegacy(WholeByCount):
     shared_class = SHARED_CLASS
     resources: tuple[str, ...] = (GPU, SGPU, CORES, MEMORY)
     plugin_resources: tuple[str, ...] = (GPU, SGPU)
+    quotas = Quotas((cards(GPU, Counted.WHOLE), cards(SGPU, Counted.PART), gibibytes(MEMORY), percent(CORES)))
 
     def read(self, resources: ContainerResources) -> Reading:
         whole = resources.whole(GPU, "counts whole cards", MAX_CARDS)

@@ -16,6 +16,7 @@ from hami_dra.vendors.legacy import (
 )
 from hami_dra.vendors.neuron import DRIVER
 from hami_dra.vendors.neuron.published import EXTENDED_RESOURCE, NEURON_CORES, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.quotas import Counted, QuotaName, Quotas, cards
 
 DEVICES: Final = EXTENDED_RESOURCE
 CORES: Final = "aws.amazon.com/neuroncore"
@@ -33,6 +34,9 @@ class NeuronLegacy(WholeByCount):
     shared_class = SHARED_CLASS
     resources: tuple[str, ...] = (DEVICES, CORES)
     plugin_resources: tuple[str, ...] = (DEVICES, CORES)
+    quotas = Quotas(
+        (cards(DEVICES, Counted.WHOLE), QuotaName(CORES, NEURON_CORES, "NeuronCores")), whole_by=(NEURON_CORES,)
+    )
 
     def read(self, resources: ContainerResources) -> Reading:
         devices = resources.whole(DEVICES, "counts devices", MAX_CARDS)

@@ -34,6 +34,7 @@ from hami_dra.vendors.nvidia.wish import (
     VOLCANO_MODE,
     wanted_parts,
 )
+from hami_dra.vendors.quotas import Quotas, cards, mebibytes, percent
 from hami_dra.vendors.wishes import InvalidWish
 
 GPU: Final = EXTENDED_RESOURCE
@@ -62,6 +63,16 @@ class NvidiaLegacy:
     driver = DRIVER
     resources: tuple[str, ...] = (*_HAMI_NAMES, PRIORITY, *_VOLCANO_NAMES)
     plugin_resources: tuple[str, ...] = (GPU, VOLCANO_GPU)
+    quotas = Quotas(
+        (
+            cards(GPU),
+            mebibytes(MEMORY),
+            percent(CORES),
+            cards(VOLCANO_GPU),
+            mebibytes(VOLCANO_MEMORY),
+            percent(VOLCANO_CORES),
+        )
+    )
 
     def read(self, resources: ContainerResources) -> Reading:
         gpu, memory_name, percent_name, cores_name = _family(resources)

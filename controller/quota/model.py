@@ -1,0 +1,49 @@
+"""How much of each quota for cards is used: lines for people and metrics.
+
+Called by `hami-dra status --quota`, metrics, the page, and `reconcile` (the annotation on the quota). In: the inventory. Out:
+`QuotaLine`s. Pure; reads only the limited namespaces.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from controller.inventory.inventory import Inventory
+
+
+class QuotaLine(msgspec.Struct, frozen=True, rename="camel"):
+    """One key of one ResourceQuota."""
+
+    namespace: str
+    quota: str
+    """Name of the ResourceQuota."""
+    resource: str
+    """The key as the quota spells it: `limits.nvidia.com/gpumem`."""
+    unit: str
+    """What `used` and `hard` count: cards, MiB, GiB, percent (100 a card), NeuronCores."""
+    used: int
+    """What allocated claims of the namespace hold, those we are writing just now included. Rounded up to the unit."""
+    hard: int
+    """The limit, rounded down to the unit. 0 = nothing may be taken."""
+
+
+def lines(inventory: Inventory, namespaces: Iterable[str] | None = None) -> list[QuotaLine]:
+    """By namespace, quota, then as the quota lists its keys. `namespaces`: only these; None: all that have such a quota."""
+    book = inventory.quotas
+    wanted = book.namespaces if namespaces is None else sorted(set(namespaces))
+    found = []
+    for namespace in wanted:
+        used = book.used(namespace)
+        for limit in book.limits(namespace):
+            name = limit.name
+            found.append(
+                QuotaLine(
+                    namespace=namespace,
+                    quota=limit.quota,
+                    resource=name.key,
+                    unit=name.unit,
+                    used=name.in_units(used.get(name.resource, 0)),
+                    hard=limit.grains // name.per_unit,
+                )
+            )
+    return found

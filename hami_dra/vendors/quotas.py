@@ -1,0 +1,107 @@
+"""What a namespace may use of a vendor's cards: the ResourceQuota keys that each vendor has, and how they are counted.
+
+Read by `controller.inventory.quotas` (usage), `controller.quota` (what may still be taken) and `controller.quota.admission` (what can never fit). In:
+capacities of one allocated card. Out: whole numbers. Pure.
+
+A key is `limits.` and one of the old resource names (HAMi pkg/device/quota.go, IsManagedQuota). HAMi enforces those of memory
+and cores; here the names that count cards hold too, as the release notes of HAMi 2.7 show them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from hami_dra.api import names
+from hami_dra.api.quantity import NANO, Format, Quantity
+
+PREFIX: Final = "limits."
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+ALL_OF_A_CARD: Final = 100
+"""Percent."""
+
+
+class Counted(Enum):
+    """Which holdings of a card a name is about."""
+
+    EVERY = "every"
+    WHOLE = "whole"
+    """Of those who hold all of a card."""
+    PART = "part"
+    """Of those who hold a part of a card."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaName:
+    """One old resource name as a quota counts it. Amounts are whole numbers of grains, each card's rounded down to one."""
+
+    resource: str
+    """`nvidia.com/gpumem`; the key of the quota is `limits.` and this."""
+    capacity: str = ""
+    """The published capacity that is added up; empty: the cards themselves."""
+    unit: str = "cards"
+    """What a bare number in the quota counts."""
+    grain: int = 1
+    """In the unit of the capacity (memory: bytes)."""
+    per_unit: int = 1
+    """Grains in one unit."""
+    counted: Counted = Counted.EVERY
+
+    @property
+    def key(self) -> str:
+        return PREFIX + self.resource
+
+    def limit(self, hard: Quantity) -> int:
+        """Grains. A number with a binary suffix means bytes where the name is about memory (`10Gi` of `gpumem`)."""
+        if self.grain > 1 and hard.format is Format.BINARY_SI and hard.nanos >= self.grain * NANO:
+            return hard.nanos // (self.grain * NANO)
+        return hard.nanos * self.per_unit // NANO
+
+    def in_units(self, grains: int) -> int:
+        """Rounded up, so that nothing is left where nothing can be taken."""
+        return -(-grains // self.per_unit)
+
+    def counts(self, *, whole: bool) -> bool:
+        return self.counted is Counted.EVERY or (self.counted is Counted.WHOLE) is whole
+
+    def of(self, taken: Mapping[str, int], *, whole: bool) -> int:
+        """What one holding of one card adds. `taken`: capacity → amount, rounded up to its whole units."""
+        if not self.counts(whole=whole):
+            return 0
+        return taken.get(self.capacity, 0) // self.grain if self.capacity else 1
+
+
+def cards(resource: str, counted: Counted = Counted.EVERY) -> QuotaName:
+    return QuotaName(resource, counted=counted)
+
+
+def mebibytes(resource: str) -> QuotaName:
+    return QuotaName(resource, names.CAP_MEMORY, "MiB", grain=MIB)
+
+
+def gibibytes(resource: str) -> QuotaName:
+    """A bare number in the quota is GiB; cards are counted in MiB."""
+    return QuotaName(resource, names.CAP_MEMORY, "GiB", grain=MIB, per_unit=GIB // MIB)
+
+
+def percent(resource: str) -> QuotaName:
+    """100 a card."""
+    return QuotaName(resource, names.CAP_CORES, "percent")
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """The names of one vendor."""
+
+    names: tuple[QuotaName, ...]
+    whole_by: tuple[str, ...] = (names.CAP_MEMORY, names.CAP_CORES)
+    """Who holds all of these capacities of a card holds the card."""
+
+    def is_whole(self, taken: Mapping[str, int], totals: Mapping[str, int]) -> bool:
+        return all(taken.get(name, 0) >= totals.get(name, 0) for name in self.whole_by)
+
+    def charge(self, taken: Mapping[str, int], *, whole: bool) -> dict[str, int]:
+        """Resource → grains that one holding of one card adds; those of 0 left out."""
+        amounts = {name.resource: name.of(taken, whole=whole) for name in self.names}
+        return {resource: amount for resource, amount in amounts.items() if amount}
