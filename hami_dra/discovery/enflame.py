@@ -92,29 +92,35 @@ def join(query: Listing, table: Listing, matrix: Matrix | None = None) -> Findin
 
 def parse_query(text: str) -> Listing:
     """`efsmi -q`, whole or with `-d`. Raises Unreadable when no device is listed."""
-    blocks: dict[int, list[Entry]] = {}
-    problems: list[str] = []
-    block: list[Entry] | None = None
-    for entry in entries(text):
-        if entry.value is None and (found := _DEVICE.fullmatch(entry.path[-1])):
-            try:
-                block = blocks.setdefault(whole(found[1], at_most=MAX_INDEX), [])
-            except Unexpected as error:
-                block = None
-                problems.append(at_line(_QUERY, entry.number, entry.path[-1], error))
-        elif block is not None and entry.value is not None:
-            block.append(entry)
-    if not blocks:
-        raise Unreadable("; ".join(problems) or f"{_QUERY}: expected blocks that begin with DEV ID 0, got none")
+    found, problems = blocks(text)
     devices = {}
-    for index, found_entries in blocks.items():
+    for index, block in found.items():
         try:
-            devices[index] = _device(index, found_entries)
+            devices[index] = _device(index, values_of(block))
         except Unexpected as error:
             problems.append(f"{_QUERY}, DEV ID {index}: {error}")
     if not devices:
         raise Unreadable("; ".join(problems))
     return Listing(devices, tuple(problems))
+
+
+def blocks(text: str) -> tuple[dict[int, list[Entry]], list[str]]:
+    """The entries of each device of `efsmi -q`, and problems of headings. Raises Unreadable when there is none."""
+    found_blocks: dict[int, list[Entry]] = {}
+    problems: list[str] = []
+    block: list[Entry] | None = None
+    for entry in entries(text):
+        if entry.value is None and (found := _DEVICE.fullmatch(entry.path[-1])):
+            try:
+                block = found_blocks.setdefault(whole(found[1], at_most=MAX_INDEX), [])
+            except Unexpected as error:
+                block = None
+                problems.append(at_line(_QUERY, entry.number, entry.path[-1], error))
+        elif block is not None and entry.value is not None:
+            block.append(entry)
+    if not found_blocks:
+        raise Unreadable("; ".join(problems) or f"{_QUERY}: expected blocks that begin with DEV ID 0, got none")
+    return found_blocks, problems
 
 
 def parse_table(text: str) -> Listing:
@@ -144,13 +150,16 @@ def parse_topology(text: str) -> Matrix:
     return parse_matrix(text, _TOPOLOGY, devices=("GCU", "DEV", "GPU"), link=_LINK)
 
 
-def _device(index: int, block: Iterable[Entry]) -> Device:
-    """Keys are matched with their section: `Dev` of PCIe Info is another thing than `Device ID`."""
+def values_of(block: Iterable[Entry]) -> dict[tuple[str, str], str]:
+    """(section, key) → what is said: `Dev` of PCIe Info is another thing than `Device ID`."""
     values: dict[tuple[str, str], str] = {}
     for entry in block:
         section = entry.path[-2] if len(entry.path) > 1 else ""
         values.setdefault((section, entry.path[-1]), said(entry.value))
+    return values
 
+
+def _device(index: int, values: Mapping[tuple[str, str], str]) -> Device:
     def value(section: str, *keys: str) -> str:
         return next((found for key in keys if (found := values.get((section, key), ""))), "")
 

@@ -83,6 +83,11 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Findings:
 
 def parse_xml(text: str) -> Findings:
     """Output that breaks off keeps the cards before the break. Raises Unreadable without a card."""
+    return _findings(_XML, *xml_blocks(text))
+
+
+def xml_blocks(text: str) -> tuple[Values, list[tuple[str, Values]], list[str]]:
+    """What is said of the machine, of each card with its place in words, and problems. Raises Unreadable for what is no such listing."""
     if "<!ENTITY" in text:
         raise Unreadable(f"{_XML}: expected no entity declarations")  # they could blow a few bytes up to gigabytes
     machine: dict[str, str] = {}
@@ -98,7 +103,7 @@ def parse_xml(text: str) -> Findings:
         problems.append(f"{_XML}, line {error.position[0]}: expected well-formed XML, got: {error}")
     if not blocks and "xpu_smi_log" not in text:
         raise Unreadable("; ".join(problems) or f"{_XML}: expected the XML element xpu_smi_log, got none")
-    return _findings(_XML, machine, blocks, problems)
+    return machine, blocks, problems
 
 
 def parse_query(text: str) -> Findings:
@@ -129,7 +134,7 @@ def parse_columns(text: str) -> Findings:
         if not line.strip():
             continue
         try:
-            words = _words(line)
+            words = column_words(line)
             values = {
                 "pci/pci_bus_id": words[0],
                 "minor_number": words[2],
@@ -143,7 +148,8 @@ def parse_columns(text: str) -> Findings:
     return settled(_COLUMNS, _on_board(cards), problems)
 
 
-def _words(line: str) -> list[str]:
+def column_words(line: str) -> list[str]:
+    """Of one line of `xpu-smi -m`. Raises Unexpected."""
     try:
         words = shlex.split(line)
     except ValueError as error:

@@ -39,10 +39,22 @@ class Tool:
 
     def run(self, *arguments: str) -> str:
         """What the tool prints; bytes that are no UTF-8 are replaced. Raises ToolMissing, ToolFailed."""
-        command = [str(self._find()), *arguments]
         said = " ".join([self.name, *arguments])
+        with self.start(*arguments) as process:
+            try:
+                output, errors = self._collect(process, said)
+            finally:
+                end(process)
+        if process.returncode != 0:
+            words = errors.decode(errors="replace") or output.decode(errors="replace")
+            raise ToolFailed(f"{said} {ending(process.returncode)}; it said: {last_words(words)}")
+        return output.decode(errors="replace")
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Runs it, with pipes for what it prints, until `end`; who calls reads and waits. Raises ToolMissing, ToolFailed."""
+        command = [str(self._find()), *arguments]
         try:
-            process = subprocess.Popen(  # noqa: S603 (no shell; the arguments are constants of the back ends)
+            return subprocess.Popen(  # noqa: S603 (no shell; the arguments are constants of the back ends)
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -54,16 +66,6 @@ class Tool:
             raise ToolMissing(f"{command[0]} cannot be started: {error}") from error
         except OSError as error:
             raise ToolFailed(f"{command[0]} cannot be started: {error}") from error
-        with process:
-            try:
-                output, errors = self._collect(process, said)
-            finally:
-                _end(process)
-        if process.returncode != 0:
-            words = errors.decode(errors="replace") or output.decode(errors="replace")
-            last = shown(words.strip()[-1_000:]) if words.strip() else "nothing"
-            raise ToolFailed(f"{said} {_ending(process.returncode)}; it said: {last}")
-        return output.decode(errors="replace")
 
     def _find(self) -> Path:
         found = shutil.which(self.name)
@@ -110,7 +112,7 @@ class Tool:
         return output, errors
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
     """Kills the tool, if it runs, and what it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -121,5 +123,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.returncode = -signal.SIGKILL
 
 
-def _ending(code: int) -> str:
+def last_words(text: str) -> str:
+    """What a tool said in the end, for a message."""
+    return shown(text.strip()[-1_000:]) if text.strip() else "nothing"
+
+
+def ending(code: int) -> str:
+    """Of an exit code, in words."""
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"

@@ -8,14 +8,14 @@ nothing tells when a GPU is well again. XIDs that come from the programs on the 
 
 import contextlib
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from hami_dra.api.hardware import Fault, GpuRecord
 from hami_dra.discovery.backend import LOST, Findings, Health
-from hami_dra.discovery.errors import DiscoveryError
+from hami_dra.discovery.errors import DiscoveryError, ToolFailed
 from hami_dra.discovery.nvml.cards import REMAPPING_FAILED, VENDOR, read_all
 from hami_dra.discovery.nvml.library import (
     EVENT_DOUBLE_BIT_ECC,
@@ -30,6 +30,8 @@ from hami_dra.discovery.nvml.partitions import NvmlPartitioner
 from hami_dra.discovery.nvml.visits import Visits, open_library
 from hami_dra.discovery.sysfs import SYS
 from hami_dra.discovery.uncut import UncutCards, as_cut
+
+T = TypeVar("T")
 
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """Caused by programs (illegal access, reset channel, ...): the list of NVIDIA's device plugin."""
@@ -79,6 +81,19 @@ class NvmlBackend:
         with self._lock:
             if self._library and not self._visits.hangs:
                 self._visits.run(self._let_go)
+
+    def look(self, read: Callable[[Library, Mapping[str, Handle]], T]) -> T:
+        """What `read` tells of the GPUs that were found, by uuid, while nobody else asks NVML: for what is no business of discovery.
+        Raises DiscoveryError.
+        """
+
+        def visit() -> T:
+            if self._library is None:
+                raise ToolFailed("NVML: nothing was discovered yet, or the GPUs were let go of")
+            return read(self._library, self._handles)
+
+        with self._lock:
+            return self._visits.run(visit)
 
     def partitioner(self) -> NvmlPartitioner:
         """Of these GPUs."""

@@ -28,6 +28,8 @@ _LOST: Final = {15, RESET_REQUIRED, 28}
 """GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: the GPU answers no more."""
 _ABSENT: Final = {2, NOT_SUPPORTED, 6, 13}
 """INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND: this GPU or driver has no such thing."""
+_NO_SUCH_VERSION: Final = {13, 25}
+"""FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH: an older driver."""
 _GARBLED: Final = -1
 
 PROFILE_NUMBERS: Final = range(0x12)
@@ -154,6 +156,51 @@ class Library:
     def remapping_failed(self, gpu: Handle) -> bool:
         """A broken row of the memory could not be replaced by a spare one."""
         return bool(self._call("nvmlDeviceGetRemappedRows", gpu)[3])
+
+    # --- one GPU at work ---
+
+    def memory_in_use(self, gpu: Handle) -> tuple[int, int]:
+        """Bytes in use by programs, and all there is. Drivers before 510 count what they reserve for themselves as in use."""
+        function = "nvmlDeviceGetMemoryInfo"
+        try:
+            found = self._call(function, gpu, self._nvml.nvmlMemory_v2)
+        except NvmlFailed as failed:
+            if failed.code not in _NO_SUCH_VERSION:
+                raise
+            found = self._call(function, gpu)
+        return int(found.used), int(found.total)
+
+    def utilization(self, gpu: Handle) -> tuple[int, int]:
+        """Percent of the last moment: of the GPU, of its memory controller."""
+        found = self._call("nvmlDeviceGetUtilizationRates", gpu)
+        return int(found.gpu), int(found.memory)
+
+    def temperature(self, gpu: Handle) -> int:
+        """Degrees Celsius."""
+        return int(self._call("nvmlDeviceGetTemperature", gpu, self._nvml.NVML_TEMPERATURE_GPU))
+
+    def memory_temperature(self, gpu: Handle) -> int:
+        """Degrees Celsius."""
+        function = "nvmlDeviceGetFieldValues"
+        (found,) = self._call(function, gpu, [self._nvml.NVML_FI_DEV_MEMORY_TEMP])
+        if found.nvmlReturn:
+            raise NvmlFailed(f"{function}, MEMORY_TEMP", found.nvmlReturn, str(self._nvml.NVMLError(found.nvmlReturn)))
+        return int(found.value.uiVal)
+
+    def power(self, gpu: Handle) -> int:
+        """Milliwatts."""
+        return int(self._call("nvmlDeviceGetPowerUsage", gpu))
+
+    def fan(self, gpu: Handle) -> int:
+        """Percent of the highest speed."""
+        return int(self._call("nvmlDeviceGetFanSpeed", gpu))
+
+    def ecc_errors(self, gpu: Handle, *, corrected: bool) -> int:
+        """In memory, since the driver was loaded."""
+        kind = (
+            self._nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED if corrected else self._nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+        )
+        return int(self._call("nvmlDeviceGetTotalEccErrors", gpu, kind, self._nvml.NVML_VOLATILE_ECC))
 
     # --- topology ---
 

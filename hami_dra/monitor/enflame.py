@@ -1,0 +1,132 @@
+"""What Enflame GCUs report, through `efsmi --dmon` and, for errors in memory, `efsmi -q`. Parsers are pure.
+
+`--dmon` is asked for one look (`-c 1`), so that it ends by itself. Its columns: `DUsed` is the use of the card, `Sip` that of its
+processors, `MUsed` memory in use in percent of `Mem`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from hami_dra.api.hardware import Card
+from hami_dra.discovery import enflame
+from hami_dra.discovery.enflame import blocks, values_of
+from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line
+from hami_dra.discovery.reading import MAX_INDEX, whole
+from hami_dra.discovery.tool import Tool
+from hami_dra.monitor.readings import (
+    Reading,
+    Report,
+    Sample,
+    Words,
+    amount,
+    celsius,
+    count,
+    joined,
+    percent,
+    share_of,
+    watts,
+)
+
+TOOL: Final = replace(enflame.TOOL, timeout=10.0)
+_DMON: Final = "efsmi --dmon"
+_QUERY: Final = "efsmi -q"
+
+
+class EnflameSampler:
+    """Implements `hami_dra.monitor.readings.Sampler`. One listing is enough; with both there is more."""
+
+    source = "efsmi"
+
+    def __init__(self, tool: Tool = TOOL) -> None:
+        self._tool = tool
+
+    def sample(self, cards: Sequence[Card]) -> Sample:
+        reports: list[Report] = []
+        refused: list[DiscoveryError] = []
+        for arguments, parse in ((("--dmon", "-c", "1"), parse_dmon), (("-q",), parse_query)):
+            try:
+                reports.append(parse(self._tool.run(*arguments)))
+            except DiscoveryError as error:
+                refused.append(error)
+        if not reports:
+            raise refused[0]
+        return joined(cards, [*reports, Report((), tuple(map(str, refused)))])
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def parse_dmon(text: str) -> Report:
+    """Two lines of names and units that begin with `*`, then a row for each card. Columns may come and go. Raises Unreadable."""
+    names: list[str] = []
+    units: dict[str, str] = {}
+    readings: list[Reading] = []
+    problems: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        cells = line.split()
+        if line.lstrip().startswith("*Dev"):
+            names, units = [cells[0].lstrip("*"), *cells[1:]], {}
+        elif line.lstrip().startswith("*Idx") and len(cells) == len(names):
+            units = dict(zip(names, cells, strict=True))
+        elif names and cells and not line.lstrip().startswith(("-", "*")):
+            try:
+                readings.append(_row(_named(cells, names), units, Words(f"{_DMON}, line {number}", problems)))
+            except Unexpected as error:
+                problems.append(at_line(_DMON, number, line, error))
+    if not readings:
+        raise Unreadable("; ".join(problems) or f"{_DMON}: expected a table that begins with *Dev, got none")
+    return Report(tuple(readings), tuple(problems))
+
+
+def _named(cells: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    if len(cells) != len(names):
+        raise Unexpected(f"{len(names)} words", " ".join(cells))
+    return dict(zip(names, cells, strict=True))
+
+
+def _row(row: Mapping[str, str], units: Mapping[str, str], words: Words) -> Reading:
+    def unit(column: str) -> str:
+        return units.get(column, "")
+
+    total = words.read("Mem", row.get("Mem"), lambda text: amount(text, unit("Mem")))
+    used = words.read("MUsed", row.get("MUsed"), lambda text: percent(text, unit("MUsed")))
+    return Reading(
+        index=whole(row["Dev"], at_most=MAX_INDEX, what="a number of a card"),
+        memory_total=total,
+        memory_used=share_of(total, used),
+        utilization=words.read("DUsed", row.get("DUsed"), lambda text: percent(text, unit("DUsed"))),
+        temperature=words.read("DTemp", row.get("DTemp"), lambda text: celsius(text, unit("DTemp"))),
+        power=words.read("Pwr", row.get("Pwr"), lambda text: watts(text, unit("Pwr"))),
+    )
+
+
+def parse_query(text: str) -> Report:
+    """`efsmi -q`, of newer and older drivers. Double bit errors are those that were not corrected; others are not told.
+    Raises Unreadable.
+    """
+    found, problems = blocks(text)
+    readings = []
+    for index, block in found.items():
+        values = values_of(block)
+        words = Words(f"{_QUERY}, DEV ID {index}", problems)
+        readings.append(_device(index, values, words))
+    return Report(tuple(readings), tuple(problems))
+
+
+def _device(index: int, values: Mapping[tuple[str, str], str], words: Words) -> Reading:
+    def value(section: str, *keys: str) -> str:
+        return next((found for key in keys if (found := values.get((section, key), ""))), "")
+
+    memory = "Device Mem Info"
+    total = words.read("Total Size", value(memory, "Total Size", "Mem Size"), amount)
+    used = words.read("Used Size", value(memory, "Used Size", "Mem Usage"), amount)
+    return Reading(
+        index=index,
+        memory_total=total,
+        memory_used=words.within(used, total),
+        utilization=words.read("GCU Usage", value("Device Usage Info", "GCU Usage"), percent),
+        temperature=words.read("GCU Temp", value("Temperature Info", "GCU Temp"), celsius),
+        power=words.read("Cur Power", value("Power Info", "Cur Power"), watts),
+        ecc_uncorrected=words.read("Total DBE", value("RMA Info", "Total DBE"), count),
+    )

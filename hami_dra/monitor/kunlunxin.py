@@ -1,0 +1,123 @@
+"""What Kunlunxin XPUs report, through `xpu-smi -m` and, for errors in memory, `xpu-smi -q -x`. Parsers are pure.
+
+`-m` has neither names nor units: its columns are known by their places (from 1: 1 PCI address, 3 minor number, 4 serial number, 5 degrees,
+9 watts, 18 and 19 memory in use and in all in MiB, 20 percent, 21 firmware, 22 the product's name), so a line counts only where the
+words that can be recognised stand at theirs.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from hami_dra.api.hardware import Card
+from hami_dra.discovery import kunlunxin
+from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line
+from hami_dra.discovery.kunlunxin import column_words, xml_blocks
+from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, said, whole
+from hami_dra.discovery.tool import Tool
+from hami_dra.monitor.readings import Reading, Report, Sample, Words, amount, celsius, count, joined, percent, watts
+
+TOOL: Final = replace(kunlunxin.TOOL, timeout=10.0)
+_COLUMNS: Final = "xpu-smi -m"
+_XML: Final = "xpu-smi -q -x"
+_NUMERIC: Final = (4, *range(5, 20))
+"""Places of numbers between the serial number and the firmware."""
+_FIRMWARE: Final = 20
+_NAME: Final = 21
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+
+
+class KunlunxinSampler:
+    """Implements `hami_dra.monitor.readings.Sampler`. One listing is enough; with both there is more."""
+
+    source = "xpu-smi"
+
+    def __init__(self, tool: Tool = TOOL) -> None:
+        self._tool = tool
+
+    def sample(self, cards: Sequence[Card]) -> Sample:
+        reports: list[Report] = []
+        refused: list[DiscoveryError] = []
+        for arguments, parse in ((("-m",), parse_columns), (("-q", "-x"), parse_xml)):
+            try:
+                reports.append(parse(self._tool.run(*arguments)))
+            except DiscoveryError as error:
+                refused.append(error)
+        if not reports:
+            raise refused[0]
+        return joined(cards, [*reports, Report((), tuple(map(str, refused)))])
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def parse_columns(text: str) -> Report:
+    """Raises Unreadable."""
+    readings: list[Reading] = []
+    problems: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            readings.append(_columns(column_words(line), Words(f"{_COLUMNS}, line {number}", problems)))
+        except Unexpected as error:
+            problems.append(at_line(_COLUMNS, number, line, error))
+    if not readings:
+        raise Unreadable("; ".join(problems) or f"{_COLUMNS}: expected a line for each XPU, got none")
+    return Report(tuple(readings), tuple(problems))
+
+
+def _columns(line: Sequence[str], words: Words) -> Reading:
+    for place in _NUMERIC:
+        if said(line[place]) and not _NUMBER.fullmatch(line[place]):
+            raise Unexpected(f"a number in column {place + 1}", line[place])
+    for place, what in ((_FIRMWARE, "a firmware version"), (_NAME, "the product's name")):
+        if said(line[place]) and _NUMBER.fullmatch(line[place]):
+            raise Unexpected(f"{what} in column {place + 1}", line[place])
+    total = words.read("memory in all", line[18], lambda text: amount(text, "MiB"))
+    used = words.read("memory in use", line[17], lambda text: amount(text, "MiB"))
+    if total is None or used is None or used > total:
+        raise Unexpected("memory in use, then memory in all, in columns 18 and 19", f"{line[17]} {line[18]}")
+    return Reading(
+        index=whole(line[2], at_most=MAX_INDEX, what="a minor number"),
+        bus_id=bus_id(line[0]),
+        memory_total=total,
+        memory_used=used,
+        utilization=words.read("utilisation", line[19], lambda text: percent(text, "%")),
+        temperature=words.read("temperature", line[4], lambda text: celsius(text, "C")),
+        power=words.read("power", line[8], lambda text: watts(text, "W")),
+    )
+
+
+def parse_xml(text: str) -> Report:
+    """Output that breaks off keeps the cards before the break. Raises Unreadable."""
+    _, blocks, problems = xml_blocks(text)
+    readings = []
+    for place, values in blocks:
+        try:
+            readings.append(_element(values, Words(place, problems)))
+        except Unexpected as error:
+            problems.append(f"{place}: {error}")
+    if not readings:
+        raise Unreadable("; ".join(problems) or f"{_XML}: expected the XML elements xpu, got none")
+    return Report(tuple(readings), tuple(problems))
+
+
+def _element(values: Mapping[str, str], words: Words) -> Reading:
+    def read_count(path: str) -> int | None:
+        return words.read(path, values.get(path), count)
+
+    total = words.read("total", values.get("fb_memory_usage/total"), amount)
+    used = words.read("used", values.get("fb_memory_usage/used"), amount)
+    uuid = said(values.get("uuid")) or said(values.get("serial"))
+    return Reading(
+        uuid=identity(uuid, "a uuid or serial number"),
+        memory_total=total,
+        memory_used=words.within(used, total),
+        utilization=words.read("xpu_util", values.get("utilization/xpu_util"), percent),
+        temperature=words.read("xpu_temp", values.get("temperature/xpu_temp"), celsius),
+        power=words.read("power_draw", values.get("power_readings/power_draw"), watts),
+        ecc_corrected=read_count("ecc_errors/volatile/dram_correctable"),
+        ecc_uncorrected=read_count("ecc_errors/volatile/dram_uncorrectable"),
+    )

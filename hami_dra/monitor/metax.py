@@ -1,0 +1,156 @@
+"""What MetaX GPUs report, through `mx-smi dmon` and, for errors in memory, `mx-smi --count-ecc`. Parsers are pure.
+
+`dmon` is asked for one look (`-c 1`), so that it ends by itself. It tells memory in use in percent only: whole percents of a card.
+"""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from hami_dra.api.hardware import Card
+from hami_dra.discovery import metax
+from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line
+from hami_dra.discovery.indented import entries
+from hami_dra.discovery.reading import MAX_INDEX, bus_id, said, whole
+from hami_dra.discovery.tool import Tool
+from hami_dra.monitor.readings import (
+    Reading,
+    Report,
+    Sample,
+    Words,
+    amount,
+    celsius,
+    count,
+    joined,
+    percent,
+    share_of,
+    watts,
+)
+
+TOOL: Final = replace(metax.TOOL, timeout=10.0)
+_DMON: Final = "mx-smi dmon"
+_ECC: Final = "mx-smi --count-ecc"
+_SHOW: Final = (
+    "--show-temperature",
+    "--show-board-power",
+    "--show-usage",
+    "--show-memory",
+    "--total-memory",
+    "--show-bdf",
+)
+_LOOK: Final = ("dmon", *_SHOW, "--format", "csv", "-c", "1")
+_HOTTEST: Final = ("hottemp", "coretemp", "soctemp")
+"""Columns with temperatures of the chip, the one that counts first."""
+_GPU: Final = re.compile(r"GPU#\s*(\d+)\s+\S+\s+(\S+)")
+
+
+class MetaxSampler:
+    """Implements `hami_dra.monitor.readings.Sampler`."""
+
+    source = "mx-smi"
+
+    def __init__(self, tool: Tool = TOOL) -> None:
+        self._tool = tool
+
+    def sample(self, cards: Sequence[Card]) -> Sample:
+        reports = [parse_dmon(self._tool.run(*_LOOK))]
+        try:
+            reports.append(parse_ecc(self._tool.run("--count-ecc")))
+        except DiscoveryError as error:
+            reports.append(Report((), (str(error),)))
+        return joined(cards, reports)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def parse_dmon(text: str) -> Report:
+    """CSV: names, units, then a row for each die. Columns may come and go. Raises Unreadable."""
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if "," in line]
+    table = [[cell.strip() for cell in row] for row in csv.reader((line for _, line in lines), quoting=csv.QUOTE_NONE)]
+    if len(table) < 2 or not {"dev", "bdfid"} <= set(table[0]):
+        raise Unreadable(f"{_DMON}: expected the columns dev and bdfid, and below them their units")
+    names, units = table[0], dict(zip(table[0], table[1], strict=False))
+    if units["dev"] != "idx":
+        raise Unreadable(f"{_DMON}: expected the unit idx below dev: nothing tells what the numbers mean")
+    readings: list[Reading] = []
+    problems: list[str] = []
+    for (number, line), cells in zip(lines[2:], table[2:], strict=True):
+        try:
+            readings.append(_row(_named(cells, names), units, Words(f"{_DMON}, line {number}", problems)))
+        except Unexpected as error:
+            problems.append(at_line(_DMON, number, line, error))
+    if not readings:
+        raise Unreadable("; ".join(problems) or f"{_DMON}: expected a row for each GPU, got none")
+    return Report(tuple(readings), tuple(problems))
+
+
+def _named(cells: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    if len(cells) != len(names):
+        raise Unexpected(f"{len(names)} cells", ", ".join(cells))
+    return dict(zip(names, cells, strict=True))
+
+
+def _row(row: Mapping[str, str], units: Mapping[str, str], words: Words) -> Reading:
+    def unit(column: str) -> str:
+        return units.get(column, "")
+
+    hottest = next((column for column in _HOTTEST if said(row.get(column))), _HOTTEST[0])
+    total = words.read("total", row.get("total"), lambda text: amount(text, unit("total")))
+    vram = words.read("vram", row.get("vram"), lambda text: percent(text, unit("vram")))
+    return Reading(
+        index=whole(row["dev"], at_most=MAX_INDEX, what="a number of a GPU"),
+        bus_id=bus_id(row["bdfid"]),
+        memory_total=total,
+        memory_used=share_of(total, vram),
+        utilization=words.read("gpu", row.get("gpu"), lambda text: percent(text, unit("gpu"))),
+        temperature=words.read(hottest, row.get(hottest), lambda text: celsius(text, unit(hottest))),
+        power=words.read("power", row.get("power"), lambda text: watts(text, unit("power"))),
+    )
+
+
+def parse_ecc(text: str) -> Report:
+    """Counts below `ECC Errors` of each GPU, added up over the kinds of memory. Raises Unreadable."""
+    found: dict[tuple[int, str], list[tuple[str, str]]] = {}
+    problems: list[str] = []
+    gpu: tuple[int, str] | None = None
+    for entry in entries(text):
+        if entry.value is None and entry.path[-1].startswith("GPU#"):
+            try:
+                gpu = _gpu(entry.path[-1])
+                found.setdefault(gpu, [])
+            except Unexpected as error:
+                gpu = None
+                problems.append(at_line(_ECC, entry.number, entry.path[-1], error))
+        elif gpu is not None and entry.value is not None and "ECC Errors" in entry.path:
+            found[gpu].append((entry.path[-1], entry.value))
+    if not found:
+        raise Unreadable("; ".join(problems) or f"{_ECC}: expected blocks that begin with GPU#0, got none")
+    return Report(tuple(_errors(found, problems)), tuple(problems))
+
+
+def _errors(found: Mapping[tuple[int, str], Sequence[tuple[str, str]]], problems: list[str]) -> Iterator[Reading]:
+    for (index, address), counters in found.items():
+        words = Words(f"{_ECC}, GPU {index}", problems)
+        sums: dict[str, int | None] = {}
+        for name, value in counters:
+            kind = name.rpartition(" ")[2]
+            number = words.read(name, value, count)
+            before = sums.get(kind, 0)
+            # one counter that is not known leaves the sum unknown
+            sums[kind] = None if number is None or before is None else before + number
+        yield Reading(
+            index=index,
+            bus_id=address,
+            ecc_corrected=sums.get("Correctable"),
+            ecc_uncorrected=sums.get("Uncorrectable"),
+        )
+
+
+def _gpu(heading: str) -> tuple[int, str]:
+    found = _GPU.fullmatch(heading)
+    if not found:
+        raise Unexpected("GPU#<n> <model> <bus id>", heading)
+    return whole(found[1], at_most=MAX_INDEX), bus_id(found[2])

@@ -1,0 +1,83 @@
+"""What NVIDIA GPUs report, through NVML, which the back end has open: one visit for all of them.
+
+What a GPU or its driver does not know stays empty: utilisation of a GPU that is cut in parts, fans of one without, ...
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from hami_dra.api.hardware import Card
+from hami_dra.discovery.nvml import NvmlBackend
+from hami_dra.discovery.nvml.library import Handle, Library, NvmlFailed
+from hami_dra.discovery.reading import MAX_BYTES
+from hami_dra.monitor.readings import MAX_COUNT, Reading, Report, Sample, joined
+
+T = TypeVar("T")
+
+_MOST_PERCENT: Final = 100
+_MOST_DEGREES: Final = 200
+_MOST_MILLIWATTS: Final = 20_000_000
+
+
+class NvmlSampler:
+    """Implements `hami_dra.monitor.readings.Sampler`."""
+
+    source = "nvml"
+
+    def __init__(self, backend: NvmlBackend) -> None:
+        self._backend = backend
+
+    def sample(self, cards: Sequence[Card]) -> Sample:
+        return joined(cards, [self._backend.look(read)])
+
+    def close(self) -> None:
+        """Nothing is held: the back end lets go of NVML."""
+
+
+def read(library: Library, gpus: Mapping[str, Handle]) -> Report:
+    """`gpus`: by uuid. One that is lost meanwhile is left out."""
+    readings: list[Reading] = []
+    problems: list[str] = []
+    for uuid, gpu in gpus.items():
+        try:
+            readings.append(_reading(library, uuid, gpu, problems))
+        except NvmlFailed as failed:
+            problems.append(f"NVML, GPU {uuid}: {failed}")
+    return Report(tuple(readings), tuple(problems))
+
+
+def _reading(library: Library, uuid: str, gpu: Handle, problems: list[str]) -> Reading:
+    def known(ask: Callable[[Handle], T]) -> T | None:
+        try:
+            return ask(gpu)
+        except NvmlFailed as failed:
+            if failed.lost:
+                raise
+            if not failed.absent:
+                problems.append(f"NVML, GPU {uuid}: {failed}")
+            return None
+
+    def within(what: str, value: int | None, most: int) -> int | None:
+        """NVML answers with unsigned numbers, and a driver that does not know with the largest."""
+        if value is not None and not 0 <= value <= most:
+            problems.append(f"NVML, GPU {uuid}, {what}: expected 0 to {most}, got {value}")
+            return None
+        return value
+
+    memory = known(library.memory_in_use)
+    used, total = memory if memory is not None and memory[0] <= memory[1] <= MAX_BYTES else (None, None)
+    busy = known(library.utilization)
+    power = within("power in mW", known(library.power), _MOST_MILLIWATTS)
+    return Reading(
+        uuid=uuid,
+        memory_total=total,
+        memory_used=used,
+        utilization=within("utilisation", busy[0] if busy else None, _MOST_PERCENT),
+        memory_utilization=within("utilisation of memory", busy[1] if busy else None, _MOST_PERCENT),
+        temperature=within("temperature", known(library.temperature), _MOST_DEGREES),
+        memory_temperature=within("temperature of memory", known(library.memory_temperature), _MOST_DEGREES),
+        power=None if power is None else power / 1000,
+        fan=within("fan", known(library.fan), _MOST_PERCENT),
+        ecc_corrected=within("errors", known(lambda each: library.ecc_errors(each, corrected=True)), MAX_COUNT),
+        ecc_uncorrected=within("errors", known(lambda each: library.ecc_errors(each, corrected=False)), MAX_COUNT),
+    )

@@ -1,0 +1,214 @@
+"""What a card reports, how words of a tool become it, and to which card it belongs. Pure.
+
+Written by the vendors' modules beside this one, read by the node driver's metrics. A value that a tool does not tell is None, never 0.
+Amounts of memory and counts are exact integers; what is measured (percent, degrees, watts) is a float, finite and in the range of
+`measured`'s caller: a tool that prints something else gives a problem in words, and None.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Final, Protocol, TypeVar
+
+from hami_dra.api.hardware import Card
+from hami_dra.discovery.errors import Unexpected, shown
+from hami_dra.discovery.reading import MAX_BYTES, said, whole
+
+T = TypeVar("T")
+
+MAX_COUNT: Final = (1 << 63) - 1
+"""Of errors."""
+_NUMBER: Final = re.compile(r"(-?[0-9]{1,15}(?:\.[0-9]{1,18})?)\s*(\D*)")
+_PERCENT: Final = {"%": 1.0}
+_CELSIUS: Final = {"c": 1.0, "°c": 1.0, "℃": 1.0}
+_WATTS: Final = {"w": 1.0, "mw": 0.001}
+_BYTES: Final = {"b": 0, "kib": 10, "kb": 10, "mib": 20, "mb": 20, "gib": 30, "gb": 30}
+"""Unit → power of two: the tools write MB and GB and mean binary ones."""
+_FAR_OFF: Final = 2
+"""A total that is this many times more or less than the card has was read in a wrong unit, or is another card's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One card at one moment. By which of the first three it is known depends on the tool; empty, None = not told."""
+
+    index: int | None = None
+    uuid: str = ""
+    """Or its serial number."""
+    bus_id: str = ""
+    memory_total: int | None = None
+    """Bytes."""
+    memory_used: int | None = None
+    """Bytes, by all programs on the card."""
+    utilization: float | None = None
+    """Percent of the time in which the card computed, 0 to 100."""
+    memory_utilization: float | None = None
+    """The same of its memory controller."""
+    temperature: float | None = None
+    """Degrees Celsius, of the hottest part of the chip that the tool tells."""
+    memory_temperature: float | None = None
+    power: float | None = None
+    """Watts, of the whole card."""
+    fan: float | None = None
+    """Percent of its highest speed."""
+    ecc_corrected: int | None = None
+    """Errors in memory since the card's driver was loaded."""
+    ecc_uncorrected: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one output of a tool says."""
+
+    readings: tuple[Reading, ...]
+    problems: tuple[str, ...] = ()
+    """Sentences for people: what could not be read, and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What is known of the cards now."""
+
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+    """By `Card.uuid`."""
+    problems: tuple[str, ...] = ()
+
+
+class Sampler(Protocol):
+    """Reads the cards of one vendor. Called from a thread, one call at a time."""
+
+    source: str
+    """Which library or tool it asks; `simulated` where there is no hardware."""
+
+    def sample(self, cards: Sequence[Card]) -> Sample:
+        """Blocks for as long as the hardware takes, up to a limit of its own. Raises DiscoveryError when nothing can be read."""
+
+    def close(self) -> None:
+        """Ends what it has started, at once. May be called twice, and while `sample` runs."""
+
+
+# --- words ---
+
+
+def measured(text: str, units: Mapping[str, float], unit: str, most: float, what: str, *, least: float = 0.0) -> float:
+    """`37W`, `35 ℃`, or a bare number in `unit`, the unit of its column. Without a unit it says nothing. Raises Unexpected."""
+    found = _NUMBER.fullmatch(text.strip())
+    factor = units.get((found[2] or unit).strip().lower()) if found else None
+    if found is None or factor is None or not least <= float(found[1]) * factor <= most:
+        raise Unexpected(f"{what} from {least:g} to {most:g}", f"{text} {unit}".strip())
+    return float(found[1]) * factor
+
+
+def percent(text: str, unit: str = "") -> float:
+    return measured(text, _PERCENT, unit, 100.0, "a percentage")
+
+
+def celsius(text: str, unit: str = "") -> float:
+    return measured(text, _CELSIUS, unit, 200.0, "degrees Celsius", least=-50.0)
+
+
+def watts(text: str, unit: str = "") -> float:
+    return measured(text, _WATTS, unit, 20_000.0, "watts")
+
+
+def amount(text: str, unit: str = "") -> int:
+    """Of memory, in bytes; 0 is one."""
+    found = re.fullmatch(r"([0-9]{1,18})\s*([A-Za-z]*)", text.strip())
+    power = _BYTES.get((found[2] or unit).strip().lower()) if found else None
+    if found is None or power is None or int(found[1]) << power > MAX_BYTES:
+        raise Unexpected("an amount of memory such as 826 MiB", f"{text} {unit}".strip())
+    return int(found[1]) << power
+
+
+def count(text: str) -> int:
+    return whole(text, at_most=MAX_COUNT, what="a count")
+
+
+class Words:
+    """The words of one card in an output. What is missing is None; what is broken is None too, and named among `problems`."""
+
+    def __init__(self, place: str, problems: list[str]) -> None:
+        """`place`: for messages, the tool and the line."""
+        self._place = place
+        self._problems = problems
+
+    def read(self, what: str, text: str | None, parse: Callable[[str], T]) -> T | None:
+        word = said(text)
+        if not word:
+            return None
+        try:
+            return parse(word)
+        except Unexpected as error:
+            self._problems.append(f"{self._place}, {what}: {error}")
+            return None
+
+    def within(self, used: int | None, total: int | None) -> int | None:
+        """`used`, unless there is not so much."""
+        if used is not None and total is not None and used > total:
+            self._problems.append(f"{self._place}: expected at most {total} bytes in use, got {used}")
+            return None
+        return used
+
+
+def share_of(total: int | None, share: float | None) -> int | None:
+    """Percent of an amount, in whole bytes: for tools that tell no more."""
+    return None if total is None or share is None else round(total * share / 100)
+
+
+# --- cards ---
+
+
+def joined(cards: Sequence[Card], reports: Iterable[Report]) -> Sample:
+    """What several outputs say of the cards: of two values the first counts, gaps are filled from later outputs."""
+    known: dict[str, Reading] = {}
+    problems: list[str] = []
+    for report in reports:
+        problems += report.problems
+        seen: set[str] = set()
+        for reading in report.readings:
+            card = _card_of(reading, cards)
+            if card is None:
+                problems.append(f"a reading of a card that was not discovered: {_name(reading)}")
+            elif card.uuid in seen:
+                problems.append(f"two readings of card {card.index} ({card.uuid}); the second is left out")
+            else:
+                seen.add(card.uuid)
+                believed = _believed(card, reading, problems)
+                known[card.uuid] = _filled(known[card.uuid], believed) if card.uuid in known else believed
+    return Sample(known, tuple(dict.fromkeys(problems)))
+
+
+def _card_of(reading: Reading, cards: Sequence[Card]) -> Card | None:
+    """By uuid or serial number, else by PCI address, else by number: a number may have gone to another card."""
+    if reading.uuid:
+        return next((card for card in cards if reading.uuid in (card.uuid, card.serial)), None)
+    if reading.bus_id and any(card.pci_bus_id for card in cards):
+        return next((card for card in cards if card.pci_bus_id == reading.bus_id), None)
+    return next((card for card in cards if card.index == reading.index), None)
+
+
+def _believed(card: Card, reading: Reading, problems: list[str]) -> Reading:
+    """Without memory that cannot be this card's."""
+    total, used = reading.memory_total, reading.memory_used
+    if total is not None and not card.memory <= total * _FAR_OFF <= card.memory * _FAR_OFF * _FAR_OFF:
+        problems.append(f"card {card.index} ({card.uuid}) has {card.memory} bytes of memory, and not {total}")
+        return replace(reading, memory_total=None, memory_used=None)
+    if total is None and used is not None and used > card.memory:
+        problems.append(f"card {card.index} ({card.uuid}) has {card.memory} bytes of memory, and {used} in use")
+        return replace(reading, memory_used=None)
+    return reading
+
+
+def _filled(reading: Reading, more: Reading) -> Reading:
+    gaps = {
+        each.name: getattr(more, each.name)
+        for each in fields(Reading)
+        if getattr(reading, each.name) is None and getattr(more, each.name) is not None
+    }
+    if "memory_used" in gaps and reading.memory_total is not None and gaps["memory_used"] > reading.memory_total:
+        del gaps["memory_used"]
+    return replace(reading, **gaps)
+
+
+def _name(reading: Reading) -> str:
+    return shown(reading.uuid or reading.bus_id or f"number {reading.index}")
