@@ -1,0 +1,393 @@
+"""What a controller costs in clusters of 500, 5,000 and 15,000 nodes: start-up, memory, decisions, news, bursts; as a curve.
+
+    python hack/bench/scale.py [--nodes 500 5000 15000] [--decisions 400]
+
+Nodes of 8 linked cards, four running pods for each node (on half of them), each with a claim for a part of a card. Every size runs in a process of its
+own: it reads pages of JSON as an API server sends them (written beforehand, so that only reading counts), through the
+controller's own reflectors and inventory. Prints what it found, and for every cost how it grows from the smallest to the
+largest cluster: as the 1.00th power of the number of nodes would be one that looks at all of it; 0.50 is the square root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import msgspec
+
+from controller.decide import Decision, Demand, Options, PodClaim, decide
+from controller.inventory.inventory import Inventory
+from controller.reconcile.clock import LoopClock
+from controller.reconcile.world import World
+from controller.scoring.policies import DevicePolicy, Policies
+from hami_dra.api import kinds
+from hami_dra.api.core import Node, Pod
+from hami_dra.api.kinds import Kind
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.cluster.answers import read_page
+from hami_dra.cluster.protocol import Listing
+from hami_dra.discovery.simulated import machine
+from hami_dra.driver.slices import machine_pools, slice_bodies
+
+MACHINE = "dgx-h100"
+CARDS = 8
+PODS_PER_NODE = 4
+PAGE = 500
+NAMESPACE = "team-a"
+BURST = 2_000
+STAYING = 50
+CLASS = "nvidia-gpu.hami.io"
+LINKED = {
+    "constraints": [{"matchAttribute": "hami.io/linkGroup"}, {"matchAttribute": "resource.kubernetes.io/numaNode"}]
+}
+ZONE = "topology.kubernetes.io/zone"
+AWARE = Policies(device=DevicePolicy(("topology-aware",)))
+PACKED = Policies(node="binpack", device=DevicePolicy(("binpack",)))
+
+
+@dataclass(frozen=True)
+class Question:
+    count: int
+    policies: Policies
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+QUESTIONS = {
+    "decide: a shared card": Question(1, PACKED, {"memory": "7500Mi", "cores": "0"}),
+    "decide: 8 whole cards": Question(8, PACKED),
+    "decide: 4 cards, topology-aware": Question(4, AWARE),
+    "decide: 2 cards, two constraints": Question(2, PACKED, {}, LINKED),
+}
+
+
+# --- the cluster as an API server would send it --------------------------------------------------------------------------
+
+
+def node_body(name: str, number: int) -> dict[str, Any]:
+    conditions = [
+        {
+            "type": kind,
+            "status": status,
+            "lastHeartbeatTime": "2026-01-01T00:00:00Z",
+            "reason": "KubeletHas",
+            "message": "kubelet",
+        }
+        for kind, status in (
+            ("MemoryPressure", "False"),
+            ("DiskPressure", "False"),
+            ("PIDPressure", "False"),
+            ("Ready", "True"),
+        )
+    ]
+    amounts = {
+        "cpu": "192",
+        "memory": "2113517620Ki",
+        "pods": "250",
+        "ephemeral-storage": "900Gi",
+        "hugepages-2Mi": "0",
+    }
+    images = [
+        {"names": [f"registry.example.com/image-{each}@sha256:{'0' * 64}"], "sizeBytes": 10**9} for each in range(20)
+    ]
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", ZONE: f"z{number % 3}"}
+    return {
+        "metadata": {**_meta(name), "labels": labels},
+        "spec": {"podCIDR": "10.0.0.0/24", "providerID": f"example:///{name}"},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": conditions, "images": images},
+    }
+
+
+def pod_body(name: str, node: str, claim: str) -> dict[str, Any]:
+    container = {
+        "name": "main",
+        "image": "registry.example.com/serving:1",
+        "args": ["--model=a/model", "--max-model-len=2048"],
+        "env": [{"name": f"SETTING_{each}", "value": "x" * 20} for each in range(10)],
+        "resources": {
+            "requests": {"cpu": "4", "memory": "16Gi"},
+            "limits": {"memory": "16Gi"},
+            "claims": [{"name": "gpu"}],
+        },
+        "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}],
+    }
+    spec = {
+        "containers": [container],
+        "nodeName": node,
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
+        "schedulerName": "default-scheduler",
+        "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}],
+    }
+    conditions = [
+        {"type": kind, "status": "True"} for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+    ]
+    labels = {"app": "serving", "pod-template-hash": "5d4f8c7b9"}
+    status = {"phase": "Running", "conditions": conditions, "podIP": "10.0.0.1", "startTime": "2026-01-01T00:00:00Z"}
+    return {"metadata": {**_meta(name), "namespace": NAMESPACE, "labels": labels}, "spec": spec, "status": status}
+
+
+def claim_body(name: str, node: str, card: int) -> dict[str, Any]:
+    exactly = {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": 1}
+    capacity = {"memory": "16Gi", "cores": "20"}
+    request = {"name": "gpu", "exactly": {**exactly, "capacity": {"requests": capacity}}}
+    result = {
+        "request": "gpu",
+        "driver": "nvidia.hami.io",
+        "pool": node,
+        "device": f"gpu-{card}",
+        "shareID": f"00000000-0000-0000-0000-{abs(hash(name)) % 10**12:012}",
+        "consumedCapacity": {**capacity, "shares": "1"},
+    }
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    allocation = {
+        "devices": {"results": [result]},
+        "nodeSelector": {"nodeSelectorTerms": [term]},
+        "allocationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    reserved = [{"resource": "pods", "name": name, "uid": f"pod-{name}"}]
+    return {
+        "metadata": {**_meta(name), "namespace": NAMESPACE, "annotations": {"hami.io/allocated-by": "hami-dra"}},
+        "spec": {"devices": {"requests": [request]}},
+        "status": {"allocation": allocation, "reservedFor": reserved},
+    }
+
+
+def _meta(name: str) -> dict[str, Any]:
+    """With what every object carries and nobody here reads."""
+    managed = [
+        {
+            "manager": "kubelet",
+            "operation": "Update",
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {f"f:{each}": {} for each in range(30)}},
+        }
+    ]
+    return {
+        "name": name,
+        "uid": f"uid-{name}",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "managedFields": managed,
+    }
+
+
+def write_cluster(folder: Path, nodes: int) -> None:
+    (template,) = slice_bodies(machine_pools(machine(MACHINE, "NODE")))
+    text = json.dumps(template)
+    names = [f"node-{number:05}" for number in range(nodes)]
+    # on every other node, two on a card: the others are empty, for requests of all eight cards
+    running = [(f"{name}-p{each}", name, each) for name in names[::2] for each in range(2 * PODS_PER_NODE)]
+    selector = {"cel": {"expression": 'device.driver == "nvidia.hami.io"'}}
+
+    def slices() -> Iterator[dict[str, Any]]:
+        for name in names:
+            body = json.loads(text.replace("NODE", name).replace("GPU-", f"GPU-{name[-5:]}-"))
+            yield {**body, "metadata": _meta(f"{name}-slice")}
+
+    _write(folder, kinds.NODE, (node_body(name, number) for number, name in enumerate(names)))
+    _write(folder, kinds.RESOURCE_SLICE, slices())
+    _write(folder, kinds.DEVICE_CLASS, [{"metadata": _meta(CLASS), "spec": {"selectors": [selector]}}])
+    _write(folder, kinds.NAMESPACE, [{"metadata": _meta(NAMESPACE)}])
+    _write(folder, kinds.POD, (pod_body(name, node, name) for name, node, _ in running))
+    _write(folder, kinds.RESOURCE_CLAIM, (claim_body(name, node, each // 2) for name, node, each in running))
+
+
+def _write(folder: Path, kind: Kind[Any], items: Any) -> None:
+    """Pages as a server sends them."""
+    page: list[dict[str, Any]] = []
+    number = 0
+    for item in items:
+        page.append(item)
+        if len(page) == PAGE:
+            (folder / f"{kind.plural}-{number:04}.json").write_text(
+                json.dumps({"metadata": {"resourceVersion": "1"}, "items": page})
+            )
+            number, page = number + 1, []
+    if page:
+        (folder / f"{kind.plural}-{number:04}.json").write_text(
+            json.dumps({"metadata": {"resourceVersion": "1"}, "items": page})
+        )
+
+
+class Pages:
+    """As much of a `Cluster` as reflectors need: lists from files, watches in which nothing happens."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def list(self, kind: Kind[Any], **_scope: str) -> Listing[Any]:
+        items: list[Any] = []
+        for path in sorted(self._folder.glob(f"{kind.plural}-*.json")):
+            items.extend(read_page(kind, path.read_bytes()).items or ())
+            await asyncio.sleep(0)
+        return Listing(tuple(items), "1")
+
+    async def watch(self, _kind: Kind[Any], **_scope: str) -> AsyncGenerator[Any]:
+        await asyncio.Event().wait()
+        yield
+
+
+# --- one size ------------------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    def __init__(self, folder: Path, decisions: int) -> None:
+        self._folder = folder
+        self._decisions = decisions
+        self._options = Options(managed=frozenset({"nvidia.hami.io"}))
+        self._inventory = Inventory()
+        self._serial = 0
+        self.found: dict[str, float] = {}
+
+    async def run(self) -> None:
+        gc.set_threshold(100_000, 50, 100)  # as the controller
+        start = time.perf_counter()
+        world = World(Pages(self._folder), self._inventory, LoopClock(), None)  # type: ignore[arg-type]  # lists and watches only
+        running = asyncio.create_task(world.run())
+        await world.wait_synced()
+        gc.collect()
+        gc.freeze()
+        self._decide(QUESTIONS["decide: a shared card"])
+        self.found["start-up to the first decision, s"] = time.perf_counter() - start
+        self.found["memory, MiB"] = _memory()
+        for name, question in QUESTIONS.items():
+            took = self._decisions_of(question)
+            self.found[f"{name}, median ms"] = statistics.median(took) * 1e3
+            self.found[f"{name}, p99 ms"] = statistics.quantiles(took, n=100)[98] * 1e3
+        self.found["a changed node, median ms"] = statistics.median(self._nodes_changed()) * 1e3
+        start = time.perf_counter()
+        for _ in range(BURST):
+            self._decide(QUESTIONS["decide: a shared card"])
+        self.found[f"a burst of {BURST} pods, s"] = time.perf_counter() - start
+        self.found["memory at the end, MiB"] = _memory()
+        running.cancel()
+
+    def _decisions_of(self, question: Question) -> list[float]:
+        """Seconds each; of the pods placed the last 50 stay, so that there is always something to mend."""
+        took = []
+        placed: list[tuple[str, str]] = []
+        for number in range(self._decisions + 1):
+            seconds, claim, pod = self._decide(question)
+            if number:
+                took.append(seconds)
+            placed.append((claim, pod))
+            if len(placed) > STAYING:
+                self._leave(*placed.pop(0))
+        for each in placed:
+            self._leave(*each)
+        return took
+
+    def _leave(self, claim: str, pod: str) -> None:
+        self._inventory.forget(claim)
+        self._inventory.forget_pod(pod)
+
+    def _decide(self, question: Question) -> tuple[float, str, str]:
+        """Seconds, and the uids of claim and pod, which are assumed."""
+        self._serial += 1
+        wanted = _demand(self._serial, question)
+        start = time.perf_counter()
+        answer = decide(self._inventory, wanted, self._options)
+        seconds = time.perf_counter() - start
+        if not isinstance(answer, Decision):
+            raise SystemExit(f"no place: {answer.message} {dict(answer.reasons)}")
+        (claim,) = answer.allocations
+        self._inventory.assume(claim.claim.metadata.uid, claim.allocation)
+        self._inventory.assume_pod(wanted.pod, answer.node)
+        return seconds, claim.claim.metadata.uid, wanted.pod.metadata.uid
+
+    def _nodes_changed(self) -> list[float]:
+        """A node's labels change, and the next pod is decided: what the news cost beyond that decision."""
+        took = []
+        question = QUESTIONS["decide: a shared card"]
+        names = self._inventory.nodes.names
+        plain = statistics.median(self._decisions_of(question))
+        for number in range(100):
+            name = names[number * 7919 % len(names)]
+            old = self._inventory.nodes.node(self._inventory.nodes.index_of(name))
+            labels = {**old.metadata.labels, "turn": str(number)}
+            new: Node = msgspec.structs.replace(old, metadata=msgspec.structs.replace(old.metadata, labels=labels))
+            start = time.perf_counter()
+            self._inventory.node_changed(old, new)
+            seconds = time.perf_counter() - start
+            decided, claim, pod = self._decide(question)
+            self._leave(claim, pod)
+            took.append(max(seconds + decided - plain, 0.0))
+        return took
+
+
+def _demand(number: int, question: Question) -> Demand:
+    exactly: dict[str, Any] = {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": question.count}
+    if question.capacity:
+        exactly["capacity"] = {"requests": question.capacity}
+    name = f"new-{number}"
+    metadata = {"name": name, "namespace": NAMESPACE, "uid": name}
+    devices = {"requests": [{"name": "gpu", "exactly": exactly}], **question.more}
+    claim = msgspec.convert(
+        {"metadata": {**metadata, "uid": f"claim-{name}"}, "spec": {"devices": devices}}, ResourceClaim
+    )
+    container = {"name": "main", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
+    pod = msgspec.convert({"metadata": metadata, "spec": {"containers": [container]}}, Pod)
+    return Demand(pod=pod, claims=(PodClaim("gpu", claim),), policies=question.policies)
+
+
+def _memory() -> float:
+    """Resident MiB that are the process's own."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["RssAnon"].split()[0]) / 1024
+
+
+def one_size(nodes: int, decisions: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="hami-dra-scale-") as folder:
+        write_cluster(Path(folder), nodes)
+        command = [sys.executable, __file__, "--folder", folder, "--decisions", str(decisions)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def power(sizes: list[int], values: list[float]) -> str:
+    """By which power of the number of nodes the cost grows between the ends."""
+    if len(sizes) < 2 or not values[0] or not values[-1]:
+        return ""
+    return f"{math.log(values[-1] / values[0]) / math.log(sizes[-1] / sizes[0]):.2f}"
+
+
+def main(say: Callable[[str], None] = print) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[500, 5000, 15000])
+    parser.add_argument("--decisions", type=int, default=400)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.folder is not None:
+        bench = Bench(chosen.folder, chosen.decisions)
+        asyncio.run(bench.run())
+        say(json.dumps(bench.found))
+        return 0
+    columns = []
+    for nodes in chosen.nodes:
+        print(f"{nodes} nodes, {nodes * PODS_PER_NODE} pods ...", file=sys.stderr, flush=True)
+        columns.append(one_size(nodes, chosen.decisions))
+    say(f"{'nodes':<44}" + "".join(f"{nodes:>10}" for nodes in chosen.nodes) + f"{'power':>8}")
+    for name in columns[0]:
+        values = [column[name] for column in columns]
+        say(f"{name:<44}" + "".join(f"{value:10.2f}" for value in values) + f"{power(chosen.nodes, values):>8}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
