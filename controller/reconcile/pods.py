@@ -1,50 +1,14 @@
 """What the parts of `reconcile` ask of a pod. Pure; no store, no cluster."""
 
-from dataclasses import dataclass
-
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Condition
+from hami_dra.api.podclaims import ClaimRef as ClaimRef  # noqa: PLC0414 (offered here too)
+from hami_dra.api.podclaims import claim_keys as claim_keys  # noqa: PLC0414 (offered here too)
+from hami_dra.api.podclaims import claim_refs as claim_refs  # noqa: PLC0414 (offered here too)
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 UNSCHEDULABLE = "Unschedulable"
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRef:
-    """One entry of `spec.resourceClaims`, resolved as far as the pod alone allows."""
-
-    pod_claim_name: str
-    key: str
-    """`namespace/name` of the claim, or empty while the claim controller has not generated it."""
-    template: str
-    """`namespace/name` of the template, or empty."""
-
-
-def claim_refs(pod: Pod) -> list[ClaimRef]:
-    """In the pod's order. Entries that need no claim (the status says so with no name) are left out."""
-    namespace = pod.metadata.namespace
-    generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-    refs = []
-    for entry in pod.spec.resource_claims:
-        if entry.resource_claim_name:
-            refs.append(ClaimRef(entry.name, f"{namespace}/{entry.resource_claim_name}", ""))
-        elif entry.resource_claim_template_name:
-            template = f"{namespace}/{entry.resource_claim_template_name}"
-            if entry.name not in generated:
-                refs.append(ClaimRef(entry.name, "", template))
-            elif name := generated[entry.name]:
-                refs.append(ClaimRef(entry.name, f"{namespace}/{name}", template))
-    return refs
-
-
-def claim_keys(pod: Pod) -> list[str]:
-    """The claims the pod refers to, its extended-resource claim included."""
-    keys = [ref.key for ref in claim_refs(pod) if ref.key]
-    special = pod.status.extended_resource_claim_status
-    if special is not None and special.resource_claim_name:
-        keys.append(f"{pod.metadata.namespace}/{special.resource_claim_name}")
-    return keys
 
 
 def is_live(pod: Pod) -> bool:

@@ -1,0 +1,1 @@
+"""The cluster's cards as people and meters look at them: what there is, who has how much of it, how well it is packed."""

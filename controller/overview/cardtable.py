@@ -1,0 +1,223 @@
+"""Which rows of the device columns are cards, which are parts of which card, which cards may be handed out and which are free.
+
+Called by `packing` and `read`. Reads an inventory and changes nothing. Kept by difference: a table that is kept looks only at
+devices that were published anew since it was last asked, so that meters can ask often. Whole arrays, no loop over rows
+otherwise. All arrays have shape (devices.size,).
+
+- A part (MIG instance) is no card: what is held of it counts for the card of the same node, driver and index. A part whose
+  card is not published stands for itself.
+- Usable: no NoSchedule or NoExecute taint but the fence's, on a node that is there, ready and not cordoned. A device that
+  several nodes can reach asks nothing of a node.
+- Free: usable, and nobody holds any of it, nor has a part of it.
+"""
+
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.inventory.columns import NOWHERE, Bools
+from controller.inventory.inventory import Inventory
+from controller.inventory.layouts import is_part
+from controller.inventory.model import Device
+from controller.inventory.nodecolumn import NodeColumn
+from controller.inventory.nodes import NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT, effective_taints
+from hami_dra.api import names
+from hami_dra.api.core import Node
+from hami_dra.api.resource import DeviceTaint
+from hami_dra.vendors.protocol import Ints, Positions
+from hami_dra.vendors.registry import VENDORS, vendor_of
+
+S = TypeVar("S", bound=np.generic)
+
+NO_CARD: Final = -1
+_NOTHING: Final[Ints] = np.zeros(0, dtype=np.int64)
+_KEEPING_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
+_ORDER: Final = {vendor.profile.driver: place for place, vendor in enumerate(VENDORS)}
+
+READY, CORDONED, NOT_READY, ABSENT = range(4)
+"""What a node is to pods, one number per node row. Its own taints are for those who place pods: cards are often behind one."""
+
+
+class CardTable:
+    """Ask `refresh` first; the arrays are those of that moment."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+        self.drivers: list[str] = []
+        """By number, as they came."""
+        self.cards: Positions = np.zeros(0, dtype=np.intp)
+        """Rows of all cards, ascending."""
+        self.usable: Bools = np.zeros(0, dtype=np.bool_)
+        self.held: Bools = np.zeros(0, dtype=np.bool_)
+        self.slots_used = self.cores_used = self.memory_used = self.parts_used = _NOTHING
+        """Of cards: their parts included."""
+        self.node_states: Ints = _NOTHING
+        """Per node row."""
+        self._driver_numbers: dict[str, int] = {}
+        self._version = -1
+        self._is_part: Bools = np.zeros(0, dtype=np.bool_)
+        self._driver: Ints = _NOTHING
+        self._island: Ints = _NOTHING
+        self._parent: Ints = _NOTHING
+        self._kinds: Bools = np.zeros(0, dtype=np.bool_)
+        self._states = NodeColumn(_node_state, ABSENT)
+
+    @property
+    def driver(self) -> Ints:
+        """Its number in `drivers`."""
+        return self._driver[: self.inventory.devices.size]
+
+    @property
+    def island(self) -> Ints:
+        """0 = none."""
+        return self._island[: self.inventory.devices.size]
+
+    @property
+    def parent(self) -> Ints:
+        """Of a part the row of its card, else NO_CARD."""
+        return self._parent
+
+    @property
+    def free(self) -> Bools:
+        return self.usable & ~self.held
+
+    def ordered_drivers(self) -> list[int]:
+        """Numbers of the drivers that have cards now: ours in the order of the vendors, then the others by name."""
+        present = set(np.unique(self.driver[self.cards]).tolist())
+        return sorted(present, key=lambda number: driver_rank(self.drivers[number]))
+
+    def refresh(self) -> None:
+        """As the inventory is now."""
+        devices = self.inventory.devices
+        size = devices.size
+        self._follow()
+        active, part = devices.active[:size], self._parent != NO_CARD
+        self.node_states = self._states.of(self.inventory.nodes)
+        self.cards = np.flatnonzero(active & ~part)
+        self.usable = active & ~part & self._in_service() & self._on_serving_node()
+        held = (
+            devices.exclusive[:size]
+            | (devices.slots_used[:size] > 0)
+            | (devices.cores_used[:size] > 0)
+            | (devices.memory_used[:size] > 0)
+        )
+        self.slots_used = devices.slots_used[:size].copy()
+        self.cores_used = devices.cores_used[:size].copy()
+        self.memory_used = devices.memory_used[:size].copy()
+        self.parts_used = np.zeros(size, dtype=np.int64)
+        rows = np.flatnonzero(part & held)
+        if len(rows):
+            cards = self._parent[rows]
+            np.add.at(self.parts_used, cards, 1)
+            np.add.at(self.slots_used, cards, devices.slots_used[rows])
+            np.add.at(self.cores_used, cards, devices.cores_used[rows])
+            np.add.at(self.memory_used, cards, devices.memory_used[rows])
+        # `blocked`: others have drawn on the counters of the card
+        self.held = active & ~part & (held | (self.parts_used > 0) | devices.blocked[:size])
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """What depends on published devices alone."""
+        devices = self.inventory.devices
+        if self._version == devices.structure.version:
+            return
+        changed = None if self._version < 0 else devices.structure.since(self._version)
+        self._version = devices.structure.version
+        length = len(devices.active)
+        if len(self._driver) < length:
+            self._is_part = _grown(self._is_part, length)
+            self._driver = _grown(self._driver, length)
+            self._island = _grown(self._island, length)
+        for row in range(devices.size) if changed is None else changed.tolist():
+            device = devices.devices[row]
+            if device is not None:
+                self._is_part[row] = is_part(device)
+                self._driver[row] = self._number(device.id.driver)
+                self._island[row] = max(device.int_attribute(device.profile.link_group, 0), 0)
+        self._parent = self._parents()
+
+    def _number(self, driver: str) -> int:
+        number = self._driver_numbers.setdefault(driver, len(self.drivers))
+        if number == len(self.drivers):
+            self.drivers.append(driver)
+        return number
+
+    def _parents(self) -> Ints:
+        devices = self.inventory.devices
+        size = devices.size
+        parents = np.full(size, NO_CARD, dtype=np.int64)
+        rows = np.flatnonzero(devices.active[:size])
+        part = self._is_part[rows]
+        if not part.any():
+            return parents
+        # one number for node and driver, one for each index that occurs: together they name a card
+        place = (devices.node[rows] - devices.node[rows].min()) * len(self.drivers) + self._driver[rows]
+        indices, index = np.unique(devices.index[rows], return_inverse=True)
+        keys = place * len(indices) + index
+        cards, card_keys = rows[~part], keys[~part]
+        if not len(cards):
+            return parents
+        order = np.argsort(card_keys, kind="stable")
+        found = np.minimum(np.searchsorted(card_keys, keys[part], sorter=order), len(order) - 1)
+        match = card_keys[order[found]] == keys[part]
+        parents[rows[part][match]] = cards[order[found[match]]]
+        return parents
+
+    def _in_service(self) -> Bools:
+        devices = self.inventory.devices
+        known = devices.taint_samples
+        if len(self._kinds) < len(known):
+            fresh = [sample is None or not any(map(keeps_away, sample.taints)) for sample in known[len(self._kinds) :]]
+            self._kinds = np.concatenate([self._kinds, np.array(fresh, dtype=np.bool_)])
+        serves: Bools = self._kinds[devices.taint_kind[: devices.size]]
+        return serves
+
+    def _on_serving_node(self) -> Bools:
+        node = self.inventory.devices.node[: self.inventory.devices.size]
+        serves: Bools = node == NOWHERE
+        if len(self.node_states):
+            serves |= (node >= 0) & (self.node_states[np.maximum(node, 0)] == READY)
+        return serves
+
+
+def keeps_away(taint: DeviceTaint) -> bool:
+    """From everybody: the fence is only there against kube-scheduler."""
+    return taint.effect in _KEEPING_AWAY and taint.key != names.FENCE_TAINT
+
+
+def driver_rank(driver: str) -> tuple[int, str]:
+    """For sorting: ours in the order of the vendors, then the others by name."""
+    return _ORDER.get(driver, len(_ORDER)), driver
+
+
+def vendor_name(driver: str) -> str:
+    vendor = vendor_of(driver)
+    return vendor.name if vendor is not None else driver
+
+
+def troubles(device: Device) -> tuple[bool, Sequence[str]]:
+    """Whether its taints say that an operator took it out of service, and what else they say: `xid=xid-79`."""
+    taints = [taint for taint in device.taints if keeps_away(taint)]
+    others = [taint for taint in taints if taint.key != names.CORDON_TAINT]
+    return len(others) < len(taints), [_text(taint) for taint in others]
+
+
+def _text(taint: DeviceTaint) -> str:
+    key = taint.key.removeprefix(f"{names.DOMAIN}/")
+    return f"{key}={taint.value}" if taint.value else key
+
+
+def _node_state(node: Node) -> int:
+    keys = {taint.key for taint in effective_taints(node)}
+    if keys & {NOT_READY_TAINT.key, UNREACHABLE_TAINT.key}:
+        return NOT_READY
+    return CORDONED if UNSCHEDULABLE_TAINT.key in keys else READY
+
+
+def _grown(column: npt.NDArray[S], length: int) -> npt.NDArray[S]:
+    fresh = np.zeros(length, dtype=column.dtype)
+    fresh[: len(column)] = column
+    return fresh

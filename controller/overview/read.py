@@ -1,0 +1,185 @@
+"""The cluster as people look at it: cards with their tenants, nodes, namespaces, how it is packed.
+
+Called by `hami-dra status` and `doctor`, the page and the metrics of pods. In: an inventory, all claims, all pods. Out: an
+`Overview`. Pure. What is used of a card is the ledger's (assumed allocations too, whoever wrote them); who uses it is what
+the claims say, so an allocation that is being written counts a moment before its tenant is named.
+
+Cards are values, made one by one: some 10 microseconds each. Who needs figures only asks `packing`; who shows one node, `nodes`.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+
+from controller.inventory.columns import NOWHERE
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import UNNUMBERED, DeviceId
+from controller.overview.cardtable import CORDONED, NO_CARD, READY, CardTable, driver_rank, troubles, vendor_name
+from controller.overview.model import Card, Held, NamespaceView, NodeView, Overview, Tenant, pods_of
+from controller.overview.packing import packing
+from controller.overview.tenancies import Tenancies
+from hami_dra.api.core import Pod
+from hami_dra.api.resource import ResourceClaim
+
+
+def overview(
+    inventory: Inventory,
+    claims: Iterable[ResourceClaim],
+    pods: Iterable[Pod],
+    *,
+    nodes: Collection[str] | None = None,
+    table: CardTable | None = None,
+) -> Overview:
+    """`nodes`: only the cards of these; namespaces then count only what is held there, packing is always of everything.
+    `table`: one that the caller keeps, on the same inventory.
+    """
+    table = table or CardTable(inventory)
+    packed = packing(table)
+    tenancies = Tenancies(claims, pods)
+    cards = _cards(table, tenancies, nodes)
+    return Overview(
+        cards=cards,
+        nodes=_nodes(table, cards),
+        namespaces=namespaces(cards),
+        packing=packed,
+        unpublished=_unpublished(inventory, tenancies),
+        problems=dict(inventory.problems),
+    )
+
+
+def namespaces(cards: Iterable[Card]) -> tuple[NamespaceView, ...]:
+    """By name, then vendor. Admin access counts for nothing."""
+    held: dict[tuple[str, str, str], list[tuple[Card, Tenant]]] = defaultdict(list)
+    for card in cards:
+        for tenant in card.tenants:
+            if not tenant.admin:
+                held[tenant.namespace, card.vendor, card.driver].append((card, tenant))
+    return tuple(
+        NamespaceView(
+            namespace=namespace,
+            vendor=vendor,
+            pods=len(pods_of(tenant for _, tenant in entries)),
+            claims=len({tenant.claim for _, tenant in entries}),
+            cards=len({card.id for card, _ in entries}),
+            whole_cards=sum(tenant.whole and tenant.device == card.device for card, tenant in entries),
+            memory=sum(tenant.memory for _, tenant in entries),
+            cores=sum(tenant.cores for _, tenant in entries),
+            shares=sum(tenant.shares for _, tenant in entries),
+        )
+        for (namespace, vendor, driver), entries in sorted(
+            held.items(), key=lambda item: (item[0][0], driver_rank(item[0][2]))
+        )
+    )
+
+
+def _cards(table: CardTable, tenancies: Tenancies, nodes: Collection[str] | None) -> tuple[Card, ...]:
+    devices = table.inventory.devices
+    parts = _held_parts(table, tenancies)
+    free = table.free
+    found = []
+    for row in table.cards.tolist():
+        device = devices.device(row)
+        profile = device.profile
+        node, state = _place(table, row)
+        if nodes is not None and node not in nodes:
+            continue
+        out_of_service, faults = troubles(device)
+        tenants = tenancies.of(device.id, device)
+        for part in parts.get(row, ()):
+            tenants += tenancies.of(part, devices.device(devices.row_of(part)))
+        found.append(
+            Card(
+                node=node,
+                driver=device.id.driver,
+                vendor=vendor_name(device.id.driver),
+                pool=device.id.pool,
+                device=device.id.device,
+                uuid=device.string_attribute(profile.uuid),
+                product=device.string_attribute(profile.product),
+                index=None if device.index == UNNUMBERED else device.index,
+                numa=int(devices.numa[row]),
+                island=int(table.island[row]),
+                links=device.string_attribute(profile.links),
+                memory_total=int(devices.memory_total[row]),
+                memory_used=int(table.memory_used[row]),
+                cores_total=int(devices.cores_total[row]),
+                cores_used=int(table.cores_used[row]),
+                shares_total=int(devices.slots_total[row]),
+                shares_used=int(table.slots_used[row]),
+                health="; ".join(faults),
+                cordoned=out_of_service or state == CORDONED,
+                exclusive=bool(devices.exclusive[row]),
+                parts_used=int(table.parts_used[row]),
+                free=bool(free[row]),
+                tenants=tenants,
+            )
+        )
+    found.sort(
+        key=lambda card: (
+            card.node,
+            driver_rank(card.driver),
+            UNNUMBERED if card.index is None else card.index,
+            card.pool,
+            card.device,
+        )
+    )
+    return tuple(found)
+
+
+def _held_parts(table: CardTable, tenancies: Tenancies) -> dict[int, list[DeviceId]]:
+    """Row of a card → its parts that somebody holds, by name."""
+    found: dict[int, list[DeviceId]] = defaultdict(list)
+    for device in sorted(tenancies.devices()):
+        row = table.inventory.devices.row_of(device)
+        if row >= 0 and table.parent[row] != NO_CARD:
+            found[int(table.parent[row])].append(device)
+    return found
+
+
+def _place(table: CardTable, row: int) -> tuple[str, int | None]:
+    """The name of its node, and what the node is to pods; None where it is not there."""
+    node = int(table.inventory.devices.node[row])
+    if node >= 0:
+        return table.inventory.nodes.names[node], int(table.node_states[node])
+    if node == NOWHERE:
+        return "", None
+    return table.inventory.devices.device(row).slice.spec.node_name or "", None
+
+
+def _nodes(table: CardTable, cards: Iterable[Card]) -> tuple[NodeView, ...]:
+    by_node: dict[str, list[Card]] = defaultdict(list)
+    for card in cards:
+        if card.node:
+            by_node[card.node].append(card)
+    return tuple(_node(table, name, members) for name, members in by_node.items())
+
+
+def _node(table: CardTable, name: str, cards: list[Card]) -> NodeView:
+    nodes = table.inventory.nodes
+    row = nodes.index_of(name)
+    state = int(table.node_states[row]) if row >= 0 else None
+    cordoned = row >= 0 and nodes.node(row).spec.unschedulable
+    return NodeView(
+        node=name,
+        there=row >= 0,
+        ready=state in {READY, CORDONED},
+        cordoned=cordoned,
+        vendors=tuple(dict.fromkeys(card.vendor for card in cards)),
+        products=tuple(dict.fromkeys(card.product for card in cards if card.product)),
+        cards=len(cards),
+        free_cards=sum(card.free for card in cards),
+        troubled_cards=sum(bool(card.health) or (card.cordoned and not cordoned) for card in cards),
+        memory_total=sum(card.memory_total for card in cards),
+        memory_used=sum(card.memory_used for card in cards),
+        cores_total=sum(card.cores_total for card in cards),
+        cores_used=sum(card.cores_used for card in cards),
+        shares_total=sum(card.shares_total for card in cards),
+        shares_used=sum(card.shares_used for card in cards),
+    )
+
+
+def _unpublished(inventory: Inventory, tenancies: Tenancies) -> tuple[Held, ...]:
+    return tuple(
+        Held(device=str(device), tenants=tenants)
+        for device in sorted(tenancies.devices())
+        if inventory.devices.row_of(device) < 0 and (tenants := tenancies.of(device, None))
+    )

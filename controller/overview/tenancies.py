@@ -1,0 +1,84 @@
+"""Who holds some of each device: from claims and pods to tenants.
+
+Called by `read`. In: all claims, all pods. Out: tenants by device. Pure; looks only at claims that are allocated.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from controller.inventory.ledger import Holding, holdings_of
+from controller.inventory.model import Device, DeviceId
+from controller.inventory.roles import used_of
+from controller.overview.model import Tenant
+from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.resource import ResourceClaim
+
+_POD_ENDED = frozenset({"Succeeded", "Failed"})
+
+
+class Tenancies:
+    """Devices may be asked for that nobody publishes: what is held of them is known from the claims alone."""
+
+    def __init__(self, claims: Iterable[ResourceClaim], pods: Iterable[Pod]) -> None:
+        allocated = [claim for claim in claims if claim.status.allocation is not None]
+        users = _users(pods, {claim.key for claim in allocated if not claim.status.reserved_for})
+        self._held: dict[DeviceId, list[tuple[ResourceClaim, tuple[str, ...], Holding | None]]] = defaultdict(list)
+        for claim in sorted(allocated, key=lambda claim: claim.key):
+            consumers = tuple(
+                sorted({each.name for each in claim.status.reserved_for if each.resource == "pods"})
+            ) or tuple(sorted(users.get(claim.key, ())))
+            for holding in holdings_of(claim.status.allocation):
+                self._held[holding.device].append((claim, consumers, holding))
+            for device in _looked_at(claim):
+                self._held[device].append((claim, consumers, None))
+
+    def devices(self) -> set[DeviceId]:
+        """Those of which somebody holds something, or looks at by admin access."""
+        return set(self._held)
+
+    def of(self, device_id: DeviceId, device: Device | None) -> tuple[Tenant, ...]:
+        """By claim. `device`: as it is published; None: amounts are not known, and 0."""
+        return tuple(_tenant(device_id, device, *entry) for entry in self._held.get(device_id, ()))
+
+
+def _users(pods: Iterable[Pod], wanted: set[str]) -> Mapping[str, set[str]]:
+    """Claim → pods that refer to it, for claims that say of nobody whom they are reserved for (files often do not)."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for pod in pods if wanted else ():
+        if pod.status.phase not in _POD_ENDED:
+            for key in claim_keys(pod):
+                if key in wanted:
+                    found[key].add(pod.metadata.name)
+    return found
+
+
+def _looked_at(claim: ResourceClaim) -> set[DeviceId]:
+    allocation = claim.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    return {DeviceId(each.driver, each.pool, each.device) for each in results if each.admin_access}
+
+
+def _tenant(
+    device_id: DeviceId,
+    device: Device | None,
+    claim: ResourceClaim,
+    consumers: tuple[str, ...],
+    holding: Holding | None,
+) -> Tenant:
+    slots = cores = memory = 0
+    whole = holding is not None and holding.consumed is None
+    if device is not None and holding is not None:
+        slots, cores, memory = used_of(device, 1, holding.consumed or {}, exclusive=whole)
+    return Tenant(
+        namespace=claim.metadata.namespace,
+        claim=claim.metadata.name,
+        pod=consumers[0] if consumers else "",
+        more_pods=consumers[1:],
+        device=device_id.device,
+        memory=memory,
+        cores=cores,
+        shares=slots,
+        whole=whole,
+        admin=holding is None,
+    )
