@@ -15,6 +15,7 @@ from controller.inventory.inventory import Inventory
 from controller.reconcile.accounts import Accounts
 from controller.reconcile.clock import Clock, LoopClock
 from controller.reconcile.context import Context
+from controller.reconcile.decisionlog import DecisionLog
 from controller.reconcile.demand import Bridge
 from controller.reconcile.events import Events
 from controller.reconcile.fence import require_fenceable
@@ -55,6 +56,7 @@ class Controller:
         self.metrics = metrics or Metrics()
         self.inventory = inventory or Inventory()
         self.metrics.registry.register(Accounts(self.inventory.usage.uses))
+        self.decision_log = DecisionLog()
         self.world: World | None = None
         self._cluster = cluster
         self._bridge = bridge
