@@ -106,6 +106,12 @@ def driver(
     ] = None,
     discover_every: Annotated[str, typer.Option(help="How often the hardware is discovered anew.")] = "5m",
     health_every: Annotated[str, typer.Option(help="How often the health of the cards is asked for.")] = "10s",
+    monitor_interval: Annotated[
+        str,
+        typer.Option(
+            help="How often what the cards report at work (memory, temperature, ...) is read for /metrics; 0: never."
+        ),
+    ] = "15s",
     recovery_time: Annotated[
         str,
         typer.Option(help="How long a fault must stay away until it is over; twice as long each time it comes back."),
@@ -161,6 +167,7 @@ def driver(
         effects=_effects(taint_effect or []),
         discover_every=seconds(discover_every, "--discover-every"),
         health_every=seconds(health_every, "--health-every"),
+        monitor_interval=seconds(monitor_interval, "--monitor-interval"),
         recovery_time=seconds(recovery_time, "--recovery-time"),
         confirm_time=seconds(confirm_time, "--confirm-time"),
         on_exit=on_exit.value,
@@ -307,7 +314,13 @@ async def _serve(
     metrics = DriverMetrics()
     try:
         driver = NodeDriver(
-            cluster, settings, backends, wiring.plugins(cluster, metrics), demanded=demanded, metrics=metrics
+            cluster,
+            settings,
+            backends,
+            wiring.plugins(cluster, metrics),
+            demanded=demanded,
+            metrics=metrics,
+            sampler=wiring.sampler,
         )
         rediscover: Callable[[], None] = driver.rediscover
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rediscover)

@@ -56,8 +56,6 @@ class DeviceHealth:
     device: str
     verdict: Verdict
     message: str = ""
-    changed_at: int = 0
-    """Unix seconds since when the verdict is what it is."""
 
 
 class HealthSource(Protocol):

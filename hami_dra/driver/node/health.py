@@ -5,8 +5,7 @@ them. Out: a verdict per published device; what is cut from a card is as well as
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 
 from hami_dra.driver.kubelet.protocol import DeviceHealth, Verdict
 from hami_dra.driver.node.damping import Counted
@@ -15,8 +14,7 @@ from hami_dra.driver.slices import Pool
 
 
 class DeviceHealths:
-    def __init__(self, wall: Callable[[], datetime]) -> None:
-        self._wall = wall
+    def __init__(self) -> None:
         self._known: dict[str, DeviceHealth] = {}
         self._version = 0
         self._looked_at = -1
@@ -28,10 +26,7 @@ class DeviceHealths:
         for device in devices_of(pool):
             name = str(device["name"])
             verdict, message = _judged(faults.get(uuid_of(device), ()), problem)
-            old = before.get(name)
-            same = old is not None and old.verdict is verdict
-            changed_at = old.changed_at if old is not None and same else int(self._wall().timestamp())
-            self._known[name] = DeviceHealth(pool.name, name, verdict, message, changed_at)
+            self._known[name] = DeviceHealth(pool.name, name, verdict, message)
         if self._known != before:
             self._version += 1
             self._news.set()

@@ -1,16 +1,17 @@
 """What the node driver counts, for Prometheus, and the clock around kubelet's calls.
 
-One object per process, with a registry of its own. Labels have few values: drivers, kinds of failure, results; never a pod, claim
-or device.
+One object per process, with a registry of its own. Labels of what is counted here have few values: drivers, kinds of failure, results;
+never a pod, claim or device. What cards report, and who has what of them, is collected by `hardware_metrics`.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from hami_dra.driver.kubelet.protocol import ClaimRef, Preparation, PreparedDevice
+from hami_dra.driver.node.hardware_metrics import HardwareCollector, Watched
 
 _BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 45.0)
 
@@ -36,6 +37,10 @@ class DriverMetrics:
             "hami_dra_driver_claims", "Claims of kubelet's calls, by call and result: done, refused.",
             ["driver", "call", "result"], registry=self.registry,
         )  # fmt: skip
+
+    def watch(self, node: str, watched: Callable[[], Iterable[Watched]]) -> None:
+        """Exports what cards report; `watched` is asked at each scrape. Called once."""
+        self.registry.register(HardwareCollector(node, watched))
 
 
 class Metered:

@@ -28,12 +28,14 @@ from hami_dra.driver.node.events import NodeEvents
 from hami_dra.driver.node.fence_watch import FenceWatch
 from hami_dra.driver.node.hardware import Hardware
 from hami_dra.driver.node.metrics import DriverMetrics
+from hami_dra.driver.node.monitoring import Monitoring
 from hami_dra.driver.node.notices import Notices
 from hami_dra.driver.node.plugin import offered_by_plugin
 from hami_dra.driver.node.settings import NodeSettings, OnExit
 from hami_dra.driver.node.station import Station, Surroundings, empty_pool
 from hami_dra.driver.node.threads import InThread, in_thread
 from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
+from hami_dra.monitor.readings import Sampler
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
 
 log = logging.getLogger(__name__)
@@ -65,7 +67,8 @@ MakePlugin = Callable[[Station], Plugin]
 
 
 class NodeDriver:
-    """`demanded`: the vendors that the operator named; the others are served where they are found.
+    """`demanded`: the vendors that the operator named; the others are served where they are found. `sampler`: makes what reads the cards
+    of a station at work; None: nobody can.
 
     `sleep`, `wall` and `call` are for tests: pauses, the time that is written into objects, calls that block.
     """
@@ -79,6 +82,7 @@ class NodeDriver:
         *,
         demanded: Collection[str] = (),
         metrics: DriverMetrics | None = None,
+        sampler: Callable[[Station], Sampler | None] = lambda _: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         call: InThread = in_thread,
@@ -115,6 +119,9 @@ class NodeDriver:
             )
             for backend in backends
         }
+        for station in self.stations.values():
+            station.monitoring = _monitoring(station, sampler(station), settings.monitor_interval, call)
+        self.metrics.watch(settings.node, lambda: [station.watched() for station in self.stations.values()])
         self._claims = (
             HeldClaims(cluster, settings.node, [each.driver for each in self.stations.values()], self._news.set, sleep)
             if settings.native and settings.policy is not None
@@ -158,6 +165,8 @@ class NodeDriver:
                     group.create_task(station.hardware.run(), name=f"hardware {station.driver}")
                     group.create_task(self._serve(station), name=f"plugin {station.driver}")
                     group.create_task(self._take_turn(station), name=f"turn {station.driver}")
+                    if station.monitoring is not None:
+                        group.create_task(station.monitoring.run(), name=f"monitoring {station.driver}")
                 group.create_task(self._tell_nothing_found(), name="nothing found")
                 await self._nodes.wait_synced()
                 await self._publisher.wait_synced()
@@ -298,3 +307,10 @@ class NodeDriver:
                 await self._publisher.sync_once()
         except (NotPublished, TimeoutError) as error:
             log.warning("slices are left behind: %s", str(error) or f"no answer within {_WITHDRAW_SECONDS:g} s")
+
+
+def _monitoring(station: Station, sampler: Sampler | None, every: float, call: InThread) -> Monitoring | None:
+    """None: nobody can look at its cards, or nobody shall."""
+    if sampler is None or not every:
+        return None
+    return Monitoring(station.vendor.name, sampler, lambda: station.hardware.cards, every, call=call)

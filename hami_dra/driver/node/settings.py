@@ -49,6 +49,8 @@ class NodeSettings:
     effects: Mapping[FaultKind, Effect] = field(default_factory=lambda: dict(EFFECTS))
     discover_every: float = 300.0
     health_every: float = 10.0
+    monitor_interval: float = 15.0
+    """Between two looks at what the cards report while they work; 0: nobody looks."""
     recovery_time: float = 60.0
     """How long a fault must stay away until it is over."""
     confirm_time: float = 30.0
@@ -61,6 +63,8 @@ class NodeSettings:
         for name in ("discover_every", "health_every"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"--{name.replace('_', '-')}: must be more than 0")
+        if self.monitor_interval < 0:
+            raise ConfigError("--monitor-interval: must be 0 (nobody looks) or more")
 
     @property
     def fence_mode(self) -> FenceMode:

@@ -6,7 +6,7 @@ reads nor writes the cluster.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -15,8 +15,10 @@ from hami_dra.api.resource import ResourceClaim, ResourceSlice
 from hami_dra.api.times import timestamp
 from hami_dra.driver.node.cordon import cordon_of
 from hami_dra.driver.node.hardware import Hardware
+from hami_dra.driver.node.hardware_metrics import Watched
 from hami_dra.driver.node.health import DeviceHealths
 from hami_dra.driver.node.metrics import DriverMetrics
+from hami_dra.driver.node.monitoring import Monitoring
 from hami_dra.driver.node.offer import (
     Offer,
     Place,
@@ -31,9 +33,12 @@ from hami_dra.driver.node.offer import (
 )
 from hami_dra.driver.node.order import card_ranks
 from hami_dra.driver.node.settings import NodeSettings
+from hami_dra.driver.node.tenants import loads, tenants
 from hami_dra.driver.node.turn import Turn
 from hami_dra.driver.prepare.inventory import Inventory, inventory_of
+from hami_dra.driver.prepare.records import Record
 from hami_dra.driver.slices import Pool, fenced, pool_of
+from hami_dra.monitor.simulated import Load
 from hami_dra.vendors.faults import FaultKind, kind_of
 from hami_dra.vendors.publishing import PublishingVendor
 from hami_dra.vendors.registry import containers
@@ -74,7 +79,7 @@ class Station:
         self.driver = vendor.driver
         self.hardware = hardware
         self.demanded = demanded
-        self.health = DeviceHealths(wall)
+        self.health = DeviceHealths()
         self.turn = Turn(settings.plugins_dir / vendor.driver / "publisher.lock")
         self.wanted = asyncio.Event()
         """Set once there is something to serve: cards, or an operator who wants it."""
@@ -86,6 +91,10 @@ class Station:
         """All its devices, published or not."""
         self.inventory: Inventory | None = None
         """The same for preparing; replaced, never changed: safe to read from any thread."""
+        self.prepared: Callable[[], Mapping[str, Record]] = dict
+        """What is prepared now, by claim uid; set by who makes the plugin."""
+        self.monitoring: Monitoring | None = None
+        """What its cards report; set by `service`, where somebody looks."""
         self.registered: asyncio.Event | None = None
         """Of the plugin that serves kubelet, once there is one."""
         self._settings = settings
@@ -134,6 +143,16 @@ class Station:
         kinds = [{kind_of(each.fault.code) for each in faults} for faults in hardware.faults.values()]
         for kind in FaultKind:
             metrics.faulty.labels(driver, kind.value).set(sum(kind in found for found in kinds))
+
+    def watched(self) -> Watched:
+        """For the metrics; called whenever somebody scrapes them."""
+        faulty = frozenset(uuid for uuid, faults in self.hardware.faults.items() if faults)
+        held = tenants(self.prepared(), self.inventory)
+        return Watched(self.driver, self.vendor.name, self.hardware.cards, faulty, held, self.monitoring)
+
+    def loads(self) -> Mapping[str, Load]:
+        """What is given of each card, by uuid."""
+        return loads(self.prepared(), self.inventory)
 
     def problems(self) -> list[str]:
         """Why it does not serve as it should, in sentences."""

@@ -5,6 +5,7 @@ Made by the CLI; `NodeDriver` gets `plugins`. Nothing is decided here: which par
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,10 +25,13 @@ from hami_dra.driver.node.service import Plugin
 from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.station import Station
 from hami_dra.driver.prepare import cdi
-from hami_dra.driver.prepare.assembly import node_preparation
+from hami_dra.driver.prepare.assembly import work_of
 from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
 from hami_dra.driver.prepare.errors import PrepareError
 from hami_dra.driver.prepare.preparation import NodePreparation
+from hami_dra.monitor.readings import Sampler
+from hami_dra.monitor.samplers import sampler_of
+from hami_dra.monitor.simulated import SimulatedSampler
 from hami_dra.vendors.containers import ContainerVendor, HostSettings, Partitioner
 from hami_dra.vendors.registry import CONTAINER_VENDORS, containers
 
@@ -49,12 +53,17 @@ class Wiring:
     def plugins(self, cluster: Cluster, metrics: DriverMetrics) -> Callable[[Station], Plugin]:
         return lambda station: self._plugin(cluster, metrics, station)
 
+    def sampler(self, station: Station) -> Sampler | None:
+        """What reads the station's cards at work."""
+        if self.simulated is not None:
+            return SimulatedSampler(station.loads, time.monotonic)
+        return sampler_of(station.hardware.backend)
+
     def _plugin(self, cluster: Cluster, metrics: DriverMetrics, station: Station) -> Plugin:
         driver, settings = station.driver, self.settings
         state_folder = settings.plugins_dir / driver
         status = ClaimStatusWriter(cluster, driver, lambda: datetime.now(UTC), sleep=asyncio.sleep)
-        preparation = node_preparation(
-            cluster,
+        work = work_of(
             lambda: station.inventory,
             vendor=self._vendor(station.vendor.name),
             host=MachineHost(
@@ -66,8 +75,9 @@ class Wiring:
             partitioner=self._partitioner(station, state_folder),
             state_folder=state_folder,
             cdi_folder=self.cdi_folder,
-            report=status.add,
         )
+        preparation = NodePreparation(cluster, work, report=status.add)
+        station.prepared = lambda: preparation.records
         with _as_config_error(driver):
             server = KubeletPlugin(
                 driver,

@@ -1,16 +1,14 @@
-"""Puts the parts of preparing together for one driver of a node. Called by the node driver; in tests by whoever needs all of it."""
+"""Puts the parts of preparing together for one driver of a node, up to what `NodePreparation` works with. Called by the node driver and by tests."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from hami_dra.cluster.protocol import Cluster
 from hami_dra.driver.prepare.checkpoint import Checkpoint
 from hami_dra.driver.prepare.files import FileLock, Files
 from hami_dra.driver.prepare.inventory import Inventory
 from hami_dra.driver.prepare.making import Maker
 from hami_dra.driver.prepare.partitions import Partitions
-from hami_dra.driver.prepare.preparation import MOST_SECONDS, NodePreparation, Reporter
 from hami_dra.driver.prepare.work import Work
 from hami_dra.vendors.containers import ContainerVendor, Host, Partitioner
 
@@ -28,34 +26,10 @@ def work_of(
     cdi_folder: Path,
     files: Files | None = None,
 ) -> Work:
-    """`state_folder`: the driver's own, `<plugins_dir>/<driver>`; made if it is not there."""
+    """`inventory`: what is published now; called in a thread; None while the devices are not known. `partitioner`: None where cards are not cut.
+    `state_folder`: the driver's own, `<plugins_dir>/<driver>`; made if it is not there.
+    """
     files = files or Files()
     maker = Maker(vendor, host, Partitions(partitioner), cdi_folder, files)
     checkpoint = Checkpoint(vendor.driver, state_folder / CHECKPOINT, cdi_folder, files)
     return Work(inventory, maker, checkpoint, FileLock(state_folder / LOCK))
-
-
-def node_preparation(
-    cluster: Cluster,
-    inventory: Callable[[], Inventory | None],
-    *,
-    vendor: ContainerVendor,
-    host: Host,
-    partitioner: Partitioner | None,
-    state_folder: Path,
-    cdi_folder: Path,
-    report: Reporter | None = None,
-    most_seconds: float = MOST_SECONDS,
-) -> NodePreparation:
-    """`inventory`: what is published now; called in a thread; None while the devices are not known.
-    `partitioner`: None where cards are not cut. `report`: `ClaimStatusWriter.add`.
-    """
-    work = work_of(
-        inventory,
-        vendor=vendor,
-        host=host,
-        partitioner=partitioner,
-        state_folder=state_folder,
-        cdi_folder=cdi_folder,
-    )
-    return NodePreparation(cluster, work, report=report, most_seconds=most_seconds)

@@ -70,6 +70,8 @@ class View(Struct, frozen=True):
     """Uids of the pods that have such a container."""
     containers: tuple[str, ...] = ()
     """Their names; empty where nobody knows who will use the claim."""
+    users: tuple[tuple[str, str], ...] = ()
+    """(name of the pod, name of the container) of each, for metrics; empty in records of older drivers."""
 
 
 class HostFolder(Struct, frozen=True):

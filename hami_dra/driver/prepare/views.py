@@ -146,6 +146,7 @@ def _view(driver: str, asked: frozenset[Asked], requests: Mapping[str, Sequence[
         asked=ordered,
         pods=tuple(sorted({each.pod.metadata.uid for each in seen})),
         containers=tuple(dict.fromkeys(each.container.name for each in seen)),
+        users=tuple((each.pod.metadata.name, each.container.name) for each in seen),
     )
 
 

@@ -1,0 +1,176 @@
+"""What cards report and what is given of them, for Prometheus: collected anew at each scrape, from memory.
+
+Registered by `metrics`. Names, labels and ranges are those of HAMi's monitor (`hami_host_gpu_*`, `hami_vgpu_*`) and of HAMi-WebUI
+(`hami_device_*`) where they mean the same, so that dashboards keep working: a `ratio` of HAMi's goes from 0 to 100, and WebUI's names carry no unit
+(degrees Celsius, watts, percent). Names that are ours carry theirs. `source` says who told it, `simulated` where nobody measured
+anything. A value that is not told has no sample.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from hami_dra.api.hardware import Card, DrivenCard
+from hami_dra.driver.node.monitoring import Failure, Monitoring
+from hami_dra.driver.node.tenants import Tenant
+from hami_dra.monitor.readings import Reading
+
+_HOST: Final = ("node", "device_index", "device_uuid", "device_type", "source")
+"""HAMi's, and ours at the end."""
+_DEVICE: Final = ("node", "provider", "device_type", "device_uuid", "driver_version", "device_no", "source")
+"""WebUI's, and ours at the end."""
+_CONTAINER: Final = ("node", "namespace", "pod", "container", "vdevice_index", "device_uuid")
+
+
+@dataclass(frozen=True, slots=True)
+class _Gauge:
+    name: str
+    text: str
+    labels: Sequence[str]
+    value: Callable[[Reading], float | None]
+
+
+_GAUGES: Final = (
+    _Gauge("hami_host_gpu_memory_used_bytes", "Memory of the card in use.", _HOST, lambda it: it.memory_used),
+    _Gauge("hami_host_gpu_memory_total_bytes", "Memory of the card.", _HOST, lambda it: it.memory_total),
+    _Gauge("hami_host_gpu_utilization_ratio", "How busy the card is, 0 to 100.", _HOST, lambda it: it.utilization),
+    _Gauge(
+        "hami_host_gpu_memory_controller_utilization_ratio",
+        "How busy the card's memory is, 0 to 100.",
+        _HOST,
+        lambda it: it.memory_utilization,
+    ),
+    _Gauge("hami_device_temperature", "Temperature of the chip in Celsius.", _DEVICE, lambda it: it.temperature),
+    _Gauge(
+        "hami_device_memory_temperature",
+        "Temperature of the memory in Celsius.",
+        _DEVICE,
+        lambda it: it.memory_temperature,
+    ),
+    _Gauge("hami_device_power", "Power that the card draws in watts.", _DEVICE, lambda it: it.power),
+    _Gauge("hami_device_fan_speed_p", "Speed of the fan in percent of its highest.", _DEVICE, lambda it: it.fan),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The cards of one driver, now."""
+
+    driver: str
+    vendor: str
+    cards: Sequence[Card]
+    faulty: frozenset[str]
+    """Uuids."""
+    tenants: Sequence[Tenant]
+    monitoring: Monitoring | None
+    """None: nobody looks at them at work."""
+
+    @property
+    def source(self) -> str:
+        return self.monitoring.source if self.monitoring else ""
+
+    @property
+    def readings(self) -> Mapping[str, Reading]:
+        return self.monitoring.readings if self.monitoring else {}
+
+
+class HardwareCollector(Collector):
+    """`watched`: asked at each scrape; must not block."""
+
+    def __init__(self, node: str, watched: Callable[[], Iterable[Watched]]) -> None:
+        self._node = node
+        self._watched = watched
+
+    def collect(self) -> Iterator[Metric]:
+        watched = list(self._watched())
+        for gauge in _GAUGES:
+            yield self._gauge(gauge, watched)
+        yield self._health(watched)
+        yield self._errors(watched)
+        yield from self._limits(watched)
+        yield from _looks(watched)
+
+    def _gauge(self, gauge: _Gauge, watched: Iterable[Watched]) -> Metric:
+        labelled = self._host if gauge.labels is _HOST else self._device
+        family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+        for each in watched:
+            for card in each.cards:
+                found = gauge.value(each.readings[card.uuid]) if card.uuid in each.readings else None
+                if found is not None:
+                    family.add_metric(labelled(each, card), found)
+        return family
+
+    def _health(self, watched: Iterable[Watched]) -> Metric:
+        family = GaugeMetricFamily(
+            "hami_device_hardware_health", "1 while nothing speaks against using the card, else 0.", labels=_DEVICE
+        )
+        for each in watched:
+            for card in each.cards:
+                family.add_metric(self._device(each, card), 0 if card.uuid in each.faulty else 1)
+        return family
+
+    def _errors(self, watched: Iterable[Watched]) -> Metric:
+        family = CounterMetricFamily(
+            "hami_device_ecc_errors",
+            "Errors in the card's memory since its driver was loaded: corrected, uncorrected.",
+            labels=[*_DEVICE, "error"],
+        )
+        for each in watched:
+            for card in each.cards:
+                reading = each.readings.get(card.uuid, Reading())
+                for error, count in (("corrected", reading.ecc_corrected), ("uncorrected", reading.ecc_uncorrected)):
+                    if count is not None:
+                        family.add_metric([*self._device(each, card), error], count)
+        return family
+
+    def _limits(self, watched: Iterable[Watched]) -> Iterator[Metric]:
+        memory = GaugeMetricFamily(
+            "hami_vgpu_memory_limit_bytes", "Memory of the card that the container was given.", labels=_CONTAINER
+        )
+        cores = GaugeMetricFamily(
+            "hami_vgpu_core_limit_ratio",
+            "Share of the card's cores that the container was given, 0 to 100; none where it is not limited.",
+            labels=_CONTAINER,
+        )
+        for each in watched:
+            for it in each.tenants:
+                labels = [self._node, it.namespace, it.pod, it.container, str(it.number), it.card]
+                memory.add_metric(labels, it.memory)
+                if it.cores:
+                    cores.add_metric(labels, it.cores)
+        yield memory
+        yield cores
+
+    def _host(self, watched: Watched, card: Card) -> list[str]:
+        return [self._node, str(card.index), card.uuid, card.product, watched.source]
+
+    def _device(self, watched: Watched, card: Card) -> list[str]:
+        version = card.driver_version if isinstance(card, DrivenCard) else ""
+        return [self._node, watched.vendor, card.product, card.uuid, version, str(card.index), watched.source]
+
+
+def _looks(watched: Iterable[Watched]) -> Iterator[Metric]:
+    """How monitoring itself fares."""
+    looks = CounterMetricFamily(
+        "hami_dra_driver_monitor_looks", "Looks at what the cards report at work.", labels=["driver"]
+    )
+    failures = CounterMetricFamily(
+        "hami_dra_driver_monitor_failures",
+        f"Looks that failed, by kind: {', '.join(Failure)}.",
+        labels=["driver", "kind"],
+    )
+    problems = GaugeMetricFamily(
+        "hami_dra_driver_monitor_problems", "Values that the last look could not read.", labels=["driver"]
+    )
+    for each in watched:
+        if each.monitoring is not None:
+            looks.add_metric([each.driver], each.monitoring.looks)
+            problems.add_metric([each.driver], len(each.monitoring.problems))
+            for kind in Failure:
+                failures.add_metric([each.driver, kind.value], each.monitoring.failures[kind])
+    yield looks
+    yield failures
+    yield problems

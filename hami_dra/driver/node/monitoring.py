@@ -1,0 +1,137 @@
+"""What the cards of one vendor report, looked at again and again. Made by `service`, one per vendor.
+
+In: a sampler, called in a thread, and the cards. Out: `readings`. It must not know Kubernetes, and holds nobody up: a look that does not
+come back is waited for no longer, and none is begun beside it. What goes wrong is said once, when it begins, and counted; readings
+that have become old are forgotten, since an old temperature is worse than none.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from typing import Final
+
+from hami_dra.api.hardware import Card
+from hami_dra.cluster.backoff import Backoff
+from hami_dra.discovery.errors import DiscoveryError, ToolMissing, Unreadable
+from hami_dra.driver.node.threads import InThread, in_thread
+from hami_dra.monitor.readings import Reading, Sample, Sampler
+
+log = logging.getLogger(__name__)
+
+_PATIENCE: Final = 30.0
+"""Seconds that one look may take."""
+_RARELY: Final = 300.0
+"""Seconds between looks that fail again and again."""
+_LOOKS: Final = 4
+"""Readings are old when as many looks are missing."""
+_CLOSE_SECONDS: Final = 2.0
+
+
+class Failure(StrEnum):
+    """Why there is no reading: values of a label."""
+
+    MISSING = "missing"
+    FAILED = "failed"
+    UNREADABLE = "unreadable"
+    HANGS = "hangs"
+    UNEXPECTED = "unexpected"
+
+
+class Monitoring:
+    """`run()` until cancelled. `every`: seconds. `cards`: those that are there now."""
+
+    def __init__(
+        self,
+        vendor: str,
+        sampler: Sampler,
+        cards: Callable[[], Sequence[Card]],
+        every: float,
+        *,
+        call: InThread = in_thread,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.source = sampler.source
+        self.readings: Mapping[str, Reading] = {}
+        """By uuid; replaced, never changed."""
+        self.looks = 0
+        """Since the start, those that failed included."""
+        self.failures: Counter[Failure] = Counter()
+        self.problems: tuple[str, ...] = ()
+        """What the last look could not read."""
+        self._vendor = vendor
+        self._sampler = sampler
+        self._cards = cards
+        self._every = every
+        self._call = call
+        self._sleep = sleep
+        self._backoff = Backoff(first=every, most=max(every, _RARELY))
+        self._look: asyncio.Future[Sample] | None = None
+        self._looked_at = 0.0
+        self._failing: Failure | None = None
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self._sleep(await self._once() if self._cards() else self._every)
+        finally:
+            if self._look is not None:
+                self._look.cancel()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await self._call(self._sampler.close)
+
+    async def _once(self) -> float:
+        """Seconds until the next look."""
+        if self._look is None:
+            self.looks += 1
+            self._look = asyncio.ensure_future(self._call(self._work(tuple(self._cards()))))
+        done, _ = await asyncio.wait({self._look}, timeout=_PATIENCE)
+        if not done:
+            return self._failed(Failure.HANGS, f"no answer within {_PATIENCE:g} s")
+        look, self._look = self._look, None
+        try:
+            sample = look.result()
+        except ToolMissing as error:
+            return self._failed(Failure.MISSING, str(error))
+        except Unreadable as error:
+            return self._failed(Failure.UNREADABLE, str(error))
+        except DiscoveryError as error:
+            return self._failed(Failure.FAILED, str(error))
+        except Exception as error:  # a mistake in reading must not end the driver
+            if self._failing is None:
+                log.exception("%s: monitoring", self._vendor)
+            return self._failed(Failure.UNEXPECTED, repr(error))
+        self._succeeded(sample)
+        return self._every
+
+    def _work(self, cards: Sequence[Card]) -> Callable[[], Sample]:
+        return lambda: self._sampler.sample(cards)
+
+    def _succeeded(self, sample: Sample) -> None:
+        if self._failing is not None:
+            log.info("%s: %s reports again", self._vendor, self.source)
+        self._backoff.reset()
+        self._failing = None
+        self._looked_at = self._now()
+        self.readings = sample.readings
+        # their words change with the numbers in them, so that each look would say something new
+        level = logging.DEBUG if self.problems else logging.WARNING
+        for problem in sample.problems:
+            log.log(level, "%s: monitoring: %s", self._vendor, problem)
+        self.problems = sample.problems
+
+    def _failed(self, kind: Failure, why: str) -> float:
+        self.failures[kind] += 1
+        level = logging.DEBUG if kind is self._failing else logging.WARNING
+        log.log(level, "%s: %s reports nothing of the cards at work: %s", self._vendor, self.source, why)
+        self._failing = kind
+        pause = max(self._every, self._backoff.next())
+        if self._now() + pause - self._looked_at > _LOOKS * self._every:
+            self.readings, self.problems = {}, ()
+        return pause
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

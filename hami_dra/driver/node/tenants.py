@@ -1,0 +1,80 @@
+"""What is given of each card to which container, from the prepared claims: for metrics, and for what simulated cards report. Pure.
+
+Used by `station` and `wiring`. In: records as preparing keeps them, and the devices of the node. A claim whose containers nobody knew when it
+was prepared is counted on its cards, and no container is named.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hami_dra.api import names
+from hami_dra.driver.prepare.inventory import Inventory
+from hami_dra.driver.prepare.records import Held, Record, View
+from hami_dra.monitor.simulated import Load
+
+_WHOLE = 100
+"""Percent of the cores of a card."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """What one container has of one card."""
+
+    namespace: str
+    pod: str
+    container: str
+    number: int
+    """Of the card, as programs in the container count."""
+    card: str
+    """Uuid."""
+    memory: int
+    """Bytes."""
+    cores: int
+    """Percent of the card; 0: not limited."""
+
+
+def tenants(records: Mapping[str, Record], inventory: Inventory | None) -> list[Tenant]:
+    """By namespace, pod, container, number."""
+    if inventory is None:
+        return []
+    views = {view.name: (record.namespace, view) for record in records.values() for view in record.views}
+    found = [
+        Tenant(namespace, pod, container, number, card, memory, min(cores, _WHOLE))
+        for namespace, view in views.values()
+        for number, (card, memory, cores) in enumerate(_cards(view, records, inventory))
+        for pod, container in view.users
+    ]
+    return sorted(found, key=lambda each: (each.namespace, each.pod, each.container, each.number))
+
+
+def loads(records: Mapping[str, Record], inventory: Inventory | None) -> dict[str, Load]:
+    """By uuid of the card: all that is given of it."""
+    found: dict[str, Load] = {}
+    for record in records.values() if inventory is not None else ():
+        for held in record.held:
+            if held.admin or inventory is None:
+                continue
+            before = found.get(held.card, Load())
+            cores = held.consumed.get(names.CAP_CORES, _WHOLE if held.whole else 0)
+            found[held.card] = Load(before.memory + _memory(held, inventory), before.cores + cores, before.tenants + 1)
+    return found
+
+
+def _cards(view: View, records: Mapping[str, Record], inventory: Inventory) -> Iterator[tuple[str, int, int]]:
+    """Uuid, bytes, percent of each card that the container sees, in the order in which it sees them: by index."""
+    by_index: dict[int, tuple[str, int, int]] = {}
+    for uid, request in view.asked:
+        for held in records[uid].held if uid in records else ():
+            device = inventory.devices.get(held.device)
+            if held.parent != request or held.admin or device is None:
+                continue
+            _, memory, cores = by_index.get(device.card.index, ("", 0, 0))
+            limit = 0 if held.whole else held.consumed.get(names.CAP_CORES, 0)
+            by_index[device.card.index] = held.card, memory + _memory(held, inventory), cores + limit
+    yield from (by_index[index] for index in sorted(by_index))
+
+
+def _memory(held: Held, inventory: Inventory) -> int:
+    """All of a device that is not shared."""
+    device = inventory.devices.get(held.device)
+    return held.consumed.get(names.CAP_MEMORY, device.capacity.get(names.CAP_MEMORY, 0) if device else 0)
