@@ -205,6 +205,8 @@ class Select:
                 return False
             if failed and search.kind(candidate) in failed:
                 continue
+            if missing > 1 and not search.affords_set(view, candidate, entries[position + 1 :], missing - 1):
+                continue
             taken = search.take(view, candidate)
             if taken is not None:
                 self._positions[depth] = position + 1

@@ -12,6 +12,7 @@ from controller.allocation.candidates import Candidate, Candidates
 from controller.allocation.counters import Counters
 from controller.allocation.errors import AllocatorError
 from controller.allocation.result import Pick
+from controller.allocation.spending import Spending
 from controller.allocation.trial import Trial
 from controller.allocation.views import Problem, RequestView
 from controller.inventory.model import Device, Usage
@@ -28,20 +29,26 @@ class Taken:
 
 
 class Holdings:
-    def __init__(self, problem: Problem, candidates: Candidates, usage: Usage) -> None:
+    """`spending`: the quota of the namespace, where it has one."""
+
+    def __init__(
+        self, problem: Problem, candidates: Candidates, usage: Usage, spending: Spending | None = None
+    ) -> None:
         features = problem.features
         self.trial = Trial(usage)
         self.picks: list[list[Pick]] = [[] for _ in problem.claims]
         self.constraints = [
             constraints.build(claim.claim, lists=features.list_type_attributes) for claim in problem.claims
         ]
+        self.spending = spending
         self._candidates = candidates
         self._counters = Counters(usage, groups=features.compatibility_groups)
 
     def available(self, view: RequestView, candidate: Candidate) -> bool:
-        """Not held, and with room left, as far as the search has come."""
+        """Not held, with room left, and within the quota, as far as the search has come."""
         return not self._held(view, candidate.device) and (
-            candidate.need is None or self.trial.has_room(candidate.device.id, candidate.need)
+            candidate.need is None
+            or (self.trial.has_room(candidate.device.id, candidate.need) and self._affordable(view, candidate))
         )
 
     def take(self, view: RequestView, candidate: Candidate) -> Taken | None:
@@ -52,6 +59,8 @@ class Holdings:
         """Take one of all devices. Raises AllocatorError where a constraint is in the way: no other choice can help."""
         if self._held(view, candidate.device) or not self._candidates.usable(view, candidate.device):
             return None
+        if not self._affordable(view, candidate):
+            return None
         return self._take(view, candidate, must=True)
 
     def release(self, taken: Taken) -> None:
@@ -59,6 +68,8 @@ class Holdings:
         view, candidate = taken.view, taken.candidate
         assert candidate.need is not None
         self.picks[view.claim_index].pop()
+        if self.spending is not None:
+            self.spending.release(view, candidate.device)
         self.trial.release(view, candidate.device, candidate.need)
         self._unconstrain(view, len(view.constraints))
         if taken.counters:
@@ -67,6 +78,9 @@ class Holdings:
     def values(self, view: RequestView, device: Device) -> tuple[Hashable, ...]:
         """What the constraints of the request know the device by. Raises AllocatorError (derived attributes)."""
         return tuple(self.constraints[view.claim_index][index].value(view, device) for index in view.constraints)
+
+    def _affordable(self, view: RequestView, candidate: Candidate) -> bool:
+        return self.spending is None or self.spending.allows(view, candidate)
 
     def _held(self, view: RequestView, device: Device) -> bool:
         if view.admin_access:
@@ -95,6 +109,8 @@ class Holdings:
                 )
             return None
         self.trial.take(view, device, need)
+        if self.spending is not None:
+            self.spending.take(view, device)
         self.picks[view.claim_index].append(Pick(view, device, need))
         return Taken(view, candidate, charge)
 

@@ -20,9 +20,11 @@ from controller.allocation.frames import Alternatives, Everything, Frame, Select
 from controller.allocation.holdings import Holdings, Taken
 from controller.allocation.request import MAX_RESULTS, require_room
 from controller.allocation.result import Pick, allocation_result
+from controller.allocation.spending import Spending
 from controller.allocation.trial import Undivided
 from controller.allocation.views import Problem, RequestView
 from controller.inventory.model import Device, Pool, Usage
+from controller.quota.room import Room
 from hami_dra.api.core import Node
 
 DEFAULT_BUDGET: Final = 100_000
@@ -90,14 +92,15 @@ def solve(
     *,
     budget: int = DEFAULT_BUDGET,
     effort: Effort | None = None,
+    room: Room | None = None,
 ) -> Solution | None:
     """The first complete solution in the chooser's order, or None. Raises AllocatorError, InvalidPools, BudgetExceeded.
 
-    `effort` is what this search shares with others of the same decision.
+    `effort` is what this search shares with others of the same decision. `room`: what the quota of the namespace leaves.
     """
     effort = effort or Effort()
     budget = min(budget, effort.left)
-    search = Search(problem, node, pools, usage, chooser, budget=budget)
+    search = Search(problem, node, pools, usage, chooser, budget=budget, room=room)
     try:
         found = search.run()
     except BudgetExceeded as error:
@@ -129,6 +132,7 @@ class Search:
         *,
         budget: int,
         look_up: bool = True,
+        room: Room | None = None,
     ) -> None:
         self.problem = problem
         self.chooser = chooser
@@ -142,7 +146,8 @@ class Search:
         self._stumbled: AllocatorError | None = None
         self.usage = usage if problem.features.consumable_capacity else Undivided(usage)
         self.candidates = Candidates(problem, node, pools, self.usage)
-        self.held = Holdings(problem, self.candidates, self.usage)
+        self.spending = Spending(room, problem, self.candidates) if room is not None else None
+        self.held = Holdings(problem, self.candidates, self.usage, self.spending)
         self.steps = 0
         self.steps_for_parts = 0
         self._budget = budget
@@ -156,7 +161,7 @@ class Search:
             )
         self.prunes = not (self._in_upstream_order and any(map(self._may_fail, self.problem.views)))
         try:
-            found = self._run()
+            found = self._affords_any() and self._run()
         except _NoHope:
             found = False
         if not found and self._stumbled is not None:
@@ -252,7 +257,15 @@ class Search:
         derives = not view.derived.keys().isdisjoint((*view.match_attributes, *view.distinct_attributes))
         return derives or bool(view.all_devices and view.constraints and self.candidates.all_of(view))
 
+    def affords_set(self, view: RequestView, candidate: Candidate, others: Sequence[Candidate], missing: int) -> bool:
+        """The quota allows the candidate and so many of the others after it."""
+        return self.spending is None or self.spending.allows(view, candidate, others, missing)
+
     # -- is there hope? ------------------------------------------------------------------------------------------------
+
+    def _affords_any(self) -> bool:
+        """The quota does not rule out every solution. Devices that cannot be judged are met all the same, for their error."""
+        return self.spending is None or not self.spending.hopeless or any_unjudged(self.problem, self.candidates)
 
     def _hopeless(self) -> bool:
         """Nothing more to find: by counting, or because a part of the problem, taken alone in any order, has no solution."""
@@ -289,4 +302,6 @@ class Search:
             known.append((pool.driver, pool.name, frozenset(consumption(device)), frozenset(declared_groups(device))))
         for view in self.problem.views:
             known += [self.candidates.standing(view, device), self.held.values(view, device)]
+            if self.spending is not None:
+                known.append(self.spending.cost(view, device))
         return tuple(known)

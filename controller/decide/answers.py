@@ -48,3 +48,5 @@ class Refusal:
     """Pools that cannot be used as published, on nodes that would do otherwise, and why; a few of them."""
     error: str = ""
     """Not empty: the allocator could not even search (bad selector, missing class, mixed drivers)."""
+    quotas: tuple[str, ...] = ()
+    """Where a quota is among the reasons: what the quotas of the namespace say, and how much of them is used."""

@@ -18,11 +18,14 @@ from controller.decide.demand import Demand, Options
 from controller.decide.nodeverdicts import NodeVerdicts
 from controller.decide.outlook import Outlook, Wanted, look_out
 from controller.decide.promises import with_promises
+from controller.decide.quotas import QuotaVerdicts, Shortage
 from controller.decide.report import Report
 from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
+from controller.quota.room import room_of
 from controller.scoring.chooser import PolicyChooser
 from controller.scoring.formulas import best_node, ranked_nodes
+from hami_dra.api import names
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.vendors.protocol import Ints
 
@@ -52,6 +55,7 @@ class _Decision:
         self._elsewhere = Scope(options.managed, foreign=True, vendor_rules=False)
         self._ours, self._foreign = self._problems()
         self._chooser = PolicyChooser(inventory, demand.policies)
+        self._room = None if options.first_fit else room_of(inventory, demand.pod.metadata.namespace)
         self._effort = Effort()
         self._pool_error = ""
         self._budget_error = ""
@@ -62,6 +66,9 @@ class _Decision:
         candidates = verdicts.mask.copy()
         for group, columns in wanted:
             candidates &= self._enough(group, columns)
+        quota = self._quota(wanted)
+        if quota is not None:
+            candidates &= quota.affordable()
         troubled = verdicts.mask & self._troubled()
         outlook = look_out(
             self._inventory,
@@ -75,7 +82,9 @@ class _Decision:
         fitting = np.flatnonzero(candidates | troubled)
         found = self._search(fitting, outlook)
         if found is None:
-            return self._refusal(verdicts, wanted, outlook)
+            return self._refusal(
+                verdicts, wanted, outlook, quota.shortage(verdicts.mask) if quota is not None else None
+            )
         node, solution = found
         return self._decision(node, solution, fitting)
 
@@ -125,6 +134,12 @@ class _Decision:
             for claim in problem.claims
             for group in claim.requests
         ]
+
+    def _quota(self, wanted: Wanted) -> QuotaVerdicts | None:
+        """None where no quota of the namespace is about cards."""
+        if self._room is None:
+            return None
+        return QuotaVerdicts(self._inventory, self._room, wanted[: self._ours_wanted])
 
     @property
     def _ours_wanted(self) -> int:
@@ -199,7 +214,9 @@ class _Decision:
                 if theirs is None:
                     return None
             chooser = FirstFit() if self._options.first_fit else self._chooser
-            return solve(self._ours, node, self._scope.pools(pools), usage, chooser, effort=self._effort)
+            return solve(
+                self._ours, node, self._scope.pools(pools), usage, chooser, effort=self._effort, room=self._room
+            )
         except InvalidPools as error:
             self._pool_error = self._pool_error or str(error)
             return None
@@ -227,15 +244,19 @@ class _Decision:
             unfit_count=nodes.count - int(fitting.size),
         )
 
-    def _refusal(self, verdicts: NodeVerdicts, wanted: Wanted, outlook: Outlook) -> Refusal:
+    def _refusal(self, verdicts: NodeVerdicts, wanted: Wanted, outlook: Outlook, shortage: Shortage | None) -> Refusal:
         selector_errors = (*self._ours.selector_errors, *self._foreign.selector_errors)
         error = str(selector_errors[0]) if selector_errors else self._pool_error
         report = Report(self._inventory, self._options.report_nodes)
         report.nodes_refused(verdicts)
         left = verdicts.mask.copy()
-        for group, columns in wanted:
+        for number, (group, columns) in enumerate(wanted):
             short = left & ~self._enough(group, columns)
-            report.cards_refused(group, columns, short)
+            codes = None
+            if shortage is not None and number < len(shortage.codes):
+                short |= left & (shortage.request == number)
+                codes = shortage.codes[number]
+            report.cards_refused(group, columns, short, codes)
             left &= ~short
         for code, refused in outlook.refused.items():
             report.sets_refused(code, left & refused)
@@ -243,7 +264,10 @@ class _Decision:
         if wanted and left.any():
             report.cards_refused(*wanted[0], left)
         message = self._budget_error or f"no available node, {self._inventory.nodes.count} nodes do not meet"
-        return Refusal(error or message, dict(report.reasons), report.nodes, self._unusable(verdicts.mask), error)
+        quotas = self._room.quotas if self._room is not None and names.RESOURCE_QUOTA_NOT_FIT in report.reasons else ()
+        return Refusal(
+            error or message, dict(report.reasons), report.nodes, self._unusable(verdicts.mask), error, quotas
+        )
 
     def _unusable(self, mask: Bools) -> tuple[str, ...]:
         """Pools of ours on these nodes that cannot be used as their driver published them."""

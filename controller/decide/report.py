@@ -13,6 +13,7 @@ from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.inventory.nodefit import CODES as NODE_CODES
 from hami_dra.api import names
+from hami_dra.vendors.protocol import Codes
 from hami_dra.vendors.reasons import CODES
 
 
@@ -32,10 +33,13 @@ class Report:
         for code, mask in verdicts.reasons:
             self._add(code, np.flatnonzero(mask))
 
-    def cards_refused(self, group: RequestGroup, columns: list[RequestColumns], nodes: Bools) -> None:
+    def cards_refused(
+        self, group: RequestGroup, columns: list[RequestColumns], nodes: Bools, codes: Codes | None = None
+    ) -> None:
         """`nodes` cannot meet the request: with too few cards at all, else by what is wrong with each card.
 
-        Of a prioritized list the last alternative speaks: what kept the pod even from that.
+        Of a prioritized list the last alternative speaks: what kept the pod even from that. `codes`: by device row, where
+        they are not those of its column.
         """
         if not nodes.any():
             return
@@ -43,7 +47,7 @@ class Report:
         few = nodes & (column.cards() + column.roaming < max(view.count, 1))
         self._add(names.NODE_INSUFFICIENT_DEVICE, np.flatnonzero(few))
         rows = column.rows_on(nodes & ~few)
-        codes = column.codes[rows]
+        codes = (column.codes if codes is None else codes)[rows]
         owners_ = self._inventory.devices.node[rows]
         cardless = nodes & ~few
         cardless[owners_] = False  # what remains has no card of its own, and the search did not reach enough of others

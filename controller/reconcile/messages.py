@@ -58,7 +58,7 @@ def refused(refusal: Refusal) -> list[Message]:
     for code, nodes in sorted(by_code.items()):
         note = f"{len(nodes)} nodes {code}({','.join(sorted(nodes))})"
         messages.append(Message(WARNING, FILTERING_FAILED, shortened(note)))
-    messages.extend(Message(WARNING, FILTERING_FAILED, shortened(pool)) for pool in refusal.pools)
+    messages.extend(Message(WARNING, FILTERING_FAILED, shortened(note)) for note in (*refusal.quotas, *refusal.pools))
     return messages
 
 

@@ -123,7 +123,7 @@ class _Placing:
         options = Options(first_fit=self._settings.first_fit, gates=self._settings.gates)
         answer = decide(self._view.inventory, demand, options)
         if isinstance(answer, Refusal):
-            message = answer.message if answer.error else "; ".join((answer.message, *answer.pools))
+            message = answer.message if answer.error else "; ".join((answer.message, *answer.quotas, *answer.pools))
             self._report.refused(key, answer.reasons, message, answer.error)
             return
         this.placed = True

@@ -64,6 +64,8 @@ class View:
                 self.inventory.claim_changed(None, obj)
                 if obj.status.allocation is not None:
                     self._allocations[obj.metadata.uid] = item.raw["status"]["allocation"]
+            case kinds.RESOURCE_QUOTA:
+                self.inventory.quota_changed(None, obj)
             case kinds.RESOURCE_CLAIM_TEMPLATE:
                 self.templates.setdefault(item.key, item)
 

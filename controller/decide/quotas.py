@@ -1,0 +1,216 @@
+"""The quota of the pod's namespace against all nodes at once: where its requests could be within it, and which cards it refuses.
+
+Used by `decide` where the namespace has a quota for cards, and only there. In: the room that the quota leaves, the columns of
+every request of ours. Out: nodes, and reason codes as HAMi counts them. Works on columns; nodes whose cards look alike are
+walked through once. Pure.
+
+What `affordable` says is necessary, not sufficient: the search keeps the exact account. `shortage` is for reports: as in HAMi
+(Fit of each vendor) cards are gathered for one request after the other, each counts with its first failing reason, and
+the quota is asked before memory. Cheap cards are gathered first, whatever the device policy: a card that is refused
+for the quota would have been refused last too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.allocation.errors import AllocatorError
+from controller.allocation.kinds import NOT_OF_CLASS, UNJUDGED
+from controller.allocation.prefilter import RequestColumns
+from controller.allocation.request import RequestView
+from controller.decide.outlook import Wanted
+from controller.inventory.columns import Bools
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import Device, value_of
+from controller.quota.room import Cost, Room
+from hami_dra.api import names
+from hami_dra.vendors.protocol import Codes, Ints
+from hami_dra.vendors.reasons import NUMBER
+
+_REFUSED: Final = NUMBER[names.RESOURCE_QUOTA_NOT_FIT]
+_MOST: Final = 1 << 48
+"""No card costs as much, but a file may say so; sums of 32 such amounts are still int64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Where the walk through the requests ended."""
+
+    request: Ints
+    """Per node the position of the request that cannot be met, -1 where all can. Shape (nodes.size,)."""
+    codes: tuple[Codes, ...]
+    """Per request the codes of its last alternative, by device row, where the walk ended there with the quota's among them."""
+
+
+class QuotaVerdicts:
+    def __init__(self, inventory: Inventory, room: Room, wanted: Wanted) -> None:
+        self._inventory = inventory
+        self._room = room
+        self._wanted = wanted
+        self._by_kind: dict[tuple[int, int], list[Cost]] = {}
+
+    def affordable(self) -> Bools:
+        """Nodes where the cheapest cards of every request together are within the quota. Shape (nodes.size,)."""
+        width = len(self._room.names)
+        total = np.zeros((width, self._inventory.nodes.size), dtype=np.int64)
+        for number, (group, columns) in enumerate(self._wanted):
+            each = [
+                self._least(view, column, self._costs(number, place, view))
+                for place, (view, column) in enumerate(zip(group.alternatives, columns, strict=True))
+            ]
+            total += np.minimum.reduce(each)
+        left = np.clip(np.array(self._room.left, dtype=object), -_MOST, _MOST).astype(np.int64)[:, None]
+        affordable: Bools = ~((total > 0) & (total > left)).any(axis=0)
+        return affordable
+
+    def shortage(self, nodes: Bools) -> Shortage:
+        """`nodes`: those that the pod could be on, devices apart."""
+        inventory = self._inventory
+        request = np.full(inventory.nodes.size, -1, dtype=np.int64)
+        codes = [columns[-1].codes.copy() for _, columns in self._wanted]
+        rows, places = self._places(nodes)
+        if not rows.size:
+            return Shortage(request, tuple(codes))
+        owners = inventory.devices.node[rows]
+        every = [column for _, columns in self._wanted for column in columns]
+        table = np.full((inventory.nodes.size, len(every) + 1, int(places.max()) + 1), NOT_OF_CLASS, dtype=np.int64)
+        table[owners, -1, places] = inventory.devices.kind[rows]
+        for number, column in enumerate(every):
+            table[owners, number, places] = column.codes[rows]
+        mine = np.unique(owners)
+        flat = np.ascontiguousarray(table[mine].reshape(len(mine), -1))
+        bytes_of = flat.view(np.dtype((np.void, flat.shape[1] * flat.itemsize))).ravel()
+        _, first, alike = np.unique(bytes_of, return_index=True, return_inverse=True)
+        ends = [self._walk(table[mine[node]]) for node in first.tolist()]
+        request[mine] = np.array([end for end, _ in ends], dtype=np.int64)[alike]
+        picture_of = np.zeros(inventory.nodes.size, dtype=np.int64)
+        picture_of[mine] = alike
+        for number in range(len(self._wanted)):
+            here = np.flatnonzero(request[owners] == number)
+            found = np.array([judged if end == number else table[0, -1] for end, judged in ends], dtype=np.int64)
+            codes[number][rows[here]] = found[picture_of[owners[here]], places[here]]
+        return Shortage(request, tuple(codes))
+
+    # -- the least that a request costs ------------------------------------------------------------------------------
+
+    def _least(self, view: RequestView, column: RequestColumns, costs: list[Cost]) -> Ints:
+        """Shape (limited resources, nodes.size)."""
+        devices, size = self._inventory.devices, self._inventory.nodes.size
+        least = np.zeros((len(self._room.names), size), dtype=np.int64)
+        rows = np.flatnonzero(column.codes[: devices.size] == 0)
+        if view.all_devices or not rows.size:
+            return least  # of all devices the search knows how many there are
+        amounts_of = np.minimum(np.array(costs, dtype=object), _MOST).astype(np.int64).T
+        for position, of_kind in enumerate(amounts_of):
+            amounts = of_kind[devices.kind[rows]]
+            if column.roaming or amounts.min() == amounts.max():
+                least[position] = amounts.min() * view.count
+            else:
+                least[position] = _sums_of_smallest(amounts, devices.node[rows], view.count, size)
+        return least
+
+    def _costs(self, number: int, alternative: int, view: RequestView) -> list[Cost]:
+        """By number of the kind."""
+        key = number, alternative
+        if key not in self._by_kind:
+            self._by_kind[key] = [self._cost(view, sample) for sample in self._inventory.devices.kind_samples]
+        return self._by_kind[key]
+
+    def _cost(self, view: RequestView, sample: Device) -> Cost:
+        if view.admin_access:
+            return self._room.nothing
+        try:
+            taken = view.demand(sample)
+        except AllocatorError:
+            return self._room.nothing  # the search will say so
+        if taken is None:
+            taken = _nominal(view, sample)
+        return self._room.cost(sample, taken, shared=view.shared(sample))
+
+    # -- the walk ----------------------------------------------------------------------------------------------------
+
+    def _places(self, nodes: Bools) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Device rows on the nodes, and for each its place among the rows of its node."""
+        devices = self._inventory.devices
+        rows = np.flatnonzero(devices.active[: devices.size] & (devices.node[: devices.size] >= 0))
+        rows = rows[nodes[devices.node[rows]]]
+        rows = rows[np.argsort(devices.node[rows], kind="stable")]
+        owners = devices.node[rows]
+        first = np.searchsorted(owners, owners)
+        return rows, np.arange(len(rows)) - first
+
+    def _walk(self, picture: Ints) -> tuple[int, Ints]:
+        """One node: the request that cannot be met, or -1, and the codes of its cards then.
+
+        `picture`: a line of codes for each alternative of each request, then one of kinds.
+        """
+        kinds = picture[-1].tolist()
+        spent = list(self._room.nothing)
+        line = 0
+        for number, (group, columns) in enumerate(self._wanted):
+            met = False
+            for place, (view, column) in enumerate(zip(group.alternatives, columns, strict=True)):
+                costs = self._costs(number, place, view)
+                if not met:
+                    codes = picture[line].copy()
+                    met = self._gather(view, column.roaming, codes, [_at(costs, kind) for kind in kinds], spent)
+                line += 1
+            if not met:
+                return number, codes
+        return -1, picture[-1]
+
+    def _gather(self, view: RequestView, roaming: int, codes: Ints, costs: Sequence[Cost], spent: list[int]) -> bool:
+        """Whether the request is met; then its cards are added to `spent`, else the quota's refusals to `codes`."""
+        open_places = sorted(np.flatnonzero(codes == 0).tolist(), key=lambda place: costs[place])
+        wanted = len(open_places) if view.all_devices else view.count - roaming
+        total = list(spent)
+        gathered = 0
+        for place in open_places:
+            if gathered >= wanted:
+                break
+            if self._room.allows(total, costs[place], self._room.nothing):
+                total = [before + more for before, more in zip(total, costs[place], strict=True)]
+                gathered += 1
+            else:
+                codes[place] = _REFUSED
+        if gathered >= wanted:
+            spent[:] = total
+            return True
+        later = np.flatnonzero((codes > _REFUSED) & (codes != UNJUDGED) & (codes != NOT_OF_CLASS)).tolist()
+        for place in later:
+            if not self._room.allows(total, costs[place], self._room.nothing):
+                codes[place] = _REFUSED
+        return False
+
+
+def _at(costs: Sequence[Cost], kind: int) -> Cost:
+    """An empty place has no kind of its own."""
+    return costs[kind] if kind < len(costs) else costs[0]
+
+
+def _nominal(view: RequestView, device: Device) -> dict[str, int]:
+    """What a request would take of a card that is too small for it: what it names, else what the card would give."""
+    taken: dict[str, int] = {}
+    for name, capacity in device.spec.capacity.items():
+        named = view.capacity_requests.get(name)
+        if named is None and capacity.request_policy is not None:
+            named = None if capacity.request_policy.default is None else str(capacity.request_policy.default)
+        taken[name] = device.totals[name] if named is None else value_of(named)
+    percent = view.memory_percents.get(device.id.driver)
+    if percent is not None:
+        taken[names.CAP_MEMORY] = taken.get(names.CAP_MEMORY, 0) * percent // 100
+    return taken
+
+
+def _sums_of_smallest(amounts: Ints, owners: Ints, count: int, size: int) -> Ints:
+    """Per node the sum of its `count` smallest amounts; nodes that have fewer are nobody's candidates."""
+    order = np.lexsort((amounts, owners))
+    amounts, owners = amounts[order], owners[order]
+    place = np.arange(len(owners)) - np.searchsorted(owners, owners)
+    counted = (place < count) & (owners >= 0)
+    sums = np.zeros(size, dtype=np.int64)
+    np.add.at(sums, owners[counted], amounts[counted])
+    return sums

@@ -1,0 +1,64 @@
+"""What a namespace may still take of our vendors' cards, and what taking one card costs it.
+
+Made by `controller.decide` once for each decision in a namespace that has a quota for cards; for all others `room_of` gives
+None and nothing is asked. Read by the search (card by card) and by `decide` (columns of cards). In: the inventory. Out:
+vectors of whole numbers, one for each limited resource. Pure.
+
+A resource that a card costs nothing of is no reason to refuse the card, even where the quota is exceeded already.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import Device
+from hami_dra.vendors.quotas import QuotaName
+from hami_dra.vendors.registry import quotas_of
+
+Cost = tuple[int, ...]
+"""By limited resource, in the order of `Room.names`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    namespace: str
+    names: tuple[QuotaName, ...]
+    left: Cost
+    """Of the tightest quota that limits the resource; below 0 where a quota is exceeded."""
+    nothing: Cost
+    quotas: tuple[str, ...]
+    """For people, line by line: which quota says what, and how much of it is used."""
+
+    def cost(self, device: Device, taken: Mapping[str, int], *, shared: bool) -> Cost:
+        """Of one holding of the device. `taken`: capacity → amount, of one that is not `shared` all of it."""
+        quotas = quotas_of(device.id.driver)
+        if quotas is None:
+            return self.nothing
+        whole = not shared or quotas.is_whole(taken, device.totals)
+        return tuple(name.of(taken, whole=whole) if name in quotas.names else 0 for name in self.names)
+
+    def allows(self, spent: Sequence[int], cost: Cost, reserve: Sequence[int]) -> bool:
+        """Whether `cost` may be added to what the decision has spent. `reserve`: what must be left for what comes later."""
+        return all(
+            not more or before + more + later <= left
+            for before, more, later, left in zip(spent, cost, reserve, self.left, strict=True)
+        )
+
+
+def room_of(inventory: Inventory, namespace: str) -> Room | None:
+    """None where no quota of the namespace is about cards."""
+    limits = inventory.quotas.limits(namespace)
+    if not limits:
+        return None
+    used = inventory.quotas.used(namespace)
+    left: dict[QuotaName, int] = {}
+    lines = []
+    for limit in limits:
+        name = limit.name
+        mine = used.get(name.resource, 0)
+        left[name] = min(limit.grains - mine, left.get(name, limit.grains - mine))
+        lines.append(
+            f"ResourceQuota {namespace}/{limit.quota}: {name.key}: "
+            f"{name.in_units(mine)} of {limit.grains // name.per_unit} {name.unit} are used"
+        )
+    return Room(namespace, tuple(left), tuple(left.values()), (0,) * len(left), tuple(lines))
