@@ -10,7 +10,7 @@ Why not the official client's transport: its typed models cost 15 times more, an
 import asyncio
 import random
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import aiohttp
@@ -119,6 +119,36 @@ class HttpCluster:
         except Gone:
             # the snapshot that the pages came from is compacted away: once more, in one piece
             return await self._pages(kind, namespace, query)
+
+    async def list_raw(
+        self, kind: Kind[T], *, on_page: Callable[[int, int], None] = lambda _read, _left: None
+    ) -> Sequence[dict[str, Any]]:
+        """All objects as JSON, for those who keep or show what no Struct reads. Items carry neither kind nor apiVersion.
+
+        `on_page` is told after each page how many were read and how many are left, as far as the server says.
+        """
+        query = {"limit": str(PAGE)}
+        try:
+            return await self._raw_pages(kind, query, on_page)
+        except Gone:
+            return await self._raw_pages(kind, {}, on_page)
+
+    async def _raw_pages(
+        self, kind: Kind[T], query: dict[str, str], on_page: Callable[[int, int], None]
+    ) -> Sequence[dict[str, Any]]:
+        what = f"list {kind.plural}"
+        items: list[dict[str, Any]] = []
+        token = ""
+        while True:
+            page = _json(
+                await self._transport.read(what, kind.path(), {**query, "continue": token} if token else query), what
+            )
+            metadata = page.get("metadata") or {}
+            items.extend(page.get("items") or ())
+            on_page(len(items), int(metadata.get("remainingItemCount") or 0))
+            token = str(metadata.get("continue") or "")
+            if not token:
+                return items
 
     async def _pages(self, kind: Kind[T], namespace: str, query: dict[str, str]) -> Listing[T]:
         what = f"list {kind.plural}"

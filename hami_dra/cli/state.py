@@ -1,0 +1,161 @@
+"""The cluster's state for commands that look at it and change nothing: files, or with none the live cluster.
+
+Used by `explain`, `status`, `doctor`, `snapshot` and `whatif`. In: the shared options. Out: documents as `controller.simulation`
+reads them. Of a live cluster these are whole objects, as JSON: whoever hands them on strips them (`hami_dra.cli.stripping`).
+
+What is read live: everything that a decision reads (`KINDS`). Not workloads: their pods are there already. Secrets, ConfigMaps and
+Events are never asked for. Pods come in the order in which the controller decides on them: priority, age, name.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from hami_dra.api import kinds, names
+from hami_dra.api.kinds import Kind
+from hami_dra.cli.errors import CommandError
+from hami_dra.cli.progress import Told, quiet
+from hami_dra.cli.service_options import Kubeconfig as Kubeconfig  # noqa: PLC0414 (one of the options offered here)
+from hami_dra.cluster.documents import Document
+from hami_dra.cluster.protocol import ClusterError, ConfigError, Forbidden, NotFound
+
+if TYPE_CHECKING:
+    from hami_dra.cluster.http import HttpCluster
+
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "-f",
+        "--filename",
+        help="File or folder, such as what `hami-dra snapshot` wrote; may be repeated. Without: the live cluster.",
+    ),
+]
+Context = Annotated[str | None, typer.Option(help="Of the kubeconfig.")]
+
+NEEDED: Final[tuple[Kind[Any], ...]] = (
+    kinds.NODE,
+    kinds.RESOURCE_SLICE,
+    kinds.DEVICE_CLASS,
+    kinds.RESOURCE_CLAIM,
+    kinds.POD,
+)
+"""Without one of these nothing true can be said."""
+KINDS: Final[tuple[Kind[Any], ...]] = (
+    kinds.NAMESPACE,
+    kinds.NODE,
+    kinds.PRIORITY_CLASS,
+    kinds.RESOURCE_QUOTA,
+    kinds.DEVICE_CLASS,
+    kinds.DEVICE_TAINT_RULE,
+    kinds.RESOURCE_SLICE,
+    kinds.RESOURCE_CLAIM_TEMPLATE,
+    kinds.RESOURCE_CLAIM,
+    kinds.POD,
+)
+"""In the order in which they are read and handed on."""
+_MISSED: Final = {
+    kinds.NAMESPACE.name: "labels of namespaces (admin access, the webhook's) do not count",
+    kinds.PRIORITY_CLASS.name: "pods keep the priority that is written in them",
+    kinds.RESOURCE_QUOTA.name: "quotas do not count",
+    kinds.DEVICE_TAINT_RULE.name: "taints by rule do not count",
+    kinds.RESOURCE_CLAIM_TEMPLATE.name: "pods whose claims are not generated yet cannot be decided on",
+}
+_OTHERS_SERVED: Final = {kinds.DEVICE_TAINT_RULE: (kinds.DEVICE_TAINT_RULE_V1BETA2,)}
+SOURCE: Final = Path("cluster")
+"""What messages call the place that live objects come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """As `hami_dra.cluster.http.connect` takes it."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+def note(text: str) -> None:
+    """For people, on stderr."""
+    typer.echo(f"note: {text}", err=True)
+
+
+def read_state(
+    paths: Sequence[Path] | None,
+    connection: Connection = Connection(),
+    *,
+    progress: Told = quiet,
+    tell: Callable[[str], None] = note,
+) -> list[Document]:
+    """`tell` is given what could not be read and what that means. Raises CommandError."""
+    if paths:
+        from hami_dra.cli.manifest_files import read_documents
+
+        return read_documents(paths)
+    try:
+        return asyncio.run(_read_live(connection, progress, tell))
+    except (ClusterError, ConfigError) as error:
+        raise CommandError(str(error)) from error
+
+
+async def _read_live(connection: Connection, progress: Told, tell: Callable[[str], None]) -> list[Document]:
+    from hami_dra.cluster.http import connect
+
+    cluster = connect(connection.kubeconfig, connection.context)
+    try:
+        return await read_cluster(cluster, progress=progress, tell=tell)
+    finally:
+        await cluster.close()
+
+
+async def read_cluster(
+    cluster: "HttpCluster", *, progress: Told = quiet, tell: Callable[[str], None] = note
+) -> list[Document]:
+    """Raises ClusterError where one of `NEEDED` cannot be read."""
+    found: list[dict[str, Any]] = []
+    for kind in KINDS:
+        objects = await _objects(cluster, kind, progress, tell)
+        found.extend(_ordered(kind, [raw for raw in objects if not _is_probe(raw)]))
+    return [Document(SOURCE, number, raw) for number, raw in enumerate(found, 1)]
+
+
+async def _objects(
+    cluster: "HttpCluster", kind: Kind[Any], progress: Told, tell: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """With kind and apiVersion, which items of a list do not have. Raises ClusterError."""
+    what = f"reading {kind.plural}"
+    for candidate in (kind, *_OTHERS_SERVED.get(kind, ())):
+        try:
+            items = await cluster.list_raw(candidate, on_page=lambda read, left: progress(what, read, read + left))
+        except NotFound:
+            continue
+        except Forbidden as error:
+            if kind in NEEDED:
+                raise
+            tell(f"{error}: without them {_MISSED[kind.name]}")
+            return []
+        return [{"apiVersion": candidate.api_version, "kind": kind.name, **item} for item in items]
+    if kind in NEEDED:
+        raise NotFound(f"list {kind.plural}: this cluster does not serve {kind.api_version}; hami-dra needs it")
+    tell(f"this cluster does not serve {kind.plural}.{kind.group or 'core'}: {_MISSED[kind.name]}")
+    return []
+
+
+def _is_probe(raw: dict[str, Any]) -> bool:
+    """A pod and a claim with which the controller tests its fence: gone in a moment, and nobody's work."""
+    return names.PROBE_LABEL in (raw["metadata"].get("labels") or {})
+
+
+def _ordered(kind: Kind[Any], objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By namespace and name; pods as `controller.reconcile.queue` takes them."""
+
+    def rank(raw: dict[str, Any]) -> tuple[int, str, str]:
+        metadata = raw["metadata"]
+        key = f"{metadata.get('namespace', '')}/{metadata['name']}"
+        if kind is not kinds.POD:
+            return 0, "", key
+        return -int(raw.get("spec", {}).get("priority") or 0), metadata.get("creationTimestamp") or "", key
+
+    return sorted(objects, key=rank)
