@@ -39,10 +39,24 @@ class DevicePolicy:
     keys: tuple[str, ...] = (names.SPREAD,)
     weights: Weights = Weights()
     origin: str = "default"
+    """Of `keys`: the object whose annotation says so."""
+    weights_origin: str = "default"
 
     @property
     def name(self) -> str:
         return ",".join(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What an annotation, or a parameter that means the same, says of the vendors' business, and where it stands."""
+
+    annotation: str
+    value: str
+    origin: str
+    """`Pod default/x`, `default`, `parameters of ResourceClaim default/c or its DeviceClass`."""
+    request: str = ""
+    """Empty: it holds for the whole claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +69,8 @@ class Policies:
     devices: Mapping[str, DevicePolicy] = field(default_factory=dict)
     wishes: Mapping[str, Wishes] = field(default_factory=dict)
     """By claim key: what is wanted of the vendors beyond amounts."""
+    stated: Mapping[str, tuple[Stated, ...]] = field(default_factory=dict)
+    """By claim key: where `wishes` come from. For people; decides nothing."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Of defaults only: vendors' annotations that hold where no object has them (`--default`)."""
 
@@ -123,27 +139,40 @@ def resolve(
             node, node_origin = parse_node_policy(value, _annotation(origin, names.NODE_POLICY)), origin
             break
     devices = {claim.key: _device_policy(sources, defaults.device) for claim, sources in per_claim}
-    wishes = {claim.key: _claim_wishes(claim, sources, classes, defaults) for claim, sources in per_claim}
+    wishes: dict[str, Wishes] = {}
+    stated: dict[str, tuple[Stated, ...]] = {}
+    for claim, sources in per_claim:
+        wanted, said = _claim_wishes(claim, sources, classes, defaults)
+        if wanted is not NO_WISHES:
+            wishes[claim.key], stated[claim.key] = wanted, said
     return Policies(
         node=node,
         node_origin=node_origin,
         device=_device_policy([pod], defaults.device),
         devices=devices,
-        wishes={key: found for key, found in wishes.items() if found is not NO_WISHES},
+        wishes=wishes,
+        stated=stated,
     )
 
 
 def _claim_wishes(
     claim: ResourceClaim, sources: Sequence[Object], classes: Mapping[str, DeviceClass], defaults: Policies
-) -> Wishes:
+) -> tuple[Wishes, tuple[Stated, ...]]:
     """Of all its requests, those apart whose parameters say something else. Raises InvalidPolicy."""
-    wishes = _wishes(sources, defaults.annotations)
+    found = _found(sources, defaults.annotations)
+    wishes = _wishes(found)
+    stated = [Stated(name, value, origin) for name, (value, origin) in found.items()]
     apart = []
-    for name, parameters in _parameters(claim, classes):
-        own = _wishes(sources, {**defaults.annotations, **parameters})
+    for request, parameters in _parameters(claim, classes):
+        where = f"parameters of ResourceClaim {claim.key} or its DeviceClass"
+        there = {name: (value, where) for name, value in parameters.items()}
+        own = _wishes(_found(sources, defaults.annotations, there))
         if own != wishes:
-            apart.append((name, own))
-    return replace(wishes, by_request=tuple(apart)) if apart else wishes
+            apart.append((request, own))
+            stated += [Stated(name, value, where, request) for name, (value, where) in there.items()]
+    if apart:
+        wishes = replace(wishes, by_request=tuple(apart))
+    return wishes, tuple(stated)
 
 
 def _parameters(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -173,17 +202,28 @@ def _parameters(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Ite
 
 def check_wishes(annotations: Mapping[str, str], where: str) -> None:
     """Raises InvalidPolicy where a vendor does not understand what `annotations` say. `where`: of what object they are."""
-    _wishes([], annotations, where)
+    _wishes({name: (value, "default") for name, value in annotations.items() if name in WISH_ANNOTATIONS}, where)
 
 
-def _wishes(sources: Iterable[Object], defaults: Mapping[str, str], where: str = "the controller's defaults") -> Wishes:
-    """Of one claim. The first object that has an annotation counts, each annotation for itself. Raises InvalidPolicy."""
-    found = {name: (value, where) for name, value in defaults.items() if name in WISH_ANNOTATIONS}
+_Found = dict[str, tuple[str, str]]
+"""Annotation → (value, where it stands)."""
+
+
+def _found(sources: Iterable[Object], defaults: Mapping[str, str], parameters: _Found | None = None) -> _Found:
+    """The first object that has an annotation counts, each annotation for itself; then parameters, then defaults."""
+    found = {name: (value, "default") for name, value in defaults.items() if name in WISH_ANNOTATIONS}
+    if parameters:
+        found |= {name: said for name, said in parameters.items() if name in WISH_ANNOTATIONS}
     named: set[str] = set()
     for source in sources:
         for name in WISH_ANNOTATIONS.intersection(source.metadata.annotations) - named:
             found[name] = source.metadata.annotations[name], _label(source)
             named.add(name)
+    return found
+
+
+def _wishes(found: _Found, where: str = "the controller's defaults") -> Wishes:
+    """What the vendors make of it. `where`: for what comes from no object. Raises InvalidPolicy."""
     if not found:
         return NO_WISHES
     wishes = []
@@ -193,8 +233,9 @@ def _wishes(sources: Iterable[Object], defaults: Mapping[str, str], where: str =
             try:
                 wishes.append((vendor.profile.driver, vendor.wish(mine)))
             except InvalidWish as error:
-                origin = found[error.annotation][1] if error.annotation in found else where
-                raise InvalidPolicy(f"{_annotation(origin, error.annotation)}: {error}") from error
+                origin = found[error.annotation][1] if error.annotation in found else "default"
+                named = where if origin == "default" else origin
+                raise InvalidPolicy(f"{_annotation(named, error.annotation)}: {error}") from error
     return Wishes(tuple(wishes))
 
 
@@ -226,7 +267,8 @@ def _by_rank(pod: Pod, per_claim: list[list[Object]]) -> Iterable[Object]:
 
 
 def _device_policy(sources: Iterable[Object], default: DevicePolicy) -> DevicePolicy:
-    keys, weights, origin = default.keys, default.weights, default.origin
+    keys, weights = default.keys, default.weights
+    origin, weights_origin = default.origin, default.weights_origin
     found_keys = found_weights = False
     for source in sources:
         annotations = source.metadata.annotations
@@ -234,9 +276,9 @@ def _device_policy(sources: Iterable[Object], default: DevicePolicy) -> DevicePo
             origin = _label(source)
             keys, found_keys = parse_device_policy(value, _annotation(origin, names.DEVICE_POLICY)), True
         if not found_weights and (value := annotations.get(names.SCORING_WEIGHTS)) is not None:
-            where = _annotation(_label(source), names.SCORING_WEIGHTS)
-            weights, found_weights = parse_weights(value, where), True
-    return DevicePolicy(keys, weights, origin)
+            weights_origin = _label(source)
+            weights, found_weights = parse_weights(value, _annotation(weights_origin, names.SCORING_WEIGHTS)), True
+    return DevicePolicy(keys, weights, origin, weights_origin)
 
 
 def _label(source: Object) -> str:
