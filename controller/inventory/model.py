@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from hami_dra.api import resource as api
 from hami_dra.api.quantity import NANO, InvalidQuantity, Quantity
+from hami_dra.api.semver import InvalidVersion, SemVer
 from hami_dra.cel import DeviceInput
 from hami_dra.vendors.profiles import profile_of
 from hami_dra.vendors.protocol import DriverProfile
@@ -64,11 +65,9 @@ class Device:
     @cached_property
     def readable(self) -> bool:
         """No value in it makes every selector fail, whatever the selector reads."""
-        plain = all(
-            each.versions is None and not (each.int_ is None and each.string is None and each.bool_ is None)
-            for each in self.spec.attributes.values()
+        return all(map(_is_readable, self.spec.attributes.values())) and all(
+            is_quantity(capacity.value) for capacity in self.spec.capacity.values()
         )
-        return plain and all(is_quantity(capacity.value) for capacity in self.spec.capacity.values())
 
     @cached_property
     def totals(self) -> Mapping[str, int]:
@@ -138,6 +137,23 @@ def is_quantity(text: str | float) -> bool:
     try:
         Quantity.parse(text)
     except InvalidQuantity:
+        return False
+    return True
+
+
+def _is_readable(attribute: api.DeviceAttribute) -> bool:
+    """One of the values is set, and versions are versions; which one counts is for `DeviceInput` to say."""
+    if attribute.versions is not None:
+        return all(map(_is_version, attribute.versions))
+    if attribute.version is not None:
+        return _is_version(attribute.version)
+    return not (attribute.int_ is None and attribute.string is None and attribute.bool_ is None)
+
+
+def _is_version(text: str) -> bool:
+    try:
+        SemVer.parse(text)
+    except InvalidVersion:
         return False
     return True
 

@@ -1,10 +1,12 @@
 """The kinds this project talks about: where the API server keeps them and which Struct reads them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from hami_dra.api import core, resource, workloads
 from hami_dra.api.meta import Object
+from hami_dra.api.sharing import share_parts
 
 T = TypeVar("T", bound=Object)
 
@@ -19,6 +21,8 @@ class Kind(Generic[T]):
     plural: str
     namespaced: bool
     type: type[T]
+    settle: Callable[[T], None] | None = None
+    """What is done with each object that was read, before anybody sees it."""
 
     @property
     def api_version(self) -> str:
@@ -44,7 +48,9 @@ PRIORITY_CLASS = Kind("PriorityClass", "scheduling.k8s.io", "v1", "priorityclass
 LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases", True, core.Lease)
 EVENT: Kind[Object] = Kind("Event", "events.k8s.io", "v1", "events", True, Object)
 
-RESOURCE_SLICE = Kind("ResourceSlice", "resource.k8s.io", "v1", "resourceslices", False, resource.ResourceSlice)
+RESOURCE_SLICE = Kind(
+    "ResourceSlice", "resource.k8s.io", "v1", "resourceslices", False, resource.ResourceSlice, share_parts
+)
 RESOURCE_CLAIM = Kind("ResourceClaim", "resource.k8s.io", "v1", "resourceclaims", True, resource.ResourceClaim)
 RESOURCE_CLAIM_TEMPLATE = Kind(
     "ResourceClaimTemplate",

@@ -100,15 +100,23 @@ def _page_decoder(kind: Kind[Any]) -> msgspec.json.Decoder[Any]:
 
 def read_object(kind: Kind[T], body: bytes) -> T:
     """Raises msgspec.ValidationError when it does not fit the Struct, DecodeError when it is no JSON."""
-    return cast("T", _decoder(kind).decode(body))
+    found = cast("T", _decoder(kind).decode(body))
+    if kind.settle is not None:
+        kind.settle(found)
+    return found
 
 
 def read_page(kind: Kind[T], body: bytes) -> Page[T]:
     """All at once where possible; where one object does not fit, one by one, and the misfits are `broken`."""
     try:
-        return cast("Page[T]", _page_decoder(kind).decode(body))
+        found = cast("Page[T]", _page_decoder(kind).decode(body))
     except msgspec.ValidationError:
         page = _raw_pages.decode(body)
+    else:
+        if kind.settle is not None:
+            for item in found.items or ():
+                kind.settle(item)
+        return found
     items: list[T] = []
     broken: list[Broken] = []
     for raw in page.items or ():
