@@ -37,6 +37,24 @@ _ABOUT_AMOUNTS[
         NUMBER[names.CARD_INSUFFICIENT_CORE],
     ]
 ] = True
+_NEVER: Final = np.zeros(256, dtype=np.bool_)
+"""The same: cards that will not do however idle they are."""
+_NEVER[
+    [
+        NOT_OF_CLASS,
+        UNJUDGED,
+        *(
+            NUMBER[code]
+            for code in (
+                names.CARD_TYPE_MISMATCH,
+                names.CARD_UUID_MISMATCH,
+                names.CARD_NOT_HEALTH,
+                names.CARD_CORDONED,
+                names.CUSTOM_FILTER_RULE,
+            )
+        ),
+    ]
+] = True
 _SHAPES_KEPT: Final = 128
 _FEW: Final = 512
 """Up to so many changed rows the counts are mended one by one."""
@@ -106,6 +124,11 @@ class RequestColumns:
         """Rows of the class's cards on some nodes."""
         mine = np.flatnonzero((self.codes != NOT_OF_CLASS) & (self._node >= 0))
         return mine[nodes[self._node[mine]]]
+
+    def could(self, rows: Positions) -> Bools:
+        """Whether the cards in some rows would do if nobody used them."""
+        mine: Bools = ~_NEVER[self.codes[rows]] & (self._kinds.code[self._inventory.devices.kind[rows]] == 0)
+        return mine
 
     def ask(self, rows: Positions) -> Ask:
         """What the request would take of the devices in some rows; nothing where it never could."""

@@ -25,6 +25,7 @@ from controller.inventory.inventory import Inventory
 from controller.quota.room import room_of
 from controller.scoring.chooser import PolicyChooser
 from controller.scoring.formulas import best_node, ranked_nodes
+from controller.scoring.ranking import Plain, Ranking, rank_nodes
 from hami_dra.api import names
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.vendors.protocol import Ints
@@ -56,6 +57,7 @@ class _Decision:
         self._ours, self._foreign = self._problems()
         self._chooser = PolicyChooser(inventory, demand.policies)
         self._room = None if options.first_fit else room_of(inventory, demand.pod.metadata.namespace)
+        self._ranking: Ranking = Plain(inventory)
         self._effort = Effort()
         self._pool_error = ""
         self._budget_error = ""
@@ -80,6 +82,8 @@ class _Decision:
         for refused in outlook.refused.values():
             candidates &= ~refused
         fitting = np.flatnonzero(candidates | troubled)
+        self._ranking = rank_nodes(self._inventory, self._demand.policies, self._demand.pod, wanted[: self._ours_wanted])
+        self._chooser.ranking = self._ranking
         found = self._search(fitting, outlook)
         if found is None:
             return self._refusal(
@@ -184,7 +188,7 @@ class _Decision:
             promise, most = _most_promising(candidates, outlook)
             if second_best is not None and (second_best[0] >= promise or disappointments == _DISAPPOINTMENTS):
                 break
-            best = best_node(nodes.score, nodes.rank, most, self._demand.policies.node, outlook.tie)
+            best = best_node(self._ranking.values, nodes.rank, most, self._demand.policies.node, outlook.tie)
             try:
                 found = self._solve(best)
             except BudgetExceeded as error:
@@ -230,7 +234,8 @@ class _Decision:
             by_key = {
                 key: with_promises(json, partial(self._demand.policies.wishes_of, key)) for key, json in by_key.items()
             }
-        ranked = ranked_nodes(nodes.score, nodes.rank, fitting, self._demand.policies.node, self._options.report_nodes)
+        values = self._ranking.values
+        ranked = ranked_nodes(values, nodes.rank, fitting, self._demand.policies.node, self._options.report_nodes)
         return Decision(
             node=nodes.names[row],
             allocations=tuple(
@@ -238,8 +243,8 @@ class _Decision:
                 for entry in self._demand.claims
                 if entry.claim.key in by_key
             ),
-            score=Score(float(nodes.score[row]), self._chooser.reported(solution), self._chooser.topology(solution)),
-            fitting=tuple((nodes.names[each], float(nodes.score[each])) for each in ranked),
+            score=Score(float(values[row]), self._chooser.reported(solution), self._chooser.topology(solution)),
+            fitting=tuple((nodes.names[each], float(values[each])) for each in ranked),
             fitting_count=int(fitting.size),
             unfit_count=nodes.count - int(fitting.size),
         )

@@ -26,6 +26,7 @@ from controller.inventory.verdicts import Verdicts
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.names import ADMIN_ACCESS_LABEL
 from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from hami_dra.vendors.protocol import Ints
 
 _NONE: Amounts = (0, 0, 0)
 
@@ -73,6 +74,12 @@ class Inventory:
     def node_fit(self, pod: Pod) -> NodeFit:
         """Devices apart. What the inventory counts of this pod itself does not stand in its way."""
         return self._fits.of(pod, self._pods.placed(pod.metadata.uid))
+
+    def left(self, pod: Pod, resource: str) -> Ints:
+        """What the nodes have left of a resource as `node_fit` counts it, `MOST` less what is used where a node does not
+        say. Shape (nodes.size,).
+        """
+        return self._fits.left(resource, self._pods.placed(pod.metadata.uid))
 
     def is_even(self, pod: Pod, node_name: str) -> bool:
         """Whether the pod's hard topology spread holds on the node in whatever order kube-scheduler binds the pods that

@@ -92,21 +92,24 @@ class NodeFits:
 
     def _short(self, pod: Pod, own: Placed | None) -> Bools:
         """Nodes that lack a resource (noderesources/fit.go)."""
-        nodes = self._nodes
-        own_row = nodes.index_of(own.node) if own is not None else -1
-        short = np.zeros(nodes.size, dtype=np.bool_)
+        short = np.zeros(self._nodes.size, dtype=np.bool_)
         for resource, wanted in pod_requests(pod).items():
             if wanted <= 0:
                 continue
-            offered = nodes.offers(resource)
-            left = offered - nodes.used(resource)
-            if own is not None and own_row >= 0:
-                left[own_row] += own.requests[resource]
-            lacking = left < wanted
+            lacking = self.left(resource, own) < wanted
             if self._delegated(resource):
-                lacking &= offered > 0
+                lacking &= self._nodes.offers(resource) > 0
             short |= lacking
         return short
+
+    def left(self, resource: str, own: Placed | None = None) -> Ints:
+        """What the nodes have left of a resource, with `own` taken away from them. Shape (nodes.size,)."""
+        nodes = self._nodes
+        left = nodes.offers(resource) - nodes.used(resource)
+        own_row = nodes.index_of(own.node) if own is not None else -1
+        if own is not None and own_row >= 0:
+            left[own_row] += own.requests[resource]
+        return left
 
     def _taint_codes(self, pod: Pod) -> Ints:
         tolerations = pod.spec.tolerations

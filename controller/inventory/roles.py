@@ -6,15 +6,18 @@ the chooser and the prefilter (requests). Pure.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
 from controller.inventory.model import Amount, Device
 from controller.inventory.podresources import MOST
-from hami_dra.vendors.protocol import Ask
+from hami_dra.vendors.protocol import Ask, Cards, Ints
 
 Amounts = tuple[int, int, int]
 """(slots, cores, memory), none beyond `MOST`"""
+WHOLE_CARD: Final = 1_000_000
+"""Shares of a card are counted in millionths: sums of them are exact, whatever order they are added in."""
 
 
 def totals_of(device: Device) -> Amounts:
@@ -51,6 +54,36 @@ def ask_of(demand: Callable[[Device], Mapping[str, int] | None], devices: Sequen
         if wanted is not None:
             amounts[:, position] = demand_of(device, wanted)
     return Ask(slots=amounts[0], cores=amounts[1], memory=amounts[2])
+
+
+def free_shares(cards: Cards) -> Ints:
+    """What is left of each card, in millionths: of memory and cores the one that is less. Shape of the columns, any.
+
+    Idle cards and no others have WHOLE_CARD; a card that nobody can join any more has 0. A card that publishes neither
+    memory nor cores is as full as its slots are.
+    """
+    held = np.maximum(
+        _millionths(cards.memory_used, cards.memory_total), _millionths(cards.cores_used, cards.cores_total)
+    )
+    bare = (cards.memory_total <= 0) & (cards.cores_total <= 0)
+    held = np.where(bare, _millionths(cards.slots_used, cards.slots_total), held)
+    held = np.where(cards.slots_used >= cards.slots_total, WHOLE_CARD, np.clip(held, 0, WHOLE_CARD))
+    return np.where(cards.slots_used > 0, WHOLE_CARD - np.maximum(held, 1), WHOLE_CARD)
+
+
+def asked_shares(cards: Cards, ask: Ask) -> Ints:
+    """What a request takes of each card, in millionths, by the same rule as `free_shares`. At least 1."""
+    held = np.maximum(_millionths(ask.memory, cards.memory_total), _millionths(ask.cores, cards.cores_total))
+    bare = (cards.memory_total <= 0) & (cards.cores_total <= 0)
+    held = np.where(bare, _millionths(ask.slots, cards.slots_total), held)
+    shares: Ints = np.where(ask.slots >= cards.slots_total, WHOLE_CARD, np.clip(held, 1, WHOLE_CARD))
+    return shares
+
+
+def _millionths(part: Ints, total: Ints) -> Ints:
+    ratio = np.divide(part, total, out=np.zeros(np.shape(part), dtype=np.float64), where=total > 0)
+    millionths: Ints = np.rint(ratio * WHOLE_CARD).astype(np.int64)
+    return millionths
 
 
 def _role(amounts: Mapping[str, Amount], name: str | None) -> int:

@@ -7,6 +7,7 @@ the first.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import partial
 from heapq import merge
 from itertools import chain, combinations
 
@@ -18,10 +19,12 @@ from controller.allocation.search import Solution
 from controller.inventory.inventory import Inventory
 from controller.inventory.layouts import is_part
 from controller.inventory.model import Device, DeviceId
-from controller.inventory.roles import ask_of, used_of
-from controller.scoring.formulas import device_keys, device_order, device_scores, group_order
+from controller.inventory.roles import ask_of, asked_shares, free_shares, used_of
+from controller.scoring.formulas import Floats, device_keys, device_order, device_scores, group_order
+from controller.scoring.kept import line_of
 from controller.scoring.parts import PartsView, Surroundings, parts_view
 from controller.scoring.policies import Policies
+from controller.scoring.ranking import Ranking
 from controller.scoring.scenes import cells_of, scene_of
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceRequest
@@ -43,6 +46,8 @@ class PolicyChooser:
         self._scores: dict[tuple[str, str, DeviceId], float] = {}
         self._topology: dict[_Chosen, float] = {}
         self._arranging = arranging_drivers(policies)
+        self.ranking: Ranking | None = None
+        """Of the nodes, where the node policy has a say in the choice of cards."""
 
     def order(self, request: RequestView, devices: Sequence[Device], trial: Trial) -> Sequence[Device]:
         if not devices:
@@ -62,13 +67,14 @@ class PolicyChooser:
         scores = device_scores(cards, ask, policy.weights)
         for device, score in zip(allowed, scores.tolist(), strict=True):
             self._scores[request.claim_key, request.name, device.id] = score
+        packed = self._packed(request, allowed, cards, ask, trial) if policy.follows_node else None
+        keys: Sequence[Floats | Ints] = packed or device_keys(cards, scores, policy)
         order = device_order(
-            cards, scores, policy, before=view.before if view else (), inside=view.inside if view else ()
+            cards, scores, policy, keys=keys, before=view.before if view else (), inside=view.inside if view else ()
         )
         if request.match_attributes and len(allowed) > 1:
             groups = [common_values(request, device) for device in allowed]
-            keys = device_keys(cards, scores, policy)
-            order = group_order(order, groups, keys, matched_count(request), tight=names.BINPACK in policy.keys)
+            order = group_order(order, groups, keys, matched_count(request), tight=names.BINPACK in policy.hami_keys)
         return [allowed[position] for position in order.tolist()]
 
     def sets(
@@ -170,6 +176,21 @@ class PolicyChooser:
                     )
                     for view in delta.views
                 )
+
+    def _packed(
+        self, request: RequestView, allowed: Sequence[Device], cards: Cards, ask: Ask, trial: Trial
+    ) -> list[Ints] | None:
+        """What the node policy says of cards, with all cards of the node in view. Each of the shape of `allowed`."""
+        if self.ranking is None or not allowed:
+            return None
+        node = max(int(self._columns.node[device.row]) for device in allowed)
+        if node < 0:
+            return None
+        add = partial(self._add, trial=trial) if trial.added else None
+        left = free_shares(cards)
+        line, places = line_of(self._inventory, node, _rows(allowed), left, asked_shares(cards, ask), add=add)
+        keys = self.ranking.card_keys(request, line)
+        return [key[places] for key in keys] if keys is not None else None
 
     # -- sets --------------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ def device_keys(cards: Cards, scores: Floats, policy: DevicePolicy) -> list[Floa
     """What the policy orders cards by, most important first; lower is better. Each of shape (n,)."""
     keys: list[Floats] = []
     for key in policy.keys:
-        if key == names.BINPACK:
+        if key in {names.BINPACK, names.FAIR_SHARE, names.FGD}:  # of the latter two only where nobody ranks nodes
             keys.append(-scores)
         elif key == names.MUTEX:
             keys.append(cards.slots_used.astype(np.float64))
@@ -55,15 +55,18 @@ def device_order(
     scores: Floats,
     policy: DevicePolicy,
     *,
+    keys: Sequence[Floats | Ints] | None = None,
     before: Sequence[Ints] = (),
     inside: Sequence[Ints] = (),
 ) -> npt.NDArray[np.intp]:
     """Positions of the cards to try, best first; cards that the policy refuses are left out (`mutex`: used ones).
 
     Score before NUMA (HAMi HEAD, after #1806), then the lower NUMA node, then the lower index. `before`: what counts more
-    than the policy; `inside`: what is left to say of devices of one index. Both most important first, lower is better.
+    than the policy; `inside`: what is left to say of devices of one index. `keys`: in place of those of the policy. All most
+    important first, lower is better.
     """
-    keys = device_keys(cards, scores, policy)
+    if keys is None:
+        keys = device_keys(cards, scores, policy)
     order = np.lexsort((*reversed(inside), cards.index, cards.numa, *reversed(keys), *reversed(before)))
     if names.MUTEX in policy.keys:
         order = order[cards.slots_used[order] == 0]
@@ -71,7 +74,7 @@ def device_order(
 
 
 def group_order(
-    order: npt.NDArray[np.intp], groups: Sequence[Hashable], keys: Sequence[Floats], count: int, *, tight: bool
+    order: npt.NDArray[np.intp], groups: Sequence[Hashable], keys: Sequence[Floats | Ints], count: int, *, tight: bool
 ) -> npt.NDArray[np.intp]:
     """`order` with the members of each group next to each other, the best group first.
 

@@ -7,9 +7,11 @@ Values are HAMi's (S/policy at HEAD). An unknown value is never guessed: `Invali
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from controller.allocation.errors import AllocatorError
 from controller.allocation.parameters import device_configs
+from controller.scoring.packing import InvalidWeights, Packing, parse_packing
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
@@ -17,6 +19,10 @@ from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTempl
 from hami_dra.vendors.registry import VENDORS, WISH_ANNOTATIONS, vendor_of
 from hami_dra.vendors.wanted import NO_WISHES, Wishes
 from hami_dra.vendors.wishes import InvalidWish
+
+_PACKING: Final = (names.FAIR_SHARE, names.FGD)
+"""Node policies that have a choice of cards of their own."""
+_UNSAID: Final = "default"
 
 
 class InvalidPolicy(ValueError):
@@ -38,13 +44,23 @@ class DevicePolicy:
 
     keys: tuple[str, ...] = (names.SPREAD,)
     weights: Weights = Weights()
-    origin: str = "default"
+    origin: str = _UNSAID
     """Of `keys`: the object whose annotation says so."""
-    weights_origin: str = "default"
+    weights_origin: str = _UNSAID
 
     @property
     def name(self) -> str:
         return ",".join(self.keys)
+
+    @property
+    def follows_node(self) -> bool:
+        """Cards are chosen as the node policy would have them."""
+        return self.keys in {(policy,) for policy in _PACKING}
+
+    @property
+    def hami_keys(self) -> tuple[str, ...]:
+        """For vendors, who know HAMi's policies: those that pack are a `binpack` to them."""
+        return (names.BINPACK,) if self.follows_node else self.keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +90,20 @@ class Policies:
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Of defaults only: vendors' annotations that hold where no object has them (`--default`)."""
 
+    packing: Packing = Packing()  # noqa: RUF009 (frozen)
+    """Weights of `fair-share`, and of scarce cards under every policy."""
+
     def for_claim(self, claim_key: str) -> DevicePolicy:
-        return self.devices.get(claim_key, self.device)
+        """Of one claim. Where nobody chose a device policy, that of a node policy that has one."""
+        found = self.devices.get(claim_key, self.device)
+        if self.node in _PACKING and found.origin == _UNSAID and found.keys == DevicePolicy().keys:
+            return replace(found, keys=(self.node,), origin=self.node_origin)
+        return found
+
+    @property
+    def hami_node(self) -> str:
+        """For vendors, who know HAMi's node policies."""
+        return names.BINPACK if self.node in _PACKING else self.node
 
     def wishes_of(self, claim_key: str, request: str) -> Wishes:
         """Of one request of a claim; `request` as allocation results spell it."""
@@ -118,6 +146,14 @@ def parse_weights(value: str, where: str) -> Weights:
     return Weights(found["slot"], found["core"], found["memory"])
 
 
+def parse_packing_weights(value: str, where: str, default: Packing) -> Packing:
+    """`theta=0.65,left=0.5,rare=0,large=0`, any of them; the others as in `default`. Raises InvalidPolicy."""
+    try:
+        return parse_packing(value, default)
+    except InvalidWeights as error:
+        raise InvalidPolicy(f"{where}: {error}") from error
+
+
 def resolve(
     pod: Pod,
     claims: Sequence[ResourceClaim],
@@ -131,13 +167,14 @@ def resolve(
     Raises `InvalidPolicy`.
     """
     per_claim = [(claim, _sources(pod, claim, templates, classes)) for claim in claims]
-    node, node_origin = defaults.node, defaults.node_origin
-    for source in _by_rank(pod, [sources for _, sources in per_claim]):
-        value = source.metadata.annotations.get(names.NODE_POLICY)
-        if value is not None:
-            origin = _label(source)
-            node, node_origin = parse_node_policy(value, _annotation(origin, names.NODE_POLICY)), origin
-            break
+    ranked = list(_by_rank(pod, [sources for _, sources in per_claim]))
+    node, node_origin, packing = defaults.node, defaults.node_origin, defaults.packing
+    if found := _first(ranked, names.NODE_POLICY):
+        value, node_origin = found
+        node = parse_node_policy(value, _annotation(node_origin, names.NODE_POLICY))
+    if found := _first(ranked, names.PACKING_WEIGHTS):
+        value, origin = found
+        packing = parse_packing_weights(value, _annotation(origin, names.PACKING_WEIGHTS), packing)
     devices = {claim.key: _device_policy(sources, defaults.device) for claim, sources in per_claim}
     wishes: dict[str, Wishes] = {}
     stated: dict[str, tuple[Stated, ...]] = {}
@@ -152,7 +189,17 @@ def resolve(
         devices=devices,
         wishes=wishes,
         stated=stated,
+        packing=packing,
     )
+
+
+def _first(sources: Iterable[Object], annotation: str) -> tuple[str, str] | None:
+    """(value, the object that has it): the first that has the annotation."""
+    for source in sources:
+        value = source.metadata.annotations.get(annotation)
+        if value is not None:
+            return value, _label(source)
+    return None
 
 
 def _claim_wishes(
@@ -202,7 +249,7 @@ def _parameters(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Ite
 
 def check_wishes(annotations: Mapping[str, str], where: str) -> None:
     """Raises InvalidPolicy where a vendor does not understand what `annotations` say. `where`: of what object they are."""
-    _wishes({name: (value, "default") for name, value in annotations.items() if name in WISH_ANNOTATIONS}, where)
+    _wishes({name: (value, _UNSAID) for name, value in annotations.items() if name in WISH_ANNOTATIONS}, where)
 
 
 _Found = dict[str, tuple[str, str]]
@@ -211,7 +258,7 @@ _Found = dict[str, tuple[str, str]]
 
 def _found(sources: Iterable[Object], defaults: Mapping[str, str], parameters: _Found | None = None) -> _Found:
     """The first object that has an annotation counts, each annotation for itself; then parameters, then defaults."""
-    found = {name: (value, "default") for name, value in defaults.items() if name in WISH_ANNOTATIONS}
+    found = {name: (value, _UNSAID) for name, value in defaults.items() if name in WISH_ANNOTATIONS}
     if parameters:
         found |= {name: said for name, said in parameters.items() if name in WISH_ANNOTATIONS}
     named: set[str] = set()
@@ -233,8 +280,8 @@ def _wishes(found: _Found, where: str = "the controller's defaults") -> Wishes:
             try:
                 wishes.append((vendor.profile.driver, vendor.wish(mine)))
             except InvalidWish as error:
-                origin = found[error.annotation][1] if error.annotation in found else "default"
-                named = where if origin == "default" else origin
+                origin = found[error.annotation][1] if error.annotation in found else _UNSAID
+                named = where if origin == _UNSAID else origin
                 raise InvalidPolicy(f"{_annotation(named, error.annotation)}: {error}") from error
     return Wishes(tuple(wishes))
 

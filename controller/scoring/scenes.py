@@ -27,7 +27,7 @@ def scene_of(
         states=states.tobytes(),
         count=count,
         wish=policies.wishes_of(request.claim_key, request.name).of(vendor),
-        node_policy=policies.node,
-        device_keys=policies.for_claim(request.claim_key).keys,
+        node_policy=policies.hami_node,
+        device_keys=policies.for_claim(request.claim_key).hami_keys,
         plain=not request.names_amounts,
     )

@@ -1,0 +1,256 @@
+"""What would be left of the cards of every node with a pod on it: columns per shape of request, kept by difference.
+
+Called by `scoring.ranking` and, for the node that is searched, by `scoring.chooser`. Which cards are taken is the rule of
+`scoring.taking`. A decision looks only at nodes whose cards changed since a pod of the same shape was last decided. Pure.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from controller.allocation.prefilter import RequestColumns
+from controller.allocation.request import RequestGroup, RequestView
+from controller.inventory.cardgrid import CardGrid
+from controller.inventory.changes import Recent
+from controller.inventory.columns import Bools
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import Device
+from controller.inventory.roles import WHOLE_CARD, asked_shares
+from controller.scoring.fairshare import Floats, totals
+from controller.scoring.packing import Packing
+from controller.scoring.scarcity import Scarcity
+from controller.scoring.taking import first_of, fit_keys, left_after
+from hami_dra.vendors.protocol import Cards, Ints, Positions
+
+Wanted = Sequence[tuple[RequestGroup, list[RequestColumns]]]
+"""Every request of ours with the columns of its alternatives."""
+_SHAPES_KEPT: Final = 256
+_Column = TypeVar("_Column", Ints, Floats)
+
+
+class Kept:
+    """Of one inventory: the grid of cards, and per shape of request what would be left. A cache and nothing else."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.grid = CardGrid(inventory.devices, inventory.nodes)
+        self.free: Ints = np.zeros(0, dtype=np.int64)
+        self.partial: Ints = np.zeros(0, dtype=np.int64)
+        self._version = -1
+        self._afters: Recent[After] = Recent(_SHAPES_KEPT)
+
+    def after(self, inventory: Inventory, weights: Packing, wanted: Wanted) -> "After":
+        """Up to date. The columns of `wanted` are."""
+        self._refresh()
+        key: Hashable = (
+            tuple(
+                (column, view.count, view.all_devices)
+                for group, columns in wanted
+                for view, column in zip(group.alternatives, columns, strict=True)
+            ),
+            tuple(len(columns) for _, columns in wanted),
+            weights.rare,
+            weights.large,
+        )
+        found = self._afters.get(key, lambda: After(inventory, self.grid, weights, wanted))
+        found.refresh()
+        return found
+
+    def _refresh(self) -> None:
+        self.grid.refresh()
+        changes = self.grid.changes
+        size = self.grid.rows.shape[0]
+        if len(self.free) < size:
+            self.free, self.partial = _grown(self.free, size), _grown(self.partial, size)
+        if self._version != changes.version:
+            changed = None if self._version < 0 else changes.since(self._version)
+            nodes = np.arange(size) if changed is None else changed
+            self.free[nodes], self.partial[nodes] = totals(self.grid.free[nodes])
+            self._version = changes.version
+
+
+_KEPT: "WeakKeyDictionary[Inventory, Kept]" = WeakKeyDictionary()
+
+
+def kept_of(inventory: Inventory) -> Kept:
+    """Kept as long as the inventory lives; without it the answers are the same, later."""
+    found = _KEPT.get(inventory)
+    if found is None:
+        found = _KEPT[inventory] = Kept(inventory)
+    return found
+
+
+class After:
+    """What would be left of the cards of every node with one pod's requests met, by the card choice of `taking`.
+
+    Columns of shape (nodes.size,): `free` and `partial` as in `fairshare.State`; `scarce`: how scarce the cards are that it
+    would take, in cards, on average. Nodes that cannot meet a request keep what they have.
+    """
+
+    def __init__(self, inventory: Inventory, grid: CardGrid, weights: Packing, wanted: Wanted) -> None:
+        self._inventory = inventory
+        self._grid = grid
+        self._wanted = [(group.alternatives, columns) for group, columns in wanted]
+        self._scarcity = [[Scarcity(inventory, grid, column, weights) for column in columns] for _, columns in wanted]
+        self._version = self._layouts = -1
+        self._free: Ints = np.zeros(0, dtype=np.int64)
+        self._partial: Ints = np.zeros(0, dtype=np.int64)
+        self._scarce: Floats = np.zeros(0, dtype=np.float64)
+
+    @property
+    def free(self) -> Ints:
+        return self._free[: self._inventory.nodes.size]
+
+    @property
+    def partial(self) -> Ints:
+        return self._partial[: self._inventory.nodes.size]
+
+    @property
+    def scarce(self) -> Floats:
+        return self._scarce[: self._inventory.nodes.size]
+
+    def scarcity_of(self, request: RequestView, types: Ints) -> Ints:
+        for alternatives, scarcities in zip((each for each, _ in self._wanted), self._scarcity, strict=True):
+            for view, scarcity in zip(alternatives, scarcities, strict=True):
+                if (view.claim_index, view.name) == (request.claim_index, request.name):
+                    return scarcity.of(types)
+        return np.zeros(types.shape, dtype=np.int64)
+
+    def refresh(self) -> None:
+        grid = self._grid
+        size = grid.rows.shape[0]
+        if len(self._free) < size:
+            self._free, self._partial = _grown(self._free, size), _grown(self._partial, size)
+            self._scarce = _grown(self._scarce, size)
+        scarcities = [each for line in self._scarcity for each in line]
+        moved = False
+        if self._layouts != grid.layouts:
+            for each in scarcities:
+                moved |= each.refresh()
+        self._layouts = grid.layouts
+        if self._version == grid.changes.version and not moved:
+            return
+        changed = None if self._version < 0 or moved else grid.changes.since(self._version)
+        self._version = grid.changes.version
+        self._compute(np.arange(size) if changed is None else changed)
+
+    def _compute(self, nodes: Positions) -> None:
+        picture = Picture(self._inventory, self._grid, nodes)
+        free = picture.free
+        scarce = np.zeros(len(nodes), dtype=np.int64)
+        taken = np.zeros(len(nodes), dtype=np.int64)
+        for (alternatives, columns), scarcities in zip(self._wanted, self._scarcity, strict=True):
+            number_of = first_alternative(alternatives, columns, nodes)
+            for number, (view, column) in enumerate(zip(alternatives, columns, strict=True)):
+                if view.admin_access:
+                    continue
+                share, may = picture.request(column, free)
+                may &= (number_of == number)[:, None]
+                scarcity = scarcities[number].of(picture.type)
+                if view.all_devices:
+                    chosen = may
+                else:
+                    keys = fit_keys(
+                        picture.of_home(free), share, picture.island, may, scarcity=scarcity, count=view.count
+                    )
+                    chosen = first_of(keys, may, view.count)
+                free = left_after(free, picture.home, share, chosen)
+                scarce += np.where(chosen, scarcity, 0).sum(axis=1)
+                taken += chosen.sum(axis=1)
+        self._free[nodes], self._partial[nodes] = totals(free)
+        self._scarce[nodes] = scarce / np.maximum(taken, 1) / WHOLE_CARD
+
+
+class Picture:
+    """The cards of some nodes, as tables of shape (nodes, cards)."""
+
+    def __init__(self, inventory: Inventory, grid: CardGrid, nodes: Positions) -> None:
+        rows = grid.rows[nodes]
+        self.there: Bools = rows >= 0
+        self.rows = np.where(self.there, rows, 0)
+        self.home = grid.home[nodes]
+        self.free = grid.free[nodes]
+        self.island = grid.island[nodes]
+        self.type = self.of_home(grid.type[nodes])
+        self._cards = inventory.devices.cards(self.of_home(self.rows))
+
+    def of_home(self, values: Ints) -> Ints:
+        """The values of the cards that parts are cut from."""
+        found: Ints = np.take_along_axis(values, self.home, axis=1)
+        return found
+
+    def request(self, column: RequestColumns, free: Ints) -> tuple[Ints, Bools]:
+        """What a request would take of each card, in millionths, and whether it may. `free`: what is left of them."""
+        left = self.of_home(free)
+        share = asked_shares(self._cards, column.ask(self.rows))
+        may = self.there & (column.codes[self.rows] == 0) & (share <= left + 2)
+        return np.minimum(share, left), may
+
+
+def first_alternative(alternatives: Sequence[RequestView], columns: list[RequestColumns], nodes: Positions) -> Ints:
+    """Per node the first alternative that it may meet; the last where it can meet none."""
+    found = np.full(len(nodes), len(columns) - 1, dtype=np.int64)
+    for number in reversed(range(len(columns) - 1)):
+        view, column = alternatives[number], columns[number]
+        enough = np.True_ if view.all_devices else column.fitting[nodes] + column.roaming >= view.count
+        found[np.broadcast_to(enough, found.shape)] = number
+    return found
+
+
+def _grown(column: _Column, length: int) -> _Column:
+    fresh: _Column = np.zeros(length, dtype=column.dtype)
+    fresh[: len(column)] = column
+    return fresh
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The cards of one node as the search sees them, what it has chosen so far included.
+
+    `free`: as in `CardGrid`, shape (grid.width,). The others may be longer, for devices that no node owns: `left`, what is
+    left of the card that a device is or is cut from; `share`, what the request at hand would take of it; `may` it.
+    """
+
+    node: int
+    free: Ints
+    left: Ints
+    share: Ints
+    island: Ints
+    may: Bools
+    type: Ints
+
+
+Add = Callable[[Cards, Sequence[Device]], None]
+"""Adds what the search has chosen to copies of columns."""
+
+
+def line_of(
+    inventory: Inventory, node: int, rows: Positions, left: Ints, share: Ints, *, add: Add | None
+) -> tuple[Line, Ints]:
+    """`rows`, `left` and `share`: of the devices that the request may take. Also: the place of each of them in the line."""
+    grid = kept_of(inventory).grid.refresh()
+    free = grid.free[node] if add is None else grid.counted(node, add)
+    places = grid.places(node, rows)
+    width = max(grid.width, int(places.max(initial=0)) + 1)
+
+    def wide(values: Ints | None, empty: int) -> Ints:
+        fresh = np.full(width, empty, dtype=np.int64)
+        if values is not None:
+            fresh[: grid.width] = values
+        return fresh
+
+    island = wide(grid.island[node], -1)
+    island[grid.width :] = np.arange(grid.width, width)
+    line = Line(
+        node,
+        free,
+        left=wide(None, 0),
+        share=wide(None, 0),
+        island=island,
+        may=np.zeros(width, dtype=np.bool_),
+        type=wide(grid.type[node][grid.home[node]], -1),
+    )
+    line.left[places], line.share[places], line.may[places] = left, np.minimum(share, left), True
+    return line, places
