@@ -1,10 +1,11 @@
-"""Vendors' command line tools that answer from files, for tests of discovery."""
+"""Vendors' command line tools that answer from files, for tests of discovery and monitoring."""
 
 import os
 import shlex
 from pathlib import Path
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "discovery"
+MONITOR_FIXTURES = FIXTURES.parent / "monitor"
 
 
 class FakeTools:
