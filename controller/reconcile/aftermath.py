@@ -45,6 +45,7 @@ class Aftermath:
         queue: Queue,
         in_flight: InFlight,
         wake: Callable[[], None],
+        made_room: Callable[[], None],
     ) -> None:
         self._world = context.world
         self._inventory = context.inventory
@@ -57,6 +58,7 @@ class Aftermath:
         self._queue = queue
         self._in_flight = in_flight
         self._wake = wake
+        self._made_room = made_room
         self._slots = asyncio.Semaphore(context.settings.commits_at_once)
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
@@ -129,6 +131,7 @@ class Aftermath:
         self._in_flight.pods.pop(pod.key, None)
         if not written:
             self._inventory.forget_pod(pod.metadata.uid)
+            self._made_room()  # others may have been refused for what was only assumed
         now = self._clock.monotonic()
         for companion in demand.companions:
             # it waited for this; but if it has failed by itself too, it keeps to its own pause

@@ -62,6 +62,9 @@ class Settings:
     reconsider: float = 300.0
     """A pod without room is looked at again after this even if nothing happened."""
 
+    quota_interval: float = 5.0
+    """How often at most the usage of quotas is written on them."""
+
     quiet_time: float = 10.0
     """After a fence is made or mended: how long nothing is committed."""
     probe: bool = True

@@ -29,6 +29,7 @@ from controller.reconcile.patience import Patience
 from controller.reconcile.placer import Decide, Placer
 from controller.reconcile.probe import Prober
 from controller.reconcile.queue import Queue
+from controller.reconcile.quotas import QuotaNotes
 from controller.reconcile.refusals import Refusals
 from controller.reconcile.settings import Mode
 from controller.reconcile.templates import TemplateKeeper
@@ -85,7 +86,9 @@ class Term:
             queue=queue,
             in_flight=in_flight,
             wake=self._wake.set,
+            made_room=self._triggers.made_room,
         )
+        self._quota_notes = QuotaNotes(context)
         self._placer = Placer(
             context,
             decide=decide,
@@ -132,6 +135,8 @@ class Term:
                     group.create_task(self._undoer.run(), name="undo")
                     group.create_task(self._foreign.run(), name="foreign")
                 group.create_task(self._orphans.run(), name="orphans")
+                ends.callback(world.quotas.subscribe(self._quota_notes.quota_changed))
+                group.create_task(self._quota_notes.run(), name="quota notes")
                 if self._templates is not None:
                     group.create_task(self._templates.run(), name="templates")
                 for helper in self._helpers:
@@ -175,6 +180,7 @@ class Term:
         ends.callback(world.nodes.subscribe(undoer.node_changed))
         ends.callback(world.nodes.subscribe(triggers.node_changed))
         ends.callback(world.namespaces.subscribe(triggers.namespace_changed))
+        ends.callback(world.quotas.subscribe(triggers.quota_changed))
         ends.callback(world.classes.subscribe(triggers.class_changed))
         ends.callback(world.slices.subscribe(self._fence.slice_changed))
         ends.callback(world.slices.subscribe(triggers.anything_changed))

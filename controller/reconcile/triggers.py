@@ -12,7 +12,7 @@ from controller.reconcile.patience import Patience
 from controller.reconcile.pods import claim_refs, has_our_gate, is_live, is_pending, priority
 from controller.reconcile.queue import Queue, Rank
 from controller.reconcile.refusals import Refusals, matters
-from hami_dra.api.core import Namespace, Node, Pod
+from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 
@@ -53,7 +53,7 @@ class Triggers:
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and old.spec.node_name and (new is None or is_live(old) != is_live(new)):
-            self._made_room()
+            self.made_room()
         for node in {pod.spec.node_name for pod in (old, new) if pod is not None} - {""}:
             if old is None or new is None or old.spec.node_name != new.spec.node_name or is_live(old) != is_live(new):
                 self._node_may_help(node)
@@ -75,7 +75,7 @@ class Triggers:
         had = old is not None and old.status.allocation is not None
         has = new is not None and new.status.allocation is not None
         if had and not has:
-            self._made_room()
+            self.made_room()
         for pod in self._world.pods_of(claim.key):
             if is_live(pod) and (is_pending(pod) or not has):
                 self.look_at(pod)
@@ -92,24 +92,29 @@ class Triggers:
         if new is not None and (
             matters(old, new) or (old is not None and old.status.conditions != new.status.conditions)
         ):
-            self._made_room()
+            self.made_room()
         if matters(old, new):
             self._node_may_help(node.metadata.name)
 
     def class_changed(self, _old: Object | None, _new: Object | None) -> None:
         """Classes carry policies and selectors: pods that wait because of one must be asked again."""
-        self._made_room()
+        self.made_room()
         for key in self._queue.keys_in("waiting"):
             if (pod := self._world.pod(key)) is not None:
                 self.look_at(pod)
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
         if old is None or new is None or old.metadata.labels != new.metadata.labels:
-            self._made_room()
+            self.made_room()
+
+    def quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
+        """A limit that was raised or is gone makes room. What of a quota is used is in its status, and no news here."""
+        if old is None or new is None or old.spec != new.spec:
+            self.made_room()
 
     def anything_changed(self, _old: Object | None, _new: Object | None) -> None:
         """Slices and taint rules."""
-        self._made_room()
+        self.made_room()
 
     def look_at(self, pod: Pod) -> None:
         if pod.key in self._committing:
@@ -128,13 +133,14 @@ class Triggers:
                 if is_pending(other):
                     self.look_at(other)
 
-    def _made_room(self) -> None:
+    def made_room(self) -> None:
+        """Something was freed: of each group of refused pods one may try."""
         self.room_made = True
         self._wake()
 
     def _node_may_help(self, node: str) -> None:
         if self._refusals.node_changed(node, self._clock.monotonic()):
-            self._made_room()
+            self.made_room()
 
 
 def _concerns_us(old: Pod, new: Pod) -> bool:

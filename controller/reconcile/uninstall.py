@@ -9,6 +9,7 @@ through `say`.
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -75,6 +76,7 @@ class Uninstaller:
         await self._remove_fence()
         await self._remove_probes()
         await self._unmark_claims()
+        await self._unmark_quotas()
         await self._remove_templates()
         await self._clock.sleep(_POLICY_LAG)
         await self._lift_gates()
@@ -212,6 +214,17 @@ class Uninstaller:
                     return
             else:
                 return
+
+    async def _unmark_quotas(self) -> None:
+        quotas = (await self._cluster.list(kinds.RESOURCE_QUOTA)).items
+        ours = [quota for quota in quotas if names.QUOTA_USED in quota.metadata.annotations]
+        patch = {"metadata": {"annotations": {names.QUOTA_USED: None}}}
+        for quota in ours:
+            meta = quota.metadata
+            with suppress(NotFound):
+                await self._writer.patch(kinds.RESOURCE_QUOTA, meta.name, patch, namespace=meta.namespace)
+        if ours:
+            self._say(f"annotation {names.QUOTA_USED} removed from {_counted(len(ours), 'quota')}")
 
     async def _remove_templates(self) -> None:
         selector = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{names.TEMPLATE_HASH_LABEL}"

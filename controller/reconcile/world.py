@@ -15,7 +15,7 @@ from controller.inventory.inventory import Inventory
 from controller.reconcile.clock import Clock
 from controller.reconcile.pods import claim_keys, is_pending
 from hami_dra.api import kinds
-from hami_dra.api.core import Namespace, Node, Pod
+from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import (
@@ -74,6 +74,7 @@ class World:
         self.pods: Feed[Pod] = Feed(cluster, kinds.POD, clock, pod_store)
         self.nodes: Feed[Node] = Feed(cluster, kinds.NODE, clock)
         self.namespaces: Feed[Namespace] = Feed(cluster, kinds.NAMESPACE, clock)
+        self.quotas: Feed[ResourceQuota] = Feed(cluster, kinds.RESOURCE_QUOTA, clock)
         self.claims: Feed[ResourceClaim] = Feed(cluster, kinds.RESOURCE_CLAIM, clock, claim_store)
         self.templates: Feed[ResourceClaimTemplate] = Feed(cluster, kinds.RESOURCE_CLAIM_TEMPLATE, clock)
         self.slices: Feed[ResourceSlice] = Feed(cluster, kinds.RESOURCE_SLICE, clock)
@@ -85,13 +86,15 @@ class World:
         self.namespaces.subscribe(inventory.namespace_changed)
         self.classes.subscribe(inventory.class_changed)
         self.slices.subscribe(inventory.slice_changed)
+        self.quotas.subscribe(inventory.quota_changed)
         self.claims.subscribe(inventory.claim_changed)
         self.pods.subscribe(inventory.pod_changed)
         if self.taint_rules is not None:
             self.taint_rules.subscribe(inventory.taint_rule_changed)
 
     def feeds(self) -> Iterator[Feed[Any]]:
-        yield from (self.nodes, self.namespaces, self.classes, self.slices, self.templates, self.claims, self.pods)
+        yield from (self.nodes, self.namespaces, self.classes, self.slices, self.templates, self.quotas)
+        yield from (self.claims, self.pods)
         if self.taint_rules is not None:
             yield self.taint_rules
 
