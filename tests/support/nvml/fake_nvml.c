@@ -1,4 +1,4 @@
-/* A libnvidia-ml.so.1 without hardware, for tests of hami_dra.discovery.nvml. Built and described by tests/support/nvml/fake.py.
+/* A libnvidia-ml.so.1 without hardware, for tests of hami_dra.discovery.nvml and hami_dra.monitor.nvml. Built and described by tests/support/nvml/fake.py.
  *
  * What it pretends is read from the file $FAKE_NVML_CONFIG when the library is initialised; one statement a line, words
  * separated by spaces, "quoted" where they hold some, # begins a comment. GPUs are numbered in the order of their lines.
@@ -15,6 +15,8 @@
  *   ancestor A B LEVEL                nvmlGpuTopologyLevel_t both ways; 50 (system) unless given
  *   p2p A B STATUS                    nvmlGpuP2PStatus_t both ways; 5 (not supported) unless given
  *   remapped GPU FAILURE              of row remapping
+ *   work GPU [used=MIB] [reserved=MIB] [busy=%] [membusy=%] [temp=C] [memtemp=C] [power=mW] [fan=%] [corrected=N] [uncorrected=N]
+ *                                     what it reports at work; what is not said is not supported, but for used and reserved (0)
  *   profile GPU NUMBER id=19 name="MIG 1g.10gb" slices=1 count=7 memory=9728 sm=16 ce=1 dec=1 enc=0 jpeg=1 ofa=0 at=0,1,2 size=1
  *   instance GPU id=1 profile=19 start=0 size=1 [ci=0 uuid=MIG-1]
  *   fail FUNCTION GPU|* CODE [AFTER]  the function returns CODE, after AFTER successes
@@ -34,11 +36,11 @@
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-    TIMEOUT = 10, GPU_IS_LOST = 15, IN_USE = 19, INSUFFICIENT_RESOURCES = 23, UNKNOWN = 999
+    TIMEOUT = 10, GPU_IS_LOST = 15, IN_USE = 19, INSUFFICIENT_RESOURCES = 23, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999
 };
 enum { MAX_GPUS = 64, MAX_LANES = 36, MAX_PROFILES = 24, MAX_INSTANCES = 16, MAX_PLACES = 16, MAX_TROUBLES = 64, MAX_EVENTS = 256 };
 enum { LANE_NONE, LANE_OFF, LANE_GPU, LANE_SWITCH };
-enum { NOT_A_GPU = -1 };
+enum { NOT_A_GPU = -1, NOT_SAID = -1 };
 
 typedef int status;
 typedef struct { unsigned start, size; } Placement;
@@ -69,6 +71,8 @@ struct Gpu {
     unsigned pending;
     unsigned long long memory, watched;
     Lane lane[MAX_LANES];
+    unsigned long long used, reserved;
+    long busy, membusy, temp, memtemp, power, fan, corrected, uncorrected; /* NOT_SAID: not supported */
     Profile profile[MAX_PROFILES];
     Instance instance[MAX_INSTANCES];
 };
@@ -160,6 +164,21 @@ static void add_gpu(char **words, int count) {
     gpu->reset = number(words, count, "reset", -1);
     gpu->pid = number(words, count, "pid", 0);
     gpu->shy = !number(words, count, "tells", 1);
+    gpu->busy = gpu->membusy = gpu->temp = gpu->memtemp = gpu->power = gpu->fan = gpu->corrected = gpu->uncorrected = NOT_SAID;
+}
+
+static void add_work(char **words, int count) {
+    Gpu *gpu = gpu_at(words[1]);
+    gpu->used = (unsigned long long)number(words, count, "used", 0) << 20;
+    gpu->reserved = (unsigned long long)number(words, count, "reserved", 0) << 20;
+    gpu->busy = number(words, count, "busy", NOT_SAID);
+    gpu->membusy = number(words, count, "membusy", 0);
+    gpu->temp = number(words, count, "temp", NOT_SAID);
+    gpu->memtemp = number(words, count, "memtemp", NOT_SAID);
+    gpu->power = number(words, count, "power", NOT_SAID);
+    gpu->fan = number(words, count, "fan", NOT_SAID);
+    gpu->corrected = number(words, count, "corrected", NOT_SAID);
+    gpu->uncorrected = number(words, count, "uncorrected", NOT_SAID);
 }
 
 static void add_lane(char **words, int count) {
@@ -241,6 +260,7 @@ static void statement(char **words, int count) {
         long a = gpu_at(words[1]) - gpus, b = gpu_at(words[2]) - gpus;
         peer_status[a][b] = peer_status[b][a] = atoi(words[3]);
     } else if (!strcmp(what, "remapped") && count == 3) gpu_at(words[1])->remap_failure = atoi(words[2]);
+    else if (!strcmp(what, "work") && count > 1) add_work(words, count);
     else if (!strcmp(what, "profile") && count > 3) add_profile(words, count);
     else if (!strcmp(what, "instance") && count > 2) add_instance(words, count);
     else if (!strcmp(what, "fail") && count >= 4) add_trouble(words, count, 0);
@@ -426,8 +446,84 @@ NUMBER_OF(nvmlDeviceGetArchitecture, unsigned, arch)
 typedef struct { unsigned long long total, free, used; } Memory;
 status nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *to) {
     ENTER(gpu);
-    to->total = to->free = gpu->memory;
-    to->used = 0;
+    to->total = gpu->memory;
+    to->used = gpu->used + gpu->reserved;
+    to->free = to->total - to->used;
+    return SUCCESS;
+}
+
+/* Of drivers since 510: what the driver takes for itself is not in use. */
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } MemoryV2;
+status nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, MemoryV2 *to) {
+    ENTER(gpu);
+    if (to->version != (sizeof *to | 2u << 24)) return ARGUMENT_VERSION_MISMATCH;
+    to->total = gpu->memory;
+    to->reserved = gpu->reserved;
+    to->used = gpu->used;
+    to->free = to->total - to->used - to->reserved;
+    return SUCCESS;
+}
+
+/* --- one GPU at work ------------------------------------------------------------------------------------------------ */
+
+typedef struct { unsigned gpu, memory; } Utilization;
+status nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *to) {
+    ENTER(gpu);
+    if (gpu->busy == NOT_SAID || gpu->mig) return NOT_SUPPORTED;
+    *to = (Utilization){(unsigned)gpu->busy, (unsigned)gpu->membusy};
+    return SUCCESS;
+}
+
+status nvmlDeviceGetTemperature(Gpu *gpu, unsigned sensor, unsigned *to) {
+    ENTER(gpu);
+    if (sensor) return INVALID_ARGUMENT;
+    if (gpu->temp == NOT_SAID) return NOT_SUPPORTED;
+    *to = (unsigned)gpu->temp;
+    return SUCCESS;
+}
+
+#define READING_OF(function, type, member)                  \
+    status function(Gpu *gpu, type *to) {                   \
+        ENTER(gpu);                                         \
+        if (gpu->member == NOT_SAID) return NOT_SUPPORTED;  \
+        *to = (type)gpu->member;                            \
+        return SUCCESS;                                     \
+    }
+READING_OF(nvmlDeviceGetPowerUsage, unsigned, power)
+READING_OF(nvmlDeviceGetFanSpeed, unsigned, fan)
+
+status nvmlDeviceGetTotalEccErrors(Gpu *gpu, unsigned type, unsigned counter, unsigned long long *to) {
+    ENTER(gpu);
+    if (type > 1 || counter) return INVALID_ARGUMENT;
+    long count = type ? gpu->uncorrected : gpu->corrected;
+    if (count == NOT_SAID) return NOT_SUPPORTED;
+    *to = (unsigned long long)count;
+    return SUCCESS;
+}
+
+typedef struct {
+    unsigned field, scope;
+    long long timestamp, latency;
+    unsigned type;
+    status code;
+    union {
+        double d;
+        unsigned u;
+        unsigned long long ull;
+    } value;
+} FieldValue;
+enum { FIELD_MEMORY_TEMPERATURE = 82 };
+
+/* Each field has a code of its own. */
+status nvmlDeviceGetFieldValues(Gpu *gpu, int count, FieldValue *values) {
+    ENTER(gpu);
+    for (int i = 0; i < count; i++) {
+        int known = values[i].field == FIELD_MEMORY_TEMPERATURE && gpu->memtemp != NOT_SAID;
+        values[i].code = known ? SUCCESS : NOT_SUPPORTED;
+        values[i].type = 1;
+        values[i].value.ull = 0;
+        if (known) values[i].value.u = (unsigned)gpu->memtemp;
+    }
     return SUCCESS;
 }
 

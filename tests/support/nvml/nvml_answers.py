@@ -16,6 +16,7 @@ from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.discovery.nvml import NvmlBackend, NvmlPartitioner
 from hami_dra.discovery.uncut import UncutCards
 from hami_dra.driver.slices import machine_pools
+from hami_dra.monitor.nvml import NvmlSampler
 from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
 
 
@@ -103,6 +104,26 @@ class Story:
         backend.discover()
         threading.Timer(0.2, self.happens, ["event 0 8 79"]).start()
         return health(backend.health(seconds))
+
+    def at_work(self, lines=(), options=None):
+        """What the GPUs report at work, before the lines happen and after; a refusal in place of a sample is words."""
+        backend = self.backend(**(options or {}))
+        cards = backend.discover().cards
+        sampler = NvmlSampler(backend)
+        samples = [sample(sampler, cards)]
+        self.happens(*lines)
+        samples.append(sample(sampler, cards))
+        backend.close()
+        samples.append(sample(sampler, cards))
+        return samples
+
+    def at_work_each(self, descriptions):
+        """As `at_work`, of several machines one after the other, when nothing happens."""
+        found = []
+        for description in descriptions:
+            self.config.write_text(description, encoding="utf-8")
+            found.append(self.at_work()[0])
+        return found
 
     def partition(self, *steps):
         """Each step is [what, arguments...] of a partitioner; what it answered, or the error's type and words."""
@@ -205,6 +226,15 @@ class Partitioned:
 
 def findings(found):
     return {"cards": [dataclasses.asdict(card) for card in found.cards], "problems": list(found.problems)}
+
+
+def sample(sampler, cards):
+    try:
+        found = sampler.sample(cards)
+    except DiscoveryError as error:
+        return str(error)
+    readings = [dataclasses.asdict(found.readings[card.uuid]) for card in cards if card.uuid in found.readings]
+    return {"readings": readings, "problems": list(found.problems)}
 
 
 def health(found):
