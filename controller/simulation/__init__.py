@@ -7,6 +7,6 @@ API server would. Pure, but for the moment and the share ids that the settings b
 
 from controller.simulation.objects import BadManifest
 from controller.simulation.report import Report
-from controller.simulation.run import Settings, simulate
+from controller.simulation.run import Played, Settings, play, simulate
 
-__all__ = ["BadManifest", "Report", "Settings", "simulate"]
+__all__ = ["BadManifest", "Played", "Report", "Settings", "play", "simulate"]

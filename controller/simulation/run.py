@@ -41,8 +41,23 @@ class Settings:
     new_share_id: Callable[[], str] = new_share_id
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """The report, and the cluster as it is then."""
+
+    report: Report
+    view: View
+
+
 def simulate(documents: Iterable[Document], settings: Settings) -> Report:
     """Raises BadManifest."""
+    return play(documents, settings).report
+
+
+def play(
+    documents: Iterable[Document], settings: Settings, on_pod: Callable[[int, int], None] = lambda _done, _total: None
+) -> Played:
+    """`on_pod` is told after each pod how many of how many were decided on. Raises BadManifest."""
     gathered = gather(documents)
     view = View(settings.gates)
     for item in gathered.items:
@@ -58,10 +73,11 @@ def simulate(documents: Iterable[Document], settings: Settings) -> Report:
             pods.extend((item.source, raw) for raw in workloads.pods_of(item))
     report = Report()
     waiting = [_settled(source, raw, view) for source, raw in pods]
-    for each in waiting:
+    for done, each in enumerate(waiting, 1):
         _Placing(view, settings, report).place(each, waiting)
+        on_pod(done, len(waiting))
     report.notes = [*gathered.notes, *view.notes]
-    return report
+    return Played(report, view)
 
 
 def _has_its_place(pod: Pod, view: View) -> bool:
@@ -132,8 +148,8 @@ class _Placing:
     def _carry_out(self, pod: Pod, demand: Demand, decision: Decision) -> None:
         for entry in decision.allocations:
             allocation = stamped(entry.allocation, self._settings.now, self._settings.new_share_id)
-            self._view.allocate(entry.claim, allocation)
-        self._view.inventory.assume_pod(pod, decision.node)
+            self._view.allocate(entry.claim, allocation, pod)
+        self._view.place(pod, decision.node)
         claims = [
             claim_entry(entry.pod_claim_name, entry.claim, self._view.allocation_of(entry.claim))
             for entry in demand.claims

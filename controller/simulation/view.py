@@ -18,6 +18,7 @@ from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.resource import (
     AllocationResult,
+    ConsumerReference,
     DeviceClass,
     ResourceClaim,
     ResourceSlice,
@@ -33,6 +34,10 @@ class View:
         self.inventory = Inventory(PoolGates(gates.partitionable_devices, gates.compatibility_groups))
         self.claims: dict[str, ResourceClaim] = {}
         """By key; generated claims are nobody else's and not in here."""
+        self.generated: dict[str, ResourceClaim] = {}
+        """By key: claims that were made of templates here, with their allocation."""
+        self.pods: dict[str, Pod] = {}
+        """By key: those that have a node, of the input or since they were placed here."""
         self.templates: dict[str, Item] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.nodes: list[Node] = []
@@ -85,6 +90,7 @@ class View:
 
     def run(self, pod: Pod) -> None:
         """The pod counts on its node."""
+        self.pods[pod.key] = pod
         self.inventory.pod_changed(None, pod)
 
     # -- asking ------------------------------------------------------------------------------------------------------
@@ -128,12 +134,22 @@ class View:
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    def allocate(self, claim: ResourceClaim, allocation: Mapping[str, Any]) -> None:
-        """From now on the claim is allocated like this."""
-        status = msgspec.structs.replace(claim.status, allocation=AllocationResult.from_json(allocation))
+    def place(self, pod: Pod, node: str) -> None:
+        """From now on the pod counts on this node."""
+        self.pods[pod.key] = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+        self.inventory.assume_pod(pod, node)
+
+    def allocate(self, claim: ResourceClaim, allocation: Mapping[str, Any], pod: Pod) -> None:
+        """From now on the claim is allocated like this, and reserved for the pod."""
+        reserved = (ConsumerReference(resource=kinds.POD.plural, name=pod.metadata.name, uid=pod.metadata.uid),)
+        status = msgspec.structs.replace(
+            claim.status, allocation=AllocationResult.from_json(allocation), reserved_for=reserved
+        )
         allocated = msgspec.structs.replace(claim, status=status)
         if claim.key in self.claims and self.claims[claim.key].metadata.uid == claim.metadata.uid:
             self.claims[claim.key] = allocated
+        else:
+            self.generated[claim.key] = allocated
         self._allocations[claim.metadata.uid] = allocation
         self.inventory.claim_changed(claim, allocated)
 
