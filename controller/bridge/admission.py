@@ -15,6 +15,7 @@ from typing import Any, Final
 from controller.bridge.convert import ConversionRefused, Options, convert_pod, pod_key
 from controller.bridge.extended import clash_warnings
 from controller.bridge.jsonpatch import difference
+from controller.bridge.quota import QuotaReader, excesses
 from controller.bridge.templates import TemplateMaker, TemplateTaken
 from hami_dra.api import kinds
 from hami_dra.api.resource import DeviceClass
@@ -39,6 +40,8 @@ class Verdict:
     pod: Raw | None
     warnings: tuple[str, ...] = ()
     denied: str = ""
+    forbidden: bool = False
+    """It is well-formed, but not allowed here."""
 
 
 class Admission:
@@ -49,6 +52,7 @@ class Admission:
         self._options = options or Options()
         self._clock = clock
         self._templates = TemplateMaker(cluster, clock=clock)
+        self._quotas = QuotaReader(cluster, clock=clock)
         self._classes: tuple[DeviceClass, ...] = ()
         self._classes_read = float("-inf")
 
@@ -63,7 +67,8 @@ class Admission:
                 response["warnings"] = list(verdict.warnings)
             if verdict.pod is None:
                 response["allowed"] = False
-                response["status"] = {"code": 422, "reason": "Invalid", "message": verdict.denied}
+                code, reason = (403, "Forbidden") if verdict.forbidden else (422, "Invalid")
+                response["status"] = {"code": code, "reason": reason, "message": verdict.denied}
             elif patch := difference(before, verdict.pod):
                 response["patchType"] = "JSONPatch"
                 response["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
@@ -74,6 +79,11 @@ class Admission:
             conversion = convert_pod(pod, namespace, self._options)
         except ConversionRefused as error:
             return Verdict(None, denied=str(error))
+        if conversion.request is not None and self._options.mode == "exclusive":
+            too_much = excesses(conversion.request, await self._quotas.read(namespace), self._options.vendors)
+            if too_much:
+                denied = "; ".join(f"{pod_key(pod, namespace)}: {excess}" for excess in too_much)
+                return Verdict(None, denied=denied, forbidden=True)
         warnings = list(conversion.warnings)
         if conversion.left:
             warnings.extend(clash_warnings(conversion.left, await self._device_classes()))

@@ -52,6 +52,8 @@ class Conversion:
     warnings: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
     """Extended resources that claims stand for: a node whose device plugin still offers one is no place for the pod."""
+    request: ConvertedRequest | None = None
+    """What its claim asks for; None where nothing was converted."""
     left: tuple[str, ...] = ()
     """Extended resources left to kube-scheduler (native mode)."""
 
@@ -139,6 +141,7 @@ class _Conversion:
             templates=[made] if made else [],
             warnings=tuple(self._warnings),
             resources=plugin_resources(request, self._options.vendors),
+            request=request if requests else None,
             left=tuple(dict.fromkeys(self._left)),
         )
 

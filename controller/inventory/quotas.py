@@ -130,9 +130,9 @@ class QuotaBook:
 
     def _relimit(self, namespace: str) -> None:
         limits: list[Limit] = []
-        for key, quota in sorted(self._quotas.items()):
+        for _, quota in sorted(self._quotas.items()):
             if quota.metadata.namespace == namespace:
-                limits += self._limits_of(key, quota)
+                limits += self._limits_of(quota)
         self.version += 1
         if limits:
             counted = namespace in self._limits
@@ -146,28 +146,13 @@ class QuotaBook:
                 self._discharge(uid)
             del self._used[namespace]
 
-    def _limits_of(self, key: str, quota: ResourceQuota) -> list[Limit]:
-        """What a quota limits; what is wrong with it goes to `problems`."""
+    def _limits_of(self, quota: ResourceQuota) -> tuple[Limit, ...]:
         title = _title(quota)
-        self.problems.pop(title, None)
-        ours = [resource for resource in quota.spec.hard if resource in QUOTA_NAMES]
-        if not ours:
-            return []
-        if quota.spec.scopes or quota.spec.scope_selector:
-            self.problems[title] = (
-                f"spec.scopes and spec.scopeSelector choose among pods, and cards are counted by claim: {', '.join(ours)} "
-                "of this quota do not hold; move them to a quota without scopes"
-            )
-            return []
-        found = []
-        for resource in ours:
-            name = QUOTA_NAMES[resource]
-            try:
-                hard = Quantity.parse(str(quota.spec.hard[resource]))
-            except InvalidQuantity as error:
-                self.problems[title] = f'spec.hard["{resource}"]: {error}; it does not hold, write a whole number'
-                continue
-            found.append(Limit(key.rpartition("/")[2], name, name.limit(hard)))
+        found, problem = limits_of(quota)
+        if problem:
+            self.problems[title] = problem
+        else:
+            self.problems.pop(title, None)
         return found
 
     def _charge(self, uid: str, namespace: str) -> None:
@@ -214,6 +199,26 @@ class QuotaBook:
             return self._totals.get(device)
         self._totals[device] = found.totals
         return found.totals
+
+
+def limits_of(quota: ResourceQuota) -> tuple[tuple[Limit, ...], str]:
+    """What a quota limits of our vendors' cards, and what of it is not enforced, with the fix."""
+    ours = [resource for resource in quota.spec.hard if resource in QUOTA_NAMES]
+    if ours and (quota.spec.scopes or quota.spec.scope_selector):
+        return (), (
+            f"spec.scopes and spec.scopeSelector choose among pods, and cards are counted by claim: {', '.join(ours)} "
+            "of this quota do not hold; move them to a quota without scopes"
+        )
+    found, problem = [], ""
+    for resource in ours:
+        name = QUOTA_NAMES[resource]
+        try:
+            hard = Quantity.parse(str(quota.spec.hard[resource]))
+        except InvalidQuantity as error:
+            problem = f'spec.hard["{resource}"]: {error}; it does not hold, write a whole number'
+        else:
+            found.append(Limit(quota.metadata.name, name, name.limit(hard)))
+    return tuple(found), problem
 
 
 def charge_of(holding: Holding, totals: Mapping[str, int] | None) -> Charge:

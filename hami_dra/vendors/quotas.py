@@ -20,6 +20,7 @@ MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 ALL_OF_A_CARD: Final = 100
 """Percent."""
+_ALL_OF_BOTH: Final = (names.CAP_MEMORY, names.CAP_CORES)
 
 
 class Counted(Enum):
@@ -95,11 +96,30 @@ class Quotas:
     """The names of one vendor."""
 
     names: tuple[QuotaName, ...]
-    whole_by: tuple[str, ...] = (names.CAP_MEMORY, names.CAP_CORES)
+    whole_by: tuple[str, ...] = _ALL_OF_BOTH
     """Who holds all of these capacities of a card holds the card."""
 
     def is_whole(self, taken: Mapping[str, int], totals: Mapping[str, int]) -> bool:
         return all(taken.get(name, 0) >= totals.get(name, 0) for name in self.whole_by)
+
+    def at_least(self, count: int, named: Mapping[str, int], percent: int | None, *, exact: bool) -> dict[str, int]:
+        """Resource → grains that a request takes wherever it is met; those of 0 left out.
+
+        `named`: capacity → amount of each of `count` cards; `percent`: of their memory, instead. What is only known once
+        a card is chosen (a percentage, memory that is not named) counts 0, as in HAMi's webhook. `exact`: the cards have no
+        more than that.
+        """
+        cores = named.get(names.CAP_CORES, ALL_OF_A_CARD) if names.CAP_CORES in self.whole_by else ALL_OF_A_CARD
+        amounts_named = any(name in named for name in self.whole_by if name != names.CAP_CORES)
+        whole = exact or (percent is None and not amounts_named and cores >= ALL_OF_A_CARD)
+        part = percent is not None or (cores < ALL_OF_A_CARD and not exact)
+        found: dict[str, int] = {}
+        for name in self.names:
+            known = name.counted is Counted.EVERY or (whole if name.counted is Counted.WHOLE else part)
+            each = named.get(name.capacity, 0) // name.grain if name.capacity else 1
+            if known and each:
+                found[name.resource] = count * each
+        return found
 
     def charge(self, taken: Mapping[str, int], *, whole: bool) -> dict[str, int]:
         """Resource → grains that one holding of one card adds; those of 0 left out."""

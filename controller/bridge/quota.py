@@ -1,0 +1,89 @@
+"""Pods that can never fit a quota of their namespace are refused at once, as HAMi's webhook does.
+
+Called by `controller.bridge.admission` for pods that it converted. HAMi's rule (pkg/scheduler/webhook.go, fitResourceQuota):
+what the pod asks for against the limit itself, whatever is used. What is only known once a card is chosen counts 0. Here the
+amounts are those of the converted request, which is what the pod's claim will take: the larger of init and app
+containers, sidecars added. Failure to read quotas lets the pod in: the controller holds every card against them.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from controller.bridge.request import ConvertedRequest
+from controller.inventory.quotas import limits_of
+from hami_dra.api import kinds
+from hami_dra.api.core import ResourceQuota
+from hami_dra.cluster.protocol import Cluster, ClusterError
+from hami_dra.vendors.legacy import CardRequest, LegacyVendor
+
+log = logging.getLogger(__name__)
+
+FRESH: Final = 1.0
+"""Seconds for which the quotas of a namespace are not read again."""
+_PATIENCE: Final = 2.0
+_NAMESPACES_KEPT: Final = 1024
+
+
+def excesses(
+    request: ConvertedRequest, quotas: Iterable[ResourceQuota], vendors: Iterable[LegacyVendor]
+) -> tuple[str, ...]:
+    """Why the request can never be met within the quotas: one text for each key that it exceeds by itself."""
+    asked = least_of(request, vendors)
+    found = []
+    for quota in sorted(quotas, key=lambda each: each.metadata.name):
+        for limit in limits_of(quota)[0]:
+            name = limit.name
+            wanted = asked[name.resource]
+            if wanted > limit.grains:
+                found.append(
+                    f"exceeding resource quota: ResourceQuota {limit.quota} allows {limit.grains // name.per_unit} {name.unit} "
+                    f"of {name.key} in this namespace, and the pod asks for {name.in_units(wanted)}; it would never run: "
+                    "ask for less, or have the quota raised"
+                )
+    return tuple(found)
+
+
+def least_of(request: ConvertedRequest, vendors: Iterable[LegacyVendor]) -> Counter[str]:
+    """Resource → grains that the request takes at least, whichever alternatives and cards are chosen."""
+    by_name = {vendor.name: vendor for vendor in vendors}
+    total: Counter[str] = Counter()
+    for named in request.requests:
+        choices = [_least(by_name[named.vendor], choice) for choice in (named.cards, *named.cards.alternatives)]
+        shared = set(choices[0]).intersection(*choices)
+        total.update({resource: min(choice[resource] for choice in choices) for resource in shared})
+    return total
+
+
+def _least(vendor: LegacyVendor, cards: CardRequest) -> dict[str, int]:
+    return vendor.quotas.at_least(cards.count, cards.capacity, cards.memory_percent, exact=cards.exact)
+
+
+class QuotaReader:
+    """Quotas of a namespace, at most a moment old. Never raises: what cannot be read limits nothing here."""
+
+    def __init__(self, cluster: Cluster, *, clock: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._kept: dict[str, tuple[float, Sequence[ResourceQuota]]] = {}
+
+    async def read(self, namespace: str) -> Sequence[ResourceQuota]:
+        now = self._clock()
+        read, quotas = self._kept.get(namespace, (float("-inf"), ()))
+        if now - read < FRESH:
+            return quotas
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                quotas = (await self._cluster.list(kinds.RESOURCE_QUOTA, namespace=namespace)).items
+        except (ClusterError, TimeoutError) as error:
+            log.warning(
+                "namespace %s: quotas are not checked at admission: %s", namespace, error or "no answer in time"
+            )
+            quotas = ()
+        while len(self._kept) >= _NAMESPACES_KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept.pop(namespace, None)
+        self._kept[namespace] = now, quotas
+        return quotas
