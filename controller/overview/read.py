@@ -27,15 +27,16 @@ def overview(
     pods: Iterable[Pod],
     *,
     nodes: Collection[str] | None = None,
+    vendors: Collection[str] | None = None,
     table: CardTable | None = None,
 ) -> Overview:
-    """`nodes`: only the cards of these; namespaces then count only what is held there, packing is always of everything.
-    `table`: one that the caller keeps, on the same inventory.
+    """`nodes`, `vendors`: only the cards of these; nodes and namespaces then count only those cards. Packing and what is held
+    without being published are always of everything. `table`: one that the caller keeps, on the same inventory.
     """
     table = table or CardTable(inventory)
     packed = packing(table)
     tenancies = Tenancies(claims, pods)
-    cards = _cards(table, tenancies, nodes)
+    cards = _cards(table, tenancies, nodes, vendors)
     return Overview(
         cards=cards,
         nodes=_nodes(table, cards),
@@ -71,7 +72,9 @@ def namespaces(cards: Iterable[Card]) -> tuple[NamespaceView, ...]:
     )
 
 
-def _cards(table: CardTable, tenancies: Tenancies, nodes: Collection[str] | None) -> tuple[Card, ...]:
+def _cards(
+    table: CardTable, tenancies: Tenancies, nodes: Collection[str] | None, vendors: Collection[str] | None
+) -> tuple[Card, ...]:
     devices = table.inventory.devices
     parts = _held_parts(table, tenancies)
     free = table.free
@@ -80,7 +83,8 @@ def _cards(table: CardTable, tenancies: Tenancies, nodes: Collection[str] | None
         device = devices.device(row)
         profile = device.profile
         node, state = _place(table, row)
-        if nodes is not None and node not in nodes:
+        vendor = vendor_name(device.id.driver)
+        if (nodes is not None and node not in nodes) or (vendors is not None and vendor not in vendors):
             continue
         out_of_service, faults = troubles(device)
         tenants = tenancies.of(device.id, device)
@@ -90,7 +94,7 @@ def _cards(table: CardTable, tenancies: Tenancies, nodes: Collection[str] | None
             Card(
                 node=node,
                 driver=device.id.driver,
-                vendor=vendor_name(device.id.driver),
+                vendor=vendor,
                 pool=device.id.pool,
                 device=device.id.device,
                 uuid=device.string_attribute(profile.uuid),

@@ -91,6 +91,7 @@ def parse(words: list[str]) -> Mapping[str, object]:
 
 
 NEEDS_CLUSTER = {"controller", "driver", "webhook", "uninstall"}
+READS_CLUSTER_OR_FILES = {"topology", "status", "doctor"}
 
 
 def needs_cluster(words: list[str]) -> bool:
@@ -100,5 +101,5 @@ def needs_cluster(words: list[str]) -> bool:
         name in NEEDS_CLUSTER
         or "--publish" in words
         or "--remove" in words
-        or (name == "topology" and not {"--machine", "-f", "--filename"} & {*words})
+        or (name in READS_CLUSTER_OR_FILES and not {"--machine", "-f", "--filename"} & {*words})
     )

@@ -1,0 +1,73 @@
+"""Documents as an inventory and the objects behind it: for commands that look at what is there and place nothing.
+
+Called by `status` and `doctor`, after `hami_dra.cli.state`. In: documents. Out: `Seen`. Objects have uids made of kind and name
+(`controller.simulation.objects.read`), so files that leave uids out can be looked at too.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from controller.allocation.features import FeatureGates
+from controller.inventory.inventory import Inventory
+from controller.inventory.pools import PoolGates
+from controller.simulation.objects import BadManifest, Item, gather
+from hami_dra.api import kinds
+from hami_dra.api.core import Node
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object, ObjectMeta
+from hami_dra.cli.errors import CommandError
+from hami_dra.cluster.documents import Document
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(slots=True)
+class Seen:
+    inventory: Inventory
+    items: dict[str, list[Item]] = field(default_factory=lambda: defaultdict(list))
+    """By name of the kind, in the order in which they came."""
+    notes: list[str] = field(default_factory=list)
+    """What was assumed."""
+
+    def of(self, kind: Kind[T]) -> tuple[T, ...]:
+        return tuple(item.object for item in self.items[kind.name])
+
+
+def seen(documents: Iterable[Document]) -> Seen:
+    """Raises CommandError for a document that cannot be read as its kind. Kinds that are not used are left out silently."""
+    gates = FeatureGates()
+    found = Seen(Inventory(PoolGates(gates.partitionable_devices, gates.compatibility_groups)))
+    try:
+        gathered = gather(documents)
+    except BadManifest as error:
+        raise CommandError(str(error)) from error
+    inventory = found.inventory
+    feeds: dict[str, Any] = {
+        kinds.NODE.name: inventory.node_changed,
+        kinds.NAMESPACE.name: inventory.namespace_changed,
+        kinds.RESOURCE_SLICE.name: inventory.slice_changed,
+        kinds.DEVICE_CLASS.name: inventory.class_changed,
+        kinds.DEVICE_TAINT_RULE.name: inventory.taint_rule_changed,
+        kinds.RESOURCE_CLAIM.name: inventory.claim_changed,
+        kinds.RESOURCE_QUOTA.name: inventory.quota_changed,
+        kinds.POD.name: inventory.pod_changed,
+    }
+    for item in gathered.items:
+        found.items[item.kind.name].append(item)
+        feed = feeds.get(item.kind.name)
+        if feed is not None:
+            feed(None, item.object)
+    if not found.items[kinds.NODE.name]:
+        _assume_nodes(found)
+    return found
+
+
+def _assume_nodes(found: Seen) -> None:
+    """Slices alone are enough to look at: without any Node theirs are taken to be there and ready, as `simulate` does."""
+    wanted = dict.fromkeys(each.spec.node_name for each in found.of(kinds.RESOURCE_SLICE) if each.spec.node_name)
+    for name in wanted:
+        found.inventory.node_changed(None, Node(metadata=ObjectMeta(name=name, uid=f"Node//{name}")))
+    if wanted:
+        found.notes.append(f"no Node in the input: assumed {', '.join(wanted)}, ready and empty")

@@ -1,0 +1,271 @@
+"""`hami-dra status`: the cluster's cards, who has how much of them, how they are packed, and quotas."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from hami_dra.cli.errors import CommandError
+from hami_dra.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
+
+if TYPE_CHECKING:
+    from controller.inventory.inventory import Inventory
+    from controller.overview.model import Overview
+    from controller.quota.model import QuotaLine
+    from hami_dra.api.core import Pod
+    from hami_dra.api.resource import ResourceClaim
+
+HELP = """Show the cards of the cluster: memory, cores and shares in use, health, and the pods that have them.
+
+Reads the cluster, or files, such as what hami-dra snapshot wrote; changes nothing. Needs the rights of the ClusterRole
+hami-dra-viewer.
+
+Examples:
+
+    hami-dra status
+
+    hami-dra status --by node --vendor nvidia
+
+    hami-dra status --by namespace -o json
+
+    hami-dra status --node node-1 --watch
+
+    hami-dra status -n team-a
+
+    hami-dra status --quota
+
+    hami-dra status -f resourceslices/
+"""
+
+_PAUSE: Final = 0.5
+"""Seconds between two pictures of --watch: many changes at once are one picture."""
+
+
+class By(StrEnum):
+    card = "card"
+    node = "node"
+    namespace = "namespace"
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("status", help=HELP)(status)
+
+
+def status(
+    *,
+    by: Annotated[By, typer.Option("--by", help="One line for each of these.")] = By.card,
+    vendor: Annotated[
+        list[str] | None,
+        typer.Option(help="Only cards of this vendor (nvidia, metax, ...), or of this driver; may be repeated."),
+    ] = None,
+    node: Annotated[list[str] | None, typer.Option(help="Only cards of this node; may be repeated.")] = None,
+    namespace: Annotated[
+        str | None, typer.Option("-n", "--namespace", help="Only cards, shares and quotas of this namespace.")
+    ] = None,
+    quota: Annotated[bool, typer.Option("--quota", help="Show how much of the quotas for cards is used.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on showing what changes, until Ctrl-C; with -o json a line for each.")
+    ] = False,
+    output: Annotated[Output, typer.Option("-o", "--output", help="How to print.")] = Output.table,
+    files: Files = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    connection = Connection(kubeconfig, context)
+    wanted = _Wanted(by, vendor or [], node or [], namespace, quota=quota)
+    if watch and files:
+        raise CommandError(
+            "--watch looks at a living cluster, and files do not change: leave out one of --watch and -f"
+        )
+    if watch:
+        _watch(wanted, connection, output)
+        return
+    from hami_dra.api import kinds
+    from hami_dra.cli.progress import Progress
+    from hami_dra.cli.seen import seen
+
+    with Progress() as progress:
+        state = seen(read_state(files, connection, progress=progress))
+    for text in state.notes:
+        note(text)
+    picture = wanted.of(state.inventory, state.of(kinds.RESOURCE_CLAIM), state.of(kinds.POD))
+    if output is Output.json:
+        typer.echo(picture.json(indent=2))
+    else:
+        from hami_dra.cli.tables import print_wide
+
+        print_wide(*picture.tables())
+
+
+class _Wanted:
+    """What of the cluster is asked for."""
+
+    def __init__(self, by: By, vendors: list[str], nodes: list[str], namespace: str | None, *, quota: bool) -> None:
+        self.by = by
+        self.quota = quota
+        self.namespace = namespace
+        self._vendors = vendors
+        self._nodes = nodes
+
+    def of(self, inventory: "Inventory", claims: "Iterable[ResourceClaim]", pods: "Iterable[Pod]") -> "_Picture":
+        """Raises CommandError where a node or vendor that was named is not there."""
+        import msgspec
+
+        from controller.overview.read import namespaces, overview
+        from controller.quota.model import lines
+
+        vendors = self._checked_vendors(inventory)
+        found = overview(inventory, claims, pods, nodes=self._nodes or None, vendors=vendors)
+        missing = set(self._nodes) - {each.node for each in found.nodes}
+        for name in sorted(missing):
+            there = inventory.nodes.index_of(name) >= 0
+            raise CommandError(
+                f"--node {name}: "
+                + ("it has no such cards: no ResourceSlice of a driver names it" if there else "there is no such node")
+            )
+        if self.namespace is not None:
+            cards = tuple(
+                card for card in found.cards if any(each.namespace == self.namespace for each in card.tenants)
+            )
+            on = {card.node for card in cards}
+            found = msgspec.structs.replace(
+                found,
+                cards=cards,
+                nodes=tuple(each for each in found.nodes if each.node in on),
+                namespaces=tuple(each for each in namespaces(cards) if each.namespace == self.namespace),
+            )
+        if vendors is not None:
+            found = msgspec.structs.replace(
+                found, packing=tuple(each for each in found.packing if each.vendor in vendors)
+            )
+        quotas = lines(inventory, None if self.namespace is None else [self.namespace])
+        return _Picture(self, found, quotas)
+
+    def _checked_vendors(self, inventory: "Inventory") -> set[str] | None:
+        if not self._vendors:
+            return None
+        from controller.overview.cardtable import CardTable, vendor_name
+
+        table = CardTable(inventory)
+        table.refresh()
+        drivers = [table.drivers[number] for number in table.ordered_drivers()]
+        known = {driver: vendor_name(driver) for driver in drivers} | {
+            vendor_name(each): vendor_name(each) for each in drivers
+        }
+        for name in self._vendors:
+            if name not in known:
+                choices = ", ".join(dict.fromkeys(vendor_name(each) for each in drivers)) or "none"
+                raise CommandError(f"--vendor {name}: no card of it is published; vendors with cards here: {choices}")
+        return {known[name] for name in self._vendors}
+
+
+class _Picture:
+    """The cluster at one moment, as asked for."""
+
+    def __init__(self, wanted: _Wanted, overview: "Overview", quotas: "list[QuotaLine]") -> None:
+        self._wanted = wanted
+        self._overview = overview
+        self._quotas = quotas
+
+    def document(self) -> dict[str, Any]:
+        import msgspec
+
+        found: dict[str, Any] = msgspec.to_builtins(self._overview, str_keys=True)
+        return {**found, "quotas": msgspec.to_builtins(self._quotas)}
+
+    def json(self, indent: int = 0) -> str:
+        """Without `indent` in one line."""
+        import msgspec
+
+        text = msgspec.json.encode(self.document())
+        return msgspec.json.format(text, indent=indent or -1).decode()
+
+    def tables(self) -> list[Any]:
+        from hami_dra.cli import status_tables
+
+        if self._wanted.quota:
+            return status_tables.quotas(self._quotas)
+        rows: Callable[[Overview], list[Any]] = {
+            By.card: status_tables.cards,
+            By.node: status_tables.nodes,
+            By.namespace: status_tables.namespaces,
+        }[self._wanted.by]
+        return [*rows(self._overview), *status_tables.summary(self._overview)]
+
+
+# --- watching --------------------------------------------------------------------------------------------------------
+
+
+def _watch(wanted: _Wanted, connection: Connection, output: Output) -> None:
+    import sys
+
+    from hami_dra.cli.service import run_service
+
+    if output is Output.table and not sys.stdout.isatty():
+        raise CommandError("--watch draws on a terminal, and stdout is none: use -o json, one line for each change")
+    run_service(_watching(wanted, connection, output))
+
+
+async def _watching(wanted: _Wanted, connection: Connection, output: Output) -> None:
+    """Until cancelled. Raises ClusterError, ConfigError."""
+    from controller.inventory.inventory import Inventory
+    from controller.reconcile.clock import LoopClock
+    from controller.reconcile.world import World, taint_rule_kind
+    from hami_dra.cli.state import NEEDED
+    from hami_dra.cluster.http import connect
+
+    cluster = connect(connection.kubeconfig, connection.context)
+    try:
+        for kind in NEEDED:
+            # a reflector goes on asking; whoever may not read, or mistyped the cluster, must hear it now
+            await cluster.list(kind, field_selector="metadata.name=-")
+        inventory = Inventory()
+        world = World(cluster, inventory, LoopClock(), await taint_rule_kind(cluster))
+        changed = asyncio.Event()
+        for feed in world.feeds():
+            feed.subscribe(lambda _old, _new: changed.set())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(world.run())
+            await world.wait_synced()
+
+            def picture() -> _Picture:
+                return wanted.of(inventory, world.claims.store, world.pods.store)
+
+            if output is Output.json:
+                await _lines(picture, changed)
+            else:
+                await _screen(picture, changed)
+    finally:
+        await cluster.close()
+
+
+async def _lines(picture: Callable[[], _Picture], changed: asyncio.Event) -> None:
+    last = ""
+    while True:
+        changed.clear()
+        text = picture().json()
+        if text != last:
+            typer.echo(text)
+            last = text
+        await changed.wait()
+        await asyncio.sleep(_PAUSE)
+
+
+async def _screen(picture: Callable[[], _Picture], changed: asyncio.Event) -> None:
+    """On the terminal's second screen, which is given back at the end; drawn only when something changed."""
+    from rich.console import Console, Group
+    from rich.live import Live
+
+    with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
+        while True:
+            changed.clear()
+            live.update(Group(*picture().tables()), refresh=True)
+            await changed.wait()
+            await asyncio.sleep(_PAUSE)
