@@ -1,9 +1,10 @@
 """What `decide` answers: a `Decision`, or a `Refusal` that says why, card by card and node by node."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
+from controller.decide.trace import Trace
 from hami_dra.api.resource import ResourceClaim
 
 
@@ -34,6 +35,8 @@ class Decision:
     """The fitting nodes with their scores, best first, at most `Options.report_nodes`."""
     fitting_count: int
     unfit_count: int
+    trace: Trace | None = field(default=None, compare=False, repr=False)
+    """What was looked at; see there. None where it was let go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +53,15 @@ class Refusal:
     """Not empty: the allocator could not even search (bad selector, missing class, mixed drivers)."""
     quotas: tuple[str, ...] = ()
     """Where a quota is among the reasons: what the quotas of the namespace say, and how much of them is used."""
+    node_counts: Mapping[str, int] = field(default_factory=dict)
+    """Reason code → how many nodes have it; `nodes` names only some of them."""
+    trace: Trace | None = field(default=None, compare=False, repr=False)
+    """As in `Decision`."""
+
+
+_Answer = TypeVar("_Answer", bound=Decision | Refusal)
+
+
+def without_trace(answer: _Answer) -> _Answer:
+    """To be kept: refers to no column."""
+    return replace(answer, trace=None)

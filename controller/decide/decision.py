@@ -9,8 +9,8 @@ import numpy as np
 
 from controller.allocation.chooser import FirstFit
 from controller.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
-from controller.allocation.prefilter import RequestColumns, prefilter_of
-from controller.allocation.request import Problem, RequestGroup, prepare
+from controller.allocation.prefilter import prefilter_of
+from controller.allocation.request import Problem, prepare
 from controller.allocation.scope import Owner, Scope, owners
 from controller.allocation.search import Effort, Solution, solve
 from controller.decide.answers import ClaimAllocation, Decision, Refusal, Score
@@ -18,8 +18,8 @@ from controller.decide.demand import Demand, Options
 from controller.decide.nodeverdicts import NodeVerdicts
 from controller.decide.outlook import Outlook, Wanted, look_out
 from controller.decide.promises import with_promises
-from controller.decide.quotas import QuotaVerdicts, Shortage
-from controller.decide.report import Report
+from controller.decide.quotas import QuotaVerdicts
+from controller.decide.trace import Trace, Worth, enough
 from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.quota.room import room_of
@@ -61,13 +61,14 @@ class _Decision:
         self._effort = Effort()
         self._pool_error = ""
         self._budget_error = ""
+        self._tried: dict[int, Worth | None] = {}
 
     def run(self) -> Decision | Refusal:
         verdicts = NodeVerdicts(self._inventory, self._demand)
         wanted = self._wanted()
         candidates = verdicts.mask.copy()
         for group, columns in wanted:
-            candidates &= self._enough(group, columns)
+            candidates &= enough(self._inventory, group, columns)
         quota = self._quota(wanted)
         if quota is not None:
             candidates &= quota.affordable()
@@ -82,15 +83,26 @@ class _Decision:
         for refused in outlook.refused.values():
             candidates &= ~refused
         fitting = np.flatnonzero(candidates | troubled)
-        self._ranking = rank_nodes(self._inventory, self._demand.policies, self._demand.pod, wanted[: self._ours_wanted])
+        self._ranking = rank_nodes(
+            self._inventory, self._demand.policies, self._demand.pod, wanted[: self._ours_wanted]
+        )
         self._chooser.ranking = self._ranking
+        trace = Trace(
+            verdicts,
+            wanted,
+            self._ours_wanted,
+            quota,
+            outlook,
+            fitting,
+            self._ranking,
+            None if self._options.first_fit else self._chooser,
+            self._tried,
+        )
         found = self._search(fitting, outlook)
         if found is None:
-            return self._refusal(
-                verdicts, wanted, outlook, quota.shortage(verdicts.mask) if quota is not None else None
-            )
-        node, solution = found
-        return self._decision(node, solution, fitting)
+            return self._refusal(trace)
+        node, trace.solution = found
+        return self._decision(node, trace.solution, trace)
 
     # -- what is asked -----------------------------------------------------------------------------------------------
 
@@ -150,13 +162,6 @@ class _Decision:
         """How many of `_wanted` are requests of ours."""
         return sum(len(claim.requests) for claim in self._ours.claims)
 
-    def _enough(self, group: RequestGroup, columns: list[RequestColumns]) -> Bools:
-        """Nodes where some alternative may be met. A request for all devices is for the search to judge."""
-        some = np.zeros(self._inventory.nodes.size, dtype=np.bool_)
-        for view, column in zip(group.alternatives, columns, strict=True):
-            some |= np.True_ if view.all_devices else column.enough(view.count)
-        return some
-
     def _troubled(self) -> Bools:
         """Nodes whose pools cannot be used as published: the search goes there to say so."""
         mask = np.zeros(self._inventory.nodes.size, dtype=np.bool_)
@@ -178,11 +183,12 @@ class _Decision:
         preferred = nodes.index_of(self._demand.preferred_node)
         if preferred >= 0 and preferred in candidates:
             found = self._solve(preferred)
+            self._tried[preferred] = (found.rank, self._chooser.topology(found)) if found is not None else None
             if found is not None:
                 return preferred, found
             candidates = candidates[candidates != preferred]
         exhausted = 0
-        second_best: tuple[tuple[int, float], int, Solution] | None = None
+        second_best: tuple[Worth, int, Solution] | None = None
         disappointments = 0
         while candidates.size:
             promise, most = _most_promising(candidates, outlook)
@@ -196,8 +202,9 @@ class _Decision:
                 found, exhausted = None, exhausted + 1
                 if exhausted == _BUDGETS:
                     break
+            self._tried[best] = None
             if found is not None:
-                worth = found.rank, self._chooser.topology(found)
+                self._tried[best] = worth = found.rank, self._chooser.topology(found)
                 if worth >= promise:
                     return best, found
                 disappointments += 1
@@ -227,8 +234,8 @@ class _Decision:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def _decision(self, row: int, solution: Solution, fitting: Ints) -> Decision:
-        nodes = self._inventory.nodes
+    def _decision(self, row: int, solution: Solution, trace: Trace) -> Decision:
+        nodes, fitting = self._inventory.nodes, trace.fitting
         by_key = {claim.claim.key: json for claim, json in zip(self._ours.claims, solution.allocations(), strict=True)}
         if self._scope.vendor_rules:
             by_key = {
@@ -247,31 +254,24 @@ class _Decision:
             fitting=tuple((nodes.names[each], float(values[each])) for each in ranked),
             fitting_count=int(fitting.size),
             unfit_count=nodes.count - int(fitting.size),
+            trace=trace,
         )
 
-    def _refusal(self, verdicts: NodeVerdicts, wanted: Wanted, outlook: Outlook, shortage: Shortage | None) -> Refusal:
+    def _refusal(self, trace: Trace) -> Refusal:
         selector_errors = (*self._ours.selector_errors, *self._foreign.selector_errors)
         error = str(selector_errors[0]) if selector_errors else self._pool_error
-        report = Report(self._inventory, self._options.report_nodes)
-        report.nodes_refused(verdicts)
-        left = verdicts.mask.copy()
-        for number, (group, columns) in enumerate(wanted):
-            short = left & ~self._enough(group, columns)
-            codes = None
-            if shortage is not None and number < len(shortage.codes):
-                short |= left & (shortage.request == number)
-                codes = shortage.codes[number]
-            report.cards_refused(group, columns, short, codes)
-            left &= ~short
-        for code, refused in outlook.refused.items():
-            report.sets_refused(code, left & refused)
-            left &= ~refused
-        if wanted and left.any():
-            report.cards_refused(*wanted[0], left)
+        report = trace.report(self._inventory, self._options.report_nodes)
         message = self._budget_error or f"no available node, {self._inventory.nodes.count} nodes do not meet"
         quotas = self._room.quotas if self._room is not None and names.RESOURCE_QUOTA_NOT_FIT in report.reasons else ()
         return Refusal(
-            error or message, dict(report.reasons), report.nodes, self._unusable(verdicts.mask), error, quotas
+            error or message,
+            dict(report.reasons),
+            report.nodes,
+            self._unusable(trace.verdicts.mask),
+            error,
+            quotas,
+            report.node_counts,
+            trace,
         )
 
     def _unusable(self, mask: Bools) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """Why no node will do: every node or card counted once, by its first failing reason (HAMi's codes). Pure."""
 
 from collections import Counter
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.inventory.nodefit import CODES as NODE_CODES
 from hami_dra.api import names
-from hami_dra.vendors.protocol import Codes
+from hami_dra.vendors.protocol import Codes, Ints, Positions
 from hami_dra.vendors.reasons import CODES
 
 
@@ -25,6 +24,10 @@ class Report:
         self._most = most
         self.reasons: Counter[str] = Counter()
         self.nodes: dict[str, dict[str, int]] = {}
+        """At most so many of them."""
+        self._named: set[int] = set()
+        """Rows of `nodes`."""
+        self._counts: dict[str, Ints] = {}
 
     def nodes_refused(self, verdicts: NodeVerdicts) -> None:
         for number, code in enumerate(NODE_CODES):
@@ -61,12 +64,24 @@ class Report:
         """`nodes` have enough cards, but no set of them is legal: counted once per node."""
         self._add(code, np.flatnonzero(nodes))
 
-    def _add(self, code: str, node_rows: Iterable[int]) -> None:
+    @property
+    def node_counts(self) -> dict[str, int]:
+        """Reason code → how many nodes have it."""
+        return {code: int(np.count_nonzero(counts)) for code, counts in self._counts.items()}
+
+    def of(self, row: int) -> dict[str, int]:
+        """The reasons of one node."""
+        return {code: int(counts[row]) for code, counts in self._counts.items() if counts[row]}
+
+    def _add(self, code: str, node_rows: Ints | Positions) -> None:
         """One count for each entry, which is the row of a node."""
-        counts = Counter(int(row) for row in node_rows)
-        if counts:
-            self.reasons[code] += counts.total()
-        for row, count in counts.items():
-            name = self._inventory.nodes.names[row]
-            if name in self.nodes or len(self.nodes) < self._most:
-                self.nodes.setdefault(name, {})[code] = count
+        if not node_rows.size:
+            return
+        counts = np.bincount(node_rows, minlength=self._inventory.nodes.size)
+        self.reasons[code] += int(node_rows.size)
+        self._counts[code] = self._counts[code] + counts if code in self._counts else counts
+        seen = np.flatnonzero(counts).tolist()
+        for row in [*self._named.intersection(seen), *seen[: self._most]]:
+            if row in self._named or len(self._named) < self._most:
+                self._named.add(row)
+                self.nodes.setdefault(self._inventory.nodes.names[row], {})[code] = int(self._counts[code][row])

@@ -232,11 +232,19 @@ class NodeScores:
         for role in range(3):
             totals[role] += total[role]
             uses[role] += used[role]
-        slots = uses[0] / totals[0] if totals[0] else 0.0
-        terms = [uses[role] / totals[role] if totals[role] else slots for role in range(3)]
-        self.score[node] = 10.0 * sum(terms)
+        self.score[node] = 10.0 * sum(_ratios(uses, totals))
+
+    def terms(self, node: int) -> list[tuple[float, int, int]]:
+        """What the score is made of: (summand, used, total) of slots, cores and memory."""
+        totals, uses = self._totals.get(node, [0, 0, 0]), self._used.get(node, [0, 0, 0])
+        return [(10.0 * each, uses[role], totals[role]) for role, each in enumerate(_ratios(uses, totals))]
 
     def clear(self, node: int) -> None:
         self._totals.pop(node, None)
         self._used.pop(node, None)
         self.score[node] = 0.0
+
+
+def _ratios(uses: list[int], totals: list[int]) -> list[float]:
+    slots = uses[0] / totals[0] if totals[0] else 0.0
+    return [uses[role] / totals[role] if totals[role] else slots for role in range(3)]

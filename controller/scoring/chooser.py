@@ -6,7 +6,7 @@ of one node, with what the search has already chosen for earlier requests of the
 the first.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import merge
 from itertools import chain, combinations
@@ -36,6 +36,10 @@ _Chosen = tuple[str, str, frozenset[DeviceId]]
 """(claim key, request, devices)"""
 
 
+CardOfRequest = tuple[str, str, DeviceId]
+"""(claim key, request, device)"""
+
+
 class PolicyChooser:
     """Implements `controller.allocation.chooser.Chooser`."""
 
@@ -43,7 +47,7 @@ class PolicyChooser:
         self._inventory = inventory
         self._columns = inventory.devices
         self._policies = policies
-        self._scores: dict[tuple[str, str, DeviceId], float] = {}
+        self._scores: dict[CardOfRequest, float] = {}
         self._topology: dict[_Chosen, float] = {}
         self._arranging = arranging_drivers(policies)
         self.ranking: Ranking | None = None
@@ -103,6 +107,11 @@ class PolicyChooser:
             for picks in solution.picks
             for pick in picks
         )
+
+    @property
+    def scores(self) -> Mapping[CardOfRequest, float]:
+        """All that was scored, as last seen: the cards of the nodes that were searched."""
+        return self._scores
 
     def topology(self, solution: Solution) -> float:
         """What the vendors say of the sets that were chosen, summed over the requests."""

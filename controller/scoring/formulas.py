@@ -28,11 +28,23 @@ def device_scores(cards: Cards, ask: Ask, weights: Weights) -> Floats:
     A role that the driver does not publish (total 0) takes the ratio of the slots, so that devices without memory or
     cores are still ordered by how full they are. (HAMi scores such a card 0, which switches the policy off for it.)
     """
+    slots, cores, memory = _loads(cards, ask)
+    scores: Floats = 10.0 * (weights.slot * slots + weights.core * cores + weights.memory * memory)
+    return scores
+
+
+def device_terms(cards: Cards, ask: Ask, weights: Weights) -> tuple[Floats, Floats, Floats]:
+    """What `device_scores` adds up, weights included: for slots, cores and memory. Each of shape (n,)."""
+    slots, cores, memory = _loads(cards, ask)
+    return 10.0 * weights.slot * slots, 10.0 * weights.core * cores, 10.0 * weights.memory * memory
+
+
+def _loads(cards: Cards, ask: Ask) -> tuple[Floats, Floats, Floats]:
+    """How full each card would be, of slots, cores and memory."""
     slots = _share(cards.slots_used + ask.slots, cards.slots_total)
     cores = np.where(cards.cores_total > 0, _share(cards.cores_used + ask.cores, cards.cores_total), slots)
     memory = np.where(cards.memory_total > 0, _share(cards.memory_used + ask.memory, cards.memory_total), slots)
-    scores: Floats = 10.0 * (weights.slot * slots + weights.core * cores + weights.memory * memory)
-    return scores
+    return slots, cores, memory
 
 
 def device_keys(cards: Cards, scores: Floats, policy: DevicePolicy) -> list[Floats]:

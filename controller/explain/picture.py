@@ -1,0 +1,227 @@
+"""One decision as it looked at its moment: copies of the few figures that explain it, cheap to take and to keep.
+
+Taken by `explain` and by the controller's log of decisions, right after `decide` and before the inventory changes. In: the
+answer with its trace. Out: a `Picture`, from which `telling` makes the `Explanation` whenever somebody asks. Works on
+columns; Python loops go over the nodes that it shows. Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from controller.allocation.kinds import UNJUDGED
+from controller.allocation.views import RequestView
+from controller.decide.answers import Decision, Refusal, without_trace
+from controller.decide.demand import Demand, Options
+from controller.decide.trace import Trace
+from controller.explain.model import RunnerUp
+from controller.explain.rivals import Rivals
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import Device
+from controller.inventory.roles import Amounts, demand_of
+from controller.scoring.chooser import CardOfRequest
+from controller.scoring.policies import Policies
+from hami_dra.vendors.protocol import Ask, Cards, Codes, Ints
+
+FEW: Final = 64
+"""Clusters of so many nodes are kept whole, with the reasons of each node."""
+SHOWN: Final = 4
+"""Of larger ones so many nodes, the chosen one and the runner-up among them."""
+
+
+@dataclass(slots=True)
+class Place:
+    """One node."""
+
+    name: str
+    fits: bool
+    score: float
+    terms: list[tuple[str, float]]
+    loads: list[tuple[float, int, int]]
+    """(summand, used, total) of slots, cores and memory: what HAMi's score is made of."""
+    rank: int = 0
+    topology: float = 0.0
+    tie: float = 0.0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    cards: slice = slice(0, 0)
+    """Of `Picture.devices`."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """One request, or one alternative of a list, and how it stands to the cards of the picture."""
+
+    view: RequestView
+    ours: bool
+    codes: Codes
+    ask: Ask
+
+
+@dataclass(slots=True)
+class Picture:
+    pod: str
+    uid: str
+    answer: Decision | Refusal
+    """Without its trace."""
+    policies: Policies
+    claims: tuple[str, ...]
+    first_fit: bool
+    places: list[Place] = field(default_factory=list)
+    devices: list[Device] = field(default_factory=list)
+    cards: Cards | None = None
+    seen: list[Seen] = field(default_factory=list)
+    picks: list[tuple[RequestView, Device, Amounts]] = field(default_factory=list)
+    """What was chosen, in order."""
+    scores: Mapping[CardOfRequest, float] = field(default_factory=dict)
+    """Of the cards of nodes that were searched, with what earlier requests of the pod took."""
+    searched: frozenset[str] = frozenset()
+    runner_up: RunnerUp | None = None
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    left_out: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes, roughly."""
+        cards, requests = len(self.devices), len(self.seen)
+        return 2_000 + 600 * len(self.places) + cards * (80 + 25 * requests) + 250 * len(self.scores)
+
+
+def take(
+    inventory: Inventory, demand: Demand, options: Options, answer: Decision | Refusal, *, most: int | None = None
+) -> Picture:
+    """`most`: nodes to show, with the reasons of all; None: those of a small cluster, else a few, at little cost."""
+    trace = answer.trace
+    picture = bare(demand, options, answer)
+    if trace is None:
+        return picture
+    whole = most is not None or inventory.nodes.count <= FEW
+    rows = _Rows(inventory, demand, trace, answer)
+    shown = rows.shown(FEW if most is None else most, whole=whole)
+    picture.left_out = inventory.nodes.count - len(shown)
+    picture.runner_up = rows.runner_up()
+    if whole:
+        report = trace.report(inventory, 0)
+        picture.reasons = dict(report.reasons)
+        reasons = [report.of(row) for row in shown]
+    else:
+        known = answer.nodes if isinstance(answer, Refusal) else {}
+        reasons = [dict(known.get(inventory.nodes.names[row], {})) for row in shown]
+    _add_nodes(picture, inventory, rows.rivals, list(zip(shown, reasons, strict=True)))
+    _add_cards(picture, inventory, trace, shown)
+    return picture
+
+
+def bare(demand: Demand, options: Options, answer: Decision | Refusal) -> Picture:
+    """Without nodes and cards."""
+    return Picture(
+        pod=demand.pod.key,
+        uid=demand.pod.metadata.uid,
+        answer=without_trace(answer),
+        policies=demand.policies,
+        claims=tuple(entry.claim.key for entry in demand.claims),
+        first_fit=options.first_fit,
+        reasons=answer.reasons if isinstance(answer, Refusal) else {},
+    )
+
+
+class _Rows:
+    """Which nodes are shown."""
+
+    def __init__(self, inventory: Inventory, demand: Demand, trace: Trace, answer: Decision | Refusal) -> None:
+        self._inventory = inventory
+        self._trace = trace
+        self._answer = answer
+        self.rivals = Rivals(inventory, demand, trace)
+        self._chosen = inventory.nodes.index_of(answer.node) if isinstance(answer, Decision) else -1
+        self._second = self.rivals.second(self._chosen) if self._chosen >= 0 else -1
+
+    def runner_up(self) -> RunnerUp | None:
+        return self.rivals.runner_up(self._chosen, self._second) if self._second >= 0 else None
+
+    def shown(self, most: int, *, whole: bool) -> list[int]:
+        first = [row for row in (self._chosen, self._second) if row >= 0]
+        if whole:
+            fitting = self.rivals.in_order().tolist() if self._chosen >= 0 else []
+            order = dict.fromkeys([*first, *fitting, *self._unfit(fitting)])
+            return list(order)[:most]
+        nodes = self._inventory.nodes
+        named = [name for name, _ in self._answer.fitting] if isinstance(self._answer, Decision) else self._answer.nodes
+        order = dict.fromkeys([*first, *(nodes.index_of(name) for name in named)])
+        return [row for row in order if row >= 0][:SHOWN]
+
+    def _unfit(self, fitting: list[int]) -> list[int]:
+        """Those that failed for their cards first, each by name."""
+        nodes = self._inventory.nodes
+        others = nodes.present[: nodes.size].copy()
+        others[fitting] = False
+        rows = np.flatnonzero(others)
+        found: list[int] = rows[np.lexsort((nodes.rank[rows], ~self._trace.verdicts.mask[rows]))].tolist()
+        return found
+
+
+def _add_nodes(picture: Picture, inventory: Inventory, rivals: Rivals, shown: list[tuple[int, dict[str, int]]]) -> None:
+    """`shown`: rows, and why not."""
+    placed = isinstance(picture.answer, Decision)
+    nodes, trace = inventory.nodes, rivals.trace
+    picture.searched = frozenset(nodes.names[row] for row in trace.tried)
+    for row, why in shown:
+        standing = rivals.standing(row)
+        fits = placed and rivals.fits(row)
+        picture.places.append(
+            Place(
+                name=nodes.names[row],
+                fits=fits,
+                score=standing.value,
+                terms=trace.ranking.terms(row),
+                loads=nodes.scores.terms(row),
+                rank=standing.rank if fits else 0,
+                topology=standing.topology if fits else 0.0,
+                tie=standing.tie if fits else 0.0,
+                reasons={} if fits else why,
+            )
+        )
+
+
+def _add_cards(picture: Picture, inventory: Inventory, trace: Trace, shown: list[int]) -> None:
+    """The cards of the nodes, and devices that several nodes reach where they were chosen."""
+    devices = picture.devices
+    for place, row in zip(picture.places, shown, strict=True):
+        first = len(devices)
+        devices += _cards_of(inventory, row)
+        place.cards = slice(first, len(devices))
+    solution = trace.solution
+    if solution is not None:
+        picks = [pick for picks in solution.picks for pick in picks]
+        picture.picks = [(pick.request, pick.device, demand_of(pick.device, pick.need.demand)) for pick in picks]
+        picture.scores = trace.chooser.scores if trace.chooser is not None else {}
+    if not devices:
+        return
+    rows = np.array([device.row for device in devices], dtype=np.intp)
+    picture.cards = inventory.devices.cards(rows)
+    shortage = trace.shortage() if isinstance(picture.answer, Refusal) else None
+    for number, (group, columns) in enumerate(trace.wanted):
+        for view, column in zip(group.alternatives, columns, strict=True):
+            codes = column.codes[rows]
+            if shortage is not None and number < len(shortage.codes) and view is group.alternatives[-1]:
+                codes = shortage.codes[number][rows]
+            picture.seen.append(Seen(view, number < trace.ours, _judged(codes), column.ask(rows)))
+
+
+def _cards_of(inventory: Inventory, row: int) -> list[Device]:
+    """In order of their index."""
+    node: Ints = inventory.devices.node
+    found = [
+        device
+        for pool in inventory.pools_on(inventory.nodes.names[row])
+        for device in pool.devices
+        if device.row >= 0 and node[device.row] == row
+    ]
+    return sorted(found, key=lambda device: (device.id.driver, device.index, device.id))
+
+
+def _judged(codes: Codes) -> Codes:
+    """Copies; cards that only the search can judge have no reason against them."""
+    judged: Codes = np.where(codes == UNJUDGED, 0, codes).astype(np.uint8)
+    return judged

@@ -1,0 +1,107 @@
+"""Which nodes came close: the runner-up and by what it lost, and the fitting ones in the order in which they would be taken.
+
+Called by `explain.picture`. The keys are those of `decide`: rank of prioritized lists, what the vendors say of the sets, the
+value by the node policy, the tie-break, the name. A node that was searched counts with what was found there, others with what
+the outlook promises. Pure.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from controller.decide.demand import Demand
+from controller.decide.trace import Trace
+from controller.explain.model import NAME, NOMINATED, RANK, SCORE, TIE, TOPOLOGY, RunnerUp
+from controller.inventory.inventory import Inventory
+from controller.scoring.formulas import best_node
+from hami_dra.api import names
+from hami_dra.vendors.protocol import Ints
+
+_WORDS: Final = {
+    RANK: "it can only meet a later choice of a list (firstAvailable)",
+    TOPOLOGY: "its best set of cards is worse for its vendor",
+    TIE: "of equal score, its best set of cards is worse for its vendor",
+    NAME: "equal in everything: the lower name wins",
+    NOMINATED: "kube-scheduler has made room for the pod on the other one",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The keys of one node."""
+
+    rank: int
+    topology: float
+    value: float
+    tie: float
+
+
+class Rivals:
+    def __init__(self, inventory: Inventory, demand: Demand, trace: Trace) -> None:
+        self._inventory = inventory
+        self._policy = demand.policies.node
+        self._preferred = demand.preferred_node
+        self.trace = trace
+        vain = [row for row, worth in trace.tried.items() if worth is None]
+        self._fitting = trace.fitting[~np.isin(trace.fitting, vain)] if vain else trace.fitting
+
+    def standing(self, row: int) -> Standing:
+        outlook = self.trace.outlook
+        worth = self.trace.tried.get(row) or (int(outlook.rank[row]), float(outlook.topology[row]))
+        return Standing(*worth, float(self.trace.ranking.values[row]), float(outlook.tie[row]))
+
+    def fits(self, row: int) -> bool:
+        """As far as is known: nodes that were not searched are taken at their promise."""
+        place = int(np.searchsorted(self._fitting, row))
+        return place < len(self._fitting) and int(self._fitting[place]) == row
+
+    def in_order(self) -> Ints:
+        """Rows of all nodes that fit, best first, by what they promise."""
+        rows, outlook = self._fitting, self.trace.outlook
+        values = self.trace.ranking.values[rows]
+        keys = (
+            self._inventory.nodes.rank[rows],
+            -outlook.tie[rows],
+            values if self._policy == names.SPREAD else -values,
+            -outlook.topology[rows],
+            -outlook.rank[rows],
+        )
+        return rows[np.lexsort(keys)]
+
+    def second(self, chosen: int) -> int:
+        """Row of the node that would have been taken without the chosen one, -1 where none fits."""
+        rows, outlook = self._fitting[self._fitting != chosen], self.trace.outlook
+        if not rows.size:
+            return -1
+        for key in (outlook.rank, outlook.topology):
+            mine = key[rows]
+            rows = rows[mine == mine.max()]
+        nodes = self._inventory.nodes
+        return best_node(self.trace.ranking.values, nodes.rank, rows, self._policy, outlook.tie)
+
+    def runner_up(self, chosen: int, second: int) -> RunnerUp:
+        """Why `second` came after `chosen`."""
+        first, other = self.standing(chosen), self.standing(second)
+        nodes = self._inventory.nodes
+        because, lost_by = NAME, 0.0
+        sign = -1.0 if self._policy == names.SPREAD else 1.0
+        for key, ahead in (
+            (RANK, float(first.rank - other.rank)),
+            (TOPOLOGY, first.topology - other.topology),
+            (SCORE, sign * (first.value - other.value)),
+            (TIE, first.tie - other.tie),
+        ):
+            if ahead:
+                because, lost_by = key, ahead
+                break
+        if lost_by < 0 and nodes.names[chosen] == self._preferred:
+            because, lost_by = NOMINATED, 0.0
+        if because == SCORE:
+            better = "the lower" if sign < 0 else "the higher"
+            text = f"{other.value:.2f} against {first.value:.2f}, with {self._policy} {better} wins"
+        else:
+            text = _WORDS[because]
+        if lost_by < 0:
+            text = "promised more, but was not searched: too many nodes had given less than they promised"
+        return RunnerUp(nodes.names[second], other.value, lost_by, because, text)
