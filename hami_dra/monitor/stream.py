@@ -47,11 +47,12 @@ class Stream:
             if line and not run.over:
                 return line.decode(errors="replace")
             self._run = None
+            over, flooded = run.over, run.flooded
         end(run.process)
         run.let_go()
-        if run.flooded:
+        if flooded:
             raise ToolFailed(f"{said} printed a line of more than {self._tool.limit} bytes and was killed")
-        if run.over:
+        if over:
             words = run.words.decode(errors="replace")
             raise ToolFailed(f"{said} {ending(run.process.returncode)}; it said: {last_words(words)}")
         raise ToolFailed(f"{said} gave no report within {self._tool.timeout:g} s and was killed")
