@@ -11,7 +11,18 @@ import typer
 
 from hami_dra.cli.errors import CommandError
 
-COMMANDS = ("demo", "status", "simulate", "convert", "controller", "driver", "webhook", "slices", "topology", "uninstall")
+COMMANDS = (
+    "demo",
+    "status",
+    "simulate",
+    "convert",
+    "controller",
+    "driver",
+    "webhook",
+    "slices",
+    "topology",
+    "uninstall",
+)
 """Each is a module of this folder with a `register(app)`; the order is the order of --help."""
 
 app = typer.Typer(
