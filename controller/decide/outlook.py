@@ -1,8 +1,8 @@
 """How the candidate nodes compare before any is searched: what the vendors say of the sets they could give, and which
 alternatives of prioritized lists they could meet.
 
-Called by `decide` once the candidates are known. Works on the columns of all candidates at once: nodes whose cards look alike
-are asked about once, and the vendors' answers are kept. What it says is an estimate from above: the search on the node itself
+Called by `decide` once the candidates are known. Nodes whose cards look alike (`decide.likeness`) are asked about once, and the
+vendors' answers are kept. What it says is an estimate from above: the search on the node itself
 may find less (constraints, counters), and `decide` then goes on to the next. Pure.
 """
 
@@ -11,23 +11,25 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import RequestGroup, RequestView
+from controller.decide.likeness import NO_SAY, Alike, Likeness, likeness_of
 from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.scoring.chooser import arranging_drivers
 from controller.scoring.formulas import Floats
 from controller.scoring.policies import Policies
-from controller.scoring.scenes import cells_of, scene_of
-from hami_dra.vendors.protocol import Cell, Codes, Ints, PartUse, Positions, Scene, Vendor
+from controller.scoring.scenes import scene_of
+from hami_dra.vendors.protocol import Cell, Ints, PartUse, Positions, Scene, Vendor
 from hami_dra.vendors.registry import VENDORS
 
 PRIORITIZED_LIST_SIZE: Final = 8
 """FirstAvailableDeviceRequestMaxSize: upstream scores 8 - position of the alternative."""
 _ANSWERS_KEPT: Final = 1 << 16
 _HOPELESS: Final = -1e12
+_COUNTED: Final = 1 << 16
+"""Numbers below this are sorted by counting them."""
 
 Wanted = list[tuple[RequestGroup, list[RequestColumns]]]
 
@@ -65,11 +67,11 @@ def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidate
             mine = alternative == number
             if drivers and mine.any() and not view.all_devices and not view.admin_access:
                 asked += [
-                    _Asked(inventory, policies, vendor, view=view, column=column, nodes=chosen, mine=mine)
+                    _Asked(policies, vendor, likeness_of(inventory, vendor, column), view=view, nodes=chosen, mine=mine)
                     for vendor in VENDORS
                     if vendor.profile.driver in drivers
                 ]
-    asked = [each for each in asked if each.says.any()]
+    asked = [each for each in asked if (each.number != NO_SAY).any()]
     if asked:
         _ask(outlook, asked, chosen, size)
     return outlook
@@ -86,76 +88,38 @@ def _first_alternative(group: RequestGroup, columns: list[RequestColumns], nodes
 
 
 class _Asked:
-    """One request, one vendor, all candidate nodes: `cells` and `states` of shape (nodes, widest layout)."""
+    """One request, one vendor, all candidate nodes. `number`: of `likeness`, shape (nodes,), NO_SAY where nothing is asked."""
 
     def __init__(
         self,
-        inventory: Inventory,
         policies: Policies,
         vendor: Vendor,
+        likeness: Likeness,
         *,
         view: RequestView,
-        column: RequestColumns,
         nodes: Positions,
         mine: Bools,
     ) -> None:
         self.vendor = vendor
         self.view = view
+        self.likeness = likeness
+        self.number: Ints = np.where(mine, likeness.number[nodes], NO_SAY)
         self._policies = policies
-        self._layouts = inventory.layouts
-        self.layout = inventory.layouts.numbers(vendor.profile.driver)[nodes]
-        self.says = mine & (self.layout >= 0)
-        self.parts: Bools = np.zeros(len(nodes), dtype=np.bool_)
-        if not self.says.any():
-            return
-        devices, position = inventory.devices, inventory.layouts.position
-        place = np.full(inventory.nodes.size, -1, dtype=np.int64)
-        place[nodes[self.says]] = np.flatnonzero(self.says)
-        rows = np.flatnonzero((devices.node[: devices.size] >= 0) & devices.active[: devices.size])
-        rows = rows[place[devices.node[rows]] >= 0]
-        eligible = column.codes[rows] == 0
-        of_vendor = _of_driver(inventory, vendor)[devices.kind[rows]]
-        known = of_vendor & (position[rows] >= 0)
-        # where other vendors' devices would do as well, the vendor cannot tell which cards are the choice
-        self.says &= np.bincount(place[devices.node[rows[eligible & ~of_vendor]]], minlength=len(nodes)) == 0
-        # parts of cards are no cards, but may be taken instead
-        self.parts = np.bincount(place[devices.node[rows[eligible & of_vendor & ~known]]], minlength=len(nodes)) > 0
-        rows, eligible = rows[known], eligible[known]
-        where = place[devices.node[rows]], position[rows]
-        width = int(position[rows].max(initial=0)) + 1
-        self.cells: Codes = np.zeros((len(nodes), width), dtype=np.uint8)
-        self.states: Codes = np.zeros((len(nodes), width), dtype=np.uint8)
-        nobody = np.zeros(len(rows), dtype=np.bool_)
-        self.cells[where] = cells_of(eligible, devices.slots_used[rows] == 0, nobody)
-        ask = column.ask(rows)
-        for amounts in (ask.slots, ask.cores, ask.memory):
-            amounts[~eligible] = 0
-        self.states[where] = vendor.states(devices.cards(rows), ask)
 
-    def key(self) -> npt.NDArray[np.uint8]:
-        """Bytes per node: nodes with equal ones are alike to this request."""
-        numbers = np.where(self.says, self.layout, -1).astype(np.int32)
-        parts = self.parts.astype(np.uint8)[:, None]
-        table = np.concatenate(
-            (numbers[:, None].view(np.uint8).reshape(len(numbers), 4), parts, self.cells, self.states), axis=1
-        )
-        table[~self.says, 4:] = 0
-        return table
-
-    def scene(self, node: int, mine: int, taken: int) -> Scene:
-        """`node`: position among the candidates. `mine`: cards of the pod's earlier requests; `taken`: the whole ones."""
-        layout = self._layouts.numbered(int(self.layout[node]))
-        cells = self.cells[node, : layout.size].copy()
-        for position in range(layout.size):
-            if mine >> position & 1:
-                cells[position] = (cells[position] | Cell.MINE) & ~Cell.IDLE
-            if taken >> position & 1:
-                cells[position] &= ~Cell.ELIGIBLE
-        states = self.states[node, : layout.size]
+    def scene(self, alike: Alike, mine: int, taken: int) -> Scene:
+        """`mine`: cards of the pod's earlier requests; `taken`: the whole ones."""
+        cells = alike.cells
+        if mine or taken:
+            cells = cells.copy()
+            for position in range(len(cells)):
+                if mine >> position & 1:
+                    cells[position] = (cells[position] | Cell.MINE) & ~Cell.IDLE
+                if taken >> position & 1:
+                    cells[position] &= ~Cell.ELIGIBLE
         return scene_of(
-            layout,
+            alike.layout,
             cells,
-            states,
+            alike.states,
             self.view.count,
             policies=self._policies,
             vendor=self.vendor,
@@ -168,17 +132,9 @@ class _Asked:
         return not self.view.names_amounts
 
 
-def _of_driver(inventory: Inventory, vendor: Vendor) -> Bools:
-    return np.array(
-        [sample.id.driver == vendor.profile.driver for sample in inventory.devices.kind_samples], dtype=np.bool_
-    )
-
-
 def _ask(outlook: Outlook, asked: list[_Asked], nodes: Positions, size: int) -> None:
     """Each group of nodes that are alike to all requests is judged once."""
-    table = np.ascontiguousarray(np.concatenate([each.key() for each in asked], axis=1))
-    rows = table.view(np.dtype((np.void, table.shape[1]))).ravel()
-    _, first, group = np.unique(rows, return_index=True, return_inverse=True)
+    first, group = _groups(asked)
     scores = np.zeros((len(first), 2), dtype=np.float64)
     codes = [""] * len(first)
     for number, node in enumerate(first.tolist()):
@@ -190,19 +146,34 @@ def _ask(outlook: Outlook, asked: list[_Asked], nodes: Positions, size: int) -> 
         outlook.refused[code] = refused
 
 
+def _groups(asked: list[_Asked]) -> tuple[Positions, Ints]:
+    """A member of each group, and per node the number of its group."""
+    combined = np.zeros(len(asked[0].number), dtype=np.int64)
+    for each in asked:
+        combined = combined * (len(each.likeness) + 1) + each.number - NO_SAY
+        # as small as can be again, for the next request and for what is counted by it
+        present = np.flatnonzero(np.bincount(combined)) if combined.max(initial=0) < _COUNTED else np.unique(combined)
+        combined = np.searchsorted(present, combined)
+    member = np.zeros(int(combined.max(initial=-1)) + 1, dtype=np.intp)
+    member[combined] = np.arange(len(combined))
+    return member, combined
+
+
 def _judge(asked: list[_Asked], node: int) -> tuple[float, float, str]:
     """The best that a node has for all requests in turn (score, tie), or the reason why it has nothing."""
     total = tie = 0.0
     mine: dict[str, int] = {}
     taken: dict[str, int] = {}
     for each in asked:
-        if not each.says[node]:
+        number = int(each.number[node])
+        if number == NO_SAY:
             continue
+        alike = each.likeness[number]
         driver = each.vendor.profile.driver
-        best = _best(each.vendor, each.scene(node, mine.get(driver, 0), taken.get(driver, 0)))
+        best = _best(each.vendor, each.scene(alike, mine.get(driver, 0), taken.get(driver, 0)))
         if best is None:
             continue
-        if best.code and best.parts and each.parts[node]:
+        if best.code and best.parts and alike.parts:
             continue
         if best.code:
             # a later request may have been left without a set by the first choice of an earlier one: that is for the search

@@ -63,6 +63,16 @@ class Inventory:
         row = self.nodes.index_of(node_name)
         return self._pools.on(self.nodes.node(row)) if row >= 0 else []
 
+    def rows_on(self, node_name: str) -> list[int]:
+        """Rows of the devices that this node alone has."""
+        row = self.nodes.index_of(node_name)
+        return [
+            device.row
+            for key in self._pools.local_to(node_name)
+            for device in self._rows_of_pool.get(key, ())
+            if device.row >= 0 and int(self.devices.node[device.row]) == row
+        ]
+
     def troubled_nodes(self) -> set[str]:
         """Nodes with a local pool that is incomplete or invalid: its devices are in no column, only the search sees them."""
         return set(self._troubled.values())

@@ -1,0 +1,161 @@
+"""Which nodes look alike to a request: nodes whose cards agree in all that a vendor is shown have one number.
+
+Asked by `decide.outlook`. One `Likeness` is kept for each shape of request and vendor, as long as its `RequestColumns`, and mended
+for the nodes whose devices changed, so a decision costs little more than the number of different nodes, however many there are. Pure.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from controller.allocation.prefilter import RequestColumns
+from controller.inventory.columns import Bools
+from controller.inventory.inventory import Inventory
+from controller.inventory.layouts import NO_POSITION
+from controller.scoring.scenes import cells_of
+from hami_dra.vendors.protocol import Codes, Ints, Layout, Positions, Vendor
+
+NO_SAY: Final = -1
+"""The vendor has no layout of the node, or other vendors' devices would do as well."""
+_FEW: Final = 512
+"""Up to so many changed devices their nodes are looked at one by one."""
+_MOST: Final = 1 << 14
+"""Numbers given; beyond that all nodes are numbered anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """What nodes of one number have in common; `cells` and `states` by position in the layout."""
+
+    layout: Layout
+    cells: Codes
+    states: Codes
+    parts: bool
+    """Parts of cards may be taken instead."""
+
+
+class Likeness:
+    def __init__(self, inventory: Inventory, vendor: Vendor, column: RequestColumns) -> None:
+        self._inventory = inventory
+        self._vendor = vendor
+        self._column = column
+        self._version = -1
+        self._layout: Ints = np.zeros(0, dtype=np.int64)
+        self._node: Ints = np.zeros(0, dtype=np.int64)
+        self._known: dict[bytes, int] = {}
+        self._alike: list[Alike] = []
+        self.number: Ints = np.zeros(0, dtype=np.int64)
+        """Per node row, or NO_SAY. Shape (nodes.size,)."""
+
+    def __len__(self) -> int:
+        return len(self._alike)
+
+    def __getitem__(self, number: int) -> Alike:
+        return self._alike[number]
+
+    # -- keeping it up to date ---------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """The column has been refreshed before."""
+        devices = self._inventory.devices
+        layout = self._inventory.layouts.numbers(self._vendor.profile.driver)
+        before, version = self._version, devices.changes.version
+        moved = self._relaid(layout)
+        if before == version and not moved.size:
+            return
+        changed = None if before < 0 or len(self._alike) > _MOST else devices.changes.since(before)
+        self._layout, self._version = layout.copy(), version
+        if changed is None or len(changed) > _FEW:
+            self._known.clear()
+            self._alike.clear()
+            self.number = np.full(len(layout), NO_SAY, dtype=np.int64)
+            self._node = devices.node[: devices.size].copy()
+            self._judge(np.flatnonzero(layout >= 0), np.flatnonzero(devices.active[: devices.size]))
+            return
+        self.number = _grown(self.number, len(layout))
+        self._node = _grown(self._node, devices.size)
+        touched = np.unique(np.concatenate((moved, self._node[changed], devices.node[changed])))
+        self._node[changed] = devices.node[changed]
+        touched = touched[touched >= 0]
+        self.number[touched] = NO_SAY
+        touched = touched[layout[touched] >= 0]
+        if touched.size:
+            names = self._inventory.nodes.names
+            rows = [row for node in touched.tolist() for row in self._inventory.rows_on(names[node])]
+            self._judge(touched, np.array(rows, dtype=np.intp))
+
+    def _relaid(self, layout: Ints) -> Positions:
+        """Nodes whose layout is another than when they were judged."""
+        known = min(len(layout), len(self._layout))
+        return np.concatenate(
+            (np.flatnonzero(layout[:known] != self._layout[:known]), np.arange(known, len(layout), dtype=np.intp))
+        )
+
+    def _judge(self, nodes: Positions, rows: Positions) -> None:
+        """Numbers these nodes. `rows`: at least all devices that they alone have."""
+        inventory, vendor = self._inventory, self._vendor
+        devices, position = inventory.devices, inventory.layouts.position
+        place = np.full(inventory.nodes.size, -1, dtype=np.int64)
+        place[nodes] = np.arange(len(nodes))
+        rows = rows[devices.node[rows] >= 0]
+        rows = rows[place[devices.node[rows]] >= 0]
+        eligible = self._column.codes[rows] == 0
+        of_vendor = _of_driver(inventory, vendor)[devices.kind[rows]]
+        known = of_vendor & (position[rows] >= 0)
+        # where other vendors' devices would do as well, the vendor cannot tell which cards are the choice
+        says = np.bincount(place[devices.node[rows[eligible & ~of_vendor]]], minlength=len(nodes)) == 0
+        # parts of cards are no cards, but may be taken instead
+        parts = np.bincount(place[devices.node[rows[eligible & of_vendor & ~known]]], minlength=len(nodes)) > 0
+        rows, eligible = rows[known], eligible[known]
+        where = place[devices.node[rows]], position[rows]
+        shape = len(nodes), int(position[rows].max(initial=0)) + 1
+        cells: Codes = np.zeros(shape, dtype=np.uint8)
+        states: Codes = np.zeros(shape, dtype=np.uint8)
+        cells[where] = cells_of(eligible, devices.slots_used[rows] == 0, np.zeros(len(rows), dtype=np.bool_))
+        ask = self._column.ask(rows)
+        for amounts in (ask.slots, ask.cores, ask.memory):
+            amounts[~eligible] = 0
+        states[where] = vendor.states(devices.cards(rows), ask)
+        for each in np.flatnonzero(says).tolist():
+            node = int(nodes[each])
+            self.number[node] = self._number(
+                int(self._layout[node]), cells[each], states[each], parts=bool(parts[each])
+            )
+
+    def _number(self, layout: int, cells: Codes, states: Codes, *, parts: bool) -> int:
+        found = self._inventory.layouts.numbered(layout)
+        cells, states = cells[: found.size], states[: found.size]
+        key = b"%d %d " % (layout, parts) + cells.tobytes() + states.tobytes()
+        number = self._known.setdefault(key, len(self._alike))
+        if number == len(self._alike):
+            self._alike.append(Alike(found, cells.copy(), states.copy(), parts))
+        return number
+
+
+_KEPT: Final[WeakKeyDictionary[RequestColumns, dict[str, Likeness]]] = WeakKeyDictionary()
+
+
+def likeness_of(inventory: Inventory, vendor: Vendor, column: RequestColumns) -> Likeness:
+    """Up to date, as the column is. Kept as long as the column; a cache and nothing else."""
+    kept = _KEPT.setdefault(column, {})
+    found = kept.get(vendor.name)
+    if found is None:
+        found = kept[vendor.name] = Likeness(inventory, vendor, column)
+    found.refresh()
+    return found
+
+
+def _of_driver(inventory: Inventory, vendor: Vendor) -> Bools:
+    return np.array(
+        [sample.id.driver == vendor.profile.driver for sample in inventory.devices.kind_samples], dtype=np.bool_
+    )
+
+
+def _grown(column: Ints, length: int) -> Ints:
+    if len(column) >= length:
+        return column
+    fresh = np.full(length, NO_POSITION, dtype=np.int64)
+    fresh[: len(column)] = column
+    return fresh
