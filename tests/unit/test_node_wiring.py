@@ -49,7 +49,9 @@ async def running(folder, cluster, cards, metrics=None, **settings):
     wiring = Wiring(settings=chosen, cdi_folder=folder / "cdi", kernel_root=folder, simulated=cards)
     backend = SimulatedBackend(cards[0].vendor, cards, folder / "faults")
     plugins = wiring.plugins(cluster, metrics)
-    driver = NodeDriver(cluster, chosen, [backend], plugins, demanded=(backend.vendor,), metrics=metrics)
+    driver = NodeDriver(
+        cluster, chosen, [backend], plugins, demanded=(backend.vendor,), metrics=metrics, sampler=wiring.sampler
+    )
     task = asyncio.create_task(driver.run())
     try:
         async with asyncio.timeout(20):
@@ -212,6 +214,61 @@ async def test_a_claim_on_a_card_that_a_device_plugin_got_back_is_still_taken_ba
         assert [item.spec.devices for item in (await cluster.list(RESOURCE_SLICE)).items] == [()]
         request = dra_v1_pb2.NodeUnprepareResourcesRequest(claims=[reference])
         assert (await kubelet.NodeUnprepareResources(request)).claims[claim.metadata.uid].error == ""
+
+
+async def test_what_cards_report_and_what_containers_were_given_are_metrics(folder):
+    """Simulated cards follow what is prepared; a driver that is started later knows the same."""
+    cluster = await cluster_with_node()
+    claim = await allocated(cluster, "one", "gpu-2")
+    reference = dra_v1_pb2.Claim(namespace="default", name="one", uid=claim.metadata.uid)
+    cards = machine("g4dn.12xlarge", NODE_NAME).cards
+    container = {
+        "node": NODE_NAME,
+        "namespace": "default",
+        "pod": "one",
+        "container": "main",
+        "vdevice_index": "0",
+        "device_uuid": cards[2].uuid,
+    }
+
+    def host(index):
+        card = cards[index]
+        return {
+            "node": NODE_NAME,
+            "device_index": str(index),
+            "device_uuid": card.uuid,
+            "device_type": card.product,
+            "source": "simulated",
+        }
+
+    for again in (False, True):
+        metrics = DriverMetrics()
+        async with running(folder, cluster, cards, metrics, monitor_interval=0.02):
+            value = metrics.registry.get_sample_value
+            async with connected(await registered(folder)) as channel:
+                if not again:
+                    assert value("hami_vgpu_memory_limit_bytes", container) is None
+                    kubelet = dra_v1_pb2_grpc.DRAPluginStub(channel)
+                    await kubelet.NodePrepareResources(dra_v1_pb2.NodePrepareResourcesRequest(claims=[reference]))
+
+            async def follows(value=value):
+                used = [value("hami_host_gpu_memory_used_bytes", host(index)) for index in (1, 2)]
+                return None not in used and used[0] < 1 << 29 < 1 << 31 < used[1]
+
+            await until(follows)
+            assert value("hami_vgpu_memory_limit_bytes", container) == 4 << 30
+            assert value("hami_vgpu_core_limit_ratio", container) == 30
+            assert value("hami_host_gpu_utilization_ratio", host(2)) > value("hami_host_gpu_utilization_ratio", host(1))
+
+
+async def test_nobody_looks_at_cards_where_the_operator_does_not_want_it(folder):
+    cluster, metrics = await cluster_with_node(), DriverMetrics()
+    cards = machine("g4dn.12xlarge", NODE_NAME).cards
+    async with running(folder, cluster, cards, metrics, monitor_interval=0.0) as driver:
+        await registered(folder)
+        assert [station.monitoring for station in driver.stations.values()] == [None]
+    with pytest.raises(ConfigError, match="--monitor-interval"):
+        NodeSettings(node=NODE_NAME, monitor_interval=-1.0)
 
 
 async def test_a_root_folder_whose_sockets_would_be_too_long_is_named(folder):
