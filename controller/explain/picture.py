@@ -45,8 +45,9 @@ class Place:
     topology: float = 0.0
     tie: float = 0.0
     reasons: Mapping[str, int] = field(default_factory=dict)
-    cards: slice = slice(0, 0)
-    """Of `Picture.devices`."""
+    first: int = 0
+    """Its cards are `Picture.devices[first:end]`."""
+    end: int = 0
 
 
 @dataclass(slots=True)
@@ -188,9 +189,9 @@ def _add_cards(picture: Picture, inventory: Inventory, trace: Trace, shown: list
     """The cards of the nodes, and devices that several nodes reach where they were chosen."""
     devices = picture.devices
     for place, row in zip(picture.places, shown, strict=True):
-        first = len(devices)
+        place.first = len(devices)
         devices += _cards_of(inventory, row)
-        place.cards = slice(first, len(devices))
+        place.end = len(devices)
     solution = trace.solution
     if solution is not None:
         picks = [pick for picks in solution.picks for pick in picks]

@@ -1,0 +1,31 @@
+"""`explain`: every node and every card of one decision, computed on the present state.
+
+Called by `hami-dra explain` and by the log at levels 4 and 5. In: what `decide` gets, and its answer where there is one already
+(with its trace, before the inventory changed). Out: an `Explanation`. Pure.
+"""
+
+from typing import Final
+
+from controller.decide import decide
+from controller.decide.answers import Decision, Refusal
+from controller.decide.demand import Demand, Options
+from controller.explain.model import Explanation
+from controller.explain.picture import take
+from controller.explain.telling import told
+from controller.inventory.inventory import Inventory
+
+MOST_NODES: Final = 1_000
+
+
+def explain(
+    inventory: Inventory,
+    demand: Demand,
+    options: Options,
+    *,
+    answer: Decision | Refusal | None = None,
+    most_nodes: int = MOST_NODES,
+) -> Explanation:
+    """Never raises for what the demand contains. Of larger clusters `most_nodes` are shown, the best first."""
+    if answer is None or answer.trace is None:
+        answer = decide(inventory, demand, options)
+    return told(take(inventory, demand, options, answer, most=most_nodes))
