@@ -2,7 +2,17 @@
 
 from collections.abc import Iterable
 
-from controller.scoring.policies import InvalidPolicy, check_wishes
+from controller.allocation.features import FeatureGates, UnknownGate
+from controller.scoring.policies import (
+    DevicePolicy,
+    InvalidPolicy,
+    Policies,
+    check_wishes,
+    parse_device_policy,
+    parse_node_policy,
+)
+from controller.simulation import Settings
+from hami_dra.api import names
 from hami_dra.cli.errors import CommandError
 from hami_dra.vendors.registry import WISH_ANNOTATIONS
 
@@ -21,3 +31,24 @@ def default_annotations(options: Iterable[str]) -> dict[str, str]:
     except InvalidPolicy as error:
         raise CommandError(str(error)) from error
     return found
+
+
+def simulation_settings(
+    node_policy: str | None, device_policy: str | None, default: Iterable[str] = (), feature_gates: str = ""
+) -> Settings:
+    """Of `--node-policy`, `--device-policy`, `--default` and `--feature-gates`. Raises CommandError."""
+    first_fit = device_policy == names.FIRST_FIT
+    node, keys = names.BINPACK, DevicePolicy().keys
+    try:
+        if node_policy is not None:
+            node = parse_node_policy(node_policy, "--node-policy")
+        if device_policy is not None and not first_fit:
+            keys = parse_device_policy(device_policy, "--device-policy")
+    except InvalidPolicy as error:
+        raise CommandError(str(error)) from error
+    try:
+        gates = FeatureGates.parse(feature_gates)
+    except UnknownGate as error:
+        raise CommandError(f"--feature-gates: {error}") from error
+    defaults = Policies(node=node, device=DevicePolicy(keys), annotations=default_annotations(default))
+    return Settings(policies=defaults, first_fit=first_fit, gates=gates)

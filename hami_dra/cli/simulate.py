@@ -10,7 +10,7 @@ import typer
 from hami_dra.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from controller.simulation import Report, Settings
+    from controller.simulation import Report
 
 HELP = """Place the pods of a set of manifests and print where they go and why. Nothing is sent anywhere.
 
@@ -67,8 +67,9 @@ def simulate(
     from controller.simulation import BadManifest
     from controller.simulation import simulate as run
     from hami_dra.cli.manifest_files import read_documents
+    from hami_dra.cli.policy_options import simulation_settings
 
-    settings = _settings(node_policy, device_policy, default or [], feature_gates)
+    settings = simulation_settings(node_policy, device_policy, default or [], feature_gates)
     try:
         report = run(read_documents(files), settings)
     except BadManifest as error:
@@ -78,32 +79,6 @@ def simulate(
     _print(report, output)
     if fail_unplaced and report.unplaced:
         raise typer.Exit(1)
-
-
-def _settings(node_policy: str | None, device_policy: str | None, default: list[str], feature_gates: str) -> "Settings":
-    from controller.allocation.features import FeatureGates, UnknownGate
-    from controller.scoring import policies
-    from controller.simulation import Settings
-    from hami_dra.api import names
-    from hami_dra.cli.policy_options import default_annotations
-
-    first_fit = device_policy == names.FIRST_FIT
-    node, keys = names.BINPACK, policies.DevicePolicy().keys
-    try:
-        if node_policy is not None:
-            node = policies.parse_node_policy(node_policy, "--node-policy")
-        if device_policy is not None and not first_fit:
-            keys = policies.parse_device_policy(device_policy, "--device-policy")
-    except policies.InvalidPolicy as error:
-        raise CommandError(str(error)) from error
-    try:
-        gates = FeatureGates.parse(feature_gates)
-    except UnknownGate as error:
-        raise CommandError(f"--feature-gates: {error}") from error
-    defaults = policies.Policies(
-        node=node, device=policies.DevicePolicy(keys), annotations=default_annotations(default)
-    )
-    return Settings(policies=defaults, first_fit=first_fit, gates=gates)
 
 
 def _print(report: "Report", output: Output) -> None:

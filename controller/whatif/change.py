@@ -1,0 +1,287 @@
+"""What is to be different, and the documents that say so.
+
+Called by `controller.whatif.compare`. In: documents of the state as it is and a `Change`. Out: the same state with the change made:
+pods that are to be placed anew have lost their node, and their claims the allocation. Nothing is decided here. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from controller.inventory.nodefit import pinned_names
+from controller.simulation import Settings
+from controller.simulation.objects import READ, Item, gather
+from controller.simulation.workloads import FINISHED
+from hami_dra.api import kinds, names
+from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.resource import AllocationResult
+from hami_dra.cluster.documents import Document
+
+Raw = dict[str, Any]
+_BOUND_TO_THEIR_NODE: Final = frozenset({"DaemonSet", "Node"})
+"""Kinds of owners whose pods go with the node: nobody makes them anew elsewhere."""
+_WORKLOADS: Final = frozenset(kind.name for kind in kinds.WORKLOADS)
+_READ: Final = frozenset(kind.name for kind in READ)
+
+
+NODE_AXIS: Final = names.NODE_POLICY
+DEVICE_AXIS: Final = names.DEVICE_POLICY
+
+
+class BadChange(ValueError):
+    """What is to be changed is not in the state, or is there already; the message names it and the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`settings` are those under which pods are placed after the change, `present` those that hold now."""
+
+    settings: Settings = field(default_factory=Settings)
+    present: Settings = field(default_factory=Settings)
+    policies: tuple[tuple[str, str], ...] = ()
+    """What is said to differ between the two: (annotation, value), for the conclusion and for `override`."""
+    override: bool = False
+    """`policies` hold for pods, claims, templates and classes that ask for another by annotation, too."""
+    additions: tuple[Document, ...] = ()
+    """More pods, with whatever belongs to them."""
+    without_nodes: tuple[str, ...] = ()
+    replace: bool = False
+    """Every pod that has devices is placed anew, in the order in which the pods were created."""
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.policies or self.additions or self.without_nodes or self.replace)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state before any change, taken apart."""
+
+    documents: tuple[Document, ...]
+    """Without notes and kinds that nobody reads."""
+    pods: Mapping[str, Pod]
+    """By key; those of the input, no workload's."""
+    allocated: Mapping[str, tuple[str, ...]]
+    """Key of a claim that has an allocation → its devices, `driver/pool/device`."""
+    pinned: Mapping[str, frozenset[str]]
+    """Key of such a claim → the nodes that its allocation allows by name."""
+    users: Mapping[str, frozenset[str]]
+    """Key of a claim → keys of the live pods that refer to it."""
+
+    @property
+    def nodes(self) -> set[str]:
+        found = {each.raw["metadata"]["name"] for each in self.documents if _is(each.raw, kinds.NODE.name)}
+        return found or {node for each in self.documents if (node := _node_of_slice(each.raw))}
+
+    def devices_of(self, pod: Pod) -> tuple[str, ...]:
+        return tuple(device for key in claim_keys(pod) for device in self.allocated.get(key, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    documents: list[Document]
+    replaced: frozenset[str]
+    """Keys of the pods that are placed anew."""
+    gone: tuple[str, ...]
+    overruled: int
+    """Objects whose own policy the change does not touch."""
+
+
+def state_of(documents: Iterable[Document]) -> tuple[State, tuple[str, ...]]:
+    """And notes about what is not used. Raises BadManifest."""
+    gathered = gather(documents)
+    pods: dict[str, Pod] = {}
+    allocated: dict[str, tuple[str, ...]] = {}
+    pinned: dict[str, frozenset[str]] = {}
+    users: dict[str, set[str]] = {}
+    for item in gathered.items:
+        if item.kind is kinds.POD:
+            pods[item.key] = item.object
+            if item.object.status.phase not in FINISHED:
+                for key in claim_keys(item.object):
+                    users.setdefault(key, set()).add(item.key)
+        elif item.kind is kinds.RESOURCE_CLAIM and item.object.status.allocation is not None:
+            allocation: AllocationResult = item.object.status.allocation
+            allocated[item.key] = tuple(
+                f"{each.driver}/{each.pool}/{each.device}" for each in allocation.devices.results
+            )
+            if allocation.node_selector is not None:
+                pinned[item.key] = frozenset(pinned_names(allocation.node_selector) or ())
+    state = State(
+        tuple(_document(number, item) for number, item in enumerate(gathered.items, 1)),
+        pods,
+        allocated,
+        pinned,
+        {key: frozenset(each) for key, each in users.items()},
+    )
+    return state, gathered.notes
+
+
+def apply(state: State, change: Change) -> Changed:
+    """Raises BadChange, BadManifest."""
+    _check_nodes(state, change)
+    without = frozenset(change.without_nodes)
+    _check_additions(state, change)
+    gone = {key for key, pod in state.pods.items() if pod.spec.node_name in without and _goes_with_node(pod)}
+    replaced = {
+        key
+        for key, pod in state.pods.items()
+        if key not in gone and _is_live(pod) and _is_placed_anew(state, pod, without, replace=change.replace)
+    }
+    # a claim stays where it is as long as somebody uses it there
+    freed = {key for key in state.allocated if (users := state.users.get(key)) and users <= replaced | gone}
+    kept: list[Document] = []
+    anew: list[tuple[str, Document]] = []
+    waiting: list[Document] = []
+    for document in state.documents:
+        raw = document.raw
+        if _is_away(raw, without):
+            continue
+        if raw["kind"] in _WORKLOADS:
+            waiting.append(document)
+            continue
+        if _is(raw, kinds.POD.name):
+            key = _key(raw)
+            if key in replaced:
+                created = str(raw["metadata"].get("creationTimestamp") or "")
+                anew.append((created, Document(document.source, document.index, _unbound(raw))))
+            elif key not in gone and raw.get("spec", {}).get("nodeName") not in without:
+                (kept if raw.get("spec", {}).get("nodeName") else waiting).append(document)
+        elif _is(raw, kinds.RESOURCE_CLAIM.name) and _key(raw) in freed:
+            kept.append(Document(document.source, document.index, _unallocated(raw)))
+        else:
+            kept.append(document)
+    # sorted is stable: pods of the same second, or of files without times, stay in the order of the state
+    ordered = [
+        *kept,
+        *(document for _, document in sorted(anew, key=lambda entry: entry[0])),
+        *waiting,
+        *change.additions,
+    ]
+    overruled = _count_overruled(ordered, change)
+    if change.override:
+        ordered = [_without_policies(document, change.policies) for document in ordered]
+    return Changed(ordered, frozenset(replaced), tuple(sorted(gone)), 0 if change.override else overruled)
+
+
+# --- who is concerned ------------------------------------------------------------------------------------------------
+
+
+def _check_nodes(state: State, change: Change) -> None:
+    there = state.nodes
+    for name in change.without_nodes:
+        if name not in there:
+            known = ", ".join(sorted(there)[:10]) + (", ..." if len(there) > 10 else "")
+            raise BadChange(f"without node {name}: there is no such node; there are {known or 'none'}")
+
+
+def _check_additions(state: State, change: Change) -> None:
+    for item in gather(change.additions).items:
+        if item.kind is kinds.POD and item.key in state.pods:
+            raise BadChange(f"{item.source}: Pod {item.key} is there already; give it another name")
+
+
+def _is_live(pod: Pod) -> bool:
+    return pod.status.phase not in FINISHED and pod.metadata.deletion_timestamp is None
+
+
+def _is_placed_anew(state: State, pod: Pod, without: frozenset[str], *, replace: bool) -> bool:
+    """Pods without devices stay where they are: kube-scheduler placed them, for reasons of its own."""
+    if pod.spec.node_name in without:
+        return True
+    if not any(key in state.allocated for key in claim_keys(pod)):
+        return False
+    if not pod.spec.node_name:
+        # decided and not bound yet: where its devices are is where it goes
+        return replace or any(without & state.pinned.get(key, frozenset()) for key in claim_keys(pod))
+    # an extended resource that kube-scheduler served by a claim of its own is not ours to place
+    return replace and pod.status.extended_resource_claim_status is None
+
+
+def _goes_with_node(pod: Pod) -> bool:
+    return any(owner.controller and owner.kind in _BOUND_TO_THEIR_NODE for owner in pod.metadata.owner_references)
+
+
+# --- documents -------------------------------------------------------------------------------------------------------
+
+
+def _document(number: int, item: Item) -> Document:
+    """As JSON that is read anew; `gather` has resolved what is given twice, and told slices of one name apart."""
+    path, _, _ = item.source.rpartition(", document ")
+    metadata = {**item.raw["metadata"], "name": item.object.metadata.name}
+    raw = {"apiVersion": item.kind.api_version, "kind": item.kind.name, **item.raw, "metadata": metadata}
+    return Document(Path(path), number, raw)
+
+
+def _is(raw: Raw, kind: str) -> bool:
+    return bool(raw.get("kind") == kind)
+
+
+def _key(raw: Raw) -> str:
+    return f"{raw['metadata']['namespace']}/{raw['metadata']['name']}"
+
+
+def _node_of_slice(raw: Raw) -> str:
+    return str(raw.get("spec", {}).get("nodeName") or "") if _is(raw, kinds.RESOURCE_SLICE.name) else ""
+
+
+def _is_away(raw: Raw, nodes: frozenset[str]) -> bool:
+    if _is(raw, kinds.NODE.name):
+        return raw["metadata"]["name"] in nodes
+    return bool(nodes) and _node_of_slice(raw) in nodes
+
+
+def _unbound(raw: Raw) -> Raw:
+    spec = {key: value for key, value in raw["spec"].items() if key != "nodeName"}
+    status = {key: value for key, value in raw.get("status", {}).items() if key == "resourceClaimStatuses"}
+    return {**raw, "spec": spec, "status": status}
+
+
+def _unallocated(raw: Raw) -> Raw:
+    return {**raw, "status": {}}
+
+
+# --- policies --------------------------------------------------------------------------------------------------------
+
+
+def _annotated(raw: Raw) -> list[Raw]:
+    """The metadata in which the object, or what is made of it, can ask for a policy."""
+    spec = raw.get("spec")
+    inner = spec if isinstance(spec, dict) else {}
+    template = inner.get("template")
+    holders = (raw, inner, template if isinstance(template, dict) else {})
+    return [meta for holder in holders if isinstance(meta := holder.get("metadata"), dict)]
+
+
+def _asks(metadata: Raw, policies: Iterable[tuple[str, str]]) -> bool:
+    annotations = metadata.get("annotations")
+    return isinstance(annotations, dict) and any(annotations.get(name, value) != value for name, value in policies)
+
+
+def _count_overruled(documents: Iterable[Document], change: Change) -> int:
+    policies = [each for each in change.policies if each != (DEVICE_AXIS, names.FIRST_FIT)]  # that one overrides anyway
+    return sum(
+        any(_asks(metadata, policies) for metadata in _annotated(document.raw))
+        for document in documents
+        if document.raw.get("kind") in _READ
+    )
+
+
+def _without_policies(document: Document, policies: Iterable[tuple[str, str]]) -> Document:
+    """Without the annotations that say otherwise, so that the defaults hold."""
+    dropped = {name for name, _ in policies}
+    return Document(document.source, document.index, _dropped(document.raw, dropped))
+
+
+def _dropped(raw: Raw, dropped: set[str]) -> Raw:
+    found = dict(raw)
+    metadata = raw.get("metadata")
+    if isinstance(metadata, dict) and isinstance(metadata.get("annotations"), dict):
+        kept = {name: value for name, value in metadata["annotations"].items() if name not in dropped}
+        found["metadata"] = {**metadata, "annotations": kept}
+    for part in ("spec", "template"):
+        if isinstance(raw.get(part), dict):
+            found[part] = _dropped(raw[part], dropped)
+    return found
