@@ -54,7 +54,7 @@ def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidate
     outlook = Outlook(
         np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.float64), np.zeros(size, dtype=np.float64)
     )
-    drivers = arranging_drivers(policies) if rules else frozenset[str]()
+    drivers = {driver for driver in arranging_drivers(policies) if inventory.layouts.has(driver)} if rules else set()
     if not drivers and not any(group.prioritized for group, _ in wanted):
         return outlook
     chosen = np.flatnonzero(candidates)

@@ -49,10 +49,17 @@ class Layouts:
         self._refresh()
         return self._layouts.get((node, driver))
 
+    def has(self, driver: str) -> bool:
+        """Whether any node has a layout of that driver, now or lately."""
+        self._refresh()
+        return driver in self._numbers
+
     def numbers(self, driver: str) -> Ints:
         """Per node row the number of its layout, for `numbered`; NO_POSITION where `of` gives None. Shape (nodes.size,)."""
         self._refresh()
-        numbers = self._numbers.get(driver, _NOTHING)
+        numbers = self._numbers.get(driver)
+        if numbers is None:
+            return np.full(self._nodes.size, NO_POSITION, dtype=np.int64)
         if len(numbers) < self._nodes.size:
             numbers = self._numbers[driver] = _grown(numbers, self._nodes.size)
         return numbers[: self._nodes.size]
