@@ -23,7 +23,7 @@ class Term(msgspec.Struct, frozen=True, rename="camel"):
     """One summand of a score."""
 
     name: str
-    """`slots`, `cores`, `memory`, or what another node policy is made of."""
+    """`shares`, `cores`, `memory`, or what another node policy is made of."""
     value: float
     """What it adds to the score, weight included."""
     text: str = ""

@@ -86,7 +86,7 @@ class Picture:
     def size(self) -> int:
         """Bytes, roughly."""
         cards, requests = len(self.devices), len(self.seen)
-        return 2_000 + 600 * len(self.places) + cards * (80 + 25 * requests) + 250 * len(self.scores)
+        return 4_000 + 600 * len(self.places) + cards * (80 + 25 * requests) + 250 * len(self.scores)
 
 
 def take(
@@ -94,7 +94,7 @@ def take(
 ) -> Picture:
     """`most`: nodes to show, with the reasons of all; None: those of a small cluster, else a few, at little cost."""
     trace = answer.trace
-    picture = bare(demand, options, answer)
+    picture = bare(inventory, demand, options, answer)
     if trace is None:
         return picture
     whole = most is not None or inventory.nodes.count <= FEW
@@ -114,7 +114,7 @@ def take(
     return picture
 
 
-def bare(demand: Demand, options: Options, answer: Decision | Refusal) -> Picture:
+def bare(inventory: Inventory, demand: Demand, options: Options, answer: Decision | Refusal) -> Picture:
     """Without nodes and cards."""
     return Picture(
         pod=demand.pod.key,
@@ -124,6 +124,7 @@ def bare(demand: Demand, options: Options, answer: Decision | Refusal) -> Pictur
         claims=tuple(entry.claim.key for entry in demand.claims),
         first_fit=options.first_fit,
         reasons=answer.reasons if isinstance(answer, Refusal) else {},
+        left_out=inventory.nodes.count,
     )
 
 

@@ -24,8 +24,8 @@ _BESIDE = "fits by itself, but not beside the rest of what the pod gets"
 _USED = "used"
 
 
-def told(picture: Picture, at: datetime | None = None) -> Explanation:
-    """`at`: when it was decided; None: now, on the present state."""
+def told(picture: Picture, at: datetime | None = None, *, brief: bool = False) -> Explanation:
+    """`at`: when it was decided; None: now, on the present state. `brief`: without nodes and cards."""
     answer = picture.answer
     decision = answer if isinstance(answer, Decision) else None
     outcome = "placed" if decision else "error" if isinstance(answer, Refusal) and answer.error else "refused"
@@ -39,12 +39,12 @@ def told(picture: Picture, at: datetime | None = None) -> Explanation:
         reasons=dict(picture.reasons),
         policies=words.policies_used(picture.policies, picture.claims, first_fit=picture.first_fit),
         requests=tuple(words.asked(seen.view, ours=seen.ours) for seen in picture.seen),
-        nodes=tuple(_node(picture, place) for place in picture.places),
+        nodes=() if brief else tuple(_node(picture, place) for place in picture.places),
         chosen=tuple(_chosen(picture)),
         runner_up=picture.runner_up,
         fitting=decision.fitting_count if decision else 0,
         unfit=decision.unfit_count if decision else picture.left_out + len(picture.places),
-        nodes_left_out=picture.left_out,
+        nodes_left_out=picture.left_out + (len(picture.places) if brief else 0),
         notes=tuple(_notes(picture)),
     )
 

@@ -1,9 +1,10 @@
 """What every acting part of one term shares. Made by `term`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controller.inventory.inventory import Inventory
 from controller.reconcile.clock import Clock
+from controller.reconcile.decisionlog import DecisionLog
 from controller.reconcile.events import Events
 from controller.reconcile.metrics import Metrics
 from controller.reconcile.settings import Settings
@@ -24,3 +25,4 @@ class Context:
     clock: Clock
     events: Events
     metrics: Metrics
+    decision_log: DecisionLog = field(default_factory=DecisionLog)

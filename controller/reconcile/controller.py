@@ -138,6 +138,7 @@ class Controller:
             clock=self._clock,
             events=events,
             metrics=self.metrics,
+            decision_log=self.decision_log,
         )
         self.metrics.leader.set(1)
         try:

@@ -1,46 +1,157 @@
 """The latest decisions, kept so that people can ask why: in memory, bounded in number and bytes, gone with the process.
 
-Filled by the placer at the moment of each decision; read by the page and by `hami-dra explain --controller`. What is read is
-made at that moment from what was kept, so that keeping stays cheap.
+Filled by the placer at the moment of each decision; read by the page and by `hami-dra explain --controller`. Keeping copies a
+few figures (`explain.picture`); the explanation is made of them when somebody asks. Clusters of up to 64 nodes are kept whole;
+of larger ones the chosen node, the runner-up and two more. While many pods are decided at once most are kept without nodes
+and cards. It never raises, and never holds up a decision for long.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
+from controller.decide import Decision, Demand, Options, Refusal
 from controller.explain.model import Explanation
+from controller.explain.picture import Picture, bare, take
+from controller.explain.telling import told
+from controller.inventory.inventory import Inventory
+from hami_dra.api.core import Pod
 
-_MOST: Final = 1_000
-_MOST_BYTES: Final = 32 << 20
+log = logging.getLogger(__name__)
+
+MOST: Final = 2_000
+MOST_BYTES: Final = 32 << 20
+_DETAILS_PER_SECOND: Final = 20.0
+_BURST: Final = 50.0
+
+
+@dataclass(slots=True)
+class _Kept:
+    at: datetime
+    uid: str
+    picture: Picture | None
+    """None: it was not decided on."""
+    waiting: Explanation | None = None
+    claims: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return self.picture.size if self.picture is not None else 1_000
+
+    def explanation(self, *, brief: bool = False) -> Explanation:
+        if self.picture is not None:
+            return told(self.picture, self.at, brief=brief)
+        assert self.waiting is not None
+        return self.waiting
 
 
 class DecisionLog:
-    """The latest decision of each pod; of those the latest `most`."""
+    """The latest decision of each pod; of those the latest `most`, in at most `most_bytes` (roughly)."""
 
-    def __init__(self, most: int = _MOST, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(
+        self, most: int = MOST, most_bytes: int = MOST_BYTES, details_per_second: float = _DETAILS_PER_SECOND
+    ) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        self._kept: OrderedDict[str, Explanation] = OrderedDict()
+        self._per_second = details_per_second
+        self._tokens = _BURST
+        self._filled_at = 0.0
+        self._bytes = 0
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
         """By key of the pod, oldest first."""
         self._pod_of_claim: dict[str, str] = {}
 
-    def record(self, explanation: Explanation, claims: Iterable[str] = ()) -> None:
-        """`claims`: keys of the pod's claims."""
-        self._kept[explanation.pod] = explanation
-        self._kept.move_to_end(explanation.pod)
-        for claim in claims:
-            self._pod_of_claim[claim] = explanation.pod
+    # -- filling -----------------------------------------------------------------------------------------------------
+
+    def record(
+        self,
+        inventory: Inventory,
+        demand: Demand,
+        options: Options,
+        answer: Decision | Refusal,
+        *,
+        at: datetime,
+        now: float,
+    ) -> None:
+        """Before the inventory changes. `at`: wall clock, `now`: monotonic seconds."""
+        key = demand.pod.key
+        before = self._kept.get(key)
+        if answer.trace is None and before is not None and _is_same(before, demand, answer):
+            before.at = at
+            self._kept.move_to_end(key)
+            return
+        detailed = answer.trace is not None and self._may_be_detailed(now)
+        try:
+            picture = (take if detailed else bare)(inventory, demand, options, answer)
+        except Exception:  # a decision is not to fail because it cannot be explained
+            log.exception("pod %s: its decision cannot be kept in detail", key)
+            picture = bare(inventory, demand, options, answer)
+        self._keep(key, _Kept(at, demand.pod.metadata.uid, picture, claims=picture.claims))
+
+    def waiting(self, pod: Pod, why: str, claims: Iterable[str] = (), *, passing: bool, at: datetime) -> None:
+        """It is not decided on, for now. What passes by itself does not replace a decision on the same pod."""
+        before = self._kept.get(pod.key)
+        if passing and before is not None and before.picture is not None and before.uid == pod.metadata.uid:
+            return
+        moment = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        said = Explanation(pod.key, pod.metadata.uid, moment, "waiting" if passing else "error", message=why)
+        self._keep(pod.key, _Kept(at, pod.metadata.uid, None, said, tuple(claims)))
+
+    def _may_be_detailed(self, now: float) -> bool:
+        self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * self._per_second)
+        self._filled_at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def _keep(self, key: str, kept: _Kept) -> None:
+        self._drop(key)
+        self._kept[key] = kept
+        self._bytes += kept.size
+        for claim in kept.claims:
+            self._pod_of_claim[claim] = key
+        while len(self._kept) > self._most or (self._bytes > self._most_bytes and len(self._kept) > 1):
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: str) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is None:
+            return
+        self._bytes -= kept.size
+        for claim in kept.claims:
+            if self._pod_of_claim.get(claim) == key:
+                del self._pod_of_claim[claim]
+
+    # -- reading -----------------------------------------------------------------------------------------------------
 
     def of_pod(self, key: str) -> Explanation | None:
         """`ns/name`."""
-        return self._kept.get(key)
+        kept = self._kept.get(key)
+        return kept.explanation() if kept is not None else None
 
     def of_claim(self, key: str) -> Explanation | None:
         """`ns/name`: the latest decision on a pod that uses the claim."""
         pod = self._pod_of_claim.get(key)
-        return self._kept.get(pod) if pod else None
+        return self.of_pod(pod) if pod else None
 
     def latest(self, most: int) -> list[Explanation]:
-        """Newest first."""
+        """Newest first, without nodes and cards."""
         newest = list(reversed(self._kept))[: max(most, 0)]
-        return [self._kept[key] for key in newest]
+        return [self._kept[key].explanation(brief=True) for key in newest]
+
+
+def _is_same(kept: _Kept, demand: Demand, answer: Decision | Refusal) -> bool:
+    """The same pod was refused for the same reasons before, perhaps in detail."""
+    picture = kept.picture
+    return (
+        picture is not None
+        and kept.uid == demand.pod.metadata.uid
+        and isinstance(answer, Refusal)
+        and isinstance(picture.answer, Refusal)
+        and dict(picture.answer.reasons) == dict(answer.reasons)
+        and picture.answer.error == answer.error
+    )

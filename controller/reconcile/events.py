@@ -1,7 +1,8 @@
 """Sends events without ever holding anybody up.
 
 Called by every part of `reconcile`: `tell` queues a message and returns at once; `run` sends in the background.
-The same message about the same object again becomes a series of the first event, counted up at most once a minute.
+The same message about the same object again becomes a series of the first event, counted up at most once a minute. So does
+one of the same topic with other figures, for half a minute (Kubernetes does not let an event's note be changed).
 Too many are dropped and counted; a lost event loses nobody's allocation. It must not raise.
 
 An event costs the API server half of what a write to a claim costs. So what went well is told at a slow pace while many pods
@@ -31,6 +32,7 @@ _WAITING_MOST: Final = 2_000
 _REMEMBERED: Final = 4_000
 _SERIES_SECONDS: Final = 60.0
 _FORGET_SECONDS: Final = 600.0
+_SAME_TOPIC_SECONDS: Final = 30.0
 _NAME_LENGTH: Final = 200
 
 
@@ -38,6 +40,8 @@ _NAME_LENGTH: Final = 200
 class _Series:
     namespace: str
     name: str
+    note: str
+    began_at: float
     count: int = 1
     sent_at: float = 0.0
     last_at: float = 0.0
@@ -87,9 +91,9 @@ class Events:
     def tell(self, kind: Kind[Any], about: Object, message: Message, action: str = "Allocate") -> None:
         now = self._clock.monotonic()
         lane = self._warnings if message.type == WARNING else self._others
-        key = (about.metadata.uid or about.key, message.reason, message.note)
+        key = (about.metadata.uid or about.key, message.reason, message.topic or message.note)
         series = self._known.get(key)
-        if series is not None and now - series.last_at < _FORGET_SECONDS:
+        if series is not None and _goes_on(series, message, now):
             self._known.move_to_end(key)
             series.count += 1
             series.last_at = now
@@ -99,7 +103,7 @@ class Events:
         self._serial += 1
         moment = self._clock.wall()
         name = f"{about.metadata.name[:_NAME_LENGTH]}.{int(moment.timestamp() * 1e6):x}{self._serial:04x}"
-        series = _Series(about.metadata.namespace or "default", name, sent_at=now, last_at=now)
+        series = _Series(about.metadata.namespace or "default", name, message.note, now, sent_at=now, last_at=now)
         self._known[key] = series
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
@@ -158,6 +162,12 @@ class Events:
         except ClusterError as error:
             self._metrics.events_dropped.inc()
             log.debug("event not sent: %s", error)
+
+
+def _goes_on(series: _Series, message: Message, now: float) -> bool:
+    """Whether the message is one more of the series."""
+    same = series.note == message.note or now - series.began_at < _SAME_TOPIC_SECONDS
+    return same and now - series.last_at < _FORGET_SECONDS
 
 
 def _naming(series: _Series, moment: datetime) -> dict[str, Any]:

@@ -32,13 +32,14 @@ class _Json(_Utc):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        entry |= getattr(record, "fields", {})
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, ensure_ascii=False)
 
 
 def configure(verbosity: int, form: LogFormat, stream: TextIO = sys.stderr) -> None:
-    """`verbosity`: 0 warnings only, 1 to 3 what happens, 4 one line per node and decision, 5 everything."""
+    """`verbosity`: 0 warnings only, 1 to 3 what happens, 4 one line per node and decision, 5 everything, cards too."""
     logging.addLevelName(narrate.DETAILS, "V5")
     handler = logging.StreamHandler(stream)
     formatter = _Json() if form is LogFormat.JSON else _Utc("%(asctime)s %(levelname)-7s %(name)s: %(message)s")

@@ -34,14 +34,17 @@ class Message:
     type: Literal["Normal", "Warning"]
     reason: str
     note: str
+    topic: str = ""
+    """Notes of one topic about one object say the same with other figures: not each of them is an event of its own."""
 
 
 def placed(decision: Decision) -> Message:
     """`find fit node(<n>), <k> nodes not fit, <m> nodes fit(<n>:<score %.2f>,...)`"""
     scores = ",".join(f"{node}:{score:.2f}" for node, score in decision.fitting)
+    more = ",..." if decision.fitting_count > len(decision.fitting) else ""
     note = (
         f"find fit node({decision.node}), {decision.unfit_count} nodes not fit, "
-        f"{decision.fitting_count} nodes fit({scores})"
+        f"{decision.fitting_count} nodes fit({scores}{more})"
     )
     return Message(NORMAL, FILTERING_SUCCEED, shortened(note))
 
@@ -54,10 +57,12 @@ def refused(refusal: Refusal) -> list[Message]:
     for node, codes in refusal.nodes.items():
         for code in codes:
             by_code[code].append(node)
-    messages = [Message(WARNING, FILTERING_FAILED, shortened(refusal.message))]
-    for code, nodes in sorted(by_code.items()):
-        note = f"{len(nodes)} nodes {code}({','.join(sorted(nodes))})"
-        messages.append(Message(WARNING, FILTERING_FAILED, shortened(note)))
+    messages = [Message(WARNING, FILTERING_FAILED, shortened(refusal.message), "nodes")]
+    for code in sorted({*by_code, *refusal.node_counts}):
+        nodes = sorted(by_code[code])
+        count = max(refusal.node_counts.get(code, 0), len(nodes))
+        named = ",".join([*nodes, "..."] if count > len(nodes) else nodes)
+        messages.append(Message(WARNING, FILTERING_FAILED, shortened(f"{count} nodes {code}({named})"), code))
     messages.extend(Message(WARNING, FILTERING_FAILED, shortened(note)) for note in (*refusal.quotas, *refusal.pools))
     return messages
 

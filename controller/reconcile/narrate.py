@@ -1,9 +1,18 @@
-"""What the log says about a decision, in HAMi's levels: v4 one line per node, v5 the details. Pure but for logging."""
+"""What the log says about a decision, in HAMi's levels: v4 one line per node, v5 one line per card too.
+
+Called by the placer right after a decision, before the inventory changes. Each line is a reason code and `name=value` fields; in
+JSON the fields have keys of their own (`logs`). Source: HAMi docs/scheduler-event-log.md. Pure but for logging.
+"""
 
 import logging
 from typing import Final
 
-from controller.decide import Decision, Refusal
+from controller.decide import Decision, Demand, Options, Refusal
+from controller.explain.model import CardExplanation, Explanation, NodeExplanation
+from controller.explain.picture import take
+from controller.explain.telling import told
+from controller.inventory.inventory import Inventory
+from hami_dra.api import names
 from hami_dra.api.core import Pod
 
 log = logging.getLogger("hami_dra.decisions")
@@ -11,27 +20,75 @@ log = logging.getLogger("hami_dra.decisions")
 NODES: Final = logging.DEBUG
 """Level of -v4: one line per node, `NodeFitPod` or `NodeUnfitPod`."""
 DETAILS: Final = 5
-"""Level of -v5: one line per chosen device, and per node and reason."""
+"""Level of -v5: one line per card: `CardFitPod`, or why it was refused, with the figures compared."""
+MOST_NODES: Final = 1_000
+"""Of one decision; the best first. What is left out is counted."""
 
 
 def placed(pod: Pod, decision: Decision) -> None:
     log.info(
         "pod %s: node %s, %d nodes fit, %d do not", pod.key, decision.node, decision.fitting_count, decision.unfit_count
     )
-    if log.isEnabledFor(NODES):
-        for node, score in decision.fitting:
-            log.log(NODES, "NodeFitPod pod=%s node=%s score=%.4f", pod.key, node, score)
-    if log.isEnabledFor(DETAILS):
-        for device, score in decision.score.devices:
-            log.log(DETAILS, "DeviceChosen pod=%s device=%s score=%.4f", pod.key, device, score)
 
 
 def refused(pod: Pod, refusal: Refusal) -> None:
     log.info("pod %s: %s %s", pod.key, refusal.error or refusal.message, dict(refusal.reasons) or "")
+
+
+def details(inventory: Inventory, demand: Demand, options: Options, answer: Decision | Refusal) -> None:
+    """Nothing below -v4. Before the inventory changes."""
     if log.isEnabledFor(NODES):
-        for node, codes in refusal.nodes.items():
-            log.log(NODES, "NodeUnfitPod pod=%s node=%s reason=%s", pod.key, node, ", ".join(sorted(codes)))
-    if log.isEnabledFor(DETAILS):
-        for node, codes in refusal.nodes.items():
-            for code, count in sorted(codes.items()):
-                log.log(DETAILS, "%s pod=%s node=%s count=%d", code, pod.key, node, count)
+        tell(told(take(inventory, demand, options, answer, most=MOST_NODES)))
+
+
+def tell(explanation: Explanation) -> None:
+    """Its lines, as far as the level wants them."""
+    pod = explanation.pod
+    for node in explanation.nodes:
+        _say_node(pod, node)
+        if log.isEnabledFor(DETAILS):
+            for card in node.cards:
+                _say_card(pod, node.node, card)
+    if explanation.nodes_left_out:
+        _say(NODES, "NodesLeftOut", pod=pod, count=str(explanation.nodes_left_out))
+
+
+def _say_node(pod: str, node: NodeExplanation) -> None:
+    if not node.fits:
+        _say(NODES, names.NODE_UNFIT_POD, pod=pod, node=node.node, reason=_shares(node))
+        return
+    fields = {"pod": pod, "node": node.node, "score": f"{node.score:.4f}"}
+    if node.topology:
+        fields["topology"] = f"{node.topology:g}"
+    fields |= {term.name: f"{term.value:.4f}" for term in node.terms}
+    if node.chosen:
+        fields["chosen"] = "true"
+    _say(NODES, names.NODE_FIT_POD, **fields)
+
+
+def _say_card(pod: str, node: str, card: CardExplanation) -> None:
+    fields = {"pod": pod, "node": node, "device": card.device, "request": card.request}
+    if card.uuid:
+        fields["uuid"] = card.uuid
+    if card.terms or card.score:
+        fields["score"] = f"{card.score:.4f}"
+        fields |= {term.name: term.text for term in card.terms}
+    if card.text:
+        fields["figures"] = card.text
+    if card.chosen:
+        fields["chosen"] = "true"
+    _say(DETAILS, card.code or names.CARD_FIT_POD, **fields)
+
+
+def _shares(node: NodeExplanation) -> str:
+    """HAMi's reason of a node: `1/4 AllocatedCardsInsufficientRequest, 3/4 CardInsufficientMemory`; a node's own without."""
+    cards = len({card.device for card in node.cards})
+    of_cards = sum(node.reasons.values()) == cards and bool(cards)
+    parts = (f"{count}/{cards} {code}" if of_cards else code for code, count in sorted(node.reasons.items()))
+    return ", ".join(parts) or "searched in vain"
+
+
+def _say(level: int, code: str, **fields: str) -> None:
+    """As `code name=value ...`; a value with spaces is in quotes."""
+    text = " ".join(f'{name}="{value}"' if " " in value else f"{name}={value}" for name, value in fields.items())
+    log.log(level, "%s %s", code, text, extra={"fields": {"code": code, **fields}})

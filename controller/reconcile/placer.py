@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from controller.decide import Decision, Demand, Options, Refusal
+from controller.decide.answers import without_trace
 from controller.inventory.inventory import Inventory
 from controller.reconcile import messages, narrate
 from controller.reconcile.aftermath import Aftermath
@@ -66,6 +67,7 @@ class Placer:
         self._clock = context.clock
         self._events = context.events
         self._metrics = context.metrics
+        self._decision_log = context.decision_log
         self._decide = decide
         self._options = options
         self._queue = queue
@@ -175,6 +177,7 @@ class Placer:
         log.debug("pod %s waits: %s", pod.key, wait.why)
         if wait.tell is not None:
             self._events.tell(POD, pod, wait.tell)
+        self._decision_log.waiting(pod, wait.why, passing=wait.passing, at=self._clock.wall())
         until = FOREVER if wait.until is None else wait.until
         if not wait.passing:
             until = min(until, self._let_see(pod, now))
@@ -206,9 +209,13 @@ class Placer:
                 self._wait_for_others(key, ready.signature, now)
                 return
             if (known := self._refused.get(ready.signature)) is not None:
+                self._remember(ready.demand, known)
                 self._no_room(pod, ready, known, now)
                 return
         answer = self._ask(pod, ready.demand)
+        self._remember(ready.demand, answer)
+        narrate.details(self._inventory, ready.demand, self._options, answer)
+        answer = without_trace(answer)
         if isinstance(answer, Refusal):
             narrate.refused(pod, answer)
             self._metrics.decisions.labels("error" if answer.error else "refused").inc()
@@ -229,6 +236,11 @@ class Placer:
         if counted_on:
             self._inventory.assume_pod(pod, counted_on)
         return answer
+
+    def _remember(self, demand: Demand, answer: Decision | Refusal) -> None:
+        """For those who ask why."""
+        at, now = self._clock.wall(), self._clock.monotonic()
+        self._decision_log.record(self._inventory, demand, self._options, answer, at=at, now=now)
 
     def _no_room(self, pod: Pod, ready: Ready, refusal: Refusal, now: float) -> None:
         for message in messages.refused(refusal):
