@@ -262,7 +262,9 @@ class _Decision:
         error = str(selector_errors[0]) if selector_errors else self._pool_error
         report = trace.report(self._inventory, self._options.report_nodes)
         message = self._budget_error or f"no available node, {self._inventory.nodes.count} nodes do not meet"
-        quotas = self._room.quotas if self._room is not None and names.RESOURCE_QUOTA_NOT_FIT in report.reasons else ()
+        shortage = trace.shortage()
+        shortage = trace.shortage()
+        quotas = shortage.notes if shortage is not None and names.RESOURCE_QUOTA_NOT_FIT in report.reasons else ()
         return Refusal(
             error or message,
             dict(report.reasons),

@@ -41,6 +41,8 @@ class Shortage:
 
     request: Ints
     """Per node the position of the request that cannot be met, -1 where all can. Shape (nodes.size,)."""
+    notes: tuple[str, ...]
+    """What the quotas say that refuse cards, and how much of them is used."""
     codes: tuple[Codes, ...]
     """Per request the codes of its last alternative, by device row, where the walk ended there with the quota's among them."""
 
@@ -72,8 +74,9 @@ class QuotaVerdicts:
         request = np.full(inventory.nodes.size, -1, dtype=np.int64)
         codes = [columns[-1].codes.copy() for _, columns in self._wanted]
         rows, places = self._places(nodes)
+        blamed: set[str] = set()
         if not rows.size:
-            return Shortage(request, tuple(codes))
+            return Shortage(request, (), tuple(codes))
         owners = inventory.devices.node[rows]
         every = [column for _, columns in self._wanted for column in columns]
         table = np.full((inventory.nodes.size, len(every) + 1, int(places.max()) + 1), NOT_OF_CLASS, dtype=np.int64)
@@ -84,7 +87,7 @@ class QuotaVerdicts:
         flat = np.ascontiguousarray(table[mine].reshape(len(mine), -1))
         bytes_of = flat.view(np.dtype((np.void, flat.shape[1] * flat.itemsize))).ravel()
         _, first, alike = np.unique(bytes_of, return_index=True, return_inverse=True)
-        ends = [self._walk(table[mine[node]]) for node in first.tolist()]
+        ends = [self._walk(table[mine[node]], blamed) for node in first.tolist()]
         request[mine] = np.array([end for end, _ in ends], dtype=np.int64)[alike]
         picture_of = np.zeros(inventory.nodes.size, dtype=np.int64)
         picture_of[mine] = alike
@@ -92,7 +95,8 @@ class QuotaVerdicts:
             here = np.flatnonzero(request[owners] == number)
             found = np.array([judged if end == number else table[0, -1] for end, judged in ends], dtype=np.int64)
             codes[number][rows[here]] = found[picture_of[owners[here]], places[here]]
-        return Shortage(request, tuple(codes))
+        notes = tuple(note for resource, note in self._room.notes if resource in blamed)
+        return Shortage(request, notes, tuple(codes))
 
     # -- the least that a request costs ------------------------------------------------------------------------------
 
@@ -142,48 +146,61 @@ class QuotaVerdicts:
         first = np.searchsorted(owners, owners)
         return rows, np.arange(len(rows)) - first
 
-    def _walk(self, picture: Ints) -> tuple[int, Ints]:
+    def _walk(self, picture: Ints, blamed: set[str]) -> tuple[int, Ints]:
         """One node: the request that cannot be met, or -1, and the codes of its cards then.
 
-        `picture`: a line of codes for each alternative of each request, then one of kinds.
+        `picture`: a line of codes for each alternative of each request, then one of kinds. `blamed`: resources whose quota
+        refuses a card are added.
         """
         kinds = picture[-1].tolist()
-        spent = list(self._room.nothing)
+        spent = self._room.nothing
         line = 0
         for number, (group, columns) in enumerate(self._wanted):
-            met = False
+            gathered: Cost | None = None
             for place, (view, column) in enumerate(zip(group.alternatives, columns, strict=True)):
-                costs = self._costs(number, place, view)
-                if not met:
+                if gathered is None:
                     codes = picture[line].copy()
-                    met = self._gather(view, column.roaming, codes, [_at(costs, kind) for kind in kinds], spent)
+                    costs = self._costs(number, place, view)
+                    walk = _Walk(self._room, codes, [_at(costs, kind) for kind in kinds], blamed)
+                    gathered = walk.gather(view, column.roaming, spent)
                 line += 1
-            if not met:
+            if gathered is None:
                 return number, codes
+            spent = gathered
         return -1, picture[-1]
 
-    def _gather(self, view: RequestView, roaming: int, codes: Ints, costs: Sequence[Cost], spent: list[int]) -> bool:
-        """Whether the request is met; then its cards are added to `spent`, else the quota's refusals to `codes`."""
-        open_places = sorted(np.flatnonzero(codes == 0).tolist(), key=lambda place: costs[place])
-        wanted = len(open_places) if view.all_devices else view.count - roaming
-        total = list(spent)
-        gathered = 0
+
+@dataclass(slots=True)
+class _Walk:
+    """One request on one node. `codes` and `blamed` are added to; `costs`: by place, as `codes`."""
+
+    room: Room
+    codes: Ints
+    costs: Sequence[Cost]
+    blamed: set[str]
+
+    def gather(self, view: RequestView, roaming: int, spent: Cost) -> Cost | None:
+        """What is spent with the request's cards, or None where it cannot be met."""
+        open_places = sorted(np.flatnonzero(self.codes == 0).tolist(), key=lambda place: self.costs[place])
+        missing = len(open_places) if view.all_devices else view.count - roaming
         for place in open_places:
-            if gathered >= wanted:
-                break
-            if self._room.allows(total, costs[place], self._room.nothing):
-                total = [before + more for before, more in zip(total, costs[place], strict=True)]
-                gathered += 1
-            else:
-                codes[place] = _REFUSED
-        if gathered >= wanted:
-            spent[:] = total
-            return True
-        later = np.flatnonzero((codes > _REFUSED) & (codes != UNJUDGED) & (codes != NOT_OF_CLASS)).tolist()
-        for place in later:
-            if not self._room.allows(total, costs[place], self._room.nothing):
-                codes[place] = _REFUSED
-        return False
+            if missing > 0 and self._within(place, spent):
+                spent = tuple(before + more for before, more in zip(spent, self.costs[place], strict=True))
+                missing -= 1
+        if missing <= 0:
+            return spent
+        later = (self.codes > _REFUSED) & (self.codes != UNJUDGED) & (self.codes != NOT_OF_CLASS)
+        for place in np.flatnonzero(later).tolist():
+            self._within(place, spent)
+        return None
+
+    def _within(self, place: int, spent: Cost) -> bool:
+        """The quota allows the card; else it says so."""
+        exceeded = self.room.exceeded(spent, self.costs[place])
+        if exceeded:
+            self.codes[place] = _REFUSED
+            self.blamed.update(exceeded)
+        return not exceeded
 
 
 def _at(costs: Sequence[Cost], kind: int) -> Cost:

@@ -26,8 +26,8 @@ class Room:
     left: Cost
     """Of the tightest quota that limits the resource; below 0 where a quota is exceeded."""
     nothing: Cost
-    quotas: tuple[str, ...]
-    """For people, line by line: which quota says what, and how much of it is used."""
+    notes: tuple[tuple[str, str], ...]
+    """(resource, for people: which quota says what of it, and how much of it is used)"""
 
     def cost(self, device: Device, taken: Mapping[str, int], *, shared: bool) -> Cost:
         """Of one holding of the device. `taken`: capacity → amount, of one that is not `shared` all of it."""
@@ -44,6 +44,14 @@ class Room:
             for before, more, later, left in zip(spent, cost, reserve, self.left, strict=True)
         )
 
+    def exceeded(self, spent: Sequence[int], cost: Cost) -> list[str]:
+        """The resources for which `cost` is too much."""
+        return [
+            name.resource
+            for name, before, more, left in zip(self.names, spent, cost, self.left, strict=True)
+            if more and before + more > left
+        ]
+
 
 def room_of(inventory: Inventory, namespace: str) -> Room | None:
     """None where no quota of the namespace is about cards."""
@@ -52,13 +60,14 @@ def room_of(inventory: Inventory, namespace: str) -> Room | None:
         return None
     used = inventory.quotas.used(namespace)
     left: dict[QuotaName, int] = {}
-    lines = []
+    notes = []
     for limit in limits:
         name = limit.name
         mine = used.get(name.resource, 0)
         left[name] = min(limit.grains - mine, left.get(name, limit.grains - mine))
-        lines.append(
+        note = (
             f"ResourceQuota {namespace}/{limit.quota}: {name.key}: "
             f"{name.in_units(mine)} of {limit.grains // name.per_unit} {name.unit} are used"
         )
-    return Room(namespace, tuple(left), tuple(left.values()), (0,) * len(left), tuple(lines))
+        notes.append((name.resource, note))
+    return Room(namespace, tuple(left), tuple(left.values()), (0,) * len(left), tuple(notes))

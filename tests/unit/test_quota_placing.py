@@ -111,6 +111,7 @@ def test_all_quotas_of_a_namespace_hold():
     pods = [legacy(f"p{n}", gpu=1, gpumem=600) for n in range(2)]
     report = run({"nvidia.com/gpumem": 9000, "nvidia.com/gpu": 5}, *pods, more=[small])
     assert len(report.placements) == 1
+    assert "limits.nvidia.com/gpu:" not in report.unplaced[0]["message"]  # that one would allow it
     assert (
         "ResourceQuota default/small: limits.nvidia.com/gpumem: 600 of 1000 MiB are used"
         in report.unplaced[0]["message"]
