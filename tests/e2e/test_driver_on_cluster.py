@@ -120,8 +120,8 @@ def test_published_restored_tainted_and_handed_on(lab, node, driver, tmp_path):
     (tmp_path / "faults").unlink()
     becomes(lab, taints, set())
 
-    uuid = machine(T4, NODE).cards[3].uuid
-    annotate(lab, f"1,{uuid},17")
+    card = machine(T4, NODE).cards[3]
+    annotate(lab, f"1,{card.uuid},17")
     becomes(lab, taints, {("gpu-1", "hami.io/cordoned", ""), ("gpu-3", "hami.io/cordoned", "")})
     lab.hami.wait_for("an event about 17", lambda: "UnknownDeviceCordoned" in reasons(lab))
     annotate(lab, None)
@@ -137,6 +137,8 @@ def test_published_restored_tainted_and_handed_on(lab, node, driver, tmp_path):
     status, problems = program.get("/readyz")
     assert (status, problems) == (503, "nvidia.hami.io: kubelet has not registered it yet\n")
     assert program.metric("hami_dra_driver_devices", driver="nvidia.hami.io") == 4
+    host = {"node": NODE, "device_index": "3", "device_type": card.product, "device_uuid": card.uuid}
+    assert program.metric("hami_host_gpu_memory_total_bytes", **host, source="simulated") == card.memory
     program.process.stop()
     assert devices(lab) == everything(4)
 

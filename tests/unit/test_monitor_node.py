@@ -255,6 +255,13 @@ def test_limits_by_container_in_the_order_in_which_it_sees_the_cards(inventory):
     assert (tenants(records, None), loads(records, None)) == ([], {})
 
 
+def test_a_namesake_whose_claim_is_not_taken_back_yet_is_counted_once(inventory):
+    def one(uid):
+        return record(uid, held("r", 1, PART), views=[View(name=uid, asked=((uid, "r"),), users=(("pod", "main"),))])
+
+    assert len(tenants({"a": one("a"), "b": one("b")}, inventory)) == 1
+
+
 def test_a_whole_card_has_all_its_memory_and_no_limit_of_cores(inventory):
     view = View(name="v", asked=(("a", "r"),), users=(("pod", "main"),))
     (found,) = tenants({"a": record("a", held("r", 1), views=[view])}, inventory)

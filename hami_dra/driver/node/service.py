@@ -166,7 +166,7 @@ class NodeDriver:
                     group.create_task(self._serve(station), name=f"plugin {station.driver}")
                     group.create_task(self._take_turn(station), name=f"turn {station.driver}")
                     if station.monitoring is not None:
-                        group.create_task(station.monitoring.run(), name=f"monitoring {station.driver}")
+                        group.create_task(_monitor(station.monitoring, station), name=f"monitoring {station.driver}")
                 group.create_task(self._tell_nothing_found(), name="nothing found")
                 await self._nodes.wait_synced()
                 await self._publisher.wait_synced()
@@ -314,3 +314,9 @@ def _monitoring(station: Station, sampler: Sampler | None, every: float, call: I
     if sampler is None or not every:
         return None
     return Monitoring(station.vendor.name, sampler, lambda: station.hardware.cards, every, call=call)
+
+
+async def _monitor(monitoring: Monitoring, station: Station) -> None:
+    """From when its cards are known."""
+    await station.hardware.tried.wait()
+    await monitoring.run()

@@ -34,7 +34,7 @@ class Tenant:
 
 
 def tenants(records: Mapping[str, Record], inventory: Inventory | None) -> list[Tenant]:
-    """By namespace, pod, container, number."""
+    """By namespace, pod, container, number; each once, also while the claim of a pod's namesake is not taken back yet."""
     if inventory is None:
         return []
     views = {view.name: (record.namespace, view) for record in records.values() for view in record.views}
@@ -44,7 +44,8 @@ def tenants(records: Mapping[str, Record], inventory: Inventory | None) -> list[
         for number, (card, memory, cores) in enumerate(_cards(view, records, inventory))
         for pod, container in view.users
     ]
-    return sorted(found, key=lambda each: (each.namespace, each.pod, each.container, each.number))
+    by_key = {(each.namespace, each.pod, each.container, each.number, each.card): each for each in found}
+    return [by_key[key] for key in sorted(by_key)]
 
 
 def loads(records: Mapping[str, Record], inventory: Inventory | None) -> dict[str, Load]:
