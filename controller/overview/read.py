@@ -10,6 +10,8 @@ Cards are values, made one by one: some 10 microseconds each. Who needs figures 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
+import numpy as np
+
 from controller.inventory.columns import NOWHERE
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import UNNUMBERED, DeviceId
@@ -79,7 +81,7 @@ def _cards(
     parts = _held_parts(table, tenancies)
     free = table.free
     found = []
-    for row in table.cards.tolist():
+    for row in _rows(table, nodes):
         device = devices.device(row)
         profile = device.profile
         node, state = _place(table, row)
@@ -127,6 +129,16 @@ def _cards(
         )
     )
     return tuple(found)
+
+
+def _rows(table: CardTable, nodes: Collection[str] | None) -> list[int]:
+    """Of all cards; with `nodes` those of them, and those that belong to no node that is there: their slice names it."""
+    rows = table.cards
+    if nodes is not None:
+        place = table.inventory.devices.node[rows]
+        rows = rows[(place < 0) | np.isin(place, [table.inventory.nodes.index_of(name) for name in nodes])]
+    found: list[int] = rows.tolist()
+    return found
 
 
 def _held_parts(table: CardTable, tenancies: Tenancies) -> dict[int, list[DeviceId]]:

@@ -12,8 +12,8 @@ from contextlib import AsyncExitStack
 
 from controller.decide import decide as default_decide
 from controller.inventory.inventory import Inventory
-from controller.reconcile.accounts import Accounts
 from controller.reconcile.clock import Clock, LoopClock
+from controller.reconcile.collectors.scrape import Scrape
 from controller.reconcile.context import Context
 from controller.reconcile.decisionlog import DecisionLog
 from controller.reconcile.demand import Bridge
@@ -55,9 +55,9 @@ class Controller:
         self.settings = settings
         self.metrics = metrics or Metrics()
         self.inventory = inventory or Inventory()
-        self.metrics.registry.register(Accounts(self.inventory.usage.uses))
         self.decision_log = DecisionLog()
         self.world: World | None = None
+        self.is_leading = False
         self._cluster = cluster
         self._bridge = bridge
         self._helpers = helpers
@@ -74,11 +74,20 @@ class Controller:
         if self.settings.mode is Mode.EXCLUSIVE:
             require_fenceable(self.settings, rule_kind)
         world = self.world = World(self._cluster, self.inventory, self._clock, rule_kind)
+        scrape = Scrape(
+            self.metrics,
+            self.inventory,
+            world,
+            self._clock.wall,
+            lambda: self.is_leading,
+            cards=self.settings.card_metrics,
+            also=self.settings.legacy_metrics,
+        )
         events = Events(self._cluster, self._clock, self.metrics, self.settings.identity)
         async with AsyncExitStack() as stack:
             if self._listen is not None:
                 host, port = self._listen
-                bound = await stack.enter_async_context(serving(host, port, self.metrics, self._unready))
+                bound = await stack.enter_async_context(serving(host, port, self.metrics, self._unready, scrape.blocks))
                 log.info("health and metrics on port %d", bound)
             group = await stack.enter_async_context(asyncio.TaskGroup())
             group.create_task(world.run(), name="world")
@@ -140,14 +149,15 @@ class Controller:
             metrics=self.metrics,
             decision_log=self.decision_log,
         )
-        self.metrics.leader.set(1)
+        self.is_leading = True
+        self.metrics.lead(leads=True)
         try:
             await Term(context, self._decide, self._bridge, self._helpers, may_write).run()
         except* LeadershipLost as lost:
             log.warning("%s", _first(lost))
         finally:
-            self.metrics.leader.set(0)
-            self.metrics.fence_ready.set(0)
+            self.is_leading = False
+            self.metrics.lead(leads=False)
 
 
 def _first(error: BaseException) -> BaseException:
