@@ -1,5 +1,5 @@
 """Write what is made from code: `deviceclasses/` from the vendors, `resourceslices/` from the reference machines, the golden
-outputs of `hami-dra convert` and `hami-dra simulate`, the pictures of the documents, and the stubs of kubelet's gRPC interfaces.
+outputs of `hami-dra convert`, `simulate` and `whatif`, the pictures of the documents, and the stubs of kubelet's gRPC interfaces.
 
     python -m hack.generate           write them (make generate)
     python -m hack.generate --check   change nothing; fail if a file is not what it should be
@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from controller.bridge.files import convert_documents
 from hack.pictures import FOLDER as PICTURES
 from hack.pictures import pictures
-from hami_dra.cli import simulate
+from hami_dra.cli import simulate, whatif
 from hami_dra.cluster.documents import Document, read_documents
 from hami_dra.discovery.simulated import machine, machine_names, summary
 from hami_dra.driver.slices import machine_pools, slice_bodies
@@ -37,7 +37,9 @@ SLICES: Final = "resourceslices"
 PROTO: Final = "hami_dra/driver/kubelet/proto"
 CONVERT: Final = "tests/golden/convert"
 SIMULATE: Final = "tests/golden/simulate"
-"""Each folder in it is a case: `arguments`, and `output` as the command prints it; `notes`, if there are any, from stderr."""
+WHATIF: Final = "tests/golden/whatif"
+GOLDEN: Final = {SIMULATE: simulate.register, WHATIF: whatif.register}
+"""Folder → its command. Each folder in it is a case: `arguments`, and `output` as the command prints it; `notes`, if there are any, from stderr."""
 
 
 def generated() -> dict[str, str]:
@@ -59,11 +61,11 @@ def generated() -> dict[str, str]:
             )
             files[f"{SLICES}/{name}.yaml"] = text
     files[f"{CONVERT}/output.yaml"] = converted()
-    for case in sorted(path.parent.name for path in (ROOT / SIMULATE).glob("*/arguments")):
-        output, notes = simulated(case)
-        files[f"{SIMULATE}/{case}/output"] = output
+    for case in golden_cases():
+        output, notes = printed(case)
+        files[f"{case}/output"] = output
         if notes:
-            files[f"{SIMULATE}/{case}/notes"] = notes
+            files[f"{case}/notes"] = notes
     return files | pictures() | stubs()
 
 
@@ -87,12 +89,19 @@ def converted() -> str:
     )
 
 
-def simulated(case: str) -> tuple[str, str]:
-    """What `hami-dra simulate` prints on stdout and stderr, with what differs from run to run made equal."""
+def golden_cases() -> list[str]:
+    """Folders, from the root of the checkout."""
+    return sorted(
+        str(path.parent.relative_to(ROOT)) for folder in GOLDEN for path in (ROOT / folder).glob("*/arguments")
+    )
+
+
+def printed(case: str) -> tuple[str, str]:
+    """What the command prints on stdout and stderr, with what differs from run to run made equal."""
     app = typer.Typer()
-    simulate.register(app)
+    GOLDEN[str(Path(case).parent)](app)
     with chdir(ROOT):
-        arguments = shlex.split((Path(SIMULATE) / case / "arguments").read_text())
+        arguments = shlex.split((Path(case) / "arguments").read_text())
         result = CliRunner().invoke(app, arguments)
     if result.exception is not None:
         raise result.exception
@@ -113,8 +122,7 @@ def stale() -> list[str]:
     places = [
         (CLASSES, "*.yaml"),
         (SLICES, "*.yaml"),
-        (SIMULATE, "*/output"),
-        (SIMULATE, "*/notes"),
+        *((folder, name) for folder in GOLDEN for name in ("*/output", "*/notes")),
         (PICTURES, "*.svg"),
         (PROTO, "*_pb2*.py*"),
     ]

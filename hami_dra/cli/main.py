@@ -14,7 +14,10 @@ from hami_dra.cli.errors import CommandError
 COMMANDS = (
     "demo",
     "status",
+    "doctor",
     "simulate",
+    "whatif",
+    "snapshot",
     "convert",
     "controller",
     "driver",

@@ -27,7 +27,7 @@ Examples:
 
     hami-dra snapshot --context production -o monday.yaml
 
-    hami-dra snapshot | hami-dra whatif -f /dev/stdin --device-policy binpack --replace
+    hami-dra snapshot | hami-dra whatif -f /dev/stdin --without-node gpu-7
 
 Exit status: 0 when it was written, 2 when the cluster cannot be read.
 """

@@ -90,8 +90,8 @@ def parse(words: list[str]) -> Mapping[str, object]:
             return dict(context.params)
 
 
-NEEDS_CLUSTER = {"controller", "driver", "webhook", "uninstall"}
-READS_CLUSTER_OR_FILES = {"topology", "status", "doctor"}
+NEEDS_CLUSTER = {"controller", "driver", "webhook", "uninstall", "snapshot"}
+READS_CLUSTER_OR_FILES = {"topology", "status", "doctor", "whatif"}
 
 
 def needs_cluster(words: list[str]) -> bool:

@@ -109,7 +109,13 @@ def reads_what_kubectl_wrote(shown):
         earlier.line.startswith("kubectl") and earlier.writes and earlier.writes in shown.line
         for earlier in SHOWN
         if earlier.where == shown.where
-    )
+    ) or any(snapshot in shown.line for snapshot in snapshots(shown.where))
+
+
+def snapshots(where):
+    """Files that `hami-dra snapshot -o` is shown to write there."""
+    lines = [earlier.line for earlier in SHOWN if earlier.where == where]
+    return [line.split()[-1] for line in lines if line.startswith("hami-dra snapshot") and " -o " in line]
 
 
 @pytest.mark.parametrize("name", command_names())

@@ -1,20 +1,21 @@
-"""Whole documents as `hami-dra simulate` prints them. A wanted change: `make generate`, and read the diff."""
+"""Whole documents as `hami-dra simulate` and `hami-dra whatif` print them. A wanted change: `make generate`, and read the diff."""
 
 import pytest
 
-from hack.generate import ROOT, SIMULATE, simulated
+from hack.generate import GOLDEN, ROOT, golden_cases, printed
 
-CASES = sorted(path.parent.name for path in (ROOT / SIMULATE).glob("*/arguments"))
+CASES = golden_cases()
 
 
-def test_there_are_cases():
-    assert len(CASES) > 5
+@pytest.mark.parametrize("folder", GOLDEN)
+def test_there_are_cases(folder):
+    assert [case for case in CASES if case.startswith(folder)]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_golden(case):
-    folder = ROOT / SIMULATE / case
+    folder = ROOT / case
     notes = folder / "notes"
-    output, told = simulated(case)
+    output, told = printed(case)
     assert output.splitlines() == (folder / "output").read_text().splitlines()
     assert told == (notes.read_text() if notes.exists() else "")

@@ -1,0 +1,147 @@
+"""`hami-dra whatif`: what would be different under another policy, with more pods, with a node less."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hami_dra.cli.errors import CommandError
+from hami_dra.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
+
+if TYPE_CHECKING:
+    from controller.whatif import Change, Comparison
+
+HELP = """Say what a change would do: who would be placed where, cards freed, nodes emptied, pods that would not fit. Changes nothing.
+
+Takes the live cluster, or files such as what hami-dra snapshot wrote. Pods that run stay where they are, but those of a node that is
+taken away; with --replace all pods that have devices are placed anew, in the order in which they were created. Compared is with how
+things go on without the change: pods that wait are placed in both. The last line says what to conclude. Notes go to stderr.
+
+Examples:
+
+    hami-dra whatif --device-policy binpack --replace
+
+    hami-dra whatif --node-policy spread --override-annotations --replace
+
+    hami-dra whatif --without-node gpu-7 -o json
+
+    hami-dra snapshot -o monday.json
+
+    hami-dra whatif -f monday.json --with more.yaml
+
+    hami-dra whatif -f monday.json --with more.yaml --without-node gpu-7
+
+Exit status: 0 when it ran, 1 with --fail-unplaced when a pod would lose its place or a new one find none, 2 on bad input.
+"""
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("whatif", help=HELP)(whatif)
+
+
+def whatif(
+    *,
+    files: Files = None,
+    node_policy: Annotated[
+        str | None, typer.Option(help="Instead of binpack, where no annotation asks for another.")
+    ] = None,
+    device_policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of spread, where no annotation asks for another; first-fit (Kubernetes' own order) "
+            "holds for all."
+        ),
+    ] = None,
+    present_node_policy: Annotated[
+        str | None, typer.Option(help="The controller's --node-policy, if it is not binpack.")
+    ] = None,
+    present_device_policy: Annotated[
+        str | None, typer.Option(help="The controller's --device-policy, if it is not spread.")
+    ] = None,
+    override_annotations: Annotated[
+        bool, typer.Option("--override-annotations", help="The policies given hold for who asks for others, too.")
+    ] = False,
+    additions: Annotated[
+        list[Path] | None,
+        typer.Option("--with", metavar="FILE", help="More pods or workloads, file or folder; may be repeated."),
+    ] = None,
+    without_node: Annotated[
+        list[str] | None, typer.Option(metavar="NODE", help="A node that is gone; may be repeated.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="All pods that have devices are placed anew, oldest first.")
+    ] = False,
+    feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
+    output: Annotated[Output, typer.Option("-o", "--output", help="How to print.")] = Output.table,
+    fail_unplaced: Annotated[
+        bool, typer.Option("--fail-unplaced", help="Exit 1 when a pod loses its place or a new one finds none.")
+    ] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    from controller.simulation import BadManifest
+    from controller.whatif import BadChange, Change, compare
+    from hami_dra.cli.manifest_files import read_documents
+    from hami_dra.cli.policy_options import simulation_settings
+    from hami_dra.cli.progress import Progress
+
+    present = simulation_settings(present_node_policy, present_device_policy, (), feature_gates)
+    change = Change(
+        settings=simulation_settings(
+            node_policy or present_node_policy, device_policy or present_device_policy, (), feature_gates
+        ),
+        present=present,
+        policies=_policies(node_policy, device_policy),
+        override=override_annotations,
+        additions=tuple(read_documents(additions or [])),
+        without_nodes=tuple(dict.fromkeys(without_node or ())),
+        replace=replace,
+    )
+    _check(change)
+    with Progress() as progress:
+        documents = read_state(files, Connection(kubeconfig, context), progress=progress)
+        try:
+            found = compare(documents, change, lambda what, done, total: progress(f"placing pods {what}", done, total))
+        except (BadManifest, BadChange) as error:
+            raise CommandError(str(error)) from error
+    for text in found.notes:
+        note(text)
+    _print(found, output)
+    if fail_unplaced and found.lost:
+        raise typer.Exit(1)
+
+
+def _policies(node: str | None, device: str | None) -> tuple[tuple[str, str], ...]:
+    from controller.whatif import DEVICE_AXIS, NODE_AXIS
+
+    return tuple((axis, value) for axis, value in ((NODE_AXIS, node), (DEVICE_AXIS, device)) if value is not None)
+
+
+def _check(change: "Change") -> None:
+    """Before a cluster is read."""
+    if change.override and not change.policies:
+        raise CommandError("--override-annotations: give the policy that is to hold: --node-policy or --device-policy")
+    if change.is_nothing:
+        raise CommandError(
+            "nothing is said to be different: give one or more of --node-policy, --device-policy, --with, "
+            "--without-node, --replace"
+        )
+
+
+def _print(found: "Comparison", output: Output) -> None:
+    if output is Output.json:
+        import json
+
+        import msgspec
+
+        typer.echo(json.dumps(msgspec.to_builtins(found), indent=2))
+    else:
+        from hami_dra.cli.whatif_tables import print_comparison
+
+        print_comparison(found)
