@@ -39,14 +39,14 @@ class Place:
     fits: bool
     score: float
     terms: list[tuple[str, float]]
-    loads: list[tuple[float, int, int]]
-    """(summand, used, total) of slots, cores and memory: what HAMi's score is made of."""
+    loads: tuple[list[int], list[int]]
+    """(used, total) of slots, cores and memory: what HAMi's score is made of."""
     rank: int = 0
     topology: float = 0.0
     tie: float = 0.0
     reasons: Mapping[str, int] = field(default_factory=dict)
     first: int = 0
-    """Its cards are `Picture.devices[first:end]`."""
+    """Its cards are `Picture.devices[first:end]`, in no order."""
     end: int = 0
 
 
@@ -109,7 +109,7 @@ def take(
     else:
         known = answer.nodes if isinstance(answer, Refusal) else {}
         reasons = [dict(known.get(inventory.nodes.names[row], {})) for row in shown]
-    _add_nodes(picture, inventory, rows.rivals, list(zip(shown, reasons, strict=True)))
+    _add_nodes(picture, inventory, rows.rivals, shown, reasons)
     _add_cards(picture, inventory, trace, shown)
     return picture
 
@@ -163,27 +163,26 @@ class _Rows:
         return found
 
 
-def _add_nodes(picture: Picture, inventory: Inventory, rivals: Rivals, shown: list[tuple[int, dict[str, int]]]) -> None:
-    """`shown`: rows, and why not."""
-    placed = isinstance(picture.answer, Decision)
+def _add_nodes(
+    picture: Picture, inventory: Inventory, rivals: Rivals, shown: list[int], reasons: list[dict[str, int]]
+) -> None:
     nodes, trace = inventory.nodes, rivals.trace
     picture.searched = frozenset(nodes.names[row] for row in trace.tried)
-    for row, why in shown:
-        standing = rivals.standing(row)
-        fits = placed and rivals.fits(row)
-        picture.places.append(
-            Place(
-                name=nodes.names[row],
-                fits=fits,
-                score=standing.value,
-                terms=trace.ranking.terms(row),
-                loads=nodes.scores.terms(row),
-                rank=standing.rank if fits else 0,
-                topology=standing.topology if fits else 0.0,
-                tie=standing.tie if fits else 0.0,
-                reasons={} if fits else why,
-            )
+    rows = np.array(shown, dtype=np.intp)
+    fits = rivals.fit(rows) if isinstance(picture.answer, Decision) else [False] * len(shown)
+    for row, standing, fit, why in zip(shown, rivals.standings(rows), fits, reasons, strict=True):
+        place = Place(
+            name=nodes.names[row],
+            fits=fit,
+            score=standing.value,
+            terms=trace.ranking.terms(row),
+            loads=nodes.scores.loads(row),
         )
+        if fit:
+            place.rank, place.topology, place.tie = standing.rank, standing.topology, standing.tie
+        else:
+            place.reasons = why
+        picture.places.append(place)
 
 
 def _add_cards(picture: Picture, inventory: Inventory, trace: Trace, shown: list[int]) -> None:
@@ -212,15 +211,13 @@ def _add_cards(picture: Picture, inventory: Inventory, trace: Trace, shown: list
 
 
 def _cards_of(inventory: Inventory, row: int) -> list[Device]:
-    """In order of their index."""
     node: Ints = inventory.devices.node
-    found = [
+    return [
         device
         for pool in inventory.pools_on(inventory.nodes.names[row])
         for device in pool.devices
         if device.row >= 0 and node[device.row] == row
     ]
-    return sorted(found, key=lambda device: (device.id.driver, device.index, device.id))
 
 
 def _judged(codes: Codes) -> Codes:

@@ -16,7 +16,7 @@ from controller.explain.model import NAME, NOMINATED, RANK, SCORE, TIE, TOPOLOGY
 from controller.inventory.inventory import Inventory
 from controller.scoring.formulas import best_node
 from hami_dra.api import names
-from hami_dra.vendors.protocol import Ints
+from hami_dra.vendors.protocol import Ints, Positions
 
 _WORDS: Final = {
     RANK: "it can only meet a later choice of a list (firstAvailable)",
@@ -46,15 +46,20 @@ class Rivals:
         vain = [row for row, worth in trace.tried.items() if worth is None]
         self._fitting = trace.fitting[~np.isin(trace.fitting, vain)] if vain else trace.fitting
 
-    def standing(self, row: int) -> Standing:
-        outlook = self.trace.outlook
-        worth = self.trace.tried.get(row) or (int(outlook.rank[row]), float(outlook.topology[row]))
-        return Standing(*worth, float(self.trace.ranking.values[row]), float(outlook.tie[row]))
+    def standings(self, rows: Positions) -> list[Standing]:
+        outlook, tried = self.trace.outlook, self.trace.tried
+        columns = (outlook.rank, outlook.topology, self.trace.ranking.values, outlook.tie)
+        promised = zip(*(column[rows].tolist() for column in columns), strict=True)
+        found = []
+        for row, (rank, topology, value, tie) in zip(rows.tolist(), promised, strict=True):
+            worth = tried.get(row) or (rank, topology)
+            found.append(Standing(worth[0], worth[1], value, tie))
+        return found
 
-    def fits(self, row: int) -> bool:
+    def fit(self, rows: Positions) -> list[bool]:
         """As far as is known: nodes that were not searched are taken at their promise."""
-        place = int(np.searchsorted(self._fitting, row))
-        return place < len(self._fitting) and int(self._fitting[place]) == row
+        found: list[bool] = np.isin(rows, self._fitting).tolist()
+        return found
 
     def in_order(self) -> Ints:
         """Rows of all nodes that fit, best first, by what they promise."""
@@ -82,7 +87,7 @@ class Rivals:
 
     def runner_up(self, chosen: int, second: int) -> RunnerUp:
         """Why `second` came after `chosen`."""
-        first, other = self.standing(chosen), self.standing(second)
+        first, other = self.standings(np.array([chosen, second], dtype=np.intp))
         nodes = self._inventory.nodes
         because, lost_by = NAME, 0.0
         sign = -1.0 if self._policy == names.SPREAD else 1.0

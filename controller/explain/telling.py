@@ -14,6 +14,7 @@ from controller.decide.answers import Decision, Refusal
 from controller.explain import words
 from controller.explain.model import CardExplanation, ChosenDevice, Explanation, NodeExplanation, Term
 from controller.explain.picture import Picture, Place, Seen
+from controller.inventory.columns import node_terms
 from controller.inventory.layouts import is_part
 from controller.inventory.model import UNNUMBERED, Device, DeviceId
 from controller.scoring.formulas import device_terms
@@ -109,7 +110,8 @@ def _terms(place: Place) -> Iterator[Term]:
     cost = sum(value for _, value in others)
     sign = 1.0 if math.isclose(used + cost, place.score, rel_tol=1e-9, abs_tol=1e-9) else -1.0
     if any(name == _USED for name, _ in place.terms):
-        for role, (value, held, total) in zip(words.ROLES, place.loads, strict=True):
+        uses, totals = place.loads
+        for role, value, held, total in zip(words.ROLES, node_terms(uses, totals), uses, totals, strict=True):
             yield Term(role, value, words.of_total(held, total, role) if total else "not published: as the shares")
     for name, value in others:
         yield Term(name, sign * value or 0.0)
@@ -123,14 +125,16 @@ def _cards(picture: Picture, place: Place, *, chosen: bool) -> Iterator[CardExpl
     if picture.cards is None:
         return
     positions = np.arange(place.first, place.end)
+    devices = picture.devices[place.first : place.end]
+    in_order = sorted(enumerate(devices), key=lambda each: (each[1].id.driver, each[1].index, each[1].id))
     for seen in picture.seen:
         cards = picture.cards.take(positions)
         taken: frozenset[DeviceId] = frozenset()
         if chosen:
-            _add_earlier(picture, seen, picture.devices[place.first : place.end], cards)
+            _add_earlier(picture, seen, devices, cards)
             taken = frozenset(device.id for view, device, _ in picture.picks if view is seen.view)
         look = _Look(picture, seen, cards, seen.ask.take(positions), taken, searched=chosen)
-        for position, device in enumerate(picture.devices[place.first : place.end]):
+        for position, device in in_order:
             if seen.codes[place.first + position] != NOT_OF_CLASS:
                 yield look.at(device, position, CODES[seen.codes[place.first + position]])
 

@@ -234,15 +234,19 @@ class NodeScores:
             uses[role] += used[role]
         self.score[node] = 10.0 * sum(_ratios(uses, totals))
 
-    def terms(self, node: int) -> list[tuple[float, int, int]]:
-        """What the score is made of: (summand, used, total) of slots, cores and memory."""
-        totals, uses = self._totals.get(node, [0, 0, 0]), self._used.get(node, [0, 0, 0])
-        return [(10.0 * each, uses[role], totals[role]) for role, each in enumerate(_ratios(uses, totals))]
+    def loads(self, node: int) -> tuple[list[int], list[int]]:
+        """What the score is made of: (used, total), each of slots, cores and memory. Copies."""
+        return [*self._used.get(node, (0, 0, 0))], [*self._totals.get(node, (0, 0, 0))]
 
     def clear(self, node: int) -> None:
         self._totals.pop(node, None)
         self._used.pop(node, None)
         self.score[node] = 0.0
+
+
+def node_terms(uses: list[int], totals: list[int]) -> list[float]:
+    """The three summands of the score."""
+    return [10.0 * ratio for ratio in _ratios(uses, totals)]
 
 
 def _ratios(uses: list[int], totals: list[int]) -> list[float]:
