@@ -8,21 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hami_dra.api.hardware import Card
 from hami_dra.discovery import enflame
 from hami_dra.discovery.enflame import blocks, values_of
-from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line
+from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
 from hami_dra.discovery.reading import MAX_INDEX, whole
 from hami_dra.discovery.tool import Tool
+from hami_dra.monitor.listings import ListingSampler
 from hami_dra.monitor.readings import (
     Reading,
     Report,
-    Sample,
     Words,
     amount,
     celsius,
     count,
-    joined,
     percent,
     share_of,
     watts,
@@ -33,28 +31,8 @@ _DMON: Final = "efsmi --dmon"
 _QUERY: Final = "efsmi -q"
 
 
-class EnflameSampler:
-    """Implements `hami_dra.monitor.readings.Sampler`. One listing is enough; with both there is more."""
-
-    source = "efsmi"
-
-    def __init__(self, tool: Tool = TOOL) -> None:
-        self._tool = tool
-
-    def sample(self, cards: Sequence[Card]) -> Sample:
-        reports: list[Report] = []
-        refused: list[DiscoveryError] = []
-        for arguments, parse in ((("--dmon", "-c", "1"), parse_dmon), (("-q",), parse_query)):
-            try:
-                reports.append(parse(self._tool.run(*arguments)))
-            except DiscoveryError as error:
-                refused.append(error)
-        if not reports:
-            raise refused[0]
-        return joined(cards, [*reports, Report((), tuple(map(str, refused)))])
-
-    def close(self) -> None:
-        """Nothing is held."""
+def sampler(tool: Tool = TOOL) -> ListingSampler:
+    return ListingSampler(tool, ((("--dmon", "-c", "1"), parse_dmon), (("-q",), parse_query)))
 
 
 def parse_dmon(text: str) -> Report:

@@ -10,46 +10,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hami_dra.api.hardware import Card
 from hami_dra.discovery import kunlunxin
-from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line
+from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
 from hami_dra.discovery.kunlunxin import column_words, xml_blocks
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, said, whole
 from hami_dra.discovery.tool import Tool
-from hami_dra.monitor.readings import Reading, Report, Sample, Words, amount, celsius, count, joined, percent, watts
+from hami_dra.monitor.listings import ListingSampler
+from hami_dra.monitor.readings import Reading, Report, Words, amount, celsius, count, percent, watts
 
 TOOL: Final = replace(kunlunxin.TOOL, timeout=10.0)
 _COLUMNS: Final = "xpu-smi -m"
 _XML: Final = "xpu-smi -q -x"
-_NUMERIC: Final = (4, *range(5, 20))
+_NUMERIC: Final = range(4, 20)
 """Places of numbers between the serial number and the firmware."""
 _FIRMWARE: Final = 20
 _NAME: Final = 21
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
-class KunlunxinSampler:
-    """Implements `hami_dra.monitor.readings.Sampler`. One listing is enough; with both there is more."""
-
-    source = "xpu-smi"
-
-    def __init__(self, tool: Tool = TOOL) -> None:
-        self._tool = tool
-
-    def sample(self, cards: Sequence[Card]) -> Sample:
-        reports: list[Report] = []
-        refused: list[DiscoveryError] = []
-        for arguments, parse in ((("-m",), parse_columns), (("-q", "-x"), parse_xml)):
-            try:
-                reports.append(parse(self._tool.run(*arguments)))
-            except DiscoveryError as error:
-                refused.append(error)
-        if not reports:
-            raise refused[0]
-        return joined(cards, [*reports, Report((), tuple(map(str, refused)))])
-
-    def close(self) -> None:
-        """Nothing is held."""
+def sampler(tool: Tool = TOOL) -> ListingSampler:
+    return ListingSampler(tool, ((("-m",), parse_columns), (("-q", "-x"), parse_xml)))
 
 
 def parse_columns(text: str) -> Report:

@@ -9,21 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hami_dra.api.hardware import Card
 from hami_dra.discovery import metax
-from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line
+from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
 from hami_dra.discovery.indented import entries
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, said, whole
 from hami_dra.discovery.tool import Tool
+from hami_dra.monitor.listings import ListingSampler
 from hami_dra.monitor.readings import (
     Reading,
     Report,
-    Sample,
     Words,
     amount,
     celsius,
     count,
-    joined,
     percent,
     share_of,
     watts,
@@ -46,24 +44,8 @@ _HOTTEST: Final = ("hottemp", "coretemp", "soctemp")
 _GPU: Final = re.compile(r"GPU#\s*(\d+)\s+\S+\s+(\S+)")
 
 
-class MetaxSampler:
-    """Implements `hami_dra.monitor.readings.Sampler`."""
-
-    source = "mx-smi"
-
-    def __init__(self, tool: Tool = TOOL) -> None:
-        self._tool = tool
-
-    def sample(self, cards: Sequence[Card]) -> Sample:
-        reports = [parse_dmon(self._tool.run(*_LOOK))]
-        try:
-            reports.append(parse_ecc(self._tool.run("--count-ecc")))
-        except DiscoveryError as error:
-            reports.append(Report((), (str(error),)))
-        return joined(cards, reports)
-
-    def close(self) -> None:
-        """Nothing is held."""
+def sampler(tool: Tool = TOOL) -> ListingSampler:
+    return ListingSampler(tool, ((_LOOK, parse_dmon), (("--count-ecc",), parse_ecc)))
 
 
 def parse_dmon(text: str) -> Report:

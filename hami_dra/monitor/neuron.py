@@ -15,7 +15,7 @@ from hami_dra.discovery import neuron
 from hami_dra.discovery.errors import Unexpected, Unreadable, shown
 from hami_dra.discovery.reading import MAX_BYTES, MAX_INDEX
 from hami_dra.discovery.tool import Tool
-from hami_dra.monitor.readings import MAX_COUNT, Reading, Report, Sample, joined
+from hami_dra.monitor.readings import MAX_COUNT, Reading, Report, Sample, Words, joined
 from hami_dra.monitor.stream import Stream
 
 TOOL: Final = Tool("neuron-monitor", neuron.TOOL.folders, timeout=12.0)
@@ -57,7 +57,7 @@ class _Device:
 
 @dataclass(slots=True)
 class _Sums:
-    """Of all devices; `of_all` is for what cannot be told apart."""
+    """Of all devices, while programs are added up."""
 
     per_device: int
     devices: Mapping[int, _Device]
@@ -114,7 +114,7 @@ def parse(text: str, cores_per_device: int | None = None) -> Report:
             Reading(
                 index=index,
                 memory_total=memory,
-                memory_used=device.used if device.used is None or device.used <= memory else None,
+                memory_used=Words(f"{_MONITOR}, device {index}", sums.problems).within(device.used, memory),
                 utilization=None if device.busy is None else min(device.busy / sums.per_device, 100.0),
                 ecc_corrected=errors.get((index, "ecc_corrected")),
                 ecc_uncorrected=errors.get((index, "ecc_uncorrected")),
@@ -169,6 +169,9 @@ def _memory(used: Mapping[str, Any], in_use: Mapping[str, Any], sums: _Sums) -> 
 
 def _errors(answer: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[tuple[int, str], int]]:
     counters = _object(_object(answer.get("system_data")).get("neuron_hw_counters"))
+    if counters.get("error"):
+        problems.append(f"{_MONITOR}, neuron_hw_counters: {shown(str(counters['error']))}")
+        return
     devices = counters.get("neuron_devices")
     for device in devices if isinstance(devices, list) else ():
         try:

@@ -3,21 +3,21 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from hami_dra.discovery import enflame, kunlunxin, metax, neuron
+from hami_dra.discovery import enflame as enflame_cards
+from hami_dra.discovery import kunlunxin as kunlunxin_cards
+from hami_dra.discovery import metax as metax_cards
+from hami_dra.discovery import neuron as neuron_cards
 from hami_dra.discovery.backend import Backend
 from hami_dra.discovery.nvml import NvmlBackend
-from hami_dra.monitor.enflame import EnflameSampler
-from hami_dra.monitor.kunlunxin import KunlunxinSampler
-from hami_dra.monitor.metax import MetaxSampler
-from hami_dra.monitor.neuron import NeuronSampler
+from hami_dra.monitor import enflame, kunlunxin, metax, neuron
 from hami_dra.monitor.nvml import NvmlSampler
 from hami_dra.monitor.readings import Sampler
 
 _BY_TOOL: Final[Mapping[str, Callable[[], Sampler]]] = {
-    metax.VENDOR: MetaxSampler,
-    kunlunxin.VENDOR: KunlunxinSampler,
-    neuron.VENDOR: NeuronSampler,
-    enflame.VENDOR: EnflameSampler,
+    metax_cards.VENDOR: metax.sampler,
+    kunlunxin_cards.VENDOR: kunlunxin.sampler,
+    neuron_cards.VENDOR: neuron.NeuronSampler,
+    enflame_cards.VENDOR: enflame.sampler,
 }
 
 

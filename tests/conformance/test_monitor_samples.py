@@ -163,7 +163,7 @@ def test_all_parsers_meet_all_samples():
 def test_mishaps_of_the_samples():
     texts = there()
 
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(data=st.data())
     def mishap(data):
         name = data.draw(st.sampled_from(sorted(texts)))

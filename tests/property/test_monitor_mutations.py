@@ -81,14 +81,14 @@ def check(name, text):
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(data=st.data())
 def test_mishaps(name, data):
     check(name, data.draw(mutated(SPREAD[name])))
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(text=st.one_of(st.text(), st.binary().map(lambda raw: raw.decode(errors="replace"))))
 def test_anything(name, text):
     check(name, text)
@@ -117,7 +117,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(data=st.data())
 def test_any_value_in_place_of_one_of_neuron_monitors(data):
     answer = json.loads(data.draw(st.sampled_from(TEXTS["neuron"])))
@@ -135,7 +135,7 @@ UNITS = {"metax dmon": ("C", "W", "%", "GB"), "enflame dmon": ("C", "W", "%", "M
 
 
 @pytest.mark.parametrize("name", UNITS)
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_a_value_is_read_in_its_unit_or_not_at_all(name, data):
     """With other units above the columns, no card has a value that the true ones would not give."""
@@ -151,7 +151,7 @@ def test_a_value_is_read_in_its_unit_or_not_at_all(name, data):
             assert getattr(reading, field) in {None, getattr(true[reading.index], field)}, field
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_cards_are_given_only_memory_that_they_have(data):
     name = data.draw(st.sampled_from(sorted(PARSERS)))

@@ -103,7 +103,7 @@ def test_metax_without_its_line_of_units_says_nothing():
 
 
 def test_metax_sampler(tools):
-    sampler = metax.MetaxSampler(Tool("mx-smi"))
+    sampler = metax.sampler(Tool("mx-smi"))
     tools.answer("mx-smi", {DMON: METAX / "dmon.csv", "--count-ecc": METAX / "ecc.txt"})
     found = sampler.sample(METAX_CARDS)
     assert found.readings["card-0"].power == 203.0
@@ -114,14 +114,17 @@ def test_metax_sampler(tools):
     found = sampler.sample(METAX_CARDS)
     assert (found.readings["card-0"].power, found.readings["card-0"].ecc_corrected) == (203.0, None)
     assert any("unknown option: --count-ecc" in problem for problem in found.problems)
+    tools.answer("mx-smi", {"--count-ecc": METAX / "ecc.txt"})
+    found = sampler.sample(METAX_CARDS)
+    assert (found.readings["card-0"].power, found.readings["card-0"].ecc_corrected) == (None, 7)
 
 
 def test_a_tool_that_is_missing_or_hangs(tools):
     with pytest.raises(ToolMissing):
-        metax.MetaxSampler(Tool("mx-smi")).sample(METAX_CARDS)
+        metax.sampler(Tool("mx-smi")).sample(METAX_CARDS)
     tools.script("mx-smi", "sleep 60")
     with pytest.raises(ToolFailed, match=r"no answer within 0\.2 s"):
-        metax.MetaxSampler(Tool("mx-smi", timeout=0.2)).sample(METAX_CARDS)
+        metax.sampler(Tool("mx-smi", timeout=0.2)).sample(METAX_CARDS)
 
 
 # --- Kunlunxin -------------------------------------------------------------------------------------------------------
@@ -172,7 +175,7 @@ def test_kunlunxin_xml():
 
 
 def test_kunlunxin_sampler_needs_one_of_its_listings(tools):
-    sampler = kunlunxin.KunlunxinSampler(Tool("xpu-smi"))
+    sampler = kunlunxin.sampler(Tool("xpu-smi"))
     columns, xml = {"-m": KUNLUNXIN / "columns.txt"}, {"-q -x": KUNLUNXIN / "query.xml"}
 
     def seen(answers):
@@ -235,7 +238,7 @@ def test_enflame_query_of_two_ages():
 
 
 def test_enflame_sampler(tools):
-    sampler = enflame.EnflameSampler(Tool("efsmi"))
+    sampler = enflame.sampler(Tool("efsmi"))
     tools.answer("efsmi", {"--dmon -c 1": ENFLAME / "dmon.txt", "-q": ENFLAME / "query.txt"})
     found = sampler.sample(ENFLAME_CARDS)
     assert found.problems == ()
@@ -320,6 +323,10 @@ def test_neuron_groups_that_failed_are_unknown():
     found = parsed(answer)
     assert [(each.memory_used, each.utilization) for each in found.readings] == [(None, 60.0), (None, 45.25)]
     assert "no such process" in found.problems[0]
+    answer["system_data"]["neuron_hw_counters"]["error"] = "no counters"
+    found = parsed(answer)
+    assert [each.ecc_corrected for each in found.readings] == [None, None]
+    assert "no counters" in found.problems[-1]
 
 
 def test_neuron_cores_that_are_joined_need_the_discovery():

@@ -1,0 +1,38 @@
+"""Cards that are read by running a vendor's tool once or twice and joining what it lists. Used by `metax`, `kunlunxin` and `enflame`."""
+
+from collections.abc import Callable, Sequence
+
+from hami_dra.api.hardware import Card
+from hami_dra.discovery.errors import DiscoveryError
+from hami_dra.discovery.tool import Tool
+from hami_dra.monitor.readings import Report, Sample, joined
+
+Listing = tuple[tuple[str, ...], Callable[[str], Report]]
+"""Arguments of the tool, and what reads its output."""
+
+
+class ListingSampler:
+    """Implements `hami_dra.monitor.readings.Sampler`. One listing is enough, with all of them there is more: of two values that of the
+    earlier listing counts.
+    """
+
+    def __init__(self, tool: Tool, listings: Sequence[Listing]) -> None:
+        self.source = tool.name
+        self._tool = tool
+        self._listings = listings
+
+    def sample(self, cards: Sequence[Card]) -> Sample:
+        """Raises what the first listing said when there is none."""
+        reports: list[Report] = []
+        refused: list[DiscoveryError] = []
+        for arguments, parse in self._listings:
+            try:
+                reports.append(parse(self._tool.run(*arguments)))
+            except DiscoveryError as error:
+                refused.append(error)
+        if not reports:
+            raise refused[0]
+        return joined(cards, [*reports, Report((), tuple(map(str, refused)))])
+
+    def close(self) -> None:
+        """Nothing is held."""
