@@ -55,8 +55,10 @@ class QuotaVerdicts:
         self._by_kind: dict[tuple[int, int], list[Cost]] = {}
 
     def affordable(self) -> Bools:
-        """Nodes where the cheapest cards of every request together are within the quota. Shape (nodes.size,)."""
+        """Nodes where so many of their cheapest card for every request are within the quota. Shape (nodes.size,)."""
         width = len(self._room.names)
+        if self._room.allows(self._room.nothing, self._most(), self._room.nothing):
+            return np.ones(self._inventory.nodes.size, dtype=np.bool_)
         total = np.zeros((width, self._inventory.nodes.size), dtype=np.int64)
         for number, (group, columns) in enumerate(self._wanted):
             each = [
@@ -98,7 +100,22 @@ class QuotaVerdicts:
         notes = tuple(note for resource, note in self._room.notes if resource in blamed)
         return Shortage(request, notes, tuple(codes))
 
-    # -- the least that a request costs ------------------------------------------------------------------------------
+    # -- what a request costs ----------------------------------------------------------------------------------------
+
+    def _most(self) -> Cost:
+        """Whatever cards are chosen; of requests for all devices, which `affordable` leaves to the search, nothing."""
+        total = self._room.nothing
+        for number, (group, _) in enumerate(self._wanted):
+            each = [
+                [amount * view.count for amount in cost]
+                for place, view in enumerate(group.alternatives)
+                for cost in self._costs(number, place, view)
+            ]
+            if each:
+                total = tuple(
+                    before + max(amounts) for before, amounts in zip(total, zip(*each, strict=True), strict=True)
+                )
+        return total
 
     def _least(self, view: RequestView, column: RequestColumns, costs: list[Cost]) -> Ints:
         """Shape (limited resources, nodes.size)."""
@@ -113,7 +130,10 @@ class QuotaVerdicts:
             if column.roaming or amounts.min() == amounts.max():
                 least[position] = amounts.min() * view.count
             else:
-                least[position] = _sums_of_smallest(amounts, devices.node[rows], view.count, size)
+                cheapest = np.full(size, _MOST, dtype=np.int64)
+                owned = devices.node[rows] >= 0
+                np.minimum.at(cheapest, devices.node[rows][owned], amounts[owned])
+                least[position] = cheapest * view.count
         return least
 
     def _costs(self, number: int, alternative: int, view: RequestView) -> list[Cost]:
@@ -220,14 +240,3 @@ def _nominal(view: RequestView, device: Device) -> dict[str, int]:
     if percent is not None:
         taken[names.CAP_MEMORY] = taken.get(names.CAP_MEMORY, 0) * percent // 100
     return taken
-
-
-def _sums_of_smallest(amounts: Ints, owners: Ints, count: int, size: int) -> Ints:
-    """Per node the sum of its `count` smallest amounts; nodes that have fewer are nobody's candidates."""
-    order = np.lexsort((amounts, owners))
-    amounts, owners = amounts[order], owners[order]
-    place = np.arange(len(owners)) - np.searchsorted(owners, owners)
-    counted = (place < count) & (owners >= 0)
-    sums = np.zeros(size, dtype=np.int64)
-    np.add.at(sums, owners[counted], amounts[counted])
-    return sums
