@@ -80,6 +80,17 @@ def play(
     return Played(report, view)
 
 
+def asked_of(source: str, raw: Raw, view: View, settings: Settings) -> tuple[Pod, Demand | str]:
+    """The pod as the webhook makes it, and what `decide` would be asked about it in the cluster of the view; or, as text, why
+    it cannot be decided on. Raises BadManifest.
+    """
+    this = _settled(source, raw, view)
+    try:
+        return this.pod, _Placing(view, settings, Report()).demand(this, ())
+    except (_Unready, InvalidPolicy) as error:
+        return this.pod, str(error)
+
+
 def _has_its_place(pod: Pod, view: View) -> bool:
     """Running pods count on their node; finished ones and those on their way out need none."""
     if pod.status.phase in FINISHED:
@@ -132,7 +143,7 @@ class _Placing:
     def place(self, this: _Waiting, everyone: Iterable[_Waiting]) -> None:
         key = this.pod.key
         try:
-            demand = self._demand(this, everyone)
+            demand = self.demand(this, everyone)
         except (_Unready, InvalidPolicy) as error:
             self._report.refused(key, {}, str(error), str(error))
             return
@@ -156,7 +167,7 @@ class _Placing:
         ]
         self._report.placed(pod.key, decision.node, claims, decision.score)
 
-    def _demand(self, this: _Waiting, everyone: Iterable[_Waiting]) -> Demand:
+    def demand(self, this: _Waiting, everyone: Iterable[_Waiting]) -> Demand:
         """Raises _Unready, InvalidPolicy."""
         pod = this.pod
         if this.problem:
