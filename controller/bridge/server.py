@@ -1,4 +1,4 @@
-"""The admission server: HTTPS, /mutate, /healthz, /readyz, and certificates that look after themselves.
+"""The admission server: HTTPS, /mutate, /healthz, /readyz, /metrics, and certificates that look after themselves.
 
 Called by `hami-dra webhook` and by tests. In: a `Cluster` and `Settings`. Runs until cancelled; any number of replicas may
 run side by side. What a pod becomes is decided in `controller.bridge.convert`; nothing of it is here.
@@ -19,11 +19,13 @@ from typing import Final, Self
 
 import msgspec
 from aiohttp import web
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from controller.bridge.admission import Admission, BadReview
 from controller.bridge.certificates import Material, ensure_secret
 from controller.bridge.configuration import ensure_trust
 from controller.bridge.convert import Options
+from controller.bridge.metrics import WebhookMetrics
 from hami_dra.api import kinds, names
 from hami_dra.cluster.protocol import Cluster, ClusterError
 
@@ -76,6 +78,7 @@ class Server:
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
         self._loaded: object = None
+        self.metrics = WebhookMetrics()
         self._not_ready = "no certificate yet"
         self._runner: web.AppRunner | None = None
         self._upkeep: asyncio.Task[None] | None = None
@@ -94,7 +97,7 @@ class Server:
 
     async def __aenter__(self) -> Self:
         self._runner = web.AppRunner(
-            application(Admission(self._cluster, self._settings.options), lambda: self._not_ready),
+            application(Admission(self._cluster, self._settings.options), lambda: self._not_ready, self.metrics),
             access_log=None,
             shutdown_timeout=10.0,
         )
@@ -144,6 +147,7 @@ class Server:
             )
             if stamp != self._loaded:
                 self._tls.load_cert_chain(settings.cert_file, settings.key_file)
+                self.metrics.serves(settings.cert_file.read_bytes())
                 self._loaded = stamp
             return
         if self._loaded is not None:
@@ -160,6 +164,7 @@ class Server:
 
     def _serve_with(self, material: Material) -> None:
         _load(self._tls, material)
+        self.metrics.serves(material.certificate)
         self._loaded = material
 
 
@@ -179,14 +184,21 @@ async def serve(cluster: Cluster, settings: Settings | None = None) -> None:
         await asyncio.Event().wait()
 
 
-def application(admission: Admission, not_ready: Callable[[], str]) -> web.Application:
+def application(
+    admission: Admission, not_ready: Callable[[], str], metrics: WebhookMetrics | None = None
+) -> web.Application:
     """`not_ready`: why the server should get no requests yet; empty when it may."""
+    counted = metrics or WebhookMetrics()
 
     async def mutate(request: web.Request) -> web.Response:
         try:
-            answer = await admission.review(msgspec.json.decode(await request.read()))
+            body = msgspec.json.decode(await request.read())
+            with counted.seconds.time():
+                answer = await admission.review(body)
         except (msgspec.DecodeError, BadReview) as error:
+            counted.reviews.labels("unreadable").inc()
             return web.Response(status=400, text=str(error))
+        counted.reviewed(answer)
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
     async def healthz(_request: web.Request) -> web.Response:
@@ -196,6 +208,10 @@ def application(admission: Admission, not_ready: Callable[[], str]) -> web.Appli
         reason = not_ready()
         return web.Response(status=503, text=reason) if reason else web.Response(text="ok")
 
+    async def exposition(_request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(counted.registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
     app = web.Application(client_max_size=_LARGEST_REVIEW)
     app.add_routes([web.post("/mutate", mutate), web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    app.add_routes([web.get("/metrics", exposition)])
     return app

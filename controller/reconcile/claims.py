@@ -154,6 +154,7 @@ class ClaimWriter:
         except NotFound:
             raise Stale(f"claim {claim.key} is gone") from None
         except Conflict:
+            self._metrics.conflicts.inc()
             return False, await self.read(claim)
         except (Invalid, Forbidden) as error:
             raise Rejected(str(error)) from error

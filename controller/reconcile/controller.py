@@ -57,6 +57,7 @@ class Controller:
         self.inventory = inventory or Inventory()
         self.decision_log = DecisionLog()
         self.world: World | None = None
+        self.scrape: Scrape | None = None
         self.is_leading = False
         self._cluster = cluster
         self._bridge = bridge
@@ -74,7 +75,7 @@ class Controller:
         if self.settings.mode is Mode.EXCLUSIVE:
             require_fenceable(self.settings, rule_kind)
         world = self.world = World(self._cluster, self.inventory, self._clock, rule_kind)
-        scrape = Scrape(
+        scrape = self.scrape = Scrape(
             self.metrics,
             self.inventory,
             world,

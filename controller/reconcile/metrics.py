@@ -1,9 +1,15 @@
 """What the controller counts, for Prometheus. One object per controller, with a registry of its own.
 
-Labels have few values by construction: never a pod, claim or node name.
+Labels of what is counted here have few values by construction: never a pod, claim or node name. What is computed when Prometheus asks
+(cards, pods, packing, the queue, watches) is in `controller.reconcile.collectors`.
 """
 
+from collections.abc import Iterable
+from importlib.metadata import version
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from controller.reconcile.queue import Queue
 
 _DECISION_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 _COMMIT_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0)
@@ -12,6 +18,11 @@ _COMMIT_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0)
 class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
+        self.queue: Queue | None = None
+        """Of the term that is running."""
+        Gauge("hami_dra_build_info", "Always 1.", ["version"], registry=self.registry).labels(version("hami-dra")).set(
+            1
+        )
         self.decisions = Counter(
             "hami_dra_decisions",
             "Pods decided on, by result: placed, refused, error.",
@@ -51,13 +62,31 @@ class Metrics:
         )  # fmt: skip
         self.fence_ready = Gauge("hami_dra_fence_ready", "1 while the fence is known to hold.", registry=self.registry)
         self.leader = Gauge("hami_dra_leader", "1 while this process leads.", registry=self.registry)
-        self.pending = Gauge(
-            "hami_dra_pending_pods", "Pods in the queue, by state: ready, no_room, waiting.", ["state"],
+        self.refusals = Counter(
+            "hami_dra_refusals",
+            "Decisions that found no place, by reason code: each counts once for each code that cards or nodes were refused with.",
+            ["reason"],
             registry=self.registry,
-        )  # fmt: skip
+        )
+        self.conflicts = Counter(
+            "hami_dra_write_conflicts", "Writes to claims that somebody else was faster than.", registry=self.registry
+        )
         self.unclear_writes = Counter(
             "hami_dra_unclear_writes", "Writes without a clear answer, settled by reading.", registry=self.registry
         )
         self.events_dropped = Counter(
             "hami_dra_events_dropped", "Events not sent because too many were waiting.", registry=self.registry
         )
+
+    def lead(self, *, leads: bool) -> None:
+        """Told by the controller when a term begins and ends."""
+        self.leader.set(int(leads))
+        if not leads:
+            self.fence_ready.set(0)
+            self.queue = None
+
+    def refused(self, reasons: Iterable[str], *, error: bool) -> None:
+        """A decision that found no place. `error`: it could not even search."""
+        self.decisions.labels("error" if error else "refused").inc()
+        for reason in reasons:
+            self.refusals.labels(reason).inc()

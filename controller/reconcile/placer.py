@@ -98,7 +98,6 @@ class Placer:
                 self._spread_news(now)
                 key = self._queue.pop(now)
                 if key is None:
-                    self._count_pending()
                     await self._idle(now)
                     continue
                 self._look(key, now)
@@ -218,7 +217,7 @@ class Placer:
         answer = without_trace(answer)
         if isinstance(answer, Refusal):
             narrate.refused(pod, answer)
-            self._metrics.decisions.labels("error" if answer.error else "refused").inc()
+            self._metrics.refused(answer.reasons, error=bool(answer.error))
             self._no_room(pod, ready, answer, now)
         elif self._waits_for_nominated(pod, ready.demand, answer, now):
             self._queue.wait(key, now + _NOMINATION_INTERVAL)
@@ -282,7 +281,3 @@ class Placer:
         if now >= self._patience.runs_out(pod.metadata.uid, "nomination", now):
             return False
         return any(victim.metadata.deletion_timestamp is not None for victim in self._world.pods_on(nominated))
-
-    def _count_pending(self) -> None:
-        for state in ("ready", "no_room", "waiting"):
-            self._metrics.pending.labels(state).set(self._queue.count(state))

@@ -11,7 +11,7 @@ A pod is in one of these states:
 """
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -57,6 +57,15 @@ class Queue:
 
     def count(self, state: State) -> int:
         return sum(item.state == state for item in self._items.values())
+
+    def waiting(self) -> tuple[Counter[State], dict[State, str]]:
+        """By state: how many pods, and when the oldest of them was created."""
+        counts: Counter[State] = Counter()
+        oldest: dict[State, str] = {}
+        for item in self._items.values():
+            counts[item.state] += 1
+            oldest[item.state] = min(oldest.get(item.state, item.rank.created), item.rank.created)
+        return counts, oldest
 
     # --- what happens to a pod ---------------------------------------------------------------------------------------
 

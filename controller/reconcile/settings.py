@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from controller.decide import Options
+from controller.reconcile.collectors.lines import NameSet
 from controller.scoring.policies import Policies
 from hami_dra.api import names
 from hami_dra.cluster.lease import Timings
@@ -73,6 +74,11 @@ class Settings:
     probe_timeout: float = 60.0
 
     commits_at_once: int = 64
+
+    card_metrics: bool = True
+    """Whether /metrics has lines for each card and each pod; figures by driver are always there."""
+    legacy_metrics: frozenset[NameSet] = frozenset()
+    """Whose names /metrics has besides."""
 
     leader_election: bool = True
     lease_name: str = names.CONTROLLER

@@ -69,6 +69,7 @@ class Term:
         self._undoer = Undoer(context, claims, refusals)
         self._wake = asyncio.Event()
         queue, in_flight = Queue(), InFlight()
+        context.metrics.queue = queue
         patience = Patience({"room": settings.gate_patience, "nomination": settings.nomination_patience})
         self._triggers = Triggers(
             context,

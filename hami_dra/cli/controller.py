@@ -3,6 +3,7 @@
 import gc
 import re
 from collections.abc import Callable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from hami_dra.cli.service_options import Gate, Kubeconfig, LogFormat, Mode
 
 if TYPE_CHECKING:
     from controller.decide import Options
+    from controller.reconcile.collectors.lines import NameSet
     from controller.reconcile.settings import Settings
     from controller.reconcile.world import World
     from controller.scoring.policies import Policies
@@ -33,6 +35,11 @@ Examples:
 
     hami-dra controller --mode native
 """
+
+
+class LegacyNames(StrEnum):
+    hami = "hami"
+    hami_2_7 = "hami-2.7"
 
 
 def register(app: typer.Typer) -> None:
@@ -101,6 +108,16 @@ def controller(
     ] = "5s",
     host: Annotated[str, typer.Option(help="Address of the health and metrics server.")] = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
     port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 8080,
+    card_metrics: Annotated[
+        bool, typer.Option(help="A line for each card, and each pod that has some of it, on /metrics.")
+    ] = True,
+    legacy_metrics: Annotated[
+        list[LegacyNames] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Say them under HAMi's names too: hami (hami_gpu_*), hami-2.7 (GPUDeviceMemoryLimit, ...); may be repeated.",
+        ),
+    ] = None,
     log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.text,
     verbosity: Annotated[
         int,
@@ -132,6 +149,8 @@ def controller(
         probe=probe,
         probe_image=probe_image,
         leader_election=leader_elect,
+        card_metrics=card_metrics,
+        legacy_metrics=_name_sets(legacy_metrics or []),
     )
     run_service(_serve(kubeconfig, settings, (host, port)))
 
@@ -157,6 +176,12 @@ def _settings(
         )
     except ConfigError as error:
         raise CommandError(str(error)) from error
+
+
+def _name_sets(chosen: list[LegacyNames]) -> "frozenset[NameSet]":
+    from controller.reconcile.collectors.lines import NameSet
+
+    return frozenset(NameSet(each.value) for each in chosen)
 
 
 def _own_drivers() -> frozenset[str]:

@@ -10,6 +10,7 @@ the store; an object handed to `observe` may be ahead of that, and older news ab
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Final, Generic, Protocol, TypeVar
@@ -44,7 +45,8 @@ def _log_broken(broken: Broken) -> None:
 class Reflector(Generic[T]):
     """`run()` until cancelled. Errors of the cluster are retried for ever; an error of the handler ends it.
 
-    `problem` says why the copy may be stale, or is empty. A broken object leaves its last good version in the store.
+    `problem` says why the copy may be stale, or is empty; `lists` and `failures` count. A broken object leaves its last good version
+    in the store.
     """
 
     def __init__(
@@ -60,10 +62,15 @@ class Reflector(Generic[T]):
         on_broken: Callable[[Broken], None] = _log_broken,
         backoff: Backoff | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.kind = kind
         self.store: Store[T] = Store() if store is None else store
         self.problem = ""
+        self.lists = 0
+        self.failures = 0
+        self._now = now
+        self._heard = now()
         self._cluster = cluster
         self._handler = handler
         self._scope = {"namespace": namespace, "label_selector": label_selector, "field_selector": field_selector}
@@ -78,6 +85,11 @@ class Reflector(Generic[T]):
     def is_synced(self) -> bool:
         """Whether a list was ever completed."""
         return self._synced.is_set()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the API server last said anything; while a watch holds it sends a bookmark about each minute."""
+        return self._now() - self._heard
 
     async def wait_synced(self) -> None:
         await self._synced.wait()
@@ -106,6 +118,8 @@ class Reflector(Generic[T]):
     async def _list(self, *, watching: bool) -> None:
         async with self._listing:
             listing = await self._cluster.list(self.kind, **self._scope)
+            self.lists += 1
+            self._heard = self._now()
             newest = int(listing.resource_version)
             # While no watch runs, only a server that lost its past (etcd restored) can answer with an older version.
             rewound = newest < self._seen and not watching
@@ -153,6 +167,7 @@ class Reflector(Generic[T]):
         async with aclosing(self._cluster.watch(self.kind, resource_version=str(self._seen), **self._scope)) as events:
             async for event in events:
                 self._recovered()
+                self._heard = self._now()
                 version = _version(event.object)
                 if version > self._seen:
                     self._take(event, version)
@@ -193,6 +208,8 @@ class Reflector(Generic[T]):
         self._backoff.reset()
 
     async def _pause(self, problem: str) -> None:
+        if problem:
+            self.failures += 1
         if problem and problem != self.problem:
             log.warning("%s; trying again", problem)
         self.problem = problem

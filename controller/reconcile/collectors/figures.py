@@ -1,0 +1,110 @@
+"""Figures by driver and by quota: how cards are packed, what is allocated, what of each quota is used.
+
+Registered by `scrape`. In: a `CardTable` that is kept, the inventory's quotas. Few samples: labels are drivers, vendors, sizes and names of
+quotas.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from controller.inventory.inventory import Inventory
+from controller.overview.cardtable import CardTable
+from controller.overview.model import Packing
+from controller.overview.packing import packing
+from controller.quota.model import QuotaLine, lines
+from controller.reconcile.collectors.lines import NameSet
+from hami_dra.vendors.quotas import PREFIX
+
+_DRIVER: Final = ("driver", "vendor")
+
+_AMOUNTS: Final[tuple[tuple[str, str, Callable[[Packing], float]], ...]] = (
+    ("memory_limit_bytes", "Memory of all cards that may be allocated.", lambda it: it.memory_total),
+    ("memory_allocated_bytes", "Memory of all cards that is allocated.", lambda it: it.memory_used),
+    ("cores_limit", "Cores of all cards, as the driver counts them (100 a card).", lambda it: it.cores_total),
+    ("cores_allocated", "Cores of all cards that are allocated, as the driver counts them.", lambda it: it.cores_used),
+    ("shares_limit", "How many may share all cards.", lambda it: it.shares_total),
+    ("shares_allocated", "How many share all cards.", lambda it: it.shares_used),
+    ("free_capacity", "What is free of usable cards, in cards.", lambda it: it.free_capacity),
+    (
+        "fragmentation_ratio",
+        "Share of the free capacity that lies on cards of which somebody holds some: 0 to 1.",
+        lambda it: it.fragmentation,
+    ),
+)
+_STATES: Final[tuple[tuple[str, Callable[[Packing], int]], ...]] = (
+    ("free", lambda it: it.free_cards),
+    ("partly_used", lambda it: it.partly_used_cards),
+    ("full", lambda it: it.full_cards),
+    ("unusable", lambda it: it.cards - it.usable_cards),
+)
+
+
+class PackingFigures(Collector):
+    def __init__(self, table: CardTable) -> None:
+        self._table = table
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        found = packing(self._table)
+        cards = _gauge("hami_dra_cards", f"Cards, by state: {', '.join(name for name, _ in _STATES)}.", "state")
+        nodes = _gauge(
+            "hami_dra_nodes", "Nodes with cards, by state: empty (all of its cards are free), used.", "state"
+        )
+        islands = _gauge(
+            "hami_dra_free_islands", "How many groups of so many linked free cards could be handed out.", "size"
+        )
+        for each in found:
+            driver = [each.driver, each.vendor]
+            for state, count in _STATES:
+                cards.add_metric([*driver, state], count(each))
+            nodes.add_metric([*driver, "empty"], each.empty_nodes)
+            nodes.add_metric([*driver, "used"], each.nodes - each.empty_nodes)
+            for size, groups in each.free_islands.items():
+                islands.add_metric([*driver, str(size)], groups)
+        yield from (cards, nodes, islands)
+        for name, text, value in _AMOUNTS:
+            family = _gauge(f"hami_dra_{name}", text)
+            for each in found:
+                family.add_metric([each.driver, each.vendor], value(each))
+            yield family
+
+
+class QuotaFigures(Collector):
+    """Names of HAMi. Several ResourceQuotas of a namespace may have the same key: `resourcequota` tells them apart."""
+
+    def __init__(self, inventory: Inventory, also: frozenset[NameSet] = frozenset()) -> None:
+        self._inventory = inventory
+        self._old = NameSet.HAMI_2_7 in also
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        found = lines(self._inventory)
+        labels = ["namespace", "quota_name", "resourcequota", "unit"]
+        used = GaugeMetricFamily("hami_resource_quota_used", "What of a key of a ResourceQuota is used.", labels=labels)
+        limit = GaugeMetricFamily("hami_resource_quota_limit", "A key of a ResourceQuota for cards.", labels=labels)
+        for each in found:
+            values = [each.namespace, each.resource.removeprefix(PREFIX), each.quota, each.unit]
+            used.add_metric(values, each.used)
+            limit.add_metric(values, each.hard)
+        yield from (used, limit)
+        if self._old:
+            yield _old_quotas(found)
+
+
+def _old_quotas(found: list[QuotaLine]) -> GaugeMetricFamily:
+    """HAMi 2.7.0 knows one limit for each resource of a namespace: the least."""
+    family = GaugeMetricFamily(
+        "QuotaUsed", "resourcequota usage for a certain device", labels=["quotanamespace", "quotaName", "limit", "zone"]
+    )
+    least: dict[tuple[str, str], QuotaLine] = {}
+    for each in found:
+        key = (each.namespace, each.resource.removeprefix(PREFIX))
+        least[key] = min(least.get(key, each), each, key=lambda line: line.hard)
+    for (namespace, resource), each in least.items():
+        family.add_metric([namespace, resource, str(each.hard), "vGPU"], each.used)
+    return family
+
+
+def _gauge(name: str, text: str, *more: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=[*_DRIVER, *more])

@@ -1,0 +1,65 @@
+"""Puts together what /metrics says besides what is counted: registers the collectors, and makes the text of cards and pods.
+
+Made by the controller once it knows the world. What is about the cluster is said by the replica that leads and by no other: sums over
+all replicas are then right. While nobody leads nobody says it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from controller.inventory.inventory import Inventory
+from controller.overview.cardtable import CardTable
+from controller.reconcile.accounts import Accounts
+from controller.reconcile.collectors.cards import CardGauges
+from controller.reconcile.collectors.figures import PackingFigures, QuotaFigures
+from controller.reconcile.collectors.lines import NameSet
+from controller.reconcile.collectors.pods import PodGauges
+from controller.reconcile.collectors.running import QueueFigures, WatchFigures
+from controller.reconcile.metrics import Metrics
+from controller.reconcile.world import World
+
+
+class Scrape:
+    """`cards`: whether cards and pods have lines of their own."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        inventory: Inventory,
+        world: World,
+        now: Callable[[], datetime],
+        leads: Callable[[], bool],
+        *,
+        cards: bool = True,
+        also: Iterable[NameSet] = (),
+    ) -> None:
+        self._leads = leads
+        names = frozenset(also)
+        table = CardTable(inventory)
+        self._cards = CardGauges(table, names) if cards else None
+        self._pods = PodGauges(table, world.claims.store, world.pod, names) if cards else None
+        if self._pods is not None:
+            world.claims.subscribe(self._pods.claim_changed)
+        metrics.registry.register(WatchFigures(world))
+        metrics.registry.register(QueueFigures(lambda: metrics.queue, now))
+        for collector in (PackingFigures(table), Accounts(inventory.usage.uses), QuotaFigures(inventory, names)):
+            metrics.registry.register(_OfLeader(collector, leads))
+
+    def blocks(self) -> Iterator[str]:
+        """What comes after the registry's text, in pieces of a few milliseconds."""
+        if self._leads():
+            for gauges in (self._cards, self._pods):
+                if gauges is not None:
+                    yield from gauges.blocks()
+
+
+class _OfLeader(Collector):
+    def __init__(self, inner: Collector, leads: Callable[[], bool]) -> None:
+        self._inner = inner
+        self._leads = leads
+
+    def collect(self) -> Iterable[Metric]:
+        return self._inner.collect() if self._leads() else ()
