@@ -1,0 +1,78 @@
+"""hami-dra whatif as a user types it. What it says is for test_whatif and the golden documents."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.support.commands import Typed
+from tests.support.manifests import claim, cluster, part, pod
+from tests.unit.test_whatif import SCATTERED
+
+
+@pytest.fixture
+def hami_dra(capsys):
+    return Typed(capsys)
+
+
+@pytest.fixture
+def file(tmp_path):
+    def file(*raws, name="in.yaml"):
+        path = tmp_path / name
+        path.write_text(yaml.safe_dump_all(raws))
+        return path
+
+    return file
+
+
+def test_a_table_that_ends_with_the_conclusion(hami_dra, file):
+    result = hami_dra("whatif", "-f", file(*SCATTERED), "--device-policy", "binpack", "--replace")
+    assert (result.code, result.stderr) == (0, "")
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("Device policy binpack and placing all pods anew would free 1 of 8 cards")
+    assert "2 → 3" in result.stdout
+
+
+def test_json_on_stdout_and_nothing_else(hami_dra, file):
+    result = hami_dra("whatif", "-f", file(*SCATTERED, {"kind": "ConfigMap"}), "--without-node", "n1", "-o", "json")
+    document = json.loads(result.stdout)
+    assert {"before", "after", "moved", "freedCards", "emptiedNodes", "unplaced", "conclusion"} <= set(document)
+    assert document["moved"][0]["fromNode"] == "n1"
+    assert result.stderr.startswith("note: ")
+    assert document["notes"][0] in result.stderr
+
+
+def test_the_exit_status_tells_that_a_pod_would_not_fit(hami_dra, file):
+    state, more = file(*cluster("n1")), file(claim("x", part("90Gi")), pod("x", "x"), name="more.yaml")
+    assert hami_dra("whatif", "-f", state, "--with", more).code == 0
+    assert hami_dra("whatif", "-f", state, "--with", more, "--fail-unplaced").code == 1
+
+
+def test_who_waits_already_is_no_failure(hami_dra, file):
+    state = file(*cluster("n1", "n2"), claim("x", part("90Gi")), pod("x", "x"))
+    assert hami_dra("whatif", "-f", state, "--without-node", "n2", "--fail-unplaced").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "nothing is said to be different: give one or more of --node-policy"),
+        (["--override-annotations", "--replace"], "--override-annotations: give the policy that is to hold"),
+        (["--node-policy", "pack"], "--node-policy: 'pack' is not one of"),
+        (["--device-policy", "pack"], "--device-policy: 'pack' is not one of"),
+        (["--present-node-policy", "pack", "--replace"], "is not one of"),
+        (["--without-node", "n9"], "without node n9: there is no such node; there are n1, n2"),
+        (["--with", "none.yaml"], "none.yaml: no such file or folder"),
+        (["--replace", "--feature-gates", "X=true"], "--feature-gates: "),
+    ],
+)
+def test_what_cannot_be_done(hami_dra, file, options, message):
+    result = hami_dra("whatif", "-f", file(*SCATTERED), *options)
+    assert (result.code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_names_are_no_markup(hami_dra, file):
+    odd = pod("[red]x", "none", namespace="[bold]")
+    result = hami_dra("whatif", "-f", file(*cluster("n1")), "--with", file(odd, name="odd.yaml"))
+    assert "[bold]/[red]x" in result.stdout
