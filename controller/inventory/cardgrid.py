@@ -16,7 +16,7 @@ from controller.inventory.columns import DeviceColumns, Interned
 from controller.inventory.layouts import is_part
 from controller.inventory.model import Device
 from controller.inventory.nodes import NodeColumns
-from controller.inventory.roles import WHOLE_CARD, free_shares
+from controller.inventory.roles import free_shares
 from hami_dra.vendors.protocol import Cards, Ints, Positions
 
 NO_DEVICE: Final = -1
@@ -49,6 +49,8 @@ class CardGrid:
         self._allocate(0, _NARROW)
 
     def _allocate(self, nodes: int, width: int) -> None:
+        before = getattr(self, "home", None)
+
         def grown(name: str, empty: int) -> Ints:
             fresh = np.full((nodes, width), empty, dtype=np.int64)
             old = getattr(self, name, None)
@@ -57,7 +59,9 @@ class CardGrid:
             return fresh
 
         self.rows: Ints = grown("rows", NO_DEVICE)
-        self.home: Ints = grown("home", 0)
+        self.home: Ints = np.tile(np.arange(width), (nodes, 1))
+        if before is not None:
+            self.home[: before.shape[0], : before.shape[1]] = before
         self.free: Ints = grown("free", 0)
         self.island: Ints = grown("island", NO_DEVICE)
         self.type: Ints = grown("type", NO_DEVICE)
@@ -171,7 +175,7 @@ class CardGrid:
             line, column = np.nonzero(parts)
             for used in (cards.slots_used, cards.cores_used, cards.memory_used):
                 np.add.at(used, (line, home[line, column]), used[line, column])
-        free: Ints = np.where(there & ~parts, np.clip(free_shares(cards), 0, WHOLE_CARD), 0)
+        free: Ints = np.where(there & ~parts, free_shares(cards), 0)
         return free
 
 

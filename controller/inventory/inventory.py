@@ -23,6 +23,7 @@ from controller.inventory.sharedcounters import SharedCounters, shared_counters
 from controller.inventory.taintrules import TaintRules, concerns
 from controller.inventory.topologyspread import SpreadCounts
 from controller.inventory.verdicts import Verdicts
+from controller.inventory.workloads import Workloads
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.names import ADMIN_ACCESS_LABEL
 from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
@@ -46,11 +47,13 @@ class Inventory:
         """Object → what is wrong with it: pools that cannot be used as they are published."""
         self.quotas = QuotaBook(self.usage.counted, self._published)
         self._pools = PoolBook(gates)
+        self.workloads = Workloads()
+        """What pods ask for, by shape."""
         self._rules = TaintRules()
         self._spread = SpreadCounts(self.nodes)
         self._fits = NodeFits(self.nodes, self._spread, lambda resource: resource in self._delegated)
         self._delegated: set[str] = set()
-        self._pods = PodBook(self.nodes, self._spread)
+        self._pods = PodBook(self.nodes, self._spread, self.workloads)
         self._claims = Incarnations()
         self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
         self._troubled: dict[PoolKey, str] = {}
@@ -161,6 +164,7 @@ class Inventory:
         for uid in self._claims.gone(old, new):
             self._recount(self.usage.observe(uid, None))
             self.quotas.claim_gone(uid)
+        self.workloads.claim_changed(old, new)
         if new is not None:
             uid = new.metadata.uid
             self._recount(self.usage.observe(uid, new.status.allocation))

@@ -8,12 +8,14 @@ from collections.abc import Collection
 from controller.inventory.changes import Incarnations
 from controller.inventory.nodes import FINISHED, NodeColumns, Placed, place
 from controller.inventory.topologyspread import SpreadCounts
+from controller.inventory.workloads import Workloads
 from hami_dra.api.core import Pod
 
 
 class PodBook:
-    def __init__(self, nodes: NodeColumns, spread: SpreadCounts) -> None:
+    def __init__(self, nodes: NodeColumns, spread: SpreadCounts, workloads: Workloads) -> None:
         self._nodes = nodes
+        self._workloads = workloads
         self._spread = spread
         self._known = Incarnations()
         self._bound: dict[str, Placed] = {}
@@ -37,8 +39,10 @@ class PodBook:
         for gone in self._known.gone(old, new):
             self._unbind(gone)
             self.forget(gone)
+            self._workloads.pod_gone(gone)
         if new is None:
             return
+        self._workloads.pod_seen(new)
         uid = new.metadata.uid
         over = new.status.phase in FINISHED
         if over or new.spec.node_name:

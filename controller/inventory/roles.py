@@ -67,7 +67,7 @@ def free_shares(cards: Cards) -> Ints:
     )
     bare = (cards.memory_total <= 0) & (cards.cores_total <= 0)
     held = np.where(bare, _millionths(cards.slots_used, cards.slots_total), held)
-    held = np.where(cards.slots_used >= cards.slots_total, WHOLE_CARD, np.clip(held, 0, WHOLE_CARD))
+    held = np.where(cards.slots_used >= cards.slots_total, WHOLE_CARD, np.minimum(np.maximum(held, 0), WHOLE_CARD))
     return np.where(cards.slots_used > 0, WHOLE_CARD - np.maximum(held, 1), WHOLE_CARD)
 
 
@@ -76,7 +76,7 @@ def asked_shares(cards: Cards, ask: Ask) -> Ints:
     held = np.maximum(_millionths(ask.memory, cards.memory_total), _millionths(ask.cores, cards.cores_total))
     bare = (cards.memory_total <= 0) & (cards.cores_total <= 0)
     held = np.where(bare, _millionths(ask.slots, cards.slots_total), held)
-    shares: Ints = np.where(ask.slots >= cards.slots_total, WHOLE_CARD, np.clip(held, 1, WHOLE_CARD))
+    shares: Ints = np.where(ask.slots >= cards.slots_total, WHOLE_CARD, np.minimum(np.maximum(held, 1), WHOLE_CARD))
     return shares
 
 

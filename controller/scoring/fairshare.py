@@ -22,6 +22,7 @@ _EIGHT: Final = 8.0
 _CPU_UNIT: Final = 128_000.0
 """Millicores."""
 _CPU_WEIGHT: Final = 0.05
+_ENDLESS: Final = 1e30
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,13 @@ class Room:
 
     def after(self, taken: int) -> "Room":
         return Room(self.offered, self.left - taken)
+
+    def cards_per_unit(self, cards: Ints, theta: float) -> Floats:
+        """How many cards one unit of the resource feeds: `cards / (theta x offered)`, endlessly many where nobody knows."""
+        feeds: Floats = np.full(cards.shape, _ENDLESS)
+        known = (self.offered > 0) & (self.offered < MOST)
+        np.divide(cards, theta * self.offered, out=feeds, where=known)
+        return feeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +62,14 @@ def totals(free: Ints) -> tuple[Ints, Ints]:
     return free.sum(axis=-1), np.where(free < WHOLE_CARD, free, 0).sum(axis=-1)
 
 
-def stranded(state: State, theta: float) -> Floats:
-    """Cards' worth that is free and cannot be used, for want of CPU or memory. Shape (nodes,)."""
+def stranded(state: State, cpu: Floats, memory: Floats) -> Floats:
+    """Cards' worth that is free and cannot be used, for want of CPU or memory. Shape (nodes,).
+
+    `cpu`, `memory`: how many cards a unit of each feeds (`Room.cards_per_unit`).
+    """
     free = state.free / WHOLE_CARD
-    usable = free
-    for room in (state.cpu, state.memory):
-        known = (room.offered > 0) & (room.offered < MOST)
-        share = np.divide(
-            np.clip(room.left, 0, None) * state.cards.astype(np.float64),
-            theta * room.offered,
-            out=np.full(free.shape, np.inf),
-            where=known,
-        )
-        usable = np.minimum(usable, share)
-    found: Floats = free - usable
+    fed = np.minimum(state.cpu.left * cpu, state.memory.left * memory)
+    found: Floats = np.maximum(free - np.maximum(fed, 0.0), 0.0)
     return found
 
 
@@ -90,9 +92,10 @@ class Cost:
 def cost(before: State, after: State, weights: Packing) -> Cost:
     """`after`: with the pod. The terms of packing by fair share, see docs/packing.md."""
     known = after.cpu.offered < MOST
+    feeds = [room.cards_per_unit(before.cards, weights.theta) for room in (before.cpu, before.memory)]
     return Cost(
-        stranded=stranded(after, weights.theta) - stranded(before, weights.theta),
+        stranded=stranded(after, *feeds) - stranded(before, *feeds),
         broken=(after.partial - before.partial) / WHOLE_CARD,
         left=weights.left * (after.free / WHOLE_CARD) / _EIGHT,
-        cpu=np.where(known, _CPU_WEIGHT * np.clip(after.cpu.left, 0, None) / _CPU_UNIT, 0.0),
+        cpu=np.where(known, np.maximum(after.cpu.left, 0) * (_CPU_WEIGHT / _CPU_UNIT), 0.0),
     )

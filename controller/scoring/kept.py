@@ -14,7 +14,7 @@ import numpy as np
 from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import RequestGroup, RequestView
 from controller.inventory.cardgrid import CardGrid
-from controller.inventory.changes import Recent
+from controller.inventory.changes import ChangeLog, Recent
 from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Device
@@ -41,9 +41,19 @@ class Kept:
         self._version = -1
         self._afters: Recent[After] = Recent(_SHAPES_KEPT)
 
-    def after(self, inventory: Inventory, weights: Packing, wanted: Wanted) -> "After":
-        """Up to date. The columns of `wanted` are."""
-        self._refresh()
+    def after(
+        self,
+        inventory: Inventory,
+        weights: Packing,
+        wanted: Wanted,
+        *,
+        also: Hashable = None,
+        make: "Callable[[], After] | None" = None,
+    ) -> "After":
+        """Up to date. The columns of `wanted` are. `make`: what to keep in place of a plain `After`; `also`: what it depends
+        on beside the requests.
+        """
+        self.refresh()
         key: Hashable = (
             tuple(
                 (column, view.count, view.all_devices)
@@ -53,12 +63,13 @@ class Kept:
             tuple(len(columns) for _, columns in wanted),
             weights.rare,
             weights.large,
+            also,
         )
-        found = self._afters.get(key, lambda: After(inventory, self.grid, weights, wanted))
+        found = self._afters.get(key, make or (lambda: After(inventory, self.grid, weights, wanted)))
         found.refresh()
         return found
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         self.grid.refresh()
         changes = self.grid.changes
         size = self.grid.rows.shape[0]
@@ -89,7 +100,17 @@ class After:
     would take, in cards, on average. Nodes that cannot meet a request keep what they have.
     """
 
-    def __init__(self, inventory: Inventory, grid: CardGrid, weights: Packing, wanted: Wanted) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        grid: CardGrid,
+        weights: Packing,
+        wanted: Wanted,
+        *,
+        changes: ChangeLog | None = None,
+    ) -> None:
+        """`changes`: node rows to look at again, where it is not only those whose cards changed."""
+        self._changes = grid.changes if changes is None else changes
         self._inventory = inventory
         self._grid = grid
         self._wanted = [(group.alternatives, columns) for group, columns in wanted]
@@ -114,7 +135,7 @@ class After:
     def scarcity_of(self, request: RequestView, types: Ints) -> Ints:
         for alternatives, scarcities in zip((each for each, _ in self._wanted), self._scarcity, strict=True):
             for view, scarcity in zip(alternatives, scarcities, strict=True):
-                if (view.claim_index, view.name) == (request.claim_index, request.name):
+                if view.shape == request.shape:
                     return scarcity.of(types)
         return np.zeros(types.shape, dtype=np.int64)
 
@@ -130,10 +151,10 @@ class After:
             for each in scarcities:
                 moved |= each.refresh()
         self._layouts = grid.layouts
-        if self._version == grid.changes.version and not moved:
+        if self._version == self._changes.version and not moved:
             return
-        changed = None if self._version < 0 or moved else grid.changes.since(self._version)
-        self._version = grid.changes.version
+        changed = None if self._version < 0 or moved else self._changes.since(self._version)
+        self._version = self._changes.version
         self._compute(np.arange(size) if changed is None else changed)
 
     def _compute(self, nodes: Positions) -> None:
@@ -149,18 +170,26 @@ class After:
                 share, may = picture.request(column, free)
                 may &= (number_of == number)[:, None]
                 scarcity = scarcities[number].of(picture.type)
-                if view.all_devices:
-                    chosen = may
-                else:
-                    keys = fit_keys(
-                        picture.of_home(free), share, picture.island, may, scarcity=scarcity, count=view.count
-                    )
-                    chosen = first_of(keys, may, view.count)
+                chosen = (
+                    may
+                    if view.all_devices
+                    else self._choose(picture, free, share, may, count=view.count, scarcity=scarcity)
+                )
                 free = left_after(free, picture.home, share, chosen)
                 scarce += np.where(chosen, scarcity, 0).sum(axis=1)
                 taken += chosen.sum(axis=1)
-        self._free[nodes], self._partial[nodes] = totals(free)
+        self._finish(picture, free)
         self._scarce[nodes] = scarce / np.maximum(taken, 1) / WHOLE_CARD
+
+    def _choose(self, picture: "Picture", free: Ints, share: Ints, may: Bools, *, count: int, scarcity: Ints) -> Bools:
+        """The cards that one request takes, on every node. Arrays of shape (nodes, cards)."""
+        return first_of(
+            fit_keys(picture.of_home(free), share, picture.island, may, scarcity=scarcity, count=count), may, count
+        )
+
+    def _finish(self, picture: "Picture", free: Ints) -> None:
+        """`free`: with all requests met."""
+        self._free[picture.nodes], self._partial[picture.nodes] = totals(free)
 
 
 class Picture:
@@ -168,6 +197,7 @@ class Picture:
 
     def __init__(self, inventory: Inventory, grid: CardGrid, nodes: Positions) -> None:
         rows = grid.rows[nodes]
+        self.nodes = nodes
         self.there: Bools = rows >= 0
         self.rows = np.where(self.there, rows, 0)
         self.home = grid.home[nodes]

@@ -7,6 +7,7 @@ Values are HAMi's (S/policy at HEAD). An unknown value is never guessed: `Invali
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 from controller.allocation.errors import AllocatorError
@@ -55,7 +56,7 @@ class DevicePolicy:
     @property
     def follows_node(self) -> bool:
         """Cards are chosen as the node policy would have them."""
-        return self.keys in {(policy,) for policy in _PACKING}
+        return self.keys[0] in _PACKING
 
     @property
     def hami_keys(self) -> tuple[str, ...]:
@@ -97,7 +98,7 @@ class Policies:
         """Of one claim. Where nobody chose a device policy, that of a node policy that has one."""
         found = self.devices.get(claim_key, self.device)
         if self.node in _PACKING and found.origin == _UNSAID and found.keys == DevicePolicy().keys:
-            return replace(found, keys=(self.node,), origin=self.node_origin)
+            return _following(self.node, self.node_origin, found.weights)
         return found
 
     @property
@@ -108,6 +109,11 @@ class Policies:
     def wishes_of(self, claim_key: str, request: str) -> Wishes:
         """Of one request of a claim; `request` as allocation results spell it."""
         return self.wishes.get(claim_key, NO_WISHES).for_request(request)
+
+
+@lru_cache(maxsize=64)
+def _following(node: str, origin: str, weights: Weights) -> DevicePolicy:
+    return DevicePolicy((node,), weights, origin)
 
 
 def parse_node_policy(value: str, where: str) -> str:

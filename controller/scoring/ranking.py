@@ -6,11 +6,13 @@ be in with the pod (`scoring.taking`), in columns per shape of request that are 
 """
 
 from typing import Final, Protocol
+from weakref import WeakKeyDictionary
 
 from controller.allocation.request import RequestView
 from controller.inventory.inventory import Inventory
 from controller.inventory.podresources import pod_requests
 from controller.scoring.fairshare import Cost, Floats, Room, State, cost
+from controller.scoring.fgd import FgdAfter, Ground, best_fit
 from controller.scoring.kept import Line, Wanted, kept_of
 from controller.scoring.policies import Policies
 from controller.scoring.taking import fit_keys
@@ -20,6 +22,8 @@ from hami_dra.vendors.protocol import Ints
 
 _HAMI_UNIT: Final = 10.0
 """What a card's worth of scarcity counts beside HAMi's node score, which is between 0 and 30."""
+_FGD_UNIT: Final = 25.0
+"""The same in points of `fgd`: its score rises by as much for a card, where it is steepest."""
 
 
 class Ranking(Protocol):
@@ -39,6 +43,8 @@ def rank_nodes(inventory: Inventory, policies: Policies, pod: Pod, wanted: Wante
     """`wanted`: the requests that are still to be met."""
     if policies.node == names.FAIR_SHARE:
         return _FairShare(inventory, policies, pod, wanted)
+    if policies.node == names.FGD:
+        return _Fgd(inventory, policies, pod, wanted)
     if policies.packing.minds_scarcity and wanted:
         return _Hami(inventory, policies, wanted)
     return Plain(inventory)
@@ -101,3 +107,40 @@ class _FairShare:
     def card_keys(self, request: RequestView, line: Line) -> list[Ints] | None:
         scarcity = self._after.scarcity_of(request, line.type)
         return fit_keys(line.left, line.share, line.island, line.may, scarcity=scarcity, count=max(request.count, 1))
+
+
+class _Fgd:
+    def __init__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> None:
+        kept = kept_of(inventory)
+        kept.refresh()
+        cpu = pod_requests(pod)["cpu"]
+
+        ground = ground_of(inventory).refresh()
+
+        def make() -> FgdAfter:
+            return FgdAfter(inventory, kept.grid, policies.packing, wanted, ground=ground, cpu=cpu)
+
+        after = kept.after(inventory, policies.packing, wanted, also=(names.FGD, cpu), make=make)
+        assert isinstance(after, FgdAfter)
+        self._after = after
+        self._fit = best_fit(after.free, inventory.left(pod, "cpu") - cpu)
+        self._scarce = _FGD_UNIT * after.scarce
+        self.values: Floats = after.score + self._fit - self._scarce
+
+    def terms(self, node: int) -> list[tuple[str, float]]:
+        parts = [("gradient", self._after.score), ("fit", self._fit), ("scarce", self._scarce)]
+        return [(name, float(column[node])) for name, column in parts]
+
+    def card_keys(self, request: RequestView, line: Line) -> list[Ints] | None:
+        return self._after.card_keys(request, line)
+
+
+_GROUND: "WeakKeyDictionary[Inventory, Ground]" = WeakKeyDictionary()
+
+
+def ground_of(inventory: Inventory) -> Ground:
+    """What `fgd` keeps of one inventory."""
+    found = _GROUND.get(inventory)
+    if found is None:
+        found = _GROUND[inventory] = Ground(inventory, kept_of(inventory).grid)
+    return found

@@ -26,10 +26,13 @@ def fit_keys(free: Ints, share: Ints, island: Ints, may: Bools, *, scarcity: Int
     whole = share == WHOLE_CARD
     breaks = np.where(idle, np.where(whole, 0, WHOLE_CARD - share), -share) + scarcity
     width = free.shape[-1]
+    fit = 3 * width + free - share
+    breaks = np.where(may, breaks, _NEVER)
+    if not (whole & may).any():
+        return [breaks, fit]
     members = _count_by(island, may & whole, width)
     size = np.where(members >= count, members, 2 * width - members)
-    fit = np.where(whole, size, 3 * width + free - share)
-    return [np.where(may, breaks, _NEVER), fit, np.where(whole, island, 0)]
+    return [breaks, np.where(whole, size, fit), np.where(whole, island, 0)]
 
 
 def first_of(keys: list[Ints], may: Bools, count: int) -> Bools:
@@ -55,5 +58,5 @@ def _count_by(island: Ints, members: Bools, width: int) -> Ints:
     lines = int(np.prod(island.shape[:-1], dtype=np.int64))
     flat = np.where(members, island, 0).reshape(lines, width) + width * np.arange(lines)[:, None]
     counts = np.bincount(flat.ravel(), weights=members.ravel(), minlength=lines * width).astype(np.int64)
-    found: Ints = np.take_along_axis(counts.reshape(island.shape), np.clip(island, 0, None), axis=-1)
+    found: Ints = np.take_along_axis(counts.reshape(island.shape), np.maximum(island, 0), axis=-1)
     return found

@@ -1,0 +1,133 @@
+"""Which requests are typical of the cluster, for the policy `fgd`: learnt from the pods that it has.
+
+Called by `scoring.fgd`. In: `Inventory.workloads`. Out: for each typical request what it would take of every card, as a table.
+Refreshed now and then, not with every pod: the frequencies of thousands of pods hardly move with one. Pure.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.allocation.errors import AllocatorError
+from controller.allocation.prefilter import RequestColumns
+from controller.allocation.request import RequestView, prepare
+from controller.allocation.scope import Scope
+from controller.inventory.cardgrid import CardGrid
+from controller.inventory.inventory import Inventory
+from controller.inventory.roles import WHOLE_CARD, asked_shares
+from controller.inventory.workloads import Shape
+from controller.scoring.fairshare import Floats
+from hami_dra.api import names
+from hami_dra.vendors.protocol import Ints
+from hami_dra.vendors.wanted import NO_WISHES
+
+Narrow = npt.NDArray[np.int32]
+NEVER: Final = 2 * WHOLE_CARD
+"""What a request takes of a card that it cannot have: more than there is."""
+_COVERED: Final = 0.95
+"""Part of the pods whose shapes are typical (pkg/simulator, typical pods)."""
+_MOST_BARE: Final = 0.2
+"""Pods without devices count for no more than this part: a cluster may run thousands of them beside its cards."""
+_OFTEN: Final = 100
+_MOST_SHAPES: Final = 64
+
+
+class Typical:
+    """`frequency`, `cpu` (millicores), `count` (cards): shape (requests,). `bare`: frequency of pods without devices.
+    Frequencies add up to 1, or to 0 while no pods are known.
+    """
+
+    def __init__(self, inventory: Inventory, grid: CardGrid) -> None:
+        self._inventory = inventory
+        self._grid = grid
+        self._news = 0
+        self._pods = 0
+        self._layouts = -1
+        self._requests: list[tuple[RequestView, float, int]] = []
+        """(request, frequency, millicores)"""
+        self.version = 0
+        """Grows whenever something is different."""
+        self.bare = 0.0
+        self.frequency: Floats = np.zeros(0, dtype=np.float64)
+        self.cpu: Ints = np.zeros(0, dtype=np.int64)
+        self.count: Ints = np.zeros(0, dtype=np.int64)
+        self._shares: Narrow = np.zeros((0, 1), dtype=np.int32)
+
+    def shares(self, rows: Ints) -> Narrow:
+        """What each typical request takes of the devices in some rows, in millionths; NEVER where it cannot have them, and
+        for row -1. Shape (requests, *rows.shape).
+        """
+        found: Narrow = self._shares[:, rows]
+        return found
+
+    def refresh(self) -> "Typical":
+        """Once a tenth of the pods, and at least a hundred, came or went, or nodes have other devices."""
+        workloads = self._inventory.workloads
+        counts = workloads.counts()
+        due = workloads.news - self._news >= max(_OFTEN, self._pods // 10) or (self._pods == 0 and workloads.news > 0)
+        if due:
+            self._news, self._pods = workloads.news, counts.total()
+            self._learn(typical_shapes(counts))
+        if due or self._layouts != self._grid.layouts:
+            self._layouts = self._grid.layouts
+            self._tabulate()
+            self.version += 1
+        return self
+
+    def _learn(self, shapes: list[tuple[Shape, float]]) -> None:
+        self._requests = []
+        self.bare = sum(frequency for shape, frequency in shapes if not shape.claims)
+        for shape, frequency in shapes:
+            views = [view for spec in shape.claims for view in self._requests_of(spec)]
+            self._requests += [(view, frequency / len(views), shape.cpu) for view in views]
+
+    def _requests_of(self, spec: bytes) -> tuple[RequestView, ...]:
+        """Those of a claim that take devices; of a prioritized list the first alternative."""
+        try:
+            problem = prepare([self._inventory.workloads.sample(spec)], self._inventory.classes)
+        except AllocatorError:
+            return ()
+        views = [group.alternatives[0] for claim in problem.claims for group in claim.requests]
+        return tuple(view for view in views if not view.admin_access)
+
+    def _tabulate(self) -> None:
+        requests = self._requests
+        devices = self._inventory.devices
+        self.frequency = np.array([frequency for _, frequency, _ in requests], dtype=np.float64)
+        self.cpu = np.array([cpu for _, _, cpu in requests], dtype=np.int64)
+        self.count = np.array([max(view.count, 1) for view, _, _ in requests], dtype=np.int64)
+        self._shares = np.full((len(requests), devices.size + 1), NEVER, dtype=np.int32)
+        rows = np.flatnonzero(devices.active[: devices.size])
+        cards = devices.cards(rows)
+        tables: dict[object, Ints] = {}
+        for number, (view, _, _) in enumerate(requests):
+            table = tables.get(view.shape)
+            if table is None:
+                column = RequestColumns(self._inventory, view, Scope(), frozenset({names.FENCE_TAINT}), NO_WISHES)
+                column.refresh()
+                table = np.where(column.could(rows), asked_shares(cards, column.ask(rows)), NEVER)
+                tables[view.shape] = table
+            self._shares[number, rows] = table
+
+
+def typical_shapes(counts: dict[Shape, int]) -> list[tuple[Shape, float]]:
+    """The most frequent shapes that together are 95 % of the pods, with their frequencies among themselves.
+
+    Equal counts: the larger CPU first. Pods without devices are no more than a fifth of what is counted.
+    """
+    ranked = sorted(counts.items(), key=lambda entry: (-entry[1], -entry[0].cpu, entry[0].claims))
+    bare = sum(count for shape, count in ranked if not shape.claims)
+    with_devices = sum(count for shape, count in ranked if shape.claims)
+    scale = min(1.0, _MOST_BARE / (1 - _MOST_BARE) * with_devices / bare) if bare and with_devices else 1.0
+    weighted = [(shape, count if shape.claims else count * scale) for shape, count in ranked]
+    weighted.sort(key=lambda entry: -entry[1])
+    total = sum(weight for _, weight in weighted)
+    chosen: list[tuple[Shape, float]] = []
+    covered = 0.0
+    for shape, weight in weighted[:_MOST_SHAPES]:
+        if covered >= _COVERED * total:
+            break
+        covered += weight
+        chosen.append((shape, weight))
+    return [(shape, weight / covered) for shape, weight in chosen]
