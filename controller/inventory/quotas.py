@@ -76,6 +76,10 @@ class QuotaBook:
         """Only of namespaces with limits."""
         return self._used.get(namespace, _NOTHING)
 
+    def problem(self, quota: ResourceQuota) -> str:
+        """What of a quota is not enforced, and the fix; empty where all is well."""
+        return self.problems.get(_title(quota), "")
+
     # -- feeds -------------------------------------------------------------------------------------------------------
 
     def quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:

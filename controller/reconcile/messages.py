@@ -24,6 +24,7 @@ FOREIGN_ALLOCATION: Final = "ForeignAllocation"
 FENCE_RESTORED: Final = "FenceRestored"
 FENCE_BROKEN: Final = "FenceNotInForce"
 WEBHOOK_BYPASSED: Final = "WebhookBypassed"
+QUOTA_NOT_ENFORCED: Final = "QuotaNotEnforced"
 
 NOTE_LENGTH: Final = 1024
 """events.k8s.io/v1 refuses longer notes."""

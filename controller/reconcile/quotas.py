@@ -1,4 +1,4 @@
-"""The annotation `hami.io/quota-used` on ResourceQuotas: what of their keys for cards is used, for `kubectl describe quota`.
+"""What users see on their ResourceQuotas: the annotation `hami.io/quota-used`, and an event where a quota cannot be enforced.
 
 Run by the term while this process leads. In: the inventory's account, quotas as the world has them. Written: one guarded
 merge patch for each quota whose text is no longer true, all quotas at most once in `Settings.quota_interval`. Nothing reads the
@@ -12,6 +12,7 @@ import logging
 from collections import defaultdict
 
 from controller.quota.model import QuotaLine, lines
+from controller.reconcile import messages
 from controller.reconcile.context import Context
 from hami_dra.api import kinds, names
 from hami_dra.api.core import ResourceQuota
@@ -26,6 +27,7 @@ class QuotaNotes:
         self._written = (-1, -1)
         self._forbidden: set[str] = set()
         self._changes = 0
+        self._told: dict[str, str] = {}
 
     def quota_changed(self, _old: ResourceQuota | None, _new: ResourceQuota | None) -> None:
         """Subscribed by the term: somebody may have changed the annotation."""
@@ -35,9 +37,27 @@ class QuotaNotes:
         """Until cancelled. Raises LeadershipLost."""
         while True:
             state = (self._context.inventory.quotas.version, self._changes)
-            if state != self._written and await self._write_all():
-                self._written = state
+            if state != self._written:
+                self._tell_problems()
+                if await self._write_all():
+                    self._written = state
             await self._context.clock.sleep(self._context.settings.quota_interval)
+
+    def _tell_problems(self) -> None:
+        """Each once, on the quota that it is about."""
+        problems = {
+            quota.key: problem
+            for quota in self._context.world.quotas.store
+            if (problem := self._context.inventory.quotas.problem(quota))
+        }
+        for key, problem in problems.items():
+            quota = self._context.world.quotas.store.get(key)
+            if quota is not None and self._told.get(key) != problem:
+                log.warning("ResourceQuota %s: %s", key, problem)
+                self._context.events.tell(
+                    kinds.RESOURCE_QUOTA, quota, messages.warning(messages.QUOTA_NOT_ENFORCED, problem)
+                )
+        self._told = problems
 
     async def _write_all(self) -> bool:
         """Whether nothing is left to be tried again."""

@@ -221,3 +221,23 @@ def test_native_mode_shows_usage_too():
         await written(scene, {GPUMEM: "0"})
 
     play(story, mode=Mode.NATIVE, **MANAGED)
+
+
+def test_a_quota_that_is_not_enforced_is_told_so_once():
+    async def story(scene):
+        scoped = quota(100)
+        scoped["spec"]["scopes"] = ["NotTerminating"]
+        await scene.add(kinds.RESOURCE_QUOTA, scoped)
+
+        async def told():
+            return bool(await scene.events("QuotaNotEnforced"))
+
+        await scene.until(told)
+        await scene.cluster.patch(kinds.RESOURCE_QUOTA, "q", {"metadata": {"labels": {"a": "b"}}}, namespace=SPACE)
+        await scene.sleep(30)
+        [event] = await scene.events("QuotaNotEnforced")
+        assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("ResourceQuota", "q")
+        assert "move them to a quota without scopes" in event["note"]
+        assert await annotation(scene) is None
+
+    play(story, **QUICK)
