@@ -102,6 +102,10 @@ class HttpCluster:
             return False
         return any(resource.get("name") == kind.plural for resource in answer.get("resources") or ())
 
+    async def read_text(self, path: str) -> str:
+        """What the server says at a path that is no object: `/metrics`."""
+        return (await self._transport.read(f"get {path}", path, {}, accept="text/plain")).decode(errors="replace")
+
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
         what, path = _target("get", kind, namespace, name)
         return _object(kind, await self._transport.read(what, path, {}), what)

@@ -1,0 +1,237 @@
+"""Checks of what keeps order: the fence, the policies, the webhook.
+
+The webhook's certificate is checked as the API server does it: is it in time, and did an authority of the caBundle sign it.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
+from controller.bridge.installation import CONVERT_WEBHOOK
+from controller.doctor.installed import is_out, named
+from controller.doctor.model import Finding, Live, Raw, Severity, State
+from controller.reconcile.fence_rules import is_fence_rule, is_fence_taint, is_fenced_slice, is_intact, rule_name
+from hami_dra.api import kinds, names
+from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
+
+_SOON: Final = timedelta(days=14)
+
+
+# --- fence -----------------------------------------------------------------------------------------------------------
+
+
+def fence(state: State) -> Iterator[Finding]:
+    """In exclusive mode: is every managed driver's in force, and does nobody else use its taint."""
+    if state.mode != "exclusive" or is_out(state) or (state.live is None and not _speaks_of_fences(state)):
+        return
+    published = {item.spec.driver for item in state.slices if item.spec.devices}
+    rules = {rule.metadata.name: rule for rule in state.taint_rules}
+    by_rules = state.live.serves_taint_rules if state.live is not None else bool(rules)
+    for driver in sorted(state.managed & published):
+        if by_rules:
+            yield from _rule(driver, rules.get(rule_name(driver)))
+        else:
+            yield from _open_slices(driver, state.slices)
+    ours = {rule_name(driver) for driver in state.managed}
+    for name, rule in sorted(rules.items()):
+        if is_fence_rule(rule) and name not in ours:
+            selector = rule.spec.device_selector
+            driver = (selector.driver if selector is not None else None) or "every driver"
+            yield Finding(
+                check="fence",
+                severity=Severity.WARNING,
+                object=f"DeviceTaintRule {name}",
+                problem=f"it puts the fence on devices of {driver}, and no controller manages them: nobody allocates them",
+                fix=f"start the controller with --manage {driver}, or kubectl delete devicetaintrule {name}",
+            )
+
+
+def _speaks_of_fences(state: State) -> bool:
+    """Files may be of a cluster that hami-dra never came to."""
+    return any(map(is_fence_rule, state.taint_rules)) or any(
+        is_fence_taint(taint) for item in state.slices for device in item.spec.devices for taint in device.taints
+    )
+
+
+def _rule(driver: str, rule: DeviceTaintRule | None) -> Iterator[Finding]:
+    name = rule_name(driver)
+    restart = "the controller puts it back within a second: see whether it runs and may write devicetaintrules"
+    if rule is None:
+        problem = f"it is missing: kube-scheduler may allocate devices of {driver} beside the controller"
+        yield _error("fence", f"DeviceTaintRule {name}", problem, restart)
+    elif not is_intact(rule, driver):
+        problem = f"it was changed: it does not keep kube-scheduler off all devices of {driver}"
+        yield _error("fence", f"DeviceTaintRule {name}", problem, restart)
+    elif rule.metadata.annotations.get(names.FENCE_PROVEN, "").partition("/")[2] != str(rule.metadata.generation):
+        yield Finding(
+            check="fence",
+            severity=Severity.WARNING,
+            object=f"DeviceTaintRule {name}",
+            problem="no probe has shown yet that kube-scheduler respects it: nothing is committed until then",
+            fix=f"wait some seconds; if it stays: kubectl describe devicetaintrule {name}, and the controller's log",
+        )
+
+
+def _open_slices(driver: str, slices: tuple[ResourceSlice, ...]) -> Iterator[Finding]:
+    unfenced = sorted(item.metadata.name for item in slices if item.spec.driver == driver and not is_fenced_slice(item))
+    if unfenced:
+        yield _error(
+            "fence",
+            f"ResourceSlice {unfenced[0]}" + (f" and {len(unfenced) - 1} more" if len(unfenced) > 1 else ""),
+            f"devices of {driver} do not carry the taint {names.FENCE_TAINT}: nothing is committed until all of them do",
+            "run the driver of the node with --fence auto (its default), and see its log",
+        )
+
+
+# --- policies --------------------------------------------------------------------------------------------------------
+
+_POLICIES: Final = (
+    # name, kinds of policy and binding, manifest, how bad, what is not so without it, only in exclusive mode
+    (
+        names.FENCE_POLICY, kinds.VALIDATING_POLICY.name, kinds.VALIDATING_POLICY_BINDING.name, "fence-policy.yaml", Severity.ERROR,
+        "claims that tolerate the fence are let in, and kube-scheduler allocates for them", True,
+    ),
+    (
+        names.GATE_POLICY, kinds.MUTATING_POLICY.name, kinds.MUTATING_POLICY_BINDING.name, "gate-policy.yaml", Severity.WARNING,
+        "pods are not gated, and kube-scheduler tries them in vain first", True,
+    ),
+    (
+        names.SLICE_POLICY, kinds.VALIDATING_POLICY.name, kinds.VALIDATING_POLICY_BINDING.name, "slice-policy.yaml", Severity.ERROR,
+        "a driver may write the slices of other nodes", False,
+    ),
+)  # fmt: skip
+
+
+def policies(state: State) -> Iterator[Finding]:
+    """Is each there, bound to itself, and denying what it should deny. Who chose to have no gate gets a warning only."""
+    live = state.live
+    assert live is not None  # `Check.needs_live`
+    if live.admission is None or is_out(state):
+        return
+    for name, policy_kind, binding_kind, manifest, severity, without, exclusive in _POLICIES:
+        if exclusive and state.mode != "exclusive":
+            continue
+        policy = named(live, policy_kind, name)
+        bindings = [
+            each for each in live.admission.get(binding_kind, ()) if each.get("spec", {}).get("policyName") == name
+        ]
+        what, problem = f"{policy_kind} {name}", ""
+        if policy is None:
+            problem = "it is missing"
+        elif not bindings:
+            what, problem = f"{binding_kind} {name}", "it is missing, so the policy does nothing"
+        elif binding_kind == kinds.VALIDATING_POLICY_BINDING.name and not any(map(_denies, bindings)):
+            what, problem = f"{binding_kind} {name}", "its validationActions do not say Deny"
+        elif name == names.FENCE_POLICY and policy.get("spec", {}).get("failurePolicy") == "Ignore":
+            problem = "its failurePolicy is Ignore"
+        if problem:
+            yield Finding(
+                check="policies",
+                severity=severity,
+                object=what,
+                problem=f"{problem}: {without}",
+                fix=f"kubectl apply -f manifests/{manifest}, or upgrade the Helm release",
+            )
+
+
+def _denies(binding: Raw) -> bool:
+    return "Deny" in (binding.get("spec", {}).get("validationActions") or ())
+
+
+# --- webhook ---------------------------------------------------------------------------------------------------------
+
+
+def webhook(state: State) -> Iterator[Finding]:
+    live = state.live
+    assert live is not None  # `Check.needs_live`
+    if live.admission is None:
+        return
+    title = f"{kinds.MUTATING_WEBHOOK.name} {names.WEBHOOK}"
+    configuration = named(live, kinds.MUTATING_WEBHOOK.name, names.WEBHOOK)
+    hooks = {each.get("name"): each for each in (configuration or {}).get("webhooks") or ()}
+    convert = hooks.get(CONVERT_WEBHOOK)
+    if convert is None:
+        if live.webhook is not None and live.webhook.expected and not is_out(state):
+            yield _error(
+                "webhook",
+                title,
+                f"{'it has no webhook ' + CONVERT_WEBHOOK if configuration else 'it is missing'}: pods with old resource names "
+                "(nvidia.com/gpu) are not converted, and stay pending",
+                "kubectl apply -f manifests/webhook.yaml, or upgrade the Helm release",
+            )
+        return
+    if convert.get("failurePolicy") == "Ignore":
+        yield Finding(
+            check="webhook",
+            severity=Severity.WARNING,
+            object=title,
+            problem=f"the failurePolicy of {CONVERT_WEBHOOK} is Ignore: while the webhook does not answer, pods with old resource "
+            "names come in unconverted and stay pending",
+            fix="set webhook.failurePolicy=Fail in the chart, unless that is what you chose",
+        )
+    yield from _certificate(state, live, title, convert)
+    if live.webhook is not None and live.webhook.conversion:
+        yield _error(
+            "webhook",
+            title,
+            f"a pod with nvidia.com/gpu, sent to be dry-run, was not converted: {live.webhook.conversion}",
+            f"kubectl -n {state.namespace} get pods,endpointslices -l app.kubernetes.io/name={names.WEBHOOK}; see the webhook's log",
+        )
+
+
+def _certificate(state: State, live: Live, title: str, convert: Raw) -> Iterator[Finding]:
+    restart = f"restart the webhook, which fills it in: kubectl -n {state.namespace} rollout restart deployment {names.WEBHOOK}"
+    text = convert.get("clientConfig", {}).get("caBundle") or ""
+    if not text:
+        if "url" not in convert.get("clientConfig", {}):
+            yield _error("webhook", title, "its caBundle is empty: the API server trusts no certificate of it", restart)
+        return
+    try:
+        authorities = x509.load_pem_x509_certificates(base64.b64decode(text, validate=True))
+    except (ValueError, binascii.Error):
+        yield _error("webhook", title, "its caBundle is no list of certificates", restart)
+        return
+    if all(each.not_valid_after_utc <= state.now for each in authorities):
+        yield _error("webhook", title, "all certificates of its caBundle are over", restart)
+    served = live.webhook.certificate if live.webhook is not None else None
+    if served is None:
+        return
+    secret = f"Secret {state.namespace}/{names.WEBHOOK_SECRET}"
+    try:
+        certificate = x509.load_pem_x509_certificates(served)[0]
+    except (ValueError, IndexError):
+        yield _error("webhook", secret, "its tls.crt is no certificate", f"kubectl -n {state.namespace} delete secret {names.WEBHOOK_SECRET}; {restart}")  # fmt: skip
+        return
+    left = certificate.not_valid_after_utc - state.now
+    if left <= _SOON:
+        yield Finding(
+            check="webhook",
+            severity=Severity.ERROR if left <= timedelta() else Severity.WARNING,
+            object=secret,
+            problem=f"the webhook's certificate ends {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
+            fix=restart.replace(", which fills it in", ", which renews it"),
+        )
+    if not any(_signed(certificate, each) for each in authorities):
+        yield _error(
+            "webhook",
+            title,
+            f"no certificate of its caBundle signed the one that the webhook serves with ({secret})",
+            restart,
+        )
+
+
+def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return certificate == authority
+    return True
+
+
+def _error(check: str, what: str, problem: str, fix: str) -> Finding:
+    return Finding(check=check, severity=Severity.ERROR, object=what, problem=problem, fix=fix)

@@ -1,0 +1,199 @@
+"""Checks of who has what: claims that leak, devices given away twice, pods that wait, quotas that hold nothing."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+from controller.doctor.ages import age, in_words, older
+from controller.doctor.model import Finding, Severity, State
+from controller.inventory.model import DeviceId
+from controller.overview.tenancies import Tenancies
+from controller.quota.model import lines
+from controller.reconcile import bodies
+from controller.reconcile.foreign import Use, overlaps
+from controller.reconcile.pods import claim_keys, has_our_gate, is_live, is_pending, other_gates
+from hami_dra.api import names
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.vendors.quotas import PREFIX
+from hami_dra.vendors.registry import QUOTA_NAMES
+
+_ORPHANED: Final = timedelta(minutes=3)
+"""The controller itself frees an allocation that nobody uses after one."""
+_STUCK: Final = timedelta(minutes=5)
+_WAITING: Final = timedelta(minutes=5)
+_SHOWN: Final = 4
+
+
+def claims(state: State) -> Iterator[Finding]:
+    """Of ours only: a claim without our annotation is never our business."""
+    used = {key for pod in state.pods if is_live(pod) for key in claim_keys(pod)}
+    there = {pod.key for pod in state.pods}
+    for claim in state.claims:
+        if not bodies.is_ours(claim, state.installation):
+            continue
+        allocation = claim.status.allocation
+        since = allocation.allocation_timestamp if allocation is not None else claim.metadata.creation_timestamp
+        consumers = [each for each in claim.status.reserved_for if each.resource == "pods"]
+        ghosts = [each.name for each in consumers if f"{claim.metadata.namespace}/{each.name}" not in there]
+        waits = older(since, state.now, _ORPHANED)
+        if claim.metadata.deletion_timestamp and older(claim.metadata.deletion_timestamp, state.now, _STUCK):
+            yield _leak(
+                claim,
+                f"it has been on its way out for {in_words(age(claim.metadata.deletion_timestamp, state.now))}",
+                "see whether kube-controller-manager runs: it frees the claim when its pods are gone",
+            )
+        elif consumers and len(ghosts) == len(claim.status.reserved_for) and waits:
+            yield _leak(
+                claim,
+                f"it is reserved for {', '.join(ghosts[:_SHOWN])}, which does not exist: its devices are lost to others",
+                "see whether kube-controller-manager runs: it takes such reservations away",
+            )
+        elif allocation is not None and not claim.status.reserved_for and claim.key not in used and waits:
+            yield _leak(
+                claim,
+                "it is allocated, and no pod uses it: its devices are lost to others",
+                "see whether the controller runs: it frees such claims after a minute; or kubectl delete "
+                f"resourceclaim -n {claim.metadata.namespace} {claim.metadata.name}",
+            )
+        elif (
+            allocation is None
+            and names.DELETE_PROTECTION in claim.metadata.finalizers
+            and claim.key not in used
+            and waits
+        ):
+            yield _leak(
+                claim,
+                f"it is not allocated, and the finalizer {names.DELETE_PROTECTION} is left on it: it cannot be deleted",
+                "see whether the controller runs: it takes finalizer and annotation away after a minute",
+            )
+
+
+def devices(state: State) -> Iterator[Finding]:
+    """Given away twice or more than there is; held without being published; taken by others behind the fence."""
+    uses: dict[DeviceId, list[Use]] = defaultdict(list)
+    for claim in state.claims:
+        allocation = claim.status.allocation
+        for result in allocation.devices.results if allocation is not None else ():
+            uses[DeviceId(result.driver, result.pool, result.device)].append(Use(claim, (result,)))
+    columns = state.inventory.devices
+    for device, found in sorted(uses.items()):
+        row = columns.row_of(device)
+        totals = columns.device(row).totals if row >= 0 else None
+        holders = [use for use in found if not all(result.admin_access for result in use.results)]
+        if overlaps(holders, totals):
+            yield Finding(
+                check="devices",
+                severity=Severity.ERROR,
+                object=f"Device {device}",
+                problem=f"more of it is allocated than there is, to {_listed([use.claim for use in holders])}",
+                fix="delete the pod of one of these claims; see who allocated it: kubectl get resourceclaim -A -o yaml | grep "
+                f"{names.ALLOCATED_BY}",
+            )
+    tenancies = Tenancies(state.claims, state.pods)
+    for device in sorted(tenancies.devices()):
+        if columns.row_of(device) < 0 and _is_unknown(state, device):
+            tenants = tenancies.of(device, None)
+            yield Finding(
+                check="devices",
+                severity=Severity.WARNING,
+                object=f"Device {device}",
+                problem=f"{', '.join(f'{each.namespace}/{each.claim}' for each in tenants[:_SHOWN])} holds it, and nobody publishes it",
+                fix="see whether the node and its driver run; else delete the pods that hold it",
+            )
+    if state.mode == "exclusive":
+        yield from _taken_by_others(state, uses)
+
+
+def _is_unknown(state: State, device: DeviceId) -> bool:
+    """A pool that is incomplete is told of already."""
+    return f"pool {device.driver}/{device.pool}" not in state.inventory.problems
+
+
+def _taken_by_others(state: State, uses: dict[DeviceId, list[Use]]) -> Iterator[Finding]:
+    foreign: dict[str, set[str]] = defaultdict(set)
+    for device, found in uses.items():
+        for use in found:
+            looks_on = all(result.admin_access for result in use.results)
+            if device.driver in state.managed and not looks_on and not bodies.is_ours(use.claim, state.installation):
+                foreign[use.claim.key].add(str(device))
+    for key, taken in sorted(foreign.items()):
+        yield Finding(
+            check="devices",
+            severity=Severity.WARNING,
+            object=f"ResourceClaim {key}",
+            problem=f"somebody other than hami-dra allocated {_some(sorted(taken))} to it: before the fence was up, or around it",
+            fix="nothing, if it was before; else find who tolerates the fence, and apply manifests/fence-policy.yaml",
+        )
+
+
+def pods(state: State) -> Iterator[Finding]:
+    """Only those behind our gate: others are kube-scheduler's."""
+    if state.mode != "exclusive":
+        return  # `leftovers` tells
+    for pod in state.pods:
+        if not (is_pending(pod) and has_our_gate(pod)) or not older(
+            pod.metadata.creation_timestamp, state.now, _WAITING
+        ):
+            continue
+        others = other_gates(pod)
+        waited = in_words(age(pod.metadata.creation_timestamp, state.now))
+        yield Finding(
+            check="pods",
+            severity=Severity.WARNING,
+            object=f"Pod {pod.key}",
+            problem=f"it has waited behind the gate {names.GATE} for {waited}"
+            + (f", and behind {', '.join(others)}: nothing is decided before these are lifted" if others else ""),
+            fix=f"hami-dra explain {pod.metadata.name} -n {pod.metadata.namespace}"
+            if not others
+            else f"ask who lifts {others[0]}",
+        )
+
+
+def quotas(state: State) -> Iterator[Finding]:
+    """Names that no vendor has (a slip of the pen limits nothing), quotas that cannot hold, limits that are passed."""
+    for title, problem in sorted(state.inventory.quotas.problems.items()):
+        said, _, fix = problem.rpartition("; ")
+        yield Finding(
+            check="quotas",
+            severity=Severity.WARNING,
+            object=title,
+            problem=said or problem,
+            fix=fix or "edit the quota",
+        )
+    domains = {resource.removeprefix(PREFIX).partition("/")[0] for resource in QUOTA_NAMES}
+    for quota in state.quotas:
+        for resource in quota.spec.hard:
+            domain = resource.removeprefix(PREFIX).partition("/")[0]
+            if resource.startswith(PREFIX) and domain in domains and resource not in QUOTA_NAMES:
+                known = ", ".join(sorted(each for each in QUOTA_NAMES if each.startswith(f"{PREFIX}{domain}/")))
+                yield Finding(
+                    check="quotas",
+                    severity=Severity.WARNING,
+                    object=f"ResourceQuota {quota.key}",
+                    problem=f"spec.hard names {resource}, which limits nothing: no vendor has that resource",
+                    fix=f"write one of {known}",
+                )
+    for line in lines(state.inventory):
+        if line.used > line.hard:
+            yield Finding(
+                check="quotas",
+                severity=Severity.WARNING,
+                object=f"ResourceQuota {line.namespace}/{line.quota}",
+                problem=f"{line.resource}: {line.used} {line.unit} are used, and the limit is {line.hard}",
+                fix="claims that were allocated before the quota keep what they have; delete pods, or raise the limit",
+            )
+
+
+def _leak(claim: ResourceClaim, problem: str, fix: str) -> Finding:
+    return Finding(
+        check="claims", severity=Severity.ERROR, object=f"ResourceClaim {claim.key}", problem=problem, fix=fix
+    )
+
+
+def _listed(found: list[ResourceClaim]) -> str:
+    return _some(sorted({claim.key for claim in found}))
+
+
+def _some(texts: list[str]) -> str:
+    return ", ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else "")

@@ -1,0 +1,89 @@
+"""Checks of what is on offer: device classes, slices and pools, device plugins beside drivers."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from controller.bridge.extended import clash_warnings
+from controller.doctor.model import Finding, Severity, State
+from hami_dra.vendors.registry import plugin_resources
+
+_SHOWN: Final = 3
+
+
+def classes(state: State) -> Iterator[Finding]:
+    """Only native mode serves extended resources from classes; in exclusive mode the webhook converts them, and foreign drivers
+    may still be asked for by them.
+    """
+    resources = sorted({each.spec.extended_resource_name or "" for each in state.classes} - {""})
+    for resource in resources:
+        for warning in clash_warnings([resource], state.classes):
+            owners = sorted(
+                each.metadata.name for each in state.classes if each.spec.extended_resource_name == resource
+            )
+            yield Finding(
+                check="classes",
+                severity=Severity.ERROR if state.mode == "native" else Severity.WARNING,
+                object=f"DeviceClass {', '.join(owners)}",
+                problem=warning.rpartition(". ")[0],
+                fix=f"remove spec.extendedResourceName from all but one of them: kubectl edit deviceclass {owners[-1]}",
+            )
+
+
+def slices(state: State) -> Iterator[Finding]:
+    """Pools that cannot be used, in more than one generation, or of nodes that are gone."""
+    for pool, problem in sorted(state.inventory.problems.items()):
+        yield Finding(
+            check="slices",
+            severity=Severity.ERROR,
+            object=pool[:1].upper() + pool[1:],
+            problem=f"{problem}: none of its devices can be allocated",
+            fix="a driver that runs publishes the rest within seconds; if it stays, see the driver's log on that node",
+        )
+    generations: dict[tuple[str, str], set[int]] = defaultdict(set)
+    gone: dict[str, list[str]] = defaultdict(list)
+    there = {node.metadata.name for node in state.nodes}
+    for item in state.slices:
+        spec = item.spec
+        generations[spec.driver, spec.pool.name].add(spec.pool.generation)
+        if there and spec.node_name and spec.node_name not in there:
+            gone[spec.node_name].append(item.metadata.name)
+    for (driver, name), found in sorted(generations.items()):
+        if len(found) > 1:
+            yield Finding(
+                check="slices",
+                severity=Severity.WARNING,
+                object=f"Pool {driver}/{name}",
+                problem=f"slices of generations {', '.join(map(str, sorted(found)))} are published; only the newest counts",
+                fix="a driver that runs removes old ones within seconds; if it does not, delete them by hand",
+            )
+    for node, listed in sorted(gone.items()):
+        shown = " ".join(sorted(listed)[:_SHOWN])
+        yield Finding(
+            check="slices",
+            severity=Severity.WARNING,
+            object=f"Node {node}",
+            problem=f"{len(listed)} ResourceSlices are of this node, and it does not exist",
+            fix=f"kubectl delete resourceslice {shown}" + (" ..." if len(listed) > _SHOWN else ""),
+        )
+
+
+def device_plugins(state: State) -> Iterator[Finding]:
+    """A device plugin and a driver that hand out the same cards know nothing of one another."""
+    drivers: dict[str, set[str]] = defaultdict(set)
+    for item in state.slices:
+        if item.spec.node_name and item.spec.devices:
+            drivers[item.spec.node_name].add(item.spec.driver)
+    nodes = state.inventory.nodes
+    for node, published in sorted(drivers.items()):
+        row = nodes.index_of(node)
+        offered = [each for each in plugin_resources(published) if row >= 0 and nodes.offers(each)[row] > 0]
+        if offered:
+            yield Finding(
+                check="device-plugin",
+                severity=Severity.ERROR,
+                object=f"Node {node}",
+                problem=f"a device plugin offers {', '.join(offered)}, and {', '.join(sorted(published))} publishes the same cards: "
+                "pods of both would get them",
+                fix="remove the device plugin from this node (its DaemonSet), or the driver",
+            )

@@ -1,0 +1,25 @@
+"""What of an installation is there, as far as its admission objects and its lease tell. Read by the checks."""
+
+from typing import Any
+
+from controller.doctor.model import Live, Raw, State
+from hami_dra.api import names
+
+
+def is_out(state: State) -> bool:
+    """Nothing of an installation is there: no lease, no policy, no webhook. Not so where that is not known."""
+    live = state.live
+    if live is None or not live.lease_known or live.lease is not None or live.admission is None:
+        return False
+    return not any(_is_ours(each) for objects in live.admission.values() for each in objects)
+
+
+def named(live: Live, kind: str, name: str) -> Raw | None:
+    """An admission object."""
+    objects = (live.admission or {}).get(kind, ())
+    return next((each for each in objects if each.get("metadata", {}).get("name") == name), None)
+
+
+def _is_ours(raw: Raw) -> bool:
+    labels: dict[str, Any] = raw.get("metadata", {}).get("labels") or {}
+    return names.MANAGED_BY in (labels.get(names.MANAGED_BY_LABEL), labels.get(names.PART_OF_LABEL))

@@ -1,0 +1,185 @@
+"""`hami-dra doctor`: what is wrong with the cluster, and how to mend it."""
+
+import asyncio
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hami_dra.api import names
+from hami_dra.cli.errors import CommandError
+from hami_dra.cli.service_options import Mode
+from hami_dra.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
+
+if TYPE_CHECKING:
+    from controller.doctor.model import Live, Report, State
+    from hami_dra.cli.doctor_reading import Read
+    from hami_dra.cli.seen import Seen
+
+HELP = """Look for what is wrong with hami-dra in a cluster, and say how to mend it. Changes nothing.
+
+Looks at Kubernetes' version and gates, the controller's lease, rights, fence, policies, webhook and its certificate, leftovers,
+device classes, slices, device plugins, claims that leak, devices given away twice, pods that wait, quotas. With -f it makes
+the checks that need no living cluster.
+
+Exit status: 0 nothing is wrong (there may be warnings), 1 something is, 2 it could not look.
+
+Examples:
+
+    hami-dra doctor
+
+    hami-dra doctor -o json
+
+    hami-dra doctor --namespace hami-dra-system --kubeconfig ~/.kube/config
+
+    hami-dra doctor -f resourceslices/
+"""
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor", help=HELP)(doctor)
+
+
+def doctor(
+    *,
+    output: Annotated[Output, typer.Option("-o", "--output", help="How to print.")] = Output.table,
+    mode: Annotated[
+        Mode | None, typer.Option(help="The controller's; default: as its Deployment says, or as its policies tell.")
+    ] = None,
+    manage: Annotated[
+        list[str] | None, typer.Option(help="A driver that the controller manages beside ours; may be repeated.")
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="Where hami-dra is installed.")] = names.SYSTEM_NAMESPACE,
+    installation: Annotated[
+        str, typer.Option(help="The controller's --installation: claims of others are not looked at.")
+    ] = names.MANAGED_BY,
+    files: Files = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    from controller.doctor.examine import examine
+    from hami_dra.cli.progress import Progress
+    from hami_dra.cli.seen import seen
+
+    chosen = _Chosen(None if mode is None else mode.value, manage or [], namespace, installation)
+    connection = Connection(kubeconfig, context)
+    with Progress() as progress:
+        if files:
+            state = chosen.state(seen(read_state(files, connection, progress=progress)), None)
+        else:
+            read = _read(connection, namespace, progress)
+            state = chosen.state(seen(read.documents), read)
+    report = examine(state)
+    if output is Output.json:
+        _print_json(report)
+    else:
+        _print(report)
+    if not report.healthy:
+        raise typer.Exit(1)
+
+
+def _read(connection: Connection, namespace: str, progress: Any) -> "Read":
+    from hami_dra.cli.doctor_reading import read_live
+    from hami_dra.cluster.http import connect
+    from hami_dra.cluster.protocol import ClusterError, ConfigError
+
+    async def run() -> "Read":
+        cluster = connect(connection.kubeconfig, connection.context)
+        try:
+            return await read_live(cluster, namespace, progress)
+        finally:
+            await cluster.close()
+
+    try:
+        return asyncio.run(run())
+    except (ClusterError, ConfigError) as error:
+        raise CommandError(str(error)) from error
+
+
+class _Chosen:
+    """The options, and what they leave to be found out."""
+
+    def __init__(self, mode: str | None, manage: list[str], namespace: str, installation: str) -> None:
+        self._mode = mode
+        self._manage = manage
+        self._namespace = namespace
+        self._installation = installation
+
+    def state(self, found: "Seen", read: "Read | None") -> "State":
+        from datetime import UTC, datetime
+
+        from controller.doctor.model import State
+        from hami_dra.api import kinds
+        from hami_dra.vendors.registry import VENDORS
+
+        for text in found.notes:
+            note(text)
+        own = frozenset(vendor.profile.driver for vendor in VENDORS)
+        mode = self._mode or (read.mode if read is not None else None) or _guessed(read.live if read else None)
+        return State(
+            now=datetime.now(UTC),
+            inventory=found.inventory,
+            nodes=found.of(kinds.NODE),
+            pods=found.of(kinds.POD),
+            claims=found.of(kinds.RESOURCE_CLAIM),
+            slices=found.of(kinds.RESOURCE_SLICE),
+            classes=found.of(kinds.DEVICE_CLASS),
+            taint_rules=found.of(kinds.DEVICE_TAINT_RULE),
+            quotas=found.of(kinds.RESOURCE_QUOTA),
+            live=read.live if read is not None else None,
+            mode="native" if mode == "native" else "exclusive",
+            managed=own | frozenset(self._manage) | (read.managed if read is not None else frozenset()),
+            own_drivers=own,
+            installation=self._installation,
+            namespace=self._namespace,
+            unread=read.unread if read is not None else {},
+        )
+
+
+def _guessed(live: "Live | None") -> str:
+    """Only exclusive mode has a fence policy; where there is a lease and no such policy, the mode is native."""
+    if live is None or live.admission is None or live.lease is None:
+        return "exclusive"
+    listed = {each["metadata"]["name"] for objects in live.admission.values() for each in objects}
+    return "exclusive" if {names.FENCE_POLICY, names.GATE_POLICY} & listed else "native"
+
+
+def _print_json(report: "Report") -> None:
+    import msgspec
+
+    text = msgspec.json.encode({"healthy": report.healthy, **msgspec.to_builtins(report)})
+    typer.echo(msgspec.json.format(text, indent=2).decode())
+
+
+def _print(report: "Report") -> None:
+    from rich.text import Text
+
+    from controller.doctor.model import Severity
+    from hami_dra.cli.tables import print_wide
+
+    for finding in report.findings:
+        colour = "red" if finding.severity is Severity.ERROR else "yellow"
+        print_wide(
+            Text.assemble((f"{finding.severity.value:8}", colour), f"{finding.check}: {finding.object}"),
+            Text(f"        {finding.problem}"),
+            Text(f"        fix: {finding.fix}"),
+            Text(""),
+        )
+    for check, why in report.skipped.items():
+        print_wide(Text(f"{'in part' if check in report.checked else 'not made':8} {check}: {why}", style="dim"))
+    errors = sum(finding.severity is Severity.ERROR for finding in report.findings)
+    warnings = len(report.findings) - errors
+    print_wide(
+        Text(
+            f"{_counted(len(report.checked), 'check')} made: {_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
+        )
+    )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,289 @@
+"""Collects what the doctor looks at, from a living cluster: the only part of it that talks to one.
+
+Called by `hami-dra doctor`. In: a cluster. Out: documents, and what only a living cluster can say (`Live`). What may not be read
+is left out and named. Nothing is changed: rights are asked by SubjectAccessReviews, and the webhook by a pod that is created
+with `dryRun` and so never is.
+"""
+
+import asyncio
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from controller.bridge.installation import CONVERT_WEBHOOK
+from controller.doctor.model import Live, Mode, Raw, Right, WebhookSeen
+from controller.doctor.rights import MANIFESTS, needed_rights
+from controller.reconcile.uninstall import ADMISSION
+from controller.reconcile.world import taint_rule_kind
+from hami_dra.api import kinds, names
+from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
+from hami_dra.api.core import Lease, Namespace
+from hami_dra.api.meta import LabelSelector
+from hami_dra.api.selectors import label_selector_matches
+from hami_dra.cli.progress import Told
+from hami_dra.cli.state import read_cluster
+from hami_dra.cluster.documents import Document
+from hami_dra.cluster.manifests import shipped
+from hami_dra.cluster.protocol import ClusterError, Forbidden, NotFound
+
+if TYPE_CHECKING:
+    from hami_dra.cluster.http import HttpCluster
+
+_AT_ONCE: Final = 8
+_GATE: Final = re.compile(r'^kubernetes_feature_enabled\{name="([^"]+)",stage="[^"]*"\} ([01])$', re.MULTILINE)
+_MODE: Final = re.compile(r"--mode=(exclusive|native)")
+_MANAGE: Final = re.compile(r"--manage=(\S+)")
+
+
+@dataclass(slots=True)
+class Read:
+    documents: list[Document]
+    live: Live
+    unread: dict[str, str]
+    """Name of a check → why what it needs could not be read."""
+    mode: Mode | None = None
+    """As the controller's Deployment says; None: there is none to be seen."""
+    managed: frozenset[str] = frozenset()
+    """The same: what it manages beside our own drivers."""
+
+
+async def read_live(cluster: "HttpCluster", namespace: str, progress: Told) -> Read:
+    """Raises ClusterError where not even nodes, slices, classes, claims and pods can be read."""
+    return await _Reading(cluster, namespace, progress).read()
+
+
+@dataclass(slots=True)
+class _Reading:
+    cluster: "HttpCluster"
+    namespace: str
+    progress: Told
+    unread: dict[str, str] = field(default_factory=dict)
+
+    async def read(self) -> Read:
+        version = await self.cluster.version()
+        lease, lease_known = await self._lease()
+        documents = await read_cluster(
+            self.cluster, progress=self.progress, tell=lambda text: self._miss("slices", text)
+        )
+        rule_kind = await taint_rule_kind(self.cluster)
+        admission = await self._admission()
+        arguments = await self._controller_arguments()
+        webhook = await self._webhook(admission, documents)
+        accounts = [account for account in MANIFESTS if account != names.WEBHOOK or webhook.expected]
+        rights = await self._rights(accounts)
+        gates = await self._gates()
+        again, _ = await self._lease()
+        moved = lease is not None and again is not None and again.spec.renew_time != lease.spec.renew_time
+        live = Live(
+            version=version,
+            serves_taint_rules=rule_kind is not None,
+            gates=gates,
+            admission=admission,
+            lease=again,
+            lease_known=lease_known,
+            lease_moved=moved,
+            rights=rights,
+            webhook=webhook,
+        )
+        mode = _MODE.search(arguments)
+        return Read(
+            documents,
+            live,
+            self.unread,
+            mode=None if mode is None else "native" if mode[1] == "native" else "exclusive",
+            managed=frozenset(_MANAGE.findall(arguments)),
+        )
+
+    def _miss(self, check: str, why: str) -> None:
+        self.unread.setdefault(check, why)
+
+    async def _lease(self) -> tuple[Lease | None, bool]:
+        try:
+            return await self.cluster.get(kinds.LEASE, names.CONTROLLER, self.namespace), True
+        except NotFound:
+            return None, True
+        except Forbidden as error:
+            self._miss("controller", str(error))
+            return None, False
+
+    async def _admission(self) -> Mapping[str, tuple[Raw, ...]] | None:
+        found: dict[str, tuple[Raw, ...]] = {}
+        for kind in ADMISSION:
+            try:
+                found[kind.name] = tuple(await self.cluster.list_raw(kind))
+            except NotFound:
+                found[kind.name] = ()
+            except Forbidden as error:
+                self._miss("policies", str(error))
+                self._miss("webhook", str(error))
+                return None
+        return found
+
+    async def _controller_arguments(self) -> str:
+        """Of its Deployment, one a line; empty where there is none, as when it runs outside the cluster."""
+        try:
+            raw = await self.cluster.get_raw(kinds.DEPLOYMENT, names.CONTROLLER, self.namespace)
+        except (NotFound, Forbidden):
+            return ""
+        containers = raw.get("spec", {}).get("template", {}).get("spec", {}).get("containers") or ()
+        return "\n".join(
+            word for each in containers for word in (*(each.get("command") or ()), *(each.get("args") or ()))
+        )
+
+    async def _gates(self) -> Mapping[str, bool] | None:
+        """Of the API server, which tells them in its metrics. The other components should have the same."""
+        try:
+            text = await self.cluster.read_text("/metrics")
+        except ClusterError as error:
+            self._miss("version", f"the API server's feature gates are not known: {error}")
+            return None
+        return {name: value == "1" for name, value in _GATE.findall(text)}
+
+    # --- rights ------------------------------------------------------------------------------------------------------
+
+    async def _rights(self, accounts: list[str]) -> tuple[Right, ...] | None:
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def ask(right: Right) -> Right:
+            async with slots:
+                return await self._ask(right)
+
+        wanted = needed_rights(shipped("manifests"), accounts)
+        try:
+            if wanted:
+                await self._ask(wanted[0])  # who may not ask is told once
+            return tuple(await asyncio.gather(*map(ask, wanted)))
+        except (Forbidden, NotFound) as error:
+            self._miss("rights", str(error))
+            return None
+
+    async def _ask(self, right: Right) -> Right:
+        namespace = self.namespace if right.namespace else ""
+        attributes = {
+            "verb": right.verb,
+            "group": right.group,
+            "resource": right.resource,
+            "subresource": right.subresource,
+            "name": right.name,
+            "namespace": namespace,
+        }
+        user = f"system:serviceaccount:{self.namespace}:{right.account}"
+        body = {
+            "spec": {
+                "user": user,
+                "groups": [
+                    "system:serviceaccounts",
+                    f"system:serviceaccounts:{self.namespace}",
+                    "system:authenticated",
+                ],
+                "resourceAttributes": {key: value for key, value in attributes.items() if value},
+            }
+        }
+        answer = await self.cluster.create(SUBJECT_ACCESS_REVIEW, body)
+        return replace(right, namespace=namespace, allowed=answer.status.allowed)
+
+    # --- webhook -----------------------------------------------------------------------------------------------------
+
+    async def _webhook(self, admission: Mapping[str, tuple[Raw, ...]] | None, documents: list[Document]) -> WebhookSeen:
+        hook = _convert_hook(admission)
+        certificate = conversion = None
+        if hook is not None:
+            certificate = await self._certificate(hook)
+            conversion = await self._converted(hook, documents)
+        return WebhookSeen(
+            expected=hook is not None or await self._has_account(), certificate=certificate, conversion=conversion
+        )
+
+    async def _has_account(self) -> bool:
+        try:
+            await self.cluster.get(kinds.SERVICE_ACCOUNT, names.WEBHOOK, self.namespace)
+        except (NotFound, Forbidden):
+            return False
+        return True
+
+    async def _certificate(self, hook: Raw) -> bytes | None:
+        """From the Secret that all replicas share. A webhook that is reached by URL may serve another one."""
+        if "url" in hook.get("clientConfig", {}):
+            return None
+        try:
+            secret = await self.cluster.get(kinds.SECRET, names.WEBHOOK_SECRET, self.namespace)
+            return base64.b64decode(secret.data["tls.crt"])
+        except Forbidden as error:
+            self._miss("webhook", f"its certificate is not known: {error}")
+        except (NotFound, KeyError, ValueError) as error:
+            self._miss("webhook", f"its certificate is not known: {error}")
+        return None
+
+    async def _converted(self, hook: Raw, documents: list[Document]) -> str | None:
+        """Sends a pod with old resource names; it is never made. None: it could not be sent."""
+        namespace = _converted_namespace(hook, documents)
+        if namespace is None:
+            self._miss(
+                "webhook", "no namespace is converted, or only pods with certain labels: no pod was sent to be dry-run"
+            )
+            return None
+        try:
+            pod = await self.cluster.create(kinds.POD, _legacy_pod(), namespace=namespace, dry_run=True)
+        except ClusterError as error:
+            if "webhook" in str(error):
+                return str(error)
+            self._miss("webhook", f"no pod could be sent to be dry-run: {error}")
+            return None
+        return "" if pod.spec.resource_claims else "it came in as it was"
+
+
+def _convert_hook(admission: Mapping[str, tuple[Raw, ...]] | None) -> Raw | None:
+    for configuration in (admission or {}).get(kinds.MUTATING_WEBHOOK.name, ()):
+        if configuration["metadata"]["name"] == names.WEBHOOK:
+            for hook in configuration.get("webhooks") or ():
+                if hook.get("name") == CONVERT_WEBHOOK:
+                    found: Raw = hook
+                    return found
+    return None
+
+
+def _converted_namespace(hook: Raw, documents: list[Document]) -> str | None:
+    """A namespace whose pods without labels are converted, `default` if it is one."""
+    if not label_selector_matches(_selector(hook.get("objectSelector")), {}):
+        return None
+    selector = _selector(hook.get("namespaceSelector"))
+    found = [
+        each.raw["metadata"]["name"]
+        for each in documents
+        if each.raw.get("kind") == Namespace.__name__
+        and label_selector_matches(selector, each.raw["metadata"].get("labels") or {})
+    ]
+    return "default" if "default" in found else next(iter(sorted(found)), None)
+
+
+def _selector(raw: Any) -> LabelSelector:
+    return msgspec.convert(raw or {}, LabelSelector)
+
+
+def _legacy_pod() -> Raw:
+    """A part of a card: converted in either mode."""
+    return {
+        "metadata": {"generateName": "hami-dra-doctor-"},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.k8s.io/pause:3.10",
+                    "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1"}},
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                        "runAsNonRoot": True,
+                        "runAsUser": 65535,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                }
+            ],
+        },
+    }

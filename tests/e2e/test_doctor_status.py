@@ -1,0 +1,132 @@
+"""`hami-dra doctor` and `hami-dra status` on a real control plane: a healthy cluster, then one that is broken in several places."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from hack.installation import QUICK, Installation
+from tests.e2e.lab import T4, Lab
+from tests.e2e.objects import claim, part, pod
+
+SYSTEM = "hami-dra-system"
+RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+
+@pytest.fixture
+def lab(control_plane, namespace):
+    """An installation of the test's own: it is broken in the end."""
+    hami = Installation(control_plane)
+    hami.install()
+    lab = Lab(control_plane, hami, namespace)
+    try:
+        hami.start_controller(*QUICK)
+        lab.webhook = hami.start_webhook()
+        hami.wait_ready()
+        yield lab
+    finally:
+        lab.close()
+        hami.remove()
+
+
+def hami_dra(*words, kubeconfig):
+    """Exit status, and stdout as JSON."""
+    command = [sys.executable, "-m", "hami_dra.cli.main", *words, "-o", "json", "--kubeconfig", str(kubeconfig)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in ended.stderr, ended.stderr
+    return ended.returncode, json.loads(ended.stdout) if ended.stdout else ended.stderr
+
+
+def viewer_kubeconfig(lab, tmp_path):
+    """Of a ServiceAccount that has nothing but the role hami-dra-viewer."""
+    lab.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "looks-on"}})
+    subject = {"kind": "ServiceAccount", "name": "looks-on", "namespace": lab.namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "hami-dra-viewer"}
+    binding = {"metadata": {"name": f"viewer-{lab.namespace}"}, "roleRef": role, "subjects": [subject]}
+    lab.create({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", **binding})
+    path = f"/api/v1/namespaces/{lab.namespace}/serviceaccounts/looks-on/token"
+    answer = lab.api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
+    cluster = {"server": lab.plane.url, "certificate-authority": str(lab.plane.ca_file)}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "viewer",
+        "clusters": [{"name": "lab", "cluster": cluster}],
+        "users": [{"name": "viewer", "user": {"token": answer["status"]["token"]}}],
+        "contexts": [{"name": "viewer", "context": {"cluster": "lab", "user": "viewer"}}],
+    }
+    file = tmp_path / "viewer.kubeconfig"
+    file.write_text(json.dumps(config))
+    return file
+
+
+def found(report):
+    return {(each["check"], each["object"]) for each in report["findings"]}
+
+
+def test_a_healthy_cluster_then_its_faults(lab, tmp_path):
+    lab.machines(T4, "n1")
+    lab.create(claim("share", part(memory="4Gi", cores="30")), pod("train", claims=["share"]))
+    lab.wait_running(names=["train"])
+    admin = lab.plane.admin_kubeconfig
+
+    code, report = hami_dra("doctor", kubeconfig=admin)
+    assert (code, report["findings"], report["skipped"]) == (0, [], {}), report
+    viewer = viewer_kubeconfig(lab, tmp_path)
+    code, report = hami_dra("doctor", kubeconfig=viewer)
+    assert (code, report["findings"]) == (0, []), report
+    assert "rights" in report["skipped"]
+
+    code, status = hami_dra("status", "-n", lab.namespace, kubeconfig=viewer)
+    (card,) = status["cards"]
+    (tenant,) = card["tenants"]
+    assert (card["node"], tenant["pod"], tenant["memory"], tenant["cores"]) == ("n1", "train", 4 << 30, 30)
+    assert status["packing"][0]["freeCards"] == 3
+
+    # nobody puts anything back any more
+    lab.hami.leader().process.stop()
+    lab.webhook.process.stop()
+    lab.api.delete(f"{RULES}/hami-dra-fence-nvidia.hami.io")
+    lab.api.delete(f"{RBAC}/clusterrolebindings/hami-dra-controller")
+    lab.api.delete(f"{ADMISSION}/validatingadmissionpolicybindings/fence.hami.io")
+    for name in ("one", "two"):
+        lab.create({**CLASS, "metadata": {"name": f"{lab.namespace}-{name}"}})
+    lab.create(HALF_A_POOL)
+    expected = {
+        ("controller", f"Lease {SYSTEM}/hami-dra-controller"),
+        ("fence", "DeviceTaintRule hami-dra-fence-nvidia.hami.io"),
+        ("rights", f"ServiceAccount {SYSTEM}/hami-dra-controller"),
+        ("policies", "ValidatingAdmissionPolicyBinding fence.hami.io"),
+        ("webhook", "MutatingWebhookConfiguration hami-dra-webhook"),
+        ("classes", f"DeviceClass {lab.namespace}-one, {lab.namespace}-two"),
+        ("slices", "Pool gpu.example.com/half"),
+    }
+
+    def told():
+        """The API server's authorizer hears of the binding a moment later."""
+        code, report = hami_dra("doctor", kubeconfig=admin)
+        return code == 1 and expected <= found(report) and report
+
+    report = lab.api.wait_for(f"findings {expected}", told, seconds=30)
+    assert all(each["fix"] for each in report["findings"])
+
+
+CLASS = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "spec": {"extendedResourceName": "example.com/doctor", "selectors": [{"cel": {"expression": "false"}}]},
+}
+HALF_A_POOL = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceSlice",
+    "metadata": {"name": "half-a-pool"},
+    "spec": {
+        "driver": "gpu.example.com",
+        "nodeName": "n1",
+        "pool": {"name": "half", "generation": 1, "resourceSliceCount": 2},
+        "devices": [{"name": "gpu-0"}],
+    },
+}
