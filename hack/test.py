@@ -37,6 +37,7 @@ SUITES: dict[str, list[list[str]]] = {
     # what was moved out of `all` for its length: more examples, trouble repeated
     "soak properties": [[*PYTEST, *WORKERS, "tests/property"]],
     "soak node": [[*PYTEST, "tests/node/test_node_restarts.py"]],
+    "soak churn": [[sys.executable, "hack/bench/churn.py"]],
     "soak trouble": [[*PYTEST, "tests/e2e/test_churn.py", "tests/e2e/test_crash.py", "tests/e2e/test_undo.py"]] * 5,
 }
 ENVIRONMENT = {
@@ -47,7 +48,7 @@ ENVIRONMENT = {
 LINT = ["format", "ruff", "mypy", "layers"]
 E2E = ["build 1.37.1", "e2e 1.37.1", "build 1.36.4", "e2e 1.36.4"]
 NODE = ["build node", "node"]
-SOAK = ["build 1.37.1", "build node", "soak properties", "soak trouble", "soak node"]
+SOAK = ["build 1.37.1", "build node", "soak properties", "soak trouble", "soak node", "soak churn"]
 GROUPS = {
     "lint": LINT,
     "unit": ["oracles", "unit"],
