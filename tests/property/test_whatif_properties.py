@@ -4,7 +4,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.scoring.policies import DevicePolicy, Policies
@@ -15,6 +15,8 @@ from hami_dra.api import kinds, names
 from hami_dra.api.core import PodResourceClaimStatus
 from tests.support.manifests import claim, cluster, documents, part, pod, template
 
+FEWER = settings(max_examples=max(settings().max_examples * 2 // 5, 1))
+"""Each example is some twenty decisions."""
 CLUSTER = cluster("n1", "n2")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NODE_POLICIES = st.sampled_from([names.BINPACK, names.SPREAD])
@@ -33,7 +35,7 @@ REQUESTS = st.sampled_from(
 
 
 @st.composite
-def settings(draw):
+def chosen_policies(draw):
     return Settings(policies=Policies(node=draw(NODE_POLICIES), device=DevicePolicy((draw(DEVICE_POLICIES),))))
 
 
@@ -90,7 +92,8 @@ def cards(placements):
     return {device for each in placements for device in each.devices}
 
 
-@given(pods(), settings())
+@FEWER
+@given(pods(), chosen_policies())
 def test_what_was_just_placed_stays_where_it_is_when_placed_anew(raws, chosen):
     found = compare(running(raws, chosen), Change(settings=chosen, present=chosen, replace=True))
     assert found.moved == ()
@@ -104,8 +107,8 @@ def test_what_was_just_placed_stays_where_it_is_when_placed_anew(raws, chosen):
 
 @st.composite
 def changes(draw):
-    after = draw(settings())
-    more = draw(pods(prefix="new"))
+    after = draw(chosen_policies())
+    more = draw(pods(prefix="new")) if draw(st.booleans()) else []
     without = draw(st.sampled_from([(), (), ("n1",), ("n2",)]))
     return Change(
         settings=after,
@@ -117,10 +120,25 @@ def changes(draw):
     )
 
 
-@given(pods(), settings(), changes())
+PACKED = Settings(policies=Policies(node=names.BINPACK, device=DevicePolicy((names.BINPACK,))))
+SCATTERED = Settings(policies=Policies(node=names.SPREAD, device=DevicePolicy((names.SPREAD,))))
+PACKING = Change(settings=PACKED, policies=((NODE_AXIS, names.BINPACK), (DEVICE_AXIS, names.BINPACK)), replace=True)
+
+
+@FEWER
+@given(pods())
+def test_so_it_does_where_cards_and_nodes_are_freed(raws):
+    agreed(raws, SCATTERED, PACKING)
+
+
+@FEWER
+@given(pods(), chosen_policies(), changes())
 def test_a_comparison_agrees_with_the_allocations_that_it_names(raws, chosen, change):
-    state = running(raws, chosen)
-    found = compare(state, change)
+    agreed(raws, chosen, change)
+
+
+def agreed(raws, chosen, change):
+    found = compare(running(raws, chosen), change)
     before, after = cards(found.before), cards(found.after)
     gone = {f"nvidia.hami.io/{node}/gpu-{number}" for node in change.without_nodes for number in range(4)}
     assert set(found.freed_cards) == before - after - gone
