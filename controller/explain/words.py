@@ -31,6 +31,7 @@ NODE_TEXTS: Final[Mapping[str, str]] = {
     names.NODE_REFUSED: "kube-scheduler refused it for this pod a moment ago",
     names.NODE_INSUFFICIENT_DEVICE: "fewer cards of the class than asked for",
     names.NODE_HANDLES_EXHAUSTED: "the driver has too few handles left for so many slices",
+    names.TOPOLOGY_NOT_FIT: "enough cards, but no set of them that the fast interconnect joins",
     names.NUMA_NOT_FIT: "enough cards, but no set of them that the vendor's rules allow",
 }
 

@@ -12,7 +12,6 @@ from controller.explain.model import CardExplanation, Explanation, NodeExplanati
 from controller.explain.picture import take
 from controller.explain.telling import told
 from controller.inventory.inventory import Inventory
-from hami_dra.api import names
 from hami_dra.api.core import Pod
 
 log = logging.getLogger("hami_dra.decisions")
@@ -21,6 +20,9 @@ NODES: Final = logging.DEBUG
 """Level of -v4: one line per node, `NodeFitPod` or `NodeUnfitPod`."""
 DETAILS: Final = 5
 """Level of -v5: one line per card: `CardFitPod`, or why it was refused, with the figures compared."""
+_NODE_FIT: Final = "NodeFitPod"
+_NODE_UNFIT: Final = "NodeUnfitPod"
+_CARD_FIT: Final = "CardFitPod"
 MOST_NODES: Final = 1_000
 """Of one decision; the best first. What is left out is counted."""
 
@@ -55,7 +57,7 @@ def tell(explanation: Explanation) -> None:
 
 def _say_node(pod: str, node: NodeExplanation) -> None:
     if not node.fits:
-        _say(NODES, names.NODE_UNFIT_POD, pod=pod, node=node.node, reason=_shares(node))
+        _say(NODES, _NODE_UNFIT, pod=pod, node=node.node, reason=_shares(node))
         return
     fields = {"pod": pod, "node": node.node, "score": f"{node.score:.4f}"}
     if node.topology:
@@ -63,7 +65,7 @@ def _say_node(pod: str, node: NodeExplanation) -> None:
     fields |= {term.name: f"{term.value:.4f}" for term in node.terms}
     if node.chosen:
         fields["chosen"] = "true"
-    _say(NODES, names.NODE_FIT_POD, **fields)
+    _say(NODES, _NODE_FIT, **fields)
 
 
 def _say_card(pod: str, node: str, card: CardExplanation) -> None:
@@ -77,7 +79,7 @@ def _say_card(pod: str, node: str, card: CardExplanation) -> None:
         fields["figures"] = card.text
     if card.chosen:
         fields["chosen"] = "true"
-    _say(DETAILS, card.code or names.CARD_FIT_POD, **fields)
+    _say(DETAILS, card.code or _CARD_FIT, **fields)
 
 
 def _shares(node: NodeExplanation) -> str:

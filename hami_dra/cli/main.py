@@ -14,6 +14,7 @@ from hami_dra.cli.errors import CommandError
 COMMANDS = (
     "demo",
     "status",
+    "explain",
     "doctor",
     "simulate",
     "whatif",

@@ -91,7 +91,7 @@ def parse(words: list[str]) -> Mapping[str, object]:
 
 
 NEEDS_CLUSTER = {"controller", "driver", "webhook", "uninstall", "snapshot"}
-READS_CLUSTER_OR_FILES = {"topology", "status", "doctor", "whatif"}
+READS_CLUSTER_OR_FILES = {"topology", "status", "explain", "doctor", "whatif"}
 
 
 def needs_cluster(words: list[str]) -> bool:

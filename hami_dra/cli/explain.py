@@ -1,0 +1,224 @@
+"""`hami-dra explain`: why a pod got its node and its cards, or why it gets none."""
+
+import asyncio
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from hami_dra.api import names
+from hami_dra.cli.errors import CommandError
+from hami_dra.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
+
+if TYPE_CHECKING:
+    from controller.explain.model import Explanation
+    from controller.simulation import Settings
+
+HELP = """Say why a pod got its node and its cards, or why it gets none: every node with its score split into terms, every card with
+the reason against it and the figures compared, the runner-up and by what it lost, each policy and where it comes from.
+
+Takes the live cluster, or files such as what hami-dra snapshot wrote, and decides anew, as if the pod had no place yet; pods that wait
+do not count. With --controller the running controller says what it really decided, as far as it still remembers. Notes go to stderr.
+
+Examples:
+
+    hami-dra explain trainer-0 -n research
+
+    hami-dra explain claim/trainer-0-gpu -n research -o json
+
+    hami-dra slices --machine dgx-h100 --with-nodes -o yaml > n.yaml
+
+    hami-dra explain -f n.yaml -f deviceclasses -f examples/nvidia one-numa-node
+
+    hami-dra explain trainer-0 --node gpu-7 --node gpu-8
+
+    hami-dra explain trainer-0 --controller http://localhost:8081
+
+Exit status: 0 when it could be explained, whatever the outcome; 2 on bad input, and where there is no such pod or no decision on it.
+"""
+
+CONTROLLER_VARIABLE: Final = "HAMI_DRA_CONTROLLER"
+_PORT: Final = 8081
+_PATIENCE: Final = 30.0
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("explain", help=HELP)(explain)
+
+
+def explain(
+    target: Annotated[str, typer.Argument(metavar="POD|claim/NAME", help="NAME, NAMESPACE/NAME, or claim/NAME.")],
+    *,
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Of the pod or claim.")] = "default",
+    files: Files = None,
+    controller: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar=CONTROLLER_VARIABLE,
+            show_envvar=True,
+            help="Ask the controller for the decision it kept, instead of deciding anew.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="With the token that the controller asks for (kubectl create token).")
+    ] = None,
+    node_policy: Annotated[
+        str | None, typer.Option(help="The controller's --node-policy, if it is not binpack.")
+    ] = None,
+    device_policy: Annotated[
+        str | None, typer.Option(help="The controller's --device-policy, if it is not spread.")
+    ] = None,
+    default: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="The controller's --default, for vendors' annotations; may be repeated."
+        ),
+    ] = None,
+    feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
+    node: Annotated[
+        list[str] | None,
+        typer.Option(help="Show the cards of this node; may be repeated. Without: those that matter most."),
+    ] = None,
+    all_nodes: Annotated[bool, typer.Option("--all-nodes", help="List all nodes, not only the first 20.")] = False,
+    output: Annotated[Output, typer.Option("-o", "--output", help="How to print.")] = Output.table,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    from hami_dra.cli.policy_options import simulation_settings
+
+    kind, key = _target(target, namespace)
+    if controller is not None and files:
+        raise CommandError(
+            "--controller: the controller keeps decisions of its own cluster; leave out -f or --controller"
+        )
+    if controller is not None:
+        found = asyncio.run(_kept(controller, token_file, kind, key))
+    else:
+        settings = simulation_settings(node_policy, device_policy, default or (), feature_gates)
+        found = _computed(files, Connection(kubeconfig, context), kind, key, settings)
+        if not files:
+            note(
+                "computed anew; what the controller really decided: "
+                f"kubectl -n {names.SYSTEM_NAMESPACE} port-forward deployment/{names.CONTROLLER} {_PORT}, "
+                f"then the same with --controller http://localhost:{_PORT}"
+            )
+    _print(found, node or [], output, all_nodes=all_nodes)
+
+
+def _target(target: str, namespace: str) -> tuple[str, str]:
+    """(`pod` or `claim`, key). Raises CommandError."""
+    parts = target.split("/")
+    kind = "pod"
+    if len(parts) > 1 and parts[0] in _KINDS:
+        kind = _KINDS[parts.pop(0)]
+    if len(parts) > 2 or not all(parts):
+        raise CommandError(f"{target!r}: write NAME, NAMESPACE/NAME, claim/NAME or claim/NAMESPACE/NAME")
+    return kind, "/".join(parts) if len(parts) == 2 else f"{namespace}/{parts[0]}"
+
+
+_KINDS: Final = {
+    "pod": "pod",
+    "pods": "pod",
+    "claim": "claim",
+    "resourceclaim": "claim",
+    "resourceclaims": "claim",
+}
+
+
+def _computed(
+    files: list[Path] | None, connection: Connection, kind: str, key: str, settings: "Settings"
+) -> "Explanation":
+    """Raises CommandError."""
+    from controller.explain.explain import explain as compute
+    from controller.explain.model import Explanation
+    from controller.simulation import BadManifest
+    from controller.simulation.question import NoSuchPod, question
+    from hami_dra.cli.progress import Progress
+
+    with Progress() as progress:
+        documents = read_state(files, connection, progress=progress)
+    try:
+        asked = question(documents, kind, key, settings)
+    except (BadManifest, NoSuchPod) as error:
+        raise CommandError(str(error)) from error
+    for each in asked.notes:
+        note(each)
+    if asked.demand is None:
+        return Explanation(asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem)
+    if not asked.demand.claims:
+        note(f"Pod {asked.pod.key} asks for no device: any node that fits will do")
+    return compute(asked.inventory, asked.demand, asked.options)
+
+
+async def _kept(url: str, token_file: Path | None, kind: str, key: str) -> "Explanation":
+    """What the controller kept. Raises CommandError."""
+    import aiohttp
+    import msgspec
+
+    from controller.explain.model import from_json
+
+    address = f"{url.rstrip('/')}/api/v1/explanations/{kind}s/{key}"
+    headers = {"Accept": "application/json"}
+    if token_file is not None:
+        headers["Authorization"] = f"Bearer {_token(token_file)}"
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_PATIENCE), trust_env=True) as session,
+            session.get(address, headers=headers) as answer,
+        ):
+            status, body = answer.status, await answer.read()
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        raise CommandError(f"--controller: {address}: {error or 'no answer'}; {_reach()}") from error
+    if status == 404:
+        raise CommandError(
+            f"the controller keeps no decision on {kind} {key}: it forgets old ones, and all when it starts; "
+            "leave out --controller to compute it anew"
+        )
+    if status in {401, 403}:
+        raise CommandError(
+            f"--controller: {address}: answer {status}; give --token-file with a token of somebody who may see the controller's page"
+        )
+    if status != 200:
+        raise CommandError(f"--controller: {address}: answer {status}")
+    try:
+        return from_json(body)
+    except msgspec.DecodeError as error:
+        raise CommandError(f"--controller: {address}: this is no explanation: {error}") from error
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise CommandError(f"--token-file: {error}") from error
+    if not token or not token.isascii() or any(map(str.isspace, token)):
+        raise CommandError(f"--token-file: {path}: one token is wanted, and nothing else")
+    return token
+
+
+def _reach() -> str:
+    return f"kubectl -n {names.SYSTEM_NAMESPACE} port-forward deployment/{names.CONTROLLER} {_PORT} reaches it"
+
+
+def _print(found: "Explanation", nodes: list[str], output: Output, *, all_nodes: bool) -> None:
+    if output is Output.json:
+        import json
+
+        import msgspec
+
+        typer.echo(json.dumps(msgspec.to_builtins(found), indent=2, ensure_ascii=False))
+        return
+    from hami_dra.cli.explain_tables import drawn
+    from hami_dra.cli.tables import print_wide
+
+    known = {node.node for node in found.nodes}
+    if unknown := [name for name in nodes if name not in known]:
+        raise CommandError(f"--node: {', '.join(unknown)}: not among the nodes of the explanation; look at --all-nodes")
+    print_wide(*drawn(found, nodes, all_nodes=all_nodes))

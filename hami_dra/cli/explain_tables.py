@@ -1,0 +1,173 @@
+"""What `hami-dra explain` draws. In: an `Explanation`. Out: rich tables and lines. Nothing from the cluster is markup."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from controller.explain.model import CardExplanation, Explanation, NodeExplanation, Term
+
+_NONE: Final = "-"
+_REFUSED_SHOWN: Final = 3
+_NODES_SHOWN: Final = 20
+_LARGE: Final = 100_000
+_HOW: Final = """How to read it: nodes that fit are compared by what the vendors say of the best set of cards (TOPOLOGY, where they say something), then
+by SCORE, of which binpack takes the highest and spread the lowest; of equal ones the lower name wins. The score of a node is
+10 x used / total, before the pod; that of a card the same with the pod on it, times the weights. docs/explain.md says more."""
+
+
+def drawn(what: "Explanation", nodes: Collection[str], *, all_nodes: bool) -> list[Any]:
+    """`nodes`: whose cards are shown; empty: those that matter most. `all_nodes`: not only the first of them."""
+    parts: list[Any] = [_headline(what)]
+    parts += [Text(f"note: {note}") for note in what.notes]
+    if what.requests:
+        parts += ["", _requests(what)]
+    if what.policies:
+        parts += ["", _policies(what)]
+    if what.nodes:
+        shown = what.nodes if all_nodes else what.nodes[:_NODES_SHOWN]
+        parts += ["", _nodes(shown)]
+        hidden = len(what.nodes) - len(shown)
+        if hidden:
+            parts.append(Text(f"and {hidden} nodes more: --all-nodes, or -o json"))
+    if what.runner_up is not None:
+        parts += ["", _runner_up(what)]
+    for node in what.nodes:
+        if node.cards and node.node in (nodes or _of_interest(what)):
+            parts += ["", Text(f"Cards of {node.node}{_standing(what, node)}", style="bold"), _cards(node)]
+    if any(node.terms for node in what.nodes):
+        parts += ["", Text(_HOW, style="dim")]
+    return parts
+
+
+def _headline(what: "Explanation") -> Text:
+    when = f"decided at {what.at}" if what.at else "computed on the present state, as if the pod had no place yet"
+    result = {
+        "placed": f"goes to {what.node}",
+        "refused": "finds no node",
+        "error": "cannot be placed",
+        "waiting": "waits",
+    }[what.outcome]
+    text = Text(f"Pod {what.pod} {result} ({when})", style="bold")
+    if what.message:
+        text.append(f"\n{what.message}", style="")
+    if what.reasons and what.outcome != "placed":
+        counts = ", ".join(f"{count} {code}" for code, count in sorted(what.reasons.items()))
+        text.append(f"\nreasons, each card or node counted once: {counts}", style="")
+    return text
+
+
+def _requests(what: "Explanation") -> Table:
+    table = _table("ASKED", "CLASS", ">CARDS", "OF EACH CARD")
+    for each in what.requests:
+        count = str(each.count) if each.count else "all"
+        amounts = each.text or "what its driver gives by default"
+        if not each.ours:
+            amounts += " (allocated by kube-scheduler)"
+        table.add_row(*_texts(f"{each.claim} {each.request}", each.device_class, count, amounts))
+    return table
+
+
+def _policies(what: "Explanation") -> Table:
+    table = _table("POLICY", "VALUE", "FROM")
+    for each in what.policies:
+        name = {"node": "which node", "device": "which cards", "weights": "weights of a card's score"}.get(
+            each.axis, each.axis
+        )
+        table.add_row(*_texts(f"{name} ({each.claim})" if each.claim else name, each.value, each.origin))
+    return table
+
+
+def _nodes(nodes: "Sequence[NodeExplanation]") -> Table:
+    terms = list(dict.fromkeys(term.name for node in nodes for term in node.terms))
+    ranked, topology = any(node.rank for node in nodes), any(node.topology for node in nodes)
+    extra = [name for name, used in ((">LIST", ranked), (">TOPOLOGY", topology)) if used]
+    table = _table("NODE", "RESULT", *extra, ">SCORE", *(f">{name.upper()}" for name in terms), "WHY NOT")
+    for node in nodes:
+        style = "green" if node.chosen else "" if node.fits else "red"
+        more = [_number(value) for value, used in ((node.rank, ranked), (node.topology, topology)) if used]
+        table.add_row(
+            Text(node.node, style=style),
+            Text("chosen" if node.chosen else "fits" if node.fits else "does not fit", style=style),
+            *_texts(*more, f"{node.score:.2f}", *(_term(node.terms, name) for name in terms), _why(node)),
+        )
+    return table
+
+
+def _runner_up(what: "Explanation") -> Text:
+    rival = what.runner_up
+    assert rival is not None
+    by = f" by {_number(rival.lost_by)}" if rival.lost_by > 0 else ""
+    return Text(f"Runner-up: {rival.node}, lost{by} in {rival.because}: {rival.text}")
+
+
+def _cards(node: "NodeExplanation") -> Table:
+    terms = list(dict.fromkeys(term.name for card in node.cards for term in card.terms))
+    claims = {card.claim for card in node.cards}
+    several = len({(card.claim, card.request) for card in node.cards}) > 1
+    columns = [*(["REQUEST"] if several else []), "CARD", ">INDEX", "PRODUCT", "RESULT", ">SCORE"]
+    table = _table(*columns, *(f">{name.upper()}" for name in terms), "FIGURES")
+    for card in node.cards:
+        style = "green" if card.chosen else "red" if card.code else ""
+        table.add_row(
+            *_texts(*([_asked(card, claims)] if several else []), card.device.rpartition("/")[2]),
+            Text(str(card.index) if card.index >= 0 else _NONE),
+            Text(card.product or _NONE),
+            Text(_result(card), style=style),
+            Text(f"{card.score:.2f}" if card.score or card.terms else _NONE),
+            *_texts(*(_term(card.terms, name) for name in terms), card.text),
+        )
+    return table
+
+
+def _asked(card: "CardExplanation", claims: Collection[str]) -> str:
+    return f"{card.claim.rpartition('/')[2]} {card.request}" if len(claims) > 1 else card.request
+
+
+def _result(card: "CardExplanation") -> str:
+    if card.code:
+        return card.code
+    return "chosen" if card.chosen else "left out" if card.text else "fits"
+
+
+def _why(node: "NodeExplanation") -> str:
+    reasons = ", ".join(f"{count} {code}" if count > 1 else code for code, count in sorted(node.reasons.items()))
+    return f"{reasons}: {node.text}" if node.text else reasons
+
+
+def _standing(what: "Explanation", node: "NodeExplanation") -> str:
+    if node.chosen:
+        return ", chosen"
+    return ", runner-up" if what.runner_up is not None and what.runner_up.node == node.node else ""
+
+
+def _of_interest(what: "Explanation") -> set[str]:
+    if what.outcome == "placed":
+        return {what.node, what.runner_up.node if what.runner_up is not None else what.node}
+    return {node.node for node in what.nodes[:_REFUSED_SHOWN]}
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= _LARGE else f"{value:g}"
+
+
+def _term(terms: "Iterable[Term]", name: str) -> str:
+    """`2.50 (2 of 8)`."""
+    found = next((term for term in terms if term.name == name), None)
+    if found is None:
+        return _NONE
+    return f"{found.value:.2f} ({found.text})" if found.text else f"{found.value:.2f}"
+
+
+def _texts(*values: str) -> Iterator[Text]:
+    return (Text(value) for value in values)
+
+
+def _table(*columns: str) -> Table:
+    """`>` before a column: to the right."""
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left")
+    return table
