@@ -15,7 +15,7 @@ from hami_dra.api import kinds, names
 from hami_dra.api.core import PodResourceClaimStatus
 from tests.support.manifests import claim, cluster, documents, part, pod, template
 
-FEWER = settings(max_examples=max(settings().max_examples * 2 // 5, 1))
+FEWER = settings(max_examples=max(settings().max_examples // 4, 1))
 """Each example is some twenty decisions."""
 CLUSTER = cluster("n1", "n2")
 START = datetime(2026, 1, 1, tzinfo=UTC)
