@@ -141,7 +141,10 @@ class _Reading:
         except ClusterError as error:
             self._miss("version", f"the API server's feature gates are not known: {error}")
             return None
-        return {name: value == "1" for name, value in _GATE.findall(text)}
+        found = {name: value == "1" for name, value in _GATE.findall(text)}
+        if not found:
+            self._miss("version", "the API server's metrics do not tell its feature gates")
+        return found or None
 
     # --- rights ------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from controller.inventory.inventory import Inventory
     from controller.overview.model import Overview
     from controller.quota.model import QuotaLine
+    from controller.reconcile.world import World
     from hami_dra.api.core import Pod
     from hami_dra.api.resource import ResourceClaim
 
@@ -41,6 +43,9 @@ Examples:
 
 _PAUSE: Final = 0.5
 """Seconds between two pictures of --watch: many changes at once are one picture."""
+
+_PATIENCE: Final = 5.0
+"""Seconds after which --watch looks whether news still come."""
 
 
 class By(StrEnum):
@@ -220,6 +225,7 @@ async def _watching(wanted: _Wanted, connection: Connection, output: Output) -> 
     from controller.reconcile.world import World, taint_rule_kind
     from hami_dra.cli.state import NEEDED
     from hami_dra.cluster.http import connect
+    from hami_dra.cluster.protocol import ConfigError
 
     cluster = connect(connection.kubeconfig, connection.context)
     try:
@@ -231,41 +237,66 @@ async def _watching(wanted: _Wanted, connection: Connection, output: Output) -> 
         changed = asyncio.Event()
         for feed in world.feeds():
             feed.subscribe(lambda _old, _new: changed.set())
+
+        def picture() -> _Picture:
+            try:
+                return wanted.of(inventory, world.claims.store, world.pods.store)
+            except CommandError as error:
+                raise ConfigError(str(error)) from error  # out of a task group, as `run_service` expects it
+
         async with asyncio.TaskGroup() as group:
             group.create_task(world.run())
-            await world.wait_synced()
-
-            def picture() -> _Picture:
-                return wanted.of(inventory, world.claims.store, world.pods.store)
-
-            if output is Output.json:
-                await _lines(picture, changed)
-            else:
-                await _screen(picture, changed)
+            await _synced(world)
+            draw = _lines if output is Output.json else _screen
+            await draw(picture, changed, world.problems)
     finally:
         await cluster.close()
 
 
-async def _lines(picture: Callable[[], _Picture], changed: asyncio.Event) -> None:
-    last = ""
+async def _synced(world: "World") -> None:
+    """Raises Unavailable where a kind cannot be read: a reflector itself never gives up."""
+    from hami_dra.cluster.protocol import Unavailable
+
+    while True:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await world.wait_synced()
+        except TimeoutError:
+            if problems := world.problems():
+                raise Unavailable("; ".join(problems)) from None
+
+
+async def _lines(picture: Callable[[], _Picture], changed: asyncio.Event, problems: Callable[[], list[str]]) -> None:
+    """What stops the news is told on stderr, once."""
+    last, said = "", ""
     while True:
         changed.clear()
-        text = picture().json()
+        text, trouble = picture().json(), "; ".join(problems())
         if text != last:
             typer.echo(text)
-            last = text
-        await changed.wait()
-        await asyncio.sleep(_PAUSE)
+        if trouble and trouble != said:
+            note(trouble)
+        last, said = text, trouble
+        await _news(changed)
 
 
-async def _screen(picture: Callable[[], _Picture], changed: asyncio.Event) -> None:
+async def _screen(picture: Callable[[], _Picture], changed: asyncio.Event, problems: Callable[[], list[str]]) -> None:
     """On the terminal's second screen, which is given back at the end; drawn only when something changed."""
     from rich.console import Console, Group
     from rich.live import Live
+    from rich.text import Text
 
     with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
         while True:
             changed.clear()
-            live.update(Group(*picture().tables()), refresh=True)
+            stale = [Text(f"no news: {trouble}", style="red") for trouble in problems()]
+            live.update(Group(*stale, *picture().tables()), refresh=True)
+            await _news(changed)
+
+
+async def _news(changed: asyncio.Event) -> None:
+    """Until something changed, or it is time to see whether news still come."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_PATIENCE):
             await changed.wait()
-            await asyncio.sleep(_PAUSE)
+    await asyncio.sleep(_PAUSE)

@@ -1,6 +1,10 @@
 """`hami-dra doctor` and `hami-dra status` on a real control plane: a healthy cluster, then one that is broken in several places."""
 
+import contextlib
 import json
+import os
+import pty
+import signal
 import subprocess
 import sys
 
@@ -13,6 +17,7 @@ from tests.e2e.objects import claim, part, pod
 SYSTEM = "hami-dra-system"
 RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+OTHER_SCREEN, FIRST_SCREEN = b"\x1b[?1049h", b"\x1b[?1049l"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 
@@ -86,6 +91,9 @@ def test_a_healthy_cluster_then_its_faults(lab, tmp_path):
     assert (card["node"], tenant["pod"], tenant["memory"], tenant["cores"]) == ("n1", "train", 4 << 30, 30)
     assert status["packing"][0]["freeCards"] == 3
 
+    watched(lab, viewer)
+    watched_on_a_terminal(viewer)
+
     # nobody puts anything back any more
     lab.hami.leader().process.stop()
     lab.webhook.process.stop()
@@ -112,6 +120,60 @@ def test_a_healthy_cluster_then_its_faults(lab, tmp_path):
 
     report = lab.api.wait_for(f"findings {expected}", told, seconds=30)
     assert all(each["fix"] for each in report["findings"])
+
+
+def watched(lab, kubeconfig):
+    """A line now, another when a second pod has its share; Ctrl-C ends it in peace."""
+    command = [
+        sys.executable,
+        "-m",
+        "hami_dra.cli.main",
+        "status",
+        "--watch",
+        "-o",
+        "json",
+        "--kubeconfig",
+        str(kubeconfig),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert pods_in(process.stdout.readline()) == {"train"}
+        lab.create(claim("more", part(memory="1Gi")), pod("second", claims=["more"]))
+        while pods_in(process.stdout.readline()) != {"train", "second"}:
+            pass  # lines about other changes; pytest's time limit ends a wait in vain
+        process.send_signal(signal.SIGINT)
+        _, problems = process.communicate(timeout=30)
+        assert (process.returncode, problems) == (0, "")
+    finally:
+        process.kill()
+
+
+def watched_on_a_terminal(kubeconfig):
+    """Drawn on the second screen; Ctrl-C gives the first one back."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "hami_dra.cli.main", "status", "--watch", "--kubeconfig", str(kubeconfig)]
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    try:
+        drawn = b""
+        while b"train" not in drawn:
+            drawn += os.read(ours, 65536)
+        assert OTHER_SCREEN in drawn
+        process.send_signal(signal.SIGINT)
+        rest = b""
+        with contextlib.suppress(OSError):  # the terminal's other end is gone
+            while more := os.read(ours, 65536):
+                rest += more
+        assert process.wait(30) == 0
+        assert FIRST_SCREEN in drawn + rest
+        assert b"Traceback" not in rest
+    finally:
+        process.kill()
+        os.close(ours)
+
+
+def pods_in(line):
+    return {tenant["pod"] for card in json.loads(line)["cards"] for tenant in card["tenants"]}
 
 
 CLASS = {
