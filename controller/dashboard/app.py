@@ -1,0 +1,237 @@
+"""The application: routes, what each answers. `dashboard_app(source, access)` is all that others need.
+
+Called by `serving` and by tests. Everything is GET, but for logging in and out, which change nothing but a cookie.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final
+
+from aiohttp import web
+
+from controller.dashboard import api, render, trial
+from controller.dashboard.access import Access, Verdict
+from controller.dashboard.cardpages import NoSuchThing
+from controller.dashboard.guard import (
+    COOKIE,
+    HEADERS,
+    guard,
+    is_own_path,
+    is_same_origin,
+    refused_key,
+    safe_headers,
+    status_of,
+    token_of,
+    verdict_key,
+)
+from controller.dashboard.history import INTERVAL, History
+from controller.dashboard.pages import Page, pages
+from controller.dashboard.preferences import (
+    LANGUAGE_COOKIE,
+    LANGUAGES,
+    THEME_COOKIE,
+    THEMES,
+    Preferences,
+    preferences,
+)
+from controller.dashboard.source import Source
+from controller.dashboard.stream import Newsroom, headers_key
+from controller.overview.cardtable import CardTable
+from controller.overview.packing import packing
+
+LONGEST_COOKIE: Final = 4_000
+"""Bytes of a token; browsers keep no longer cookie."""
+_YEAR: Final = int(timedelta(days=365).total_seconds())
+
+
+def dashboard_app(source: Source, access: Access, *, interval: float = 1.0) -> web.Application:
+    """`interval`: seconds between two fragments for one page, at least."""
+    history = History()
+    app = web.Application(middlewares=[safe_headers, guard(access)], client_max_size=64 << 10)
+    site = _Site(source, access, history, interval)
+    app[refused_key] = site.refused
+    app[headers_key] = {**HEADERS, "Cache-Control": "no-store"}
+    app.cleanup_ctx.append(site.running)
+    for page in site.pages.values():
+        app.router.add_get(page.path, site.page)
+    app.router.add_get("/whatif", site.whatif)
+    app.router.add_get("/events", site.events)
+    app.router.add_get("/login", site.login_form)
+    app.router.add_post("/login", site.login)
+    app.router.add_post("/logout", site.logout)
+    app.router.add_post("/settings", site.settings)
+    app.router.add_get("/static/{name:[a-z0-9./_-]+}", static)
+    api.add_routes(app.router, source.decisions)
+    return app
+
+
+async def static(request: web.Request) -> web.StreamResponse:
+    """Only what ships, by its name; for ever, as the address changes with the content."""
+    name = request.match_info["name"]
+    if name not in _ASSETS:
+        raise web.HTTPNotFound(text="no such file\n")
+    return web.FileResponse(render.STATIC / name, headers={"Cache-Control": "public, max-age=31536000, immutable"})
+
+
+_ASSETS: Final = frozenset(
+    str(path.relative_to(render.STATIC)) for path in render.STATIC.rglob("*") if path.suffix in (".js", ".css", ".svg")
+)
+
+
+class _Site:
+    def __init__(self, source: Source, access: Access, history: History, interval: float) -> None:
+        self._source = source
+        self._access = access
+        self._history = history
+        self.pages = pages(source, history)
+        self._news = Newsroom(self.pages, interval=interval)
+        self._trials = trial.Trials(source)
+        self._table = CardTable(source.inventory)
+
+    async def running(self, _app: web.Application) -> AsyncIterator[None]:
+        ends = (self._source.on_change(self._news.changed), self._source.on_claim(self._history.claim_changed))
+        sampling = asyncio.create_task(self._sample())
+        try:
+            yield
+        finally:
+            sampling.cancel()
+            for end in ends:
+                end()
+            with suppress(asyncio.CancelledError):
+                await sampling
+
+    async def _sample(self) -> None:
+        while True:
+            self._history.sample(packing(self._table))
+            await asyncio.sleep(INTERVAL)
+
+    # --- pages -----------------------------------------------------------------------------------------------------------
+
+    async def page(self, request: web.Request) -> web.Response:
+        page, wants = self.pages[request.path], _preferences(request)
+        try:
+            body, _ = await self._news.make(request.path_qs, wants.language)
+        except NoSuchThing as error:
+            body = render.fragment("nothing.html", {"what": str(error), "path": page.path}, wants.language)
+            return self._answer(request, page, body, live=False, status=404)
+        return self._answer(request, page, body)
+
+    async def whatif(self, request: web.Request) -> web.Response:
+        wants, query, status = _preferences(request), dict(request.query), 200
+        context: dict[str, object] = {
+            "asked": query,
+            "node_choices": trial.NODE_CHOICES,
+            "device_choices": trial.DEVICE_CHOICES,
+            "present": self._source.policies,
+            "found": None,
+            "refused": "",
+            "busy": False,
+        }
+        if "run" in query:
+            if not is_same_origin(request):
+                raise web.HTTPForbidden(text="a trial is begun from the page itself\n")
+            try:
+                context["found"] = await self._trials.run(query)
+            except trial.Busy:
+                context["busy"], status = True, 429
+            except trial.Refused as error:
+                context["refused"], status = str(error), 400
+        body = render.fragment("whatif.html", context, wants.language)
+        page = Page("/whatif", "whatif.html", "What if", "/whatif", lambda _: {})
+        return self._answer(request, page, body, live=False, status=status)
+
+    def _answer(
+        self, request: web.Request, page: Page, body: str, *, live: bool = True, status: int = 200
+    ) -> web.Response:
+        notices = []
+        if self._source.problems():
+            notices.append("What is shown may be old: the cluster does not answer the controller at the moment.")
+        if not self._source.is_leader:
+            notices.append("This replica stands by; decisions are made, and kept, by the one that leads.")
+        text = render.whole(
+            page,
+            body,
+            _preferences(request),
+            here=request.path_qs,
+            live=live,
+            is_open=self._access.is_open,
+            notices=tuple(notices),
+        )
+        return _html(text, status)
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        view, language = request.query.get("view", "/"), request.query.get("lang", "en")
+        if not is_own_path(view) or language not in LANGUAGES:
+            raise web.HTTPBadRequest(text="view must be a path of this site, lang one of its languages\n")
+        token = token_of(request)
+
+        async def may_look() -> bool:
+            return await self._access.verdict(token) in (Verdict.ALLOWED, Verdict.UNCLEAR)
+
+        return await self._news.follow(request, view, language, request.query.get("seen", ""), may_look)
+
+    # --- in and out ------------------------------------------------------------------------------------------------------
+
+    async def refused(self, request: web.Request) -> web.Response:
+        verdict = request[verdict_key]
+        context = {"verdict": verdict.name, "here": request.path_qs}
+        return _html(render.alone("refused.html", context, _preferences(request)), status_of(verdict))
+
+    async def login_form(self, request: web.Request) -> web.Response:
+        return self._login_page(request, request.query.get("next", "/"), "")
+
+    def _login_page(self, request: web.Request, onward: str, problem: str, status: int = 200) -> web.Response:
+        context = {"next": onward if is_own_path(onward) else "/", "problem": problem, "here": request.path_qs}
+        return _html(render.alone("login.html", context, _preferences(request)), status)
+
+    async def login(self, request: web.Request) -> web.Response:
+        if not is_same_origin(request):
+            raise web.HTTPForbidden(text="log in on the page itself\n")
+        form = await request.post()
+        token, onward = str(form.get("token", "")).strip(), str(form.get("next", "/"))
+        verdict = await self._access.verdict(token)
+        if verdict is not Verdict.ALLOWED:
+            return self._login_page(request, onward, verdict.name, status_of(verdict))
+        if len(token) > LONGEST_COOKIE:
+            return self._login_page(request, onward, "TOO_LONG", 413)
+        response = web.HTTPSeeOther(onward if is_own_path(onward) else "/")
+        response.set_cookie(
+            COOKIE, token, httponly=True, samesite="Strict", secure=_is_https(request), path="/", max_age=None
+        )
+        return response
+
+    async def logout(self, request: web.Request) -> web.Response:
+        if not is_same_origin(request):
+            raise web.HTTPForbidden(text="log out on the page itself\n")
+        response = web.HTTPSeeOther("/login")
+        response.del_cookie(COOKIE, path="/", httponly=True, samesite="Strict")
+        return response
+
+    async def settings(self, request: web.Request) -> web.Response:
+        if not is_same_origin(request):
+            raise web.HTTPForbidden(text="choose on the page itself\n")
+        form = await request.post()
+        onward = str(form.get("next", "/"))
+        response = web.HTTPSeeOther(onward if is_own_path(onward) else "/")
+        for name, cookie, choices in (("lang", LANGUAGE_COOKIE, LANGUAGES), ("theme", THEME_COOKIE, THEMES)):
+            value = str(form.get(name, ""))
+            if value in choices:
+                response.set_cookie(
+                    cookie, value, httponly=True, samesite="Strict", secure=_is_https(request), max_age=_YEAR, path="/"
+                )
+        return response
+
+
+def _preferences(request: web.Request) -> Preferences:
+    return preferences(request.cookies, request.headers.get("Accept-Language", ""))
+
+
+def _is_https(request: web.Request) -> bool:
+    """Ours, or that of a proxy before us: who says so falsely only keeps his own cookie from himself."""
+    return request.secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
+
+
+def _html(text: str, status: int = 200) -> web.Response:
+    return web.Response(text=text, content_type="text/html", charset="utf-8", status=status)

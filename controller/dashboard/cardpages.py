@@ -1,0 +1,214 @@
+"""The pages about cards: overview, nodes, one node, one card, quota. What each says, as values; how, is in `templates/`.
+
+Called by `pages` with the query of a request. In: the `Source`, a `CardTable` kept between calls, the history. Out: contexts. Pure
+reading; raises `NoSuchThing` for what is not there.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.dashboard import picture
+from controller.dashboard.fleet import STATES, NodeRow, node_rows, picked
+from controller.dashboard.history import History
+from controller.dashboard.paging import Leaf, leaf
+from controller.dashboard.source import Source
+from controller.inventory.model import DeviceId
+from controller.overview.cardtable import CardTable
+from controller.overview.model import Card, Overview
+from controller.overview.packing import packing
+from controller.overview.read import namespaces, overview
+from controller.quota.model import lines
+from hami_dra.api.resource import ResourceClaim
+
+Query = Mapping[str, str]
+Context = dict[str, Any]
+
+NODES_ON_LEAF: Final = 24
+MOST_TILES: Final = 240
+"""Tiles in the picture of the fleet; on larger clusters a tile is several nodes."""
+SPARK: Final = (240, 40)
+_NODES_AT_ONCE: Final = 20
+"""While all cards are gone through: nodes between two breaths of the event loop."""
+
+
+class NoSuchThing(LookupError):
+    """The message says what is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One node of the picture of the fleet, or several in the order of their names."""
+
+    first: str
+    last: str
+    nodes: int
+    state: str
+    cards: int
+    held: int
+    leaf: int
+    fill: int
+    """Cards that are held, in thousandths."""
+
+
+class CardPages:
+    def __init__(self, source: Source, history: History) -> None:
+        self._source = source
+        self._history = history
+        self._table = CardTable(source.inventory)
+
+    def overview(self, _query: Query) -> Context:
+        packed = packing(self._table)
+        rows = node_rows(self._table)
+        return {
+            "packing": packed,
+            "courses": {each.driver: picture.course(self._history.of_driver(each.driver), *SPARK) for each in packed},
+            "spark": SPARK,
+            "since": self._history.since,
+            "tiles": tiles(rows),
+            "nodes": len(rows),
+            "states": {state: sum(row.state == state for row in rows) for state in STATES},
+            "problems": dict(sorted(self._source.inventory.problems.items())[:20]),
+        }
+
+    def nodes(self, query: Query) -> Context:
+        packed = packing(self._table)
+        rows = node_rows(self._table)
+        text, vendor, state = query.get("q", "").strip(), query.get("vendor", ""), query.get("state", "")
+        found = leaf(picked(rows, text=text, vendor=vendor, state=state), query.get("leaf", ""), NODES_ON_LEAF)
+        cards = self._cards([row.name for row in found.items]).cards
+        marks = picture.markers(cards)
+        by_node: dict[str, list[picture.DrawnCard]] = {row.name: [] for row in found.items}
+        for card in cards:
+            if card.node in by_node:
+                by_node[card.node].append(picture.drawn(card, marks))
+        return {
+            "leaf": found,
+            "drawn": {name: picture.islands(each) for name, each in by_node.items()},
+            "products": {name: sorted({each.card.product for each in drawn}) for name, drawn in by_node.items()},
+            "vendors": [each.vendor for each in packed],
+            "states": STATES,
+            "asked": {"q": text, "vendor": vendor, "state": state},
+            "total": len(rows),
+        }
+
+    def node(self, query: Query) -> Context:
+        name = query.get("name", "")
+        seen = self._cards([name])
+        cards = [card for card in seen.cards if card.node == name]
+        if not cards:
+            raise NoSuchThing(name)
+        marks = picture.markers(cards)
+        vendors: dict[str, list[picture.DrawnCard]] = {}
+        for card in cards:
+            vendors.setdefault(card.vendor, []).append(picture.drawn(card, marks))
+        return {
+            "node": next(each for each in seen.nodes if each.node == name),
+            "vendors": [
+                {"name": vendor, "islands": picture.islands(drawn), "links": picture.links(drawn), "cards": drawn}
+                for vendor, drawn in vendors.items()
+            ],
+            "circle": picture.CIRCLE,
+            "legend": _legend(cards, marks),
+        }
+
+    def card(self, query: Query) -> Context:
+        key = query.get("id", "")
+        driver, _, rest = key.partition("/")
+        pool, _, device = rest.rpartition("/")
+        row = self._source.inventory.devices.row_of(DeviceId(driver, pool, device))
+        happenings = self._history.of_card(key)
+        if row < 0:
+            raise NoSuchThing(key)
+        published = self._source.inventory.devices.device(row)
+        place = int(self._source.inventory.devices.node[row])
+        name = self._source.inventory.nodes.names[place] if place >= 0 else (published.slice.spec.node_name or "")
+        card = next((each for each in self._cards([name]).cards if each.id == key), None)
+        if card is None:
+            raise NoSuchThing(key)  # a part of a card, say
+        marks = picture.markers([card])
+        return {
+            "card": card,
+            "drawn": picture.drawn(card, marks),
+            "marks": marks,
+            "stays": picture.stays(happenings),
+            "since": self._history.since,
+            "attributes": sorted(
+                (key, value) for key, value in _attributes(published.spec.attributes).items() if value is not None
+            ),
+        }
+
+    async def quota(self, _query: Query) -> Context:
+        return {"lines": lines(self._source.inventory), "namespaces": await self._namespaces()}
+
+    async def _namespaces(self) -> Any:
+        """All cards are looked at for this, so not in one go: decisions come first."""
+        packing(self._table)
+        names = [row.name for row in node_rows(self._table)]
+        cards: list[Card] = []
+        for start in range(0, len(names), _NODES_AT_ONCE):
+            some = names[start : start + _NODES_AT_ONCE]
+            cards += [card for card in self._cards(some).cards if card.tenants]
+            await asyncio.sleep(0)
+        return namespaces(cards)
+
+    def _cards(self, nodes: list[str]) -> Overview:
+        claims = self._claims_on(nodes)
+        pods = (pod for claim in claims if not claim.status.reserved_for for pod in self._source.pods_of(claim.key))
+        return overview(self._source.inventory, claims, pods, nodes=set(nodes), table=self._table)
+
+    def _claims_on(self, nodes: Iterable[str]) -> list[ResourceClaim]:
+        """Those that hold something on these nodes."""
+        inventory = self._source.inventory
+        found: dict[str, ResourceClaim] = {}
+        for name in nodes:
+            for row in inventory.rows_on(name):
+                for claim in self._source.claims_on(str(inventory.devices.device(row).id)):
+                    found[claim.key] = claim
+        return list(found.values())
+
+
+def tiles(rows: list[NodeRow]) -> list[Tile]:
+    size = max(1, -(-len(rows) // MOST_TILES))
+    found = []
+    for start in range(0, len(rows), size):
+        some = rows[start : start + size]
+        cards, free = sum(row.cards for row in some), sum(row.free_cards for row in some)
+        order = ("free", "partly", "troubled", "full")
+        found.append(
+            Tile(
+                first=some[0].name,
+                last=some[-1].name,
+                nodes=len(some),
+                state=min((row.state for row in some), key=order.index),
+                cards=cards,
+                held=sum(row.held_cards for row in some),
+                leaf=start // NODES_ON_LEAF + 1,
+                fill=1000 * (cards - free) // cards if cards else 0,
+            )
+        )
+    return found
+
+
+def _legend(cards: Iterable[Card], marks: Mapping[tuple[str, str], picture.Marker]) -> list[Context]:
+    """Per marker what its pod holds here, by letter."""
+    held: dict[picture.Marker, list[tuple[Card, Any]]] = {}
+    for card in cards:
+        for tenant in card.tenants:
+            held.setdefault(marks[tenant.namespace, tenant.claim], []).append((card, tenant))
+    return [
+        {"marker": marker, "entries": entries, "claims": sorted({tenant.claim for _, tenant in entries})}
+        for marker, entries in held.items()
+    ]
+
+
+def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in attributes.items():
+        kinds = (value.string, value.int_, value.bool_, value.version)
+        found[name] = next((each for each in kinds if each is not None), None)
+    return found
+
+
+__all__ = ["CardPages", "Context", "Leaf", "NoSuchThing", "Query"]

@@ -1,0 +1,116 @@
+"""What every answer goes through: who may look, from which host, with which headers.
+
+`guard(access)` and `safe_headers` are aiohttp middlewares. Pages of people who are not let in lead to the login, programs get a
+status. Must not let a token into a URL, an answer or the log.
+"""
+
+from typing import Final
+from urllib.parse import quote
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from controller.dashboard.access import Access, Verdict
+
+COOKIE: Final = "hami_dra_token"
+LOGIN: Final = "/login"
+OPEN_PATHS: Final = frozenset({LOGIN, "/logout", "/settings", "/healthz"})
+_STATIC: Final = "/static/"
+_LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'none'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_STATUS: Final = {Verdict.NO_TOKEN: 401, Verdict.UNKNOWN: 401, Verdict.FORBIDDEN: 403, Verdict.UNCLEAR: 503}
+verdict_key: Final = web.RequestKey("verdict", Verdict)
+
+
+def guard(access: Access) -> Middleware:
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if access.is_open and hostname(request.host) not in _LOOPBACK_NAMES:
+            # another site's name that was made to lead here (DNS rebinding) must not read what needs no token
+            raise web.HTTPMisdirectedRequest(text="ask for localhost or 127.0.0.1: access control is off\n")
+        if request.path in OPEN_PATHS or request.path.startswith(_STATIC):
+            return await handler(request)
+        verdict = await access.verdict(token_of(request))
+        if verdict is Verdict.ALLOWED:
+            return await handler(request)
+        if request.path.startswith(("/api/", "/events")):
+            return _refusal(verdict)
+        request[verdict_key] = verdict
+        if verdict in (Verdict.NO_TOKEN, Verdict.UNKNOWN):
+            raise web.HTTPSeeOther(f"{LOGIN}?next={quote(request.path_qs, safe='')}")
+        response: web.StreamResponse = await request.app[refused_key](request)
+        return response
+
+    return guarded
+
+
+refused_key: Final[web.AppKey[Handler]] = web.AppKey("refused")
+"""Makes the page for people who are known, and may not look."""
+
+
+def status_of(verdict: Verdict) -> int:
+    return _STATUS[verdict]
+
+
+def _refusal(verdict: Verdict) -> web.Response:
+    headers = {"WWW-Authenticate": "Bearer"} if _STATUS[verdict] == 401 else {}
+    return web.json_response({"error": verdict.value}, status=_STATUS[verdict], headers=headers)
+
+
+def token_of(request: web.Request) -> str:
+    """Of the Authorization header, else of the cookie; empty: none."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return token.strip()
+    return request.cookies.get(COOKIE, "")
+
+
+def hostname(host: str) -> str:
+    """Without the port: `[::1]:80` → `[::1]`."""
+    name, _, port = host.rpartition(":")
+    return (name if name and port.isdigit() else host).lower()
+
+
+def is_same_origin(request: web.Request) -> bool:
+    """Whether a form came from a page of ours. Browsers say so (Fetch Metadata, Origin); programs that say nothing may."""
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        return site in ("same-origin", "none")
+    origin = request.headers.get("Origin")
+    return origin is None or origin.partition("://")[2].lower() == request.host.lower()
+
+
+def is_own_path(path: str) -> bool:
+    """A place of this site to go on to: a path, and nothing that a browser would read as another host."""
+    return path.startswith("/") and not path.startswith(("//", "/\\")) and path.isascii() and path.isprintable()
+
+
+@web.middleware
+async def safe_headers(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        response = await handler(request)
+    except web.HTTPException as answer:
+        _put_headers(request, answer)
+        raise
+    if not response.prepared:
+        _put_headers(request, response)
+    return response
+
+
+def _put_headers(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)
+    if "Cache-Control" not in response.headers:
+        response.headers["Cache-Control"] = "no-store"
+    if request.secure:
+        response.headers["Strict-Transport-Security"] = "max-age=31536000"

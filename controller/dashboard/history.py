@@ -1,0 +1,96 @@
+"""What happened lately: who took and left which card, how full each vendor's cards were. In memory, bounded, gone with the process.
+
+Fed by `Source.on_claim` and by a tick every `INTERVAL` seconds; read by the pages of a card and the overview. In: claims old and
+new. Out: `Happening`s and `Sample`s, oldest first.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from controller.overview.model import Packing
+from hami_dra.api.resource import ResourceClaim
+
+INTERVAL: Final = 15.0
+"""Seconds between samples."""
+MOST_SAMPLES: Final = 480
+"""Two hours."""
+MOST_OF_CARD: Final = 50
+MOST_CARDS: Final = 5_000
+"""Cards with a history: of more, those where nothing has happened for longest forget theirs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    at: datetime
+    taken: bool
+    """False: left."""
+    namespace: str
+    claim: str
+    pod: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Of one vendor's cards at one moment."""
+
+    at: datetime
+    memory_used: int
+    memory_total: int
+    free_cards: int
+
+
+class History:
+    def __init__(self, most_cards: int = MOST_CARDS) -> None:
+        self.since = datetime.now(UTC)
+        self._most = most_cards
+        self._cards: OrderedDict[str, deque[Happening]] = OrderedDict()
+        self._samples: dict[str, deque[Sample]] = {}
+
+    def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        before, after = _devices(old), _devices(new)
+        if before == after:
+            return
+        at = datetime.now(UTC)
+        for device in sorted(before - after):
+            assert old is not None, "it had the device"
+            self._note(device, _happening(at, old, taken=False))
+        for device in sorted(after - before):
+            assert new is not None, "it has the device"
+            self._note(device, _happening(at, new, taken=True))
+
+    def of_card(self, device: str) -> Sequence[Happening]:
+        """Newest first."""
+        return list(reversed(self._cards.get(device, ())))
+
+    def sample(self, packing: Iterable[Packing], at: datetime | None = None) -> None:
+        moment = at or datetime.now(UTC)
+        for each in packing:
+            samples = self._samples.setdefault(each.driver, deque(maxlen=MOST_SAMPLES))
+            samples.append(Sample(moment, each.memory_used, each.memory_total, each.free_cards))
+
+    def of_driver(self, driver: str) -> Sequence[Sample]:
+        """Oldest first."""
+        return list(self._samples.get(driver, ()))
+
+    def _note(self, device: str, happening: Happening) -> None:
+        events = self._cards.get(device)
+        if events is None:
+            events = self._cards[device] = deque(maxlen=MOST_OF_CARD)
+            if len(self._cards) > self._most:
+                self._cards.popitem(last=False)
+        events.append(happening)
+        self._cards.move_to_end(device)
+
+
+def _devices(claim: ResourceClaim | None) -> set[str]:
+    if claim is None or claim.status.allocation is None:
+        return set()
+    return {f"{each.driver}/{each.pool}/{each.device}" for each in claim.status.allocation.devices.results}
+
+
+def _happening(at: datetime, claim: ResourceClaim, *, taken: bool) -> Happening:
+    users = [each.name for each in claim.status.reserved_for if each.resource == "pods"]
+    return Happening(at, taken, claim.metadata.namespace, claim.metadata.name, users[0] if users else "")

@@ -1,0 +1,65 @@
+"""All pages: path, template, what they say. Called by `app` for whole pages and by `stream` for what is newer.
+
+A page is its path; everything that came from the cluster (names of nodes, pods, cards) stands in the query, so that no name can
+lead anywhere.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from controller.dashboard.cardpages import CardPages, Context, Query
+from controller.dashboard.history import History
+from controller.dashboard.podpages import PodPages
+from controller.dashboard.source import Source
+
+Read = Callable[[Query], Context | Awaitable[Context]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    path: str
+    template: str
+    title: str
+    """A key of the catalogue."""
+    section: str
+    """Path of the entry of the menu under which it stands."""
+    read: Read
+
+    async def context(self, query: Query) -> Context:
+        """Raises NoSuchThing."""
+        found = self.read(query)
+        return await found if inspect.isawaitable(found) else found
+
+
+MENU: Final = (
+    ("/", "Overview"),
+    ("/nodes", "Nodes"),
+    ("/pods", "Pods"),
+    ("/claims", "Claims"),
+    ("/pending", "Pending"),
+    ("/decisions", "Decisions"),
+    ("/quota", "Quota"),
+    ("/whatif", "What if"),
+)
+
+
+def pages(source: Source, history: History) -> Mapping[str, Page]:
+    """By path. The trial (`/whatif`) is no page of these: it is not live."""
+    cards, pods = CardPages(source, history), PodPages(source)
+    return {
+        page.path: page
+        for page in (
+            Page("/", "overview.html", "Overview", "/", cards.overview),
+            Page("/nodes", "nodes.html", "Nodes", "/nodes", cards.nodes),
+            Page("/node", "node.html", "Node", "/nodes", cards.node),
+            Page("/card", "card.html", "Card", "/nodes", cards.card),
+            Page("/pods", "pods.html", "Pods", "/pods", pods.pods),
+            Page("/claims", "claims.html", "Claims", "/claims", pods.claims),
+            Page("/pending", "pending.html", "Pending", "/pending", pods.pending),
+            Page("/decisions", "decisions.html", "Decisions", "/decisions", pods.decisions),
+            Page("/decision", "decision.html", "Decision", "/decisions", pods.decision),
+            Page("/quota", "quota.html", "Quota", "/quota", cards.quota),
+        )
+    }

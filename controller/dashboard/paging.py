@@ -1,0 +1,32 @@
+"""Long lists in leaves. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf(Generic[T]):
+    items: Sequence[T]
+    number: int
+    """From 1."""
+    of: int
+    """Leaves there are, at least 1."""
+    first: int
+    """Of the first item among all, from 1; 0 where there is none."""
+    total: int
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.items) - 1 if self.items else 0
+
+
+def leaf(items: Sequence[T], asked: str, size: int) -> Leaf[T]:
+    """`asked`: the number as it stands in the query; what is no number of a leaf is the nearest."""
+    leaves = max(1, -(-len(items) // size))
+    number = int(asked) if asked.isdecimal() and len(asked) < 9 else 1
+    number = min(max(number, 1), leaves)
+    start = (number - 1) * size
+    return Leaf(items[start : start + size], number, leaves, start + 1 if items else 0, len(items))

@@ -1,0 +1,254 @@
+"""The geometry of drawings: how cards, islands, links and courses of time are laid out. Pure; templates turn it into SVG.
+
+All lengths are in units of the drawing's viewBox. Colours are numbers of classes (`c0` ... `c9`); whoever has one also has a letter, so
+that colour never carries a meaning alone.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from controller.dashboard.history import Happening, Sample
+from controller.overview.model import Card, Tenant
+
+COLOURS: Final = 10
+CARD_WIDTH: Final = 200
+_ROOM_FOR_LETTER: Final = 14
+_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+CIRCLE: Final = 320
+"""Side of the drawing of links."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What stands for one pod, or claim without a pod, in all drawings of a page."""
+
+    letter: str
+    colour: int
+    namespace: str
+    name: str
+    is_pod: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What one tenant holds of a card, as a stretch of its bar."""
+
+    x: float
+    width: float
+    marker: Marker
+    tenant: Tenant
+
+    @property
+    def shows_letter(self) -> bool:
+        return self.width >= _ROOM_FOR_LETTER
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnCard:
+    card: Card
+    segments: tuple[Segment, ...]
+    state: str
+    """`free`, `partly`, `full`, `troubled`."""
+    number: str
+
+
+@dataclass(frozen=True, slots=True)
+class Island:
+    number: int
+    """0: cards in no island."""
+    cards: tuple[DrawnCard, ...]
+
+
+def letter(number: int) -> str:
+    """A, B, ..., Z, AA, AB, ..."""
+    found = ""
+    number += 1
+    while number:
+        number, rest = divmod(number - 1, len(_LETTERS))
+        found = _LETTERS[rest] + found
+    return found
+
+
+def markers(cards: Iterable[Card]) -> dict[tuple[str, str], Marker]:
+    """(namespace, claim) → marker; claims of one pod share theirs. By namespace and pod, so that letters do not jump about."""
+    holders: dict[tuple[str, str, bool], list[tuple[str, str]]] = {}
+    for card in cards:
+        for each in card.tenants:
+            holders.setdefault((each.namespace, each.pod or each.claim, bool(each.pod)), []).append(
+                (each.namespace, each.claim)
+            )
+    found = {}
+    for place, (key, claims) in enumerate(sorted(holders.items())):
+        marker = Marker(letter(place), place % COLOURS, *key)
+        found.update(dict.fromkeys(claims, marker))
+    return found
+
+
+def drawn(card: Card, marks: Mapping[tuple[str, str], Marker]) -> DrawnCard:
+    segments: list[Segment] = []
+    x = 0.0
+    for tenant in card.tenants:
+        if tenant.admin:
+            continue
+        width = min(CARD_WIDTH * part_of(card, tenant), CARD_WIDTH - x)
+        segments.append(Segment(round(x, 2), round(width, 2), marks[tenant.namespace, tenant.claim], tenant))
+        x += width
+    number = card.device if card.index is None else str(card.index)
+    return DrawnCard(card, tuple(segments), state_of(card), number)
+
+
+def part_of(card: Card, tenant: Tenant) -> float:
+    """How much of the card a tenant's stretch stands for: its memory, else the cores, else the slots; all of it where it is alone."""
+    if tenant.whole and tenant.device == card.device:
+        return 1.0
+    for used, total in (
+        (tenant.memory, card.memory_total),
+        (tenant.cores, card.cores_total),
+        (tenant.shares, card.shares_total),
+    ):
+        if total and used:
+            return min(used / total, 1.0)
+    return 0.0
+
+
+def state_of(card: Card) -> str:
+    if card.health or card.cordoned:
+        return "troubled"
+    if card.free:
+        return "free"
+    full = card.exclusive or any(
+        total and used >= total
+        for used, total in (
+            (card.memory_used, card.memory_total),
+            (card.cores_used, card.cores_total),
+            (card.shares_used, card.shares_total),
+        )
+    )
+    # not free and not held: its node takes no pods
+    return "full" if full else "partly" if card.tenants or card.shares_used or card.memory_used else "troubled"
+
+
+def islands(cards: Sequence[DrawnCard]) -> list[Island]:
+    """Those of one vendor on one node; cards in no island last."""
+    found: dict[int, list[DrawnCard]] = {}
+    for each in cards:
+        found.setdefault(max(each.card.island, 0), []).append(each)
+    return [Island(number, tuple(found[number])) for number in sorted(found, key=lambda number: (number == 0, number))]
+
+
+# --- links -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    x: float
+    y: float
+    number: str
+    state: str
+    island: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    lanes: int
+    one: str
+    other: str
+
+    @property
+    def weight(self) -> int:
+        """Which of six widths."""
+        return min(self.lanes, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    dots: tuple[Dot, ...]
+    lines: tuple[Line, ...]
+
+
+def links(cards: Sequence[DrawnCard]) -> Links | None:
+    """The cards of one vendor on one node around a circle, joined where the fast interconnect joins them; None: nothing is known."""
+    known = [each for each in cards if each.card.links and each.card.index is not None]
+    if len(known) < 2:
+        return None
+    radius, middle = CIRCLE / 2 - 36, CIRCLE / 2
+    dots = []
+    for place, each in enumerate(known):
+        angle = 2 * math.pi * place / len(known) - math.pi / 2
+        dots.append(
+            Dot(
+                round(middle + radius * math.cos(angle), 1),
+                round(middle + radius * math.sin(angle), 1),
+                each.number,
+                each.state,
+                max(each.card.island, 0),
+            )
+        )
+    lines = [
+        Line(one.x, one.y, other.x, other.y, lanes, one.number, other.number)
+        for a, (one, card) in enumerate(zip(dots, known, strict=True))
+        for other, peer in list(zip(dots, known, strict=True))[a + 1 :]
+        if (lanes := _lanes(card.card.links, peer.card.index))
+    ]
+    return Links(tuple(dots), tuple(lines)) if lines else None
+
+
+def _lanes(row: str, index: int | None) -> int:
+    if index is None or not 0 <= index < len(row) or row[index] == "-":
+        return 0
+    try:
+        return int(row[index], 36)
+    except ValueError:
+        return 0
+
+
+# --- courses of time -------------------------------------------------------------------------------------------------
+
+
+def course(samples: Sequence[Sample], width: int, height: int) -> str:
+    """Points of a polyline: the share of memory that was in use, oldest left. Empty with fewer than two samples."""
+    if len(samples) < 2:
+        return ""
+    start, span = samples[0].at, (samples[-1].at - samples[0].at).total_seconds()
+    if span <= 0:
+        return ""
+    points = []
+    for each in samples:
+        x = width * (each.at - start).total_seconds() / span
+        share = each.memory_used / each.memory_total if each.memory_total else 0.0
+        points.append(f"{x:.1f},{height - 1 - (height - 2) * min(share, 1.0):.1f}")
+    return " ".join(points)
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """One claim on a card, from when to when; None: since before, or still."""
+
+    namespace: str
+    claim: str
+    pod: str
+    since: datetime | None
+    until: datetime | None
+
+
+def stays(happenings: Sequence[Happening]) -> list[Stay]:
+    """`happenings`: newest first. Newest first again."""
+    open_ends: dict[tuple[str, str], datetime] = {}
+    found: list[Stay] = []
+    for each in happenings:
+        key = (each.namespace, each.claim)
+        if not each.taken:
+            if key in open_ends:  # its beginning is forgotten
+                found.append(Stay(*key, each.pod, None, open_ends.pop(key)))
+            open_ends[key] = each.at
+        else:
+            found.append(Stay(*key, each.pod, each.at, open_ends.pop(key, None)))
+    found += [Stay(*key, "", None, until) for key, until in open_ends.items()]
+    return found

@@ -1,0 +1,213 @@
+"""The pages about pods: with claims, pending, claims, decisions, one decision explained. Values only; see `cardpages`.
+
+What keeps a pod waiting is said by the kept decision, else by its own PodScheduled condition, else by the gates on it.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from controller.dashboard.cardpages import Context, NoSuchThing, Query
+from controller.dashboard.paging import leaf
+from controller.dashboard.source import Source
+from controller.explain.model import Explanation
+from controller.inventory.model import DeviceId
+from controller.reconcile.pods import FINISHED, is_pending, is_probe, other_gates, scheduled_condition
+from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import claim_keys, claim_refs
+from hami_dra.api.resource import ResourceClaim
+
+ON_LEAF: Final = 50
+MOST_DECISIONS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    id: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodRow:
+    key: str
+    namespace: str
+    name: str
+    phase: str
+    node: str
+    claims: tuple[str, ...]
+    """`namespace/name`; empty entries are claims that are not made yet."""
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRow:
+    pod: PodRow
+    since: str
+    reasons: dict[str, int]
+    message: str
+    """In the words of whoever decided."""
+    says: str
+    """`decision`, `scheduler`, `gate`, `nobody`."""
+    has_decision: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRow:
+    key: str
+    namespace: str
+    name: str
+    node: str
+    pods: tuple[str, ...]
+    """`namespace/name` of those it is reserved for, else of those that refer to it."""
+    devices: tuple[Device, ...]
+    is_allocated: bool
+    is_reserved: bool
+
+
+class PodPages:
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def pods(self, query: Query) -> Context:
+        text, state = query.get("q", "").strip(), query.get("state", "")
+        found = [
+            pod
+            for pod in self._source.pods()
+            if pod.spec.resource_claims
+            and pod.status.phase not in FINISHED
+            and not is_probe(pod)
+            and (text in pod.key or text == pod.spec.node_name)
+            and (not state or state == ("placed" if pod.spec.node_name else "waiting"))
+        ]
+        found.sort(key=lambda pod: pod.key)
+        shown = leaf(found, query.get("leaf", ""), ON_LEAF)
+        return {
+            "leaf": shown,
+            "rows": [self._row(pod) for pod in shown.items],
+            "asked": {"q": text, "state": state},
+        }
+
+    def pending(self, query: Query) -> Context:
+        text = query.get("q", "").strip()
+        found = [
+            pod
+            for pod in self._source.pods()
+            if pod.spec.resource_claims and is_pending(pod) and not is_probe(pod) and text in pod.key
+        ]
+        found.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", pod.key))
+        shown = leaf(found, query.get("leaf", ""), ON_LEAF)
+        return {"leaf": shown, "rows": [self._pending(pod) for pod in shown.items], "asked": {"q": text}}
+
+    def claims(self, query: Query) -> Context:
+        text, state = query.get("q", "").strip(), query.get("state", "")
+        found = [
+            claim
+            for claim in self._source.claims()
+            if text in claim.key
+            and (not state or state == ("allocated" if claim.status.allocation is not None else "waiting"))
+        ]
+        found.sort(key=lambda claim: claim.key)
+        shown = leaf(found, query.get("leaf", ""), ON_LEAF)
+        return {
+            "leaf": shown,
+            "rows": [self._claim(claim) for claim in shown.items],
+            "asked": {"q": text, "state": state},
+        }
+
+    def decisions(self, query: Query) -> Context:
+        text, outcome = query.get("q", "").strip(), query.get("outcome", "")
+        found = [
+            each
+            for each in self._source.decisions.latest(MOST_DECISIONS)
+            if text in each.pod and outcome in ("", each.outcome)
+        ]
+        return {
+            "leaf": leaf(found, query.get("leaf", ""), ON_LEAF),
+            "asked": {"q": text, "outcome": outcome},
+            "outcomes": ("placed", "refused", "error", "waiting"),
+            "is_leader": self._source.is_leader,
+        }
+
+    def decision(self, query: Query) -> Context:
+        key, claim = query.get("pod", ""), query.get("claim", "")
+        found = self._source.decisions.of_claim(claim) if claim else self._source.decisions.of_pod(key)
+        if found is None:
+            raise NoSuchThing(claim or key)
+        pod = self._source.pod(found.pod)
+        return {
+            "decision": found,
+            "pod": self._row(pod) if pod is not None and pod.metadata.uid == found.uid else None,
+            "best": _best(found),
+        }
+
+    # --- rows ----------------------------------------------------------------------------------------------------------
+
+    def _row(self, pod: Pod) -> PodRow:
+        keys = tuple(claim_keys(pod))
+        missing = sum(not ref.key for ref in claim_refs(pod))
+        devices = [device for key in keys for device in _devices(self._source.claim(key))]
+        return PodRow(
+            pod.key,
+            pod.metadata.namespace,
+            pod.metadata.name,
+            pod.status.phase or "Pending",
+            pod.spec.node_name,
+            keys + ("",) * missing,
+            tuple(devices),
+        )
+
+    def _pending(self, pod: Pod) -> PendingRow:
+        decision = self._source.decisions.of_pod(pod.key)
+        if decision is not None and decision.uid not in ("", pod.metadata.uid):
+            decision = None  # of an earlier pod of the name
+        condition = scheduled_condition(pod)
+        gates = other_gates(pod)
+        reasons: dict[str, int] = {}
+        if gates:
+            message, says = ", ".join(gates), "gate"
+        elif decision is not None:
+            message, says, reasons = decision.message, "decision", dict(decision.reasons)
+        elif condition is not None and condition.message:
+            message, says = condition.message, "scheduler"
+        else:
+            message, says = "", "nobody"
+        since = pod.metadata.creation_timestamp or ""
+        return PendingRow(self._row(pod), since, reasons, message, says, decision is not None)
+
+    def _claim(self, claim: ResourceClaim) -> ClaimRow:
+        reserved = [
+            f"{claim.metadata.namespace}/{each.name}" for each in claim.status.reserved_for if each.resource == "pods"
+        ]
+        pods = reserved or [pod.key for pod in self._source.pods_of(claim.key)]
+        devices = tuple(_devices(claim))
+        return ClaimRow(
+            claim.key,
+            claim.metadata.namespace,
+            claim.metadata.name,
+            self._node_of(devices),
+            tuple(sorted(pods)),
+            devices,
+            claim.status.allocation is not None,
+            bool(reserved),
+        )
+
+    def _node_of(self, devices: tuple[Device, ...]) -> str:
+        for device in devices:
+            driver, _, rest = device.id.partition("/")
+            pool, _, name = rest.rpartition("/")
+            row = self._source.inventory.devices.row_of(DeviceId(driver, pool, name))
+            place = int(self._source.inventory.devices.node[row]) if row >= 0 else -1
+            if place >= 0:
+                return self._source.inventory.nodes.names[place]
+        return ""
+
+
+def _devices(claim: ResourceClaim | None) -> list[Device]:
+    if claim is None or claim.status.allocation is None:
+        return []
+    results = claim.status.allocation.devices.results
+    return [Device(f"{each.driver}/{each.pool}/{each.device}", each.request) for each in results]
+
+
+def _best(explanation: Explanation) -> float:
+    """The widest sum of terms, against which bars are drawn."""
+    return max((sum(abs(term.value) for term in node.terms) for node in explanation.nodes), default=0.0)

@@ -1,0 +1,44 @@
+"""Language and colours of one request: from its cookies, else from what the browser says.
+
+Called by `app`. Out: a `Preferences`. Values that are not on offer are as if they were not there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+LANGUAGES: Final = {"en": "English", "zh": "中文"}
+THEMES: Final = ("auto", "light", "dark")
+LANGUAGE_COOKIE: Final = "hami_dra_lang"
+THEME_COOKIE: Final = "hami_dra_theme"
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    language: str = "en"
+    theme: str = "auto"
+
+
+def preferences(cookies: Mapping[str, str], accept_language: str) -> Preferences:
+    language = cookies.get(LANGUAGE_COOKIE, "")
+    theme = cookies.get(THEME_COOKIE, "")
+    return Preferences(
+        language if language in LANGUAGES else preferred_language(accept_language),
+        theme if theme in THEMES else "auto",
+    )
+
+
+def preferred_language(accept: str) -> str:
+    """Of `Accept-Language` (RFC 9110, 12.5.4) the language on offer with the highest weight; English where none is."""
+    best, weight = "en", 0.0
+    for entry in accept.split(",")[:20]:
+        tag, _, parameter = entry.partition(";")
+        language = tag.strip().lower().partition("-")[0]
+        name, _, value = parameter.strip().partition("=")
+        try:
+            quality = float(value) if name.strip() == "q" else 1.0
+        except ValueError:
+            continue
+        if language in LANGUAGES and quality > weight:
+            best, weight = language, quality
+    return best

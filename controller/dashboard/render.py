@@ -1,0 +1,110 @@
+"""Templates into HTML: always escaped, in the language and the colours that were asked for.
+
+Used by `app` and `stream`. A fragment is the inside of a page's <main>; a page is a fragment in `layout.html`. What is undefined in a
+template is an error.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from controller.dashboard import wording
+from controller.dashboard.pages import MENU, Page
+from controller.dashboard.preferences import LANGUAGES, THEMES, Preferences
+from controller.dashboard.reasons import reason
+from controller.dashboard.text import Texts
+
+HERE: Final = Path(__file__).parent
+STATIC: Final = HERE / "static"
+
+
+@lru_cache
+def environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        amount=wording.amount,
+        count=wording.count,
+        moment=wording.moment,
+        score=wording.score,
+    )
+    made.globals.update(
+        percent=wording.percent,
+        permille=wording.permille,
+        reason=reason,
+        link=link,
+        asset=asset,
+        menu=MENU,
+        languages=LANGUAGES,
+        themes=THEMES,
+    )
+    return made
+
+
+def link(path: str, **query: object) -> str:
+    """Values that are empty are left out: `link("/node", name="a b")` → `/node?name=a+b`."""
+    asked = urlencode({key.replace("_", "-"): str(value) for key, value in query.items() if value not in ("", None)})
+    return f"{path}?{asked}" if asked else path
+
+
+@lru_cache
+def asset(name: str) -> str:
+    """Its address, which changes with its content, so that browsers may keep it for ever."""
+    digest = hashlib.blake2b((STATIC / name).read_bytes(), digest_size=8).hexdigest()
+    return f"/static/{name}?{digest}"
+
+
+def fragment(template: str, context: Mapping[str, Any], language: str) -> str:
+    return environment().get_template(template).render(**context, t=Texts(language), language=language)
+
+
+def digest(text: str) -> str:
+    """By which a fragment that is shown and one that is new are told apart."""
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def whole(
+    page: Page,
+    body: str,
+    preferences: Preferences,
+    *,
+    here: str,
+    live: bool = True,
+    is_open: bool = False,
+    notices: tuple[str, ...] = (),
+) -> str:
+    """`here`: path and query of the page, to come back to. `notices`: keys of the catalogue, shown above everything."""
+    return (
+        environment()
+        .get_template("layout.html")
+        .render(
+            page=page,
+            body=body,
+            here=here,
+            stream=link("/events", view=here, seen=digest(body), lang=preferences.language) if live else "",
+            is_open=is_open,
+            notices=notices,
+            preferences=preferences,
+            language=preferences.language,
+            t=Texts(preferences.language),
+        )
+    )
+
+
+def alone(template: str, context: Mapping[str, Any], preferences: Preferences) -> str:
+    """A page without menu and stream: login, refusals."""
+    return (
+        environment()
+        .get_template(template)
+        .render(**context, preferences=preferences, language=preferences.language, t=Texts(preferences.language))
+    )

@@ -1,0 +1,121 @@
+"""The page as a service: address, certificate, access control. Called by `hami-dra controller`, beside the controller.
+
+In: a `Settings` that was checked, a `Source`. Runs within a block. The certificate is read again when its files change.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from controller.dashboard.access import Access, ClusterAccess, OpenAccess, may_ask
+from controller.dashboard.app import dashboard_app
+from controller.dashboard.source import Source
+from hami_dra.cluster.protocol import Cluster, ConfigError
+
+log = logging.getLogger(__name__)
+_LOOK_AT_FILES: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Raises ConfigError where they do not go together."""
+
+    host: str
+    port: int
+    """0: a free one."""
+    auth: bool = True
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ConfigError("--dashboard-cert and --dashboard-key belong together: give both or neither")
+        if not self.auth and not is_loopback(self.host):
+            raise ConfigError(
+                f"--dashboard-auth=off: everybody who reaches {self.host} could look; "
+                "only with --dashboard-bind on 127.0.0.1, [::1] or localhost"
+            )
+
+    @property
+    def is_https(self) -> bool:
+        return self.cert_file is not None
+
+
+def parse_bind(text: str) -> tuple[str, int]:
+    """`127.0.0.1:8090`, `[::1]:8090`, `localhost:8090`; `:8090` is every address. Raises ConfigError."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"--dashboard-bind: {text!r}: write HOST:PORT, for example 127.0.0.1:8090")
+    return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)  # noqa: S104 (asked for)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@asynccontextmanager
+async def serving(source: Source, cluster: Cluster, settings: Settings) -> AsyncIterator[int]:
+    """Yields the port. Raises OSError when it is taken, ConfigError when the certificate cannot be used."""
+    access: Access = ClusterAccess(cluster) if settings.auth else OpenAccess()
+    if settings.auth and not await may_ask(cluster):
+        log.warning(
+            "the page: the controller may not create tokenreviews, so nobody can log in; apply manifests/rbac-controller.yaml anew"
+        )
+    context = _context(settings)
+    runner = web.AppRunner(dashboard_app(source, access), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    await runner.setup()
+    watching = asyncio.create_task(_watch_files(settings, context)) if context is not None else None
+    try:
+        await web.TCPSite(runner, settings.host, settings.port, ssl_context=context).start()
+        port = int(runner.addresses[0][1])
+        log.info("the page is on %s://%s:%d", "https" if settings.is_https else "http", settings.host, port)
+        yield port
+    finally:
+        if watching is not None:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+        await runner.cleanup()
+
+
+def _context(settings: Settings) -> ssl.SSLContext | None:
+    if settings.cert_file is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.cert_file, settings.key_file)
+    except OSError as error:  # an SSLError is one
+        raise ConfigError(f"--dashboard-cert {settings.cert_file}: cannot be used: {error}") from error
+    return context
+
+
+async def _watch_files(settings: Settings, context: ssl.SSLContext) -> None:
+    loaded = _stamp(settings)
+    while True:
+        await asyncio.sleep(_LOOK_AT_FILES)
+        try:
+            found = _stamp(settings)
+            if found != loaded and settings.cert_file is not None:
+                context.load_cert_chain(settings.cert_file, settings.key_file)
+                loaded = found
+        except OSError as error:
+            log.warning("the page's certificate could not be read again: %s", error)  # just being replaced, perhaps
+
+
+def _stamp(settings: Settings) -> tuple[tuple[int, int], ...]:
+    files = (settings.cert_file, settings.key_file)
+    return tuple((file.stat().st_mtime_ns, file.stat().st_ino) for file in files if file is not None)

@@ -1,0 +1,144 @@
+"""What the pages read. `Source` is the contract; `WorldSource` fills it from a running controller.
+
+Made by the CLI and by tests; read by `pages`, `history` and `stream`. All of it is the controller's own copies: nothing here asks the
+cluster, nothing changes anything, and nothing looks at every claim to show one node.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from controller.explain.model import Explanation
+from controller.inventory.inventory import Inventory
+from controller.reconcile.controller import Controller
+from controller.reconcile.world import World
+from controller.scoring.policies import Policies
+from hami_dra.api.core import Pod
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+from hami_dra.api.resource import ResourceClaim
+
+Heard = Callable[[ResourceClaim | None, ResourceClaim | None], None]
+
+
+class Decisions(Protocol):
+    """What is kept of decisions (`controller.reconcile.decisionlog`)."""
+
+    def of_pod(self, key: str) -> Explanation | None: ...
+
+    def of_claim(self, key: str) -> Explanation | None: ...
+
+    def latest(self, most: int) -> list[Explanation]: ...
+
+
+class Source(Protocol):
+    @property
+    def inventory(self) -> Inventory: ...
+
+    @property
+    def decisions(self) -> Decisions: ...
+
+    @property
+    def policies(self) -> Policies:
+        """The controller's defaults."""
+
+    @property
+    def first_fit(self) -> bool: ...
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether decisions are made, and so kept, in this process."""
+
+    def problems(self) -> Sequence[str]:
+        """Why what is shown may be old or incomplete; empty while all is well."""
+
+    def pods(self) -> Iterable[Pod]: ...
+
+    def pod(self, key: str) -> Pod | None: ...
+
+    def pods_of(self, claim: str) -> Sequence[Pod]:
+        """Those that refer to the claim `namespace/name`."""
+
+    def claims(self) -> Iterable[ResourceClaim]: ...
+
+    def claim(self, key: str) -> ResourceClaim | None: ...
+
+    def claims_on(self, device: str) -> Sequence[ResourceClaim]:
+        """Those whose allocation names the device `driver/pool/device`."""
+
+    def objects(self) -> list[tuple[Kind[Any], Object]]:
+        """All of the present state that `controller.whatif` reads. The objects are immutable: another thread may read them."""
+
+    def on_change(self, told: Callable[[], None]) -> Callable[[], None]:
+        """`told` is called after each change of anything that is shown. Returns what ends it."""
+
+    def on_claim(self, heard: Heard) -> Callable[[], None]:
+        """`heard` gets each claim that came, changed or went, old and new. Returns what ends it."""
+
+
+class WorldSource:
+    """A controller whose copies are complete (`on_synced`)."""
+
+    def __init__(self, controller: Controller) -> None:
+        world = controller.world
+        assert world is not None, "the controller runs and is synced"
+        self._controller = controller
+        self._world: World = world
+
+    @property
+    def inventory(self) -> Inventory:
+        return self._controller.inventory
+
+    @property
+    def decisions(self) -> Decisions:
+        return self._controller.decision_log
+
+    @property
+    def policies(self) -> Policies:
+        return self._controller.settings.policies
+
+    @property
+    def first_fit(self) -> bool:
+        return self._controller.settings.options.first_fit
+
+    @property
+    def is_leader(self) -> bool:
+        return self._controller.is_leading
+
+    def problems(self) -> Sequence[str]:
+        return self._world.problems()
+
+    def pods(self) -> Iterable[Pod]:
+        return self._world.pods.store
+
+    def pod(self, key: str) -> Pod | None:
+        return self._world.pod(key)
+
+    def pods_of(self, claim: str) -> Sequence[Pod]:
+        return self._world.pods_of(claim)
+
+    def claims(self) -> Iterable[ResourceClaim]:
+        return self._world.claims.store
+
+    def claim(self, key: str) -> ResourceClaim | None:
+        return self._world.claim(key)
+
+    def claims_on(self, device: str) -> Sequence[ResourceClaim]:
+        return self._world.claims_on(device)
+
+    def objects(self) -> list[tuple[Kind[Any], Object]]:
+        return [(feed.kind, each) for feed in self._world.feeds() for each in feed.store]
+
+    def on_change(self, told: Callable[[], None]) -> Callable[[], None]:
+        def changed(_old: Object | None, _new: Object | None) -> None:
+            told()
+
+        ends = [feed.subscribe(changed) for feed in self._world.feeds()]
+
+        def end() -> None:
+            for each in ends:
+                each()
+
+        return end
+
+    def on_claim(self, heard: Heard) -> Callable[[], None]:
+        return self._world.claims.subscribe(heard)

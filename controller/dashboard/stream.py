@@ -1,0 +1,142 @@
+"""News for open pages, by server-sent events: the fragment that a page shows, whenever it has become another.
+
+`Newsroom` is told of each change (`Source.on_change`); `follow` serves one page until it goes. Changes are gathered: a page gets at most one
+fragment a second, on big clusters fewer, so that making them takes no more than a twentieth of the time. Pages that look
+at the same thing in the same language share the making. Nothing is made for pages that nobody looks at.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from aiohttp import web
+
+from controller.dashboard import render
+from controller.dashboard.cardpages import NoSuchThing
+from controller.dashboard.pages import Page
+
+MOST_STREAMS: Final = 64
+"""Pages that are open at once; those beyond are told to ask again later, and stay readable."""
+SHARE: Final = 20
+"""Making a fragment may take one part in so many of the time."""
+_BEAT: Final = 15.0
+"""Seconds between signs of life, so that nothing between us and the browser calls the stream dead."""
+_MOST_KEPT: Final = 64
+
+
+class Newsroom:
+    def __init__(self, pages: Mapping[str, Page], *, interval: float = 1.0) -> None:
+        self._pages = pages
+        self._interval = interval
+        self._version = 0
+        self._turn = asyncio.Event()
+        self._made: OrderedDict[tuple[str, str], tuple[int, float, str]] = OrderedDict()
+        """(view, language) → version, seconds it took, fragment."""
+        self._making: dict[tuple[str, str], asyncio.Lock] = {}
+        self.streams = 0
+
+    def changed(self) -> None:
+        self._version += 1
+        self._turn.set()
+
+    async def make(self, view: str, language: str) -> tuple[str, float]:
+        """The fragment of a path with query, and how long its making took. Raises NoSuchThing."""
+        key = (view, language)
+        lock = self._making.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:
+                kept = self._made.get(key)
+                if kept is not None and kept[0] == self._version:
+                    return kept[2], kept[1]
+                version, start = self._version, time.monotonic()
+                address = urlsplit(view)
+                page = self._pages.get(address.path)
+                if page is None:
+                    raise NoSuchThing(address.path)
+                context = await page.context(dict(parse_qsl(address.query)))
+                text = render.fragment(page.template, context, language)
+                took = time.monotonic() - start
+                self._made[key] = (version, took, text)
+                self._made.move_to_end(key)
+                while len(self._made) > _MOST_KEPT:
+                    self._made.popitem(last=False)
+                return text, took
+        finally:
+            if not lock.locked():
+                self._making.pop(key, None)
+
+    async def follow(
+        self, request: web.Request, view: str, language: str, seen: str, may_look: Callable[[], Awaitable[bool]]
+    ) -> web.StreamResponse:
+        """`seen`: digest of the fragment that the page has."""
+        if self.streams >= MOST_STREAMS:
+            return web.Response(status=503, headers={"Retry-After": "30"}, text="too many open pages\n")
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
+        )
+        for name, value in request.app[headers_key].items():
+            response.headers[name] = value
+        self.streams += 1
+        try:
+            await response.prepare(request)
+            await response.write(b": hello\n\n")
+            await self._tell(response, view, language, seen, may_look)
+        except ConnectionError:
+            pass  # the page was closed
+        finally:
+            self.streams -= 1
+        return response
+
+    async def _tell(
+        self,
+        response: web.StreamResponse,
+        view: str,
+        language: str,
+        seen: str,
+        may_look: Callable[[], Awaitable[bool]],
+    ) -> None:
+        version, pause = -1, self._interval
+        beat = time.monotonic()
+        while True:
+            if version != self._version:
+                version = self._version
+                try:
+                    text, took = await self.make(view, language)
+                except NoSuchThing:
+                    await response.write(event("", "gone"))
+                    return
+                pause = max(self._interval, SHARE * took)
+                if (digest := render.digest(text)) != seen:
+                    seen = digest
+                    await response.write(event(text))
+                    beat = time.monotonic()
+            await asyncio.sleep(pause)
+            if version == self._version:
+                await self._next_change(_BEAT)
+            if not await may_look():
+                await response.write(event("", "signed-out"))
+                return
+            if time.monotonic() - beat >= _BEAT:
+                await response.write(b": still here\n\n")
+                beat = time.monotonic()
+
+    async def _next_change(self, longest: float) -> None:
+        self._turn.clear()
+        try:
+            await asyncio.wait_for(self._turn.wait(), longest)
+        except TimeoutError:
+            return
+
+
+headers_key: Final = web.AppKey("headers", dict[str, str])
+"""Put on streams, which are under way before any middleware sees them."""
+
+
+def event(data: str, name: str = "") -> bytes:
+    """One frame. A line break of any kind begins a new `data:` line, so that no text can end the frame or begin another."""
+    lines = data.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    head = f"event: {name}\n" if name else ""
+    return (head + "".join(f"data: {line}\n" for line in lines) + "\n").encode()

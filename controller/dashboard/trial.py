@@ -1,0 +1,98 @@
+"""What would be different, tried out on the present state: one trial at a time, in a thread, with an end.
+
+Called by `app`. In: the query of the form. Out: `controller.whatif.Comparison`. What is decided meanwhile is not disturbed: the thread gets
+its own copy, and nothing is written anywhere.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from controller.dashboard.source import Source
+from controller.scoring import policies
+from controller.simulation import BadManifest, Settings
+from controller.simulation.essence import documents_of
+from controller.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, Comparison, compare
+from hami_dra.api import names
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+
+LONGEST: Final = 60.0
+"""Seconds; on a cluster where it takes longer, `hami-dra whatif` has the time."""
+DEVICE_CHOICES: Final = (*names.DEVICE_POLICIES, names.FIRST_FIT)
+NODE_CHOICES: Final = names.NODE_POLICIES
+MOST_NODES: Final = 20
+
+
+class Refused(Exception):
+    """A trial that is not made: the message says why."""
+
+
+class Busy(Refused):
+    """Somebody else's is under way."""
+
+
+class TookTooLong(Refused):
+    pass
+
+
+class Trials:
+    def __init__(self, source: Source, longest: float = LONGEST) -> None:
+        self._source = source
+        self._longest = longest
+        self._running: asyncio.Task[Comparison] | None = None
+
+    async def run(self, query: Mapping[str, str]) -> Comparison:
+        """Raises Refused."""
+        if self._running is not None and not self._running.done():
+            raise Busy("another trial is under way")
+        change = self._change(query)
+        objects = self._source.objects()
+        self._running = asyncio.ensure_future(asyncio.to_thread(_compare, objects, change, self._longest))
+        try:
+            # somebody who goes away does not make room for the next before the thread is done
+            return await asyncio.shield(self._running)
+        except (BadChange, BadManifest) as error:
+            raise Refused(str(error)) from error
+
+    def _change(self, query: Mapping[str, str]) -> Change:
+        """Raises Refused."""
+        source = self._source
+        present = Settings(policies=source.policies, first_fit=source.first_fit)
+        node, device = query.get("node-policy", ""), query.get("device-policy", "")
+        said = [(NODE_AXIS, node)] if node else []
+        said += [(DEVICE_AXIS, device)] if device else []
+        first_fit = source.first_fit if not device else device == names.FIRST_FIT
+        chosen = source.policies
+        try:
+            if node:
+                chosen = replace(chosen, node=policies.parse_node_policy(node, "node-policy"))
+            if device and not first_fit:
+                keys = policies.parse_device_policy(device, "device-policy")
+                chosen = replace(chosen, device=policies.DevicePolicy(keys))
+        except policies.InvalidPolicy as error:
+            raise Refused(str(error)) from error
+        without = tuple(dict.fromkeys(query.get("without", "").replace(",", " ").split()))
+        if len(without) > MOST_NODES:
+            raise Refused(f"at most {MOST_NODES} nodes can be left out here")
+        return Change(
+            settings=Settings(policies=chosen, first_fit=first_fit),
+            present=present,
+            policies=tuple(said),
+            override="override" in query,
+            without_nodes=without,
+            replace="replace" in query,
+        )
+
+
+def _compare(objects: list[tuple[Kind[Any], Object]], change: Change, longest: float) -> Comparison:
+    """In a thread. Raises TookTooLong, BadChange, BadManifest."""
+    end = time.monotonic() + longest
+
+    def progress(what: str, done: int, total: int) -> None:
+        if time.monotonic() > end:
+            raise TookTooLong(f"{what}: {done} of {total} pods after {longest:g} s")
+
+    return compare(documents_of(objects), change, progress)

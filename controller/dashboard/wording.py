@@ -1,0 +1,56 @@
+"""Amounts, shares and moments as people read them; the same in every language. Pure; used by templates through `render`."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+KIB: Final = 1 << 10
+NONE: Final = "\N{EN DASH}"
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def amount(number: int) -> str:
+    """Bytes, with three digits at least: 16384 MiB → `16 GiB`, 7500 MiB → `7.32 GiB`."""
+    unit, size = 0, float(number)
+    while abs(size) >= KIB and unit < len(_UNITS) - 1:
+        size /= KIB
+        unit += 1
+    digits = 0 if size == int(size) or size >= 100 else 1 if size >= 10 else 2
+    return f"{size:.{digits}f} {_UNITS[unit]}"
+
+
+def percent(part: float, whole: float) -> str:
+    """Rounded to the nearest, but 0 % and 100 % only where it is exactly that."""
+    if whole <= 0:
+        return NONE
+    share = 100 * part / whole
+    if 0 < share < 1:
+        return "<1 %"
+    if 99 < share < 100:
+        return "99 %"
+    return f"{share:.0f} %"
+
+
+def count(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
+
+
+def score(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if value == value else NONE  # noqa: PLR0124 (not a number is not itself)
+
+
+def moment(at: datetime | str | None) -> str:
+    """`2026-11-21 08:40:12`, UTC."""
+    if not at:
+        return ""
+    try:
+        found = datetime.fromisoformat(at) if isinstance(at, str) else at
+    except ValueError:
+        return str(at)
+    return found.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def permille(part: int, whole: int) -> int:
+    """For drawings: 0 to 1000; something is never drawn as nothing."""
+    if whole <= 0 or part <= 0:
+        return 0
+    return max(1, min(1000, 1000 * part // whole))
