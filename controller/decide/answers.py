@@ -53,6 +53,8 @@ class Refusal:
     """Not empty: the allocator could not even search (bad selector, missing class, mixed drivers)."""
     quotas: tuple[str, ...] = ()
     """Where a quota is among the reasons: what the quotas of the namespace say, and how much of them is used."""
+    only_quota: bool = False
+    """Some node has room, and a quota of the namespace alone is in the way: no further node and no preemption would help."""
     node_counts: Mapping[str, int] = field(default_factory=dict)
     """Reason code → how many nodes have it; `nodes` names only some of them."""
     trace: Trace | None = field(default=None, compare=False, repr=False)

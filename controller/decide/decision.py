@@ -56,6 +56,7 @@ class _Decision:
         self._elsewhere = Scope(options.managed, foreign=True, vendor_rules=False)
         self._ours, self._foreign = self._problems()
         self._chooser = PolicyChooser(inventory, demand.policies)
+        self._only_quota = False
         self._room = None if options.first_fit else room_of(inventory, demand.pod.metadata.namespace)
         self._ranking: Ranking = Plain(inventory)
         self._effort = Effort()
@@ -71,7 +72,9 @@ class _Decision:
             candidates &= enough(self._inventory, group, columns)
         quota = self._quota(wanted)
         if quota is not None:
-            candidates &= quota.affordable()
+            affordable = quota.affordable()
+            self._only_quota = bool((candidates & ~affordable).any())
+            candidates &= affordable
         troubled = verdicts.mask & self._troubled()
         outlook = look_out(
             self._inventory,
@@ -272,6 +275,7 @@ class _Decision:
             self._unusable(trace.verdicts.mask),
             error,
             quotas,
+            self._only_quota,
             report.node_counts,
             trace,
         )

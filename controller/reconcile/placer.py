@@ -249,9 +249,9 @@ class Placer:
         self._refused.move_to_end(ready.signature)
         while len(self._refused) > _REFUSALS_KEPT:
             self._refused.popitem(last=False)
-        until = min(
-            now + self._settings.reconsider, self._let_see(pod, now), self._refusals.next_end(pod.metadata.uid, now)
-        )
+        # whoever waits for a quota is helped by no autoscaler and no preemption: nobody else need see the pod
+        seen = FOREVER if refusal.only_quota else self._let_see(pod, now)
+        until = min(now + self._settings.reconsider, seen, self._refusals.next_end(pod.metadata.uid, now))
         self._queue.no_room(pod.key, ready.signature, until)
         if any(self._claims.is_ours(entry.claim) and entry.claim.status.allocation for entry in ready.demand.claims):
             why = "its other claims find no room beside it"

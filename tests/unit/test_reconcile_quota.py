@@ -6,6 +6,7 @@ import pytest
 
 from controller.decide import decide
 from controller.reconcile.settings import Mode
+from controller.reconcile.uninstall import Plan, Uninstaller
 from hami_dra.api import kinds, names
 from hami_dra.cluster.protocol import Conflict, Invalid
 from tests.support.mortal import Mortal
@@ -90,6 +91,8 @@ def test_two_pods_at_the_same_moment_cannot_both_take_the_last_share():
         await scene.bound("p")
         await scene.sleep(30)
         assert await bound_pods(scene) == {"p"}
+        # an autoscaler could not help it: it keeps the gate
+        assert [gate.name for gate in (await scene.pod("q")).spec.scheduling_gates] == [names.GATE]
         notes = {event["note"] for event in await scene.events("FilteringFailed")}
         assert "2 nodes ResourceQuotaNotFit(n0,n1)" in notes
         assert f"ResourceQuota {SPACE}/q: {GPUMEM}: 4096 of 6144 MiB are used" in notes
@@ -241,3 +244,17 @@ def test_a_quota_that_is_not_enforced_is_told_so_once():
         assert await annotation(scene) is None
 
     play(story, **QUICK)
+
+
+def test_uninstall_takes_the_annotation_away():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_QUOTA, quota(100))
+        task = scene.start(**QUICK)
+        await written(scene, {GPUMEM: "0"})
+        await scene.stop(task)
+        said = []
+        await Uninstaller(scene.cluster, Plan(), scene.clock, said.append).run()
+        assert await annotation(scene) is None
+        assert f"annotation {names.QUOTA_USED} removed from 1 quota" in said
+
+    play(story, controller=False)
