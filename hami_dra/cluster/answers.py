@@ -67,6 +67,7 @@ class Status(msgspec.Struct):
 class _PageMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
 
 
 class Page(msgspec.Struct, Generic[Item]):
@@ -84,6 +85,7 @@ class _Event(msgspec.Struct):
 
 _events: Final = msgspec.json.Decoder(_Event)
 _raw_pages: Final = msgspec.json.Decoder(Page[msgspec.Raw])
+_json_pages: Final = msgspec.json.Decoder(Page[dict[str, Any]])
 _objects: Final = msgspec.json.Decoder(Object)
 _statuses: Final = msgspec.json.Decoder(Status)
 
@@ -125,6 +127,11 @@ def read_page(kind: Kind[T], body: bytes) -> Page[T]:
         except msgspec.ValidationError as error:
             broken.append(Broken("ADDED", _objects.decode(raw), str(error)))
     return Page(page.metadata, tuple(items), tuple(broken))
+
+
+def read_json_page(body: bytes) -> Page[dict[str, Any]]:
+    """Its items as they are. Raises msgspec.DecodeError."""
+    return _json_pages.decode(body)
 
 
 def read_event(kind: Kind[T], line: bytes | bytearray) -> WatchEvent[T] | Broken:

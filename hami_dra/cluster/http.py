@@ -24,6 +24,7 @@ from hami_dra.cluster.answers import (
     SpecChanged,
     error_of,
     read_event,
+    read_json_page,
     read_object,
     read_page,
     read_status,
@@ -144,13 +145,14 @@ class HttpCluster:
         items: list[dict[str, Any]] = []
         token = ""
         while True:
-            page = _json(
-                await self._transport.read(what, kind.path(), {**query, "continue": token} if token else query), what
-            )
-            metadata = page.get("metadata") or {}
-            items.extend(page.get("items") or ())
-            on_page(len(items), int(metadata.get("remainingItemCount") or 0))
-            token = str(metadata.get("continue") or "")
+            body = await self._transport.read(what, kind.path(), {**query, "continue": token} if token else query)
+            try:
+                page = read_json_page(body)
+            except msgspec.DecodeError as error:
+                raise Unavailable(f"{what}: the answer is no list: {error}") from None
+            items.extend(page.items or ())
+            on_page(len(items), page.metadata.remaining_item_count or 0)
+            token = page.metadata.continue_
             if not token:
                 return items
 

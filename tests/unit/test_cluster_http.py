@@ -374,10 +374,29 @@ async def test_a_list_whose_pages_expire_is_asked_for_once_more_in_one_piece(ser
     assert server.seen[-1][2] == {}
 
 
+async def test_whole_objects_come_in_pages_too(server, cluster):
+    """With everything in them, and told how far it is."""
+    first = page("a", "b", token="t1")
+    first.body["metadata"]["remainingItemCount"] = 1
+    server.will(first, page("c"))
+    told = []
+    items = await cluster.list_raw(kinds.NODE, on_page=lambda *news: told.append(news))
+    assert items == [{"metadata": {"name": name}} for name in "abc"]
+    assert told == [(2, 1), (3, 0)]
+    assert [request[2] for request in server.seen] == [{"limit": str(PAGE)}, {"limit": str(PAGE), "continue": "t1"}]
+
+
+async def test_whole_objects_whose_pages_expire_are_asked_for_once_more_in_one_piece(server, cluster):
+    server.will(page("a", token="t1"), status(410, "Expired"), page("a", "b"))
+    assert len(await cluster.list_raw(kinds.NODE)) == 2
+    assert server.seen[-1][2] == {}
+
+
 async def test_what_is_no_list_is_unavailable(server, cluster):
     server.will(Answer({"metadata": "none"}))
-    with pytest.raises(Unavailable, match="the answer is no list"):
-        await cluster.list(kinds.NODE)
+    for read in (cluster.list, cluster.list_raw):
+        with pytest.raises(Unavailable, match="the answer is no list"):
+            await read(kinds.NODE)
 
 
 async def test_an_empty_list_may_be_null(server, cluster):
