@@ -182,3 +182,30 @@ def test_an_event_that_cannot_be_sent_stops_nothing(error):
         assert [event["note"] for event in await sent(cluster)] == ["arrives"]
 
     playing(story)
+
+
+def test_each_reason_counts_all_nodes_that_have_it_and_names_some():
+    refusal = Refusal(
+        "no available node, 40 nodes do not meet",
+        {"CardInsufficientMemory": 160},
+        {"b": {"CardInsufficientMemory": 4}, "a": {"CardInsufficientMemory": 4}},
+        node_counts={"CardInsufficientMemory": 40},
+    )
+    assert messages.refused(refusal)[1].note == "40 nodes CardInsufficientMemory(a,b,...)"
+    decision = Decision("n1", (), Score(1.0), (("n1", 3.0),), 30, 5)
+    assert messages.placed(decision).note == "find fit node(n1), 5 nodes not fit, 30 nodes fit(n1:3.00,...)"
+
+
+def test_other_figures_of_the_same_reason_are_an_event_of_their_own_only_after_a_while():
+    async def story(cluster, events, _metrics):
+        for nodes in range(3, 13):
+            code = "CardInsufficientMemory"
+            events.tell(kinds.POD, POD, messages.Message("Warning", "FilteringFailed", f"{nodes} nodes", code))
+            await asyncio.sleep(2)
+        assert [event["note"] for event in await sent(cluster)] == ["3 nodes"]
+        await asyncio.sleep(15)
+        events.tell(kinds.POD, POD, messages.Message("Warning", "FilteringFailed", "2 nodes", "CardInsufficientMemory"))
+        await asyncio.sleep(1)
+        assert [event["note"] for event in await sent(cluster)] == ["3 nodes", "2 nodes"]
+
+    playing(story)
