@@ -1,5 +1,5 @@
 """Write what is made from code: `deviceclasses/` from the vendors, `resourceslices/` from the reference machines, the golden
-outputs of `hami-dra convert`, `simulate` and `whatif`, the pictures of the documents, and the stubs of kubelet's gRPC interfaces.
+outputs of `hami-dra convert`, `simulate` and `whatif`, the pictures of the documents, Grafana's dashboard, and the stubs of kubelet's gRPC interfaces.
 
     python -m hack.generate           write them (make generate)
     python -m hack.generate --check   change nothing; fail if a file is not what it should be
@@ -22,6 +22,8 @@ from grpc_tools import protoc
 from typer.testing import CliRunner
 
 from controller.bridge.files import convert_documents
+from hack.dashboard import PATH as DASHBOARD
+from hack.dashboard import dashboard
 from hack.pictures import FOLDER as PICTURES
 from hack.pictures import pictures
 from hami_dra.cli import simulate, whatif
@@ -66,6 +68,7 @@ def generated() -> dict[str, str]:
         files[f"{case}/output"] = output
         if notes:
             files[f"{case}/notes"] = notes
+    files[DASHBOARD] = dashboard()
     return files | pictures() | stubs()
 
 

@@ -24,6 +24,8 @@ class WebhookMetrics:
             ["result"],
             registry=self.registry,
         )
+        for result in ("converted", "unchanged", "refused", "unreadable"):
+            self.reviews.labels(result)
         self.seconds = Histogram(
             "hami_dra_webhook_review_seconds", "Time of one review.", buckets=_BUCKETS, registry=self.registry
         )

@@ -55,6 +55,7 @@ class Controller:
         self.settings = settings
         self.metrics = metrics or Metrics()
         self.inventory = inventory or Inventory()
+        self.metrics.begin(settings.managed, exclusive=settings.mode is Mode.EXCLUSIVE)
         self.decision_log = DecisionLog()
         self.world: World | None = None
         self.scrape: Scrape | None = None

@@ -61,6 +61,9 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
         self.fence_ready = Gauge("hami_dra_fence_ready", "1 while the fence is known to hold.", registry=self.registry)
+        self.exclusive = Gauge(
+            "hami_dra_exclusive", "1 where the controller allocates, 0 in native mode.", registry=self.registry
+        )
         self.leader = Gauge("hami_dra_leader", "1 while this process leads.", registry=self.registry)
         self.refusals = Counter(
             "hami_dra_refusals",
@@ -77,6 +80,20 @@ class Metrics:
         self.events_dropped = Counter(
             "hami_dra_events_dropped", "Events not sent because too many were waiting.", registry=self.registry
         )
+
+    def begin(self, managed: Iterable[str], *, exclusive: bool) -> None:
+        """Told by the controller at start. What has happened never is said to be 0: the first time would go unseen else."""
+        self.exclusive.set(int(exclusive))
+        for driver in managed:
+            for counter in (self.foreign, self.overlaps, self.fence_restored):
+                counter.labels(driver)
+        for counter, values in (
+            (self.decisions, ("placed", "refused", "error")),
+            (self.commits, ("done", "stale", "refused")),
+            (self.undos, ("node", "unschedulable", "scheduler", "sibling", "misplaced", "overlap")),
+        ):
+            for value in values:
+                counter.labels(value)
 
     def lead(self, *, leads: bool) -> None:
         """Told by the controller when a term begins and ends."""

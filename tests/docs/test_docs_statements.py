@@ -8,14 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from prometheus_client import generate_latest
 
 from controller.bridge.files import convert_documents
-from controller.inventory.ledger import Use
-from controller.inventory.model import DeviceId
 from controller.reconcile import messages
-from controller.reconcile.accounts import Accounts
-from controller.reconcile.metrics import Metrics
 from controller.scoring.policies import DevicePolicy, Policies
 from controller.simulation import Settings, simulate
 from controller.simulation.objects import gather
@@ -96,15 +91,6 @@ def used_in_messages():
     return (inside | imported | used_names("messages")) & constants
 
 
-def test_every_metric_is_explained():
-    metrics = Metrics()
-    metrics.registry.register(Accounts(lambda: {DeviceId("d", "p", "x"): Use(shares=1)}))
-    published = set(re.findall(r"^# TYPE (\S+) ", generate_latest(metrics.registry).decode(), re.MULTILINE))
-    published = {name for name in published if not name.endswith("_created")}
-    table = rows(TEXT["troubleshooting.md"], "## Metrics of the controller")
-    assert {cell for row in table for cell in coded(row[0])} == published
-
-
 # --- legacy ----------------------------------------------------------------------------------------------------------
 
 
@@ -150,7 +136,7 @@ def test_every_policy_is_in_the_table():
     table = rows(TEXT["policies.md"], "## How cards are chosen")
     assert {cell for row in table for cell in coded(row[0])} - {"binpack,numa"} == set(names.DEVICE_POLICIES)
     annotations = {row[0].strip("`"): row for row in rows(TEXT["policies.md"], "# Policies")}
-    assert set(annotations) == {names.NODE_POLICY, names.DEVICE_POLICY, names.SCORING_WEIGHTS}
+    assert set(annotations) == {names.NODE_POLICY, names.DEVICE_POLICY, names.SCORING_WEIGHTS, names.PACKING_WEIGHTS}
     assert coded(annotations[names.NODE_POLICY][1]) == set(names.NODE_POLICIES)
     assert coded(annotations[names.DEVICE_POLICY][1]) == set(names.DEVICE_POLICIES)
     assert annotations[names.NODE_POLICY][2].strip("`") == Policies().node

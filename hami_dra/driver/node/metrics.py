@@ -53,6 +53,9 @@ class Metered:
         self._metrics = metrics
         self._driver = driver
         self._now = now
+        for call in ("prepare", "unprepare"):
+            for result in ("done", "refused"):
+                metrics.claims.labels(driver, call, result)
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, tuple[PreparedDevice, ...] | str]:
         begun = self._now()
