@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from controller.reconcile.world import World
     from hami_dra.api.core import Pod
     from hami_dra.api.resource import ResourceClaim
+    from hami_dra.cli.status_tables import Line
 
 HELP = """Show the cards of the cluster: memory, cores and shares in use, health, and the pods that have them.
 
@@ -104,9 +105,7 @@ def status(
     if output is Output.json:
         typer.echo(picture.json(indent=2))
     else:
-        from hami_dra.cli.tables import print_wide
-
-        print_wide(*picture.tables())
+        _print(picture.lines())
 
 
 class _Wanted:
@@ -192,17 +191,22 @@ class _Picture:
         text = msgspec.json.encode(self.document())
         return msgspec.json.format(text, indent=indent or -1).decode()
 
-    def tables(self) -> list[Any]:
+    def lines(self) -> "list[Line]":
         from hami_dra.cli import status_tables
 
         if self._wanted.quota:
             return status_tables.quotas(self._quotas)
-        rows: Callable[[Overview], list[Any]] = {
+        rows: Callable[[Overview], list[Line]] = {
             By.card: status_tables.cards,
             By.node: status_tables.nodes,
             By.namespace: status_tables.namespaces,
         }[self._wanted.by]
         return [*rows(self._overview), *status_tables.summary(self._overview)]
+
+
+def _print(lines: "list[Line]") -> None:
+    """Colours only on a terminal."""
+    typer.echo("\n".join(typer.style(line.text, fg=line.colour) if line.colour else line.text for line in lines))
 
 
 # --- watching --------------------------------------------------------------------------------------------------------
@@ -282,15 +286,22 @@ async def _lines(picture: Callable[[], _Picture], changed: asyncio.Event, proble
 
 async def _screen(picture: Callable[[], _Picture], changed: asyncio.Event, problems: Callable[[], list[str]]) -> None:
     """On the terminal's second screen, which is given back at the end; drawn only when something changed."""
-    from rich.console import Console, Group
+    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
+    from hami_dra.cli.status_tables import Line
+
+    console = Console(highlight=False)
+    with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             changed.clear()
-            stale = [Text(f"no news: {trouble}", style="red") for trouble in problems()]
-            live.update(Group(*stale, *picture().tables()), refresh=True)
+            lines = [Line(f"no news: {trouble}", "red") for trouble in problems()] + picture().lines()
+            room = console.size.height
+            if len(lines) > room:
+                lines[room - 1 :] = [Line(f"... {len(lines) - room + 1} lines more: --by node, or --node, shows less")]
+            text = Text("\n", no_wrap=True, overflow="ellipsis").join(Text(line.text, line.colour) for line in lines)
+            live.update(text, refresh=True)
             await _news(changed)
 
 

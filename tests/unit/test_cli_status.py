@@ -148,6 +148,16 @@ def test_names_are_never_markup_and_a_held_device_that_is_gone_is_told(hami_dra,
     assert "nvidia.hami.io/n1/gpu-77 is held by team/pod-b, and nobody publishes it" in shown
 
 
+def test_what_a_driver_publishes_cannot_command_the_terminal(hami_dra, file):
+    objects = cluster("n1")
+    for raw in objects:
+        for device in raw.get("spec", {}).get("devices", ()):
+            device["attributes"]["hami.io/productName"] = {"string": "\x1b[2JT4"}
+    shown = hami_dra("status", "-f", file(objects)).stdout
+    assert "?[2JT4" in shown
+    assert "\x1b" not in shown
+
+
 def test_watching_needs_a_terminal_or_json(hami_dra):
     assert "use -o json" in hami_dra("status", "--watch").stderr
 
