@@ -90,6 +90,14 @@ def devices(state: State) -> Iterator[Finding]:
                 fix="delete the pod of one of these claims; see who allocated it: kubectl get resourceclaim -A -o yaml | grep "
                 f"{names.ALLOCATED_BY}",
             )
+    for (driver, pool), counters in state.inventory.overdrawn().items():
+        yield Finding(
+            check="devices",
+            severity=Severity.ERROR,
+            object=f"Pool {driver}/{pool}",
+            problem=f"more is drawn of {_some(counters)} than there is: a card and parts of it are allocated at once",
+            fix="hami-dra status shows who has them; delete the pod of one",
+        )
     tenancies = Tenancies(state.claims, state.pods)
     for device in sorted(tenancies.devices()):
         if columns.row_of(device) < 0 and _is_unknown(state, device):

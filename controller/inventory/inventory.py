@@ -84,6 +84,11 @@ class Inventory:
         """(node, pool, what is wrong) for the pools of `troubled_nodes`, in order of their names."""
         return [(self._troubled[key], key, self.problems.get(_pool(key), "")) for key in sorted(self._troubled)]
 
+    def overdrawn(self) -> dict[PoolKey, list[str]]:
+        """Pools with shared counters of which more is drawn than there is: a card, and parts of it (MIG), at once."""
+        drawn = {key: counters.overdrawn() for key, counters in sorted(self._counters.items())}
+        return {key: names for key, names in drawn.items() if names}
+
     def node_fit(self, pod: Pod) -> NodeFit:
         """Devices apart. What the inventory counts of this pod itself does not stand in its way."""
         return self._fits.of(pod, self._pods.placed(pod.metadata.uid))

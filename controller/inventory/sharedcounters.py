@@ -42,6 +42,10 @@ class SharedCounters:
                 self._left[counter] += -amount if held else amount
         return set[DeviceId]().union(*(self._members[name] for name, _ in draws))
 
+    def overdrawn(self) -> list[str]:
+        """`set/counter` of which more is drawn than there is: what is held was not allocated by these rules."""
+        return [f"{counter_set}/{name}" for (counter_set, name), left in sorted(self._left.items()) if left < 0]
+
     def blocked(self, device: DeviceId) -> bool:
         """It is not held, and its counters have less left than it needs. A device that is held has paid already."""
         draws = self._draws.get(device)

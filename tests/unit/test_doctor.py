@@ -459,6 +459,20 @@ def test_devices_that_are_given_away_twice_or_by_others():
     assert findings("devices", claims=[held("a"), held("b")], pods=[USER]) == []
 
 
+def test_a_card_and_a_part_of_it_at_once():
+    draws = {"counterSet": "gpu-0", "counters": {"slice": {"value": "1"}}}
+    both = [card(0, consumesCounters=[draws]), card(1, consumesCounters=[draws])]
+    sets = [{"name": "gpu-0", "counters": {"slice": {"value": "1"}}}]
+    slices = [
+        slice_of("n1", both, name="devices", count=2),
+        slice_of("n1", name="counters", count=2, nodeName="n1", sharedCounters=sets),
+    ]
+    found = one("devices", slices=slices, claims=[held("a"), held("b", "gpu-1")], pods=[USER])
+    assert (found.severity, found.object) == ("error", f"Pool {DRIVER}/n1")
+    assert "gpu-0/slice" in found.problem
+    assert findings("devices", slices=slices, claims=[held("a")], pods=[USER]) == []
+
+
 def test_devices_that_are_held_and_not_published():
     found = one("devices", claims=[held(device="gpu-9")], pods=[USER])
     assert (found.severity, found.object) == ("warning", f"Device {DRIVER}/n1/gpu-9")
