@@ -231,4 +231,4 @@ def _policies(policies: Policies, claim_keys: list[str]) -> object:
     """What the policies come to for each claim, wherever they were written."""
     per_claim = [policies.for_claim(key) for key in claim_keys]
     wishes = [repr(policies.wishes[key]) for key in claim_keys if key in policies.wishes]
-    return policies.node, [(device.keys, device.weights) for device in per_claim], wishes
+    return policies.node, policies.packing, [(device.keys, device.weights) for device in per_claim], wishes

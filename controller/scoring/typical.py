@@ -29,7 +29,9 @@ _COVERED: Final = 0.95
 """Part of the pods whose shapes are typical (pkg/simulator, typical pods)."""
 _MOST_BARE: Final = 0.2
 """Pods without devices count for no more than this part: a cluster may run thousands of them beside its cards."""
-_OFTEN: Final = 100
+_PART: Final = 8
+_FEWEST: Final = 200
+"""Pods. What fewer of them ask for says too little: until then all nodes are alike to `fgd`, and the best fit decides."""
 _MOST_SHAPES: Final = 64
 
 
@@ -62,10 +64,10 @@ class Typical:
         return found
 
     def refresh(self) -> "Typical":
-        """Once a tenth of the pods, and at least a hundred, came or went, or nodes have other devices."""
+        """Once an eighth of the pods came or went since, or nodes have other devices."""
         workloads = self._inventory.workloads
         counts = workloads.counts()
-        due = workloads.news - self._news >= max(_OFTEN, self._pods // 10) or (self._pods == 0 and workloads.news > 0)
+        due = counts.total() >= _FEWEST and workloads.news - self._news >= self._pods // _PART
         if due:
             self._news, self._pods = workloads.news, counts.total()
             self._learn(typical_shapes(counts))

@@ -57,7 +57,9 @@ def controller(
         list[str] | None,
         typer.Option(metavar="DRIVER", help="A DRA driver to manage beside hami-dra's own; may be repeated."),
     ] = None,
-    node_policy: Annotated[str, typer.Option(help="Default below annotations: binpack or spread.")] = names.BINPACK,
+    node_policy: Annotated[
+        str, typer.Option(help="Default below annotations: binpack, spread, fair-share or fgd.")
+    ] = names.BINPACK,
     device_policy: Annotated[
         str,
         typer.Option(
@@ -65,6 +67,12 @@ def controller(
             "first-fit (Kubernetes' own order) overrides annotations."
         ),
     ] = names.SPREAD,
+    packing_weights: Annotated[
+        str,
+        typer.Option(
+            help="Default below annotations, for fair-share and scarce cards: theta=0.65,left=0.5,rare=0,large=0."
+        ),
+    ] = "",
     default: Annotated[
         list[str] | None,
         typer.Option(
@@ -134,7 +142,7 @@ def controller(
         first_fit = False
     settings = _settings(
         _managed(manage or []),
-        _policies(node_policy, device_policy, default or []),
+        _policies(node_policy, device_policy, default or [], packing_weights),
         _options(feature_gates, first_fit=first_fit),
         _lease(lease_duration, renew_deadline, retry_period, write_timeout),
         installation=installation,
@@ -197,9 +205,9 @@ def _managed(more: list[str]) -> frozenset[str]:
     return _own_drivers() | frozenset(more)
 
 
-def _policies(node: str, device: str, defaults: list[str]) -> "Policies":
+def _policies(node: str, device: str, defaults: list[str], weights: str) -> "Policies":
     from controller.scoring import policies
-    from hami_dra.cli.policy_options import default_annotations
+    from hami_dra.cli.policy_options import default_annotations, default_packing
 
     try:
         keys = policies.parse_device_policy(device, "--device-policy")
@@ -207,6 +215,7 @@ def _policies(node: str, device: str, defaults: list[str]) -> "Policies":
             node=policies.parse_node_policy(node, "--node-policy"),
             device=policies.DevicePolicy(keys),
             annotations=default_annotations(defaults),
+            packing=default_packing(weights),
         )
     except policies.InvalidPolicy as error:
         raise CommandError(str(error)) from error

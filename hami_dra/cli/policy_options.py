@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from controller.allocation.features import FeatureGates, UnknownGate
+from controller.scoring.packing import Packing
 from controller.scoring.policies import (
     DevicePolicy,
     InvalidPolicy,
@@ -10,6 +11,7 @@ from controller.scoring.policies import (
     check_wishes,
     parse_device_policy,
     parse_node_policy,
+    parse_packing_weights,
 )
 from controller.simulation import Settings
 from hami_dra.api import names
@@ -33,10 +35,25 @@ def default_annotations(options: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def default_packing(weights: str) -> Packing:
+    """`--packing-weights`; empty: the defaults. Raises CommandError."""
+    if not weights:
+        return Packing()
+    try:
+        return parse_packing_weights(weights, "--packing-weights", Packing())
+    except InvalidPolicy as error:
+        raise CommandError(str(error)) from error
+
+
 def simulation_settings(
-    node_policy: str | None, device_policy: str | None, default: Iterable[str] = (), feature_gates: str = ""
+    node_policy: str | None,
+    device_policy: str | None,
+    default: Iterable[str] = (),
+    feature_gates: str = "",
+    *,
+    packing_weights: str = "",
 ) -> Settings:
-    """Of `--node-policy`, `--device-policy`, `--default` and `--feature-gates`. Raises CommandError."""
+    """Of `--node-policy`, `--device-policy`, `--default`, `--feature-gates`, `--packing-weights`. Raises CommandError."""
     first_fit = device_policy == names.FIRST_FIT
     node, keys = names.BINPACK, DevicePolicy().keys
     try:
@@ -50,5 +67,10 @@ def simulation_settings(
         gates = FeatureGates.parse(feature_gates)
     except UnknownGate as error:
         raise CommandError(f"--feature-gates: {error}") from error
-    defaults = Policies(node=node, device=DevicePolicy(keys), annotations=default_annotations(default))
+    defaults = Policies(
+        node=node,
+        device=DevicePolicy(keys),
+        annotations=default_annotations(default),
+        packing=default_packing(packing_weights),
+    )
     return Settings(policies=defaults, first_fit=first_fit, gates=gates)

@@ -46,7 +46,9 @@ def simulate(
     files: Annotated[list[Path], typer.Option("-f", "--filename", help="File or folder; may be repeated.")],
     *,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the answer.")] = Output.table,
-    node_policy: Annotated[str | None, typer.Option(help="Default below annotations: binpack or spread.")] = None,
+    node_policy: Annotated[
+        str | None, typer.Option(help="Default below annotations: binpack, spread, fair-share or fgd.")
+    ] = None,
     device_policy: Annotated[
         str | None,
         typer.Option(
@@ -54,6 +56,12 @@ def simulate(
             "first-fit (Kubernetes' own order, vendor rules off) overrides annotations."
         ),
     ] = None,
+    packing_weights: Annotated[
+        str,
+        typer.Option(
+            help="Default below annotations, for fair-share and scarce cards: theta=0.65,left=0.5,rare=0,large=0."
+        ),
+    ] = "",
     default: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,7 +77,9 @@ def simulate(
     from hami_dra.cli.manifest_files import read_documents
     from hami_dra.cli.policy_options import simulation_settings
 
-    settings = simulation_settings(node_policy, device_policy, default or [], feature_gates)
+    settings = simulation_settings(
+        node_policy, device_policy, default or [], feature_gates, packing_weights=packing_weights
+    )
     try:
         report = run(read_documents(files), settings)
     except BadManifest as error:

@@ -224,7 +224,7 @@ def test_an_unknown_policy_is_told_with_its_choices_and_can_be_put_right():
         await scene.add(kinds.POD, pod("p", claims=["c"], gated=True, annotations={names.NODE_POLICY: "tight"}))
         await scene.sleep(1)
         [event] = await scene.events("InvalidPolicy")
-        assert "'tight' is not one of binpack, spread" in event["note"]
+        assert "'tight' is not one of binpack, spread, fair-share, fgd" in event["note"]
         patch = {"metadata": {"annotations": {names.NODE_POLICY: "spread"}}}
         await scene.cluster.patch(kinds.POD, "p", patch, namespace=SPACE)
         await scene.bound("p")
