@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.simulation.objects import Raw
+from controller.simulation.objects import Raw, without_nulls
 from hami_dra.api import names
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
@@ -36,7 +36,8 @@ _STORES: Final = Path("the present state")
 
 def essence(kind: Kind[Any], raw: Mapping[str, Any]) -> Raw:
     """Raises msgspec.ValidationError where the object does not fit its Struct."""
-    return of_object(kind, msgspec.json.decode(msgspec.json.encode(raw), type=kind.type, strict=False))
+    text = msgspec.json.encode(without_nulls(raw))
+    return of_object(kind, msgspec.json.decode(text, type=kind.type, strict=False))
 
 
 def of_object(kind: Kind[Any], obj: Object) -> Raw:

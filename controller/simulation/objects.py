@@ -101,7 +101,7 @@ def read(source: str, kind: Kind[Any], raw: Mapping[str, Any], inside: tuple[str
     `inside`: the object that it is a part of, and the path in there, for messages. The uid is made of kind and name: two
     objects are one exactly when these are the same.
     """
-    filled: Raw = _without_nulls(raw)
+    filled: Raw = without_nulls(raw)
     metadata = filled.get("metadata", {})
     if isinstance(metadata, dict):
         metadata = {**metadata}
@@ -187,11 +187,11 @@ def _apart(item: Item, taken: Callable[[str], bool]) -> Item:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     """A field that is null is not there; in a list null is no object, and stays for the error that it is."""
     if isinstance(value, Mapping):
-        return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
-    return [_without_nulls(entry) for entry in value] if isinstance(value, list) else value
+        return {key: without_nulls(entry) for key, entry in value.items() if entry is not None}
+    return [without_nulls(entry) for entry in value] if isinstance(value, list) else value
 
 
 _AT: Final = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hami_dra.cli.errors import CommandError
-from hami_dra.cli.state import Connection, Context, Kubeconfig, note, read_state
+from hami_dra.cli.state import KINDS, Connection, Context, Kubeconfig, read_state
 
 if TYPE_CHECKING:
     from hami_dra.cluster.documents import Document
@@ -61,27 +61,14 @@ def snapshot(
 
 
 def snapshot_text(documents: "Iterable[Document]", *, as_yaml: bool = False) -> str:
-    """`kind: List`. What no Struct can read is left out with a note: nothing could be decided by it."""
-    found = {"apiVersion": "v1", "kind": "List", "items": [item for each in documents if (item := _essence(each))]}
+    """`kind: List`."""
+    from controller.simulation.essence import essence
+
+    kinds = {kind.name: kind for kind in KINDS}
+    items = [essence(kinds[each.raw["kind"]], each.raw) for each in documents]
+    found = {"apiVersion": "v1", "kind": "List", "items": items}
     if as_yaml:
         from hami_dra.driver.yaml_text import yaml_text
 
         return yaml_text([found])
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
-
-
-def _essence(document: "Document") -> dict[str, Any]:
-    import msgspec
-
-    from controller.simulation.essence import essence
-    from hami_dra.cli.state import KINDS
-
-    raw = document.raw
-    kind = next(each for each in KINDS if each.name == raw["kind"])
-    try:
-        return essence(kind, raw)
-    except msgspec.ValidationError as error:
-        metadata = raw["metadata"]
-        key = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-        note(f"{kind.name} {key} is left out: {error}")
-        return {}

@@ -1,7 +1,7 @@
 """The cluster's state for commands that look at it and change nothing: files, or with none the live cluster.
 
 Used by `explain`, `status`, `doctor`, `snapshot` and `whatif`. In: the shared options. Out: documents as `controller.simulation`
-reads them. Of a live cluster these are whole objects, as JSON: whoever hands them on strips them (`hami_dra.cli.stripping`).
+reads them. Of a live cluster these are whole objects, as JSON: whoever hands them on strips them (`controller.simulation.essence`).
 
 What is read live: everything that a decision reads (`KINDS`). Not workloads: their pods are there already. Secrets, ConfigMaps and
 Events are never asked for. Pods come in the order in which the controller decides on them: priority, age, name.
@@ -113,11 +113,11 @@ async def _read_live(connection: Connection, progress: Told, tell: Callable[[str
 async def read_cluster(
     cluster: "HttpCluster", *, progress: Told = quiet, tell: Callable[[str], None] = note
 ) -> list[Document]:
-    """Raises ClusterError where one of `NEEDED` cannot be read."""
+    """Raises ClusterError where one of `NEEDED` cannot be read. An object that does not fit its kind is left out, and named."""
     found: list[dict[str, Any]] = []
     for kind in KINDS:
         objects = await _objects(cluster, kind, progress, tell)
-        found.extend(_ordered(kind, [raw for raw in objects if not _is_probe(raw)]))
+        found.extend(_ordered(kind, [raw for raw in objects if not _is_probe(raw) and _is_readable(kind, raw, tell)]))
     return [Document(SOURCE, number, raw) for number, raw in enumerate(found, 1)]
 
 
@@ -146,6 +146,18 @@ async def _objects(
 def _is_probe(raw: dict[str, Any]) -> bool:
     """A pod and a claim with which the controller tests its fence: gone in a moment, and nobody's work."""
     return names.PROBE_LABEL in (raw["metadata"].get("labels") or {})
+
+
+def _is_readable(kind: Kind[Any], raw: dict[str, Any], tell: Callable[[str], None]) -> bool:
+    """One object that somebody wrote in a newer form must not keep all others from being looked at."""
+    from controller.simulation.objects import BadManifest, read
+
+    try:
+        read(str(SOURCE), kind, raw)
+    except BadManifest as error:
+        tell(f"{error}; it is left out")
+        return False
+    return True
 
 
 def _ordered(kind: Kind[Any], objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

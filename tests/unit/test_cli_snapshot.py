@@ -202,8 +202,18 @@ def test_an_object_that_cannot_be_read_is_left_out_by_name(taken):
     odd["spec"]["tolerations"] = "all"
     result = taken([*STATE, odd])
     assert result.code == 0
-    assert result.stderr.startswith("note: Pod default/odd is left out: ")
+    assert result.stderr == (
+        "note: cluster: Pod default/odd: spec.tolerations: a list is wanted, not text; it is left out\n"
+    )
     assert "odd" not in result.stdout
+
+
+def test_nulls_of_the_api_are_no_fault(taken):
+    odd = pod("odd")
+    odd["metadata"] |= {"namespace": "default", "creationTimestamp": None, "labels": None}
+    result = taken([odd])
+    assert result.stderr == ""
+    assert json.loads(result.stdout)["items"][0]["metadata"]["name"] == "odd"
 
 
 def test_a_file_that_cannot_be_written(taken, tmp_path):
