@@ -47,10 +47,12 @@ class Spending:
 
     def cost(self, view: RequestView, device: Device) -> Cost:
         """Raises AllocatorError where the device cannot be judged."""
+        if view.admin_access:
+            return self._room.nothing
         key = view.shape_index, device
         found = self._costs.get(key)
         if found is None:
-            need = None if view.admin_access else view.need(device)
+            need = view.need(device)
             found = self._costs[key] = (
                 self._room.nothing if need is None else self._room.cost(device, need.demand, shared=view.shared(device))
             )

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 FRESH: Final = 1.0
 """Seconds for which the quotas of a namespace are not read again."""
+_PAUSE: Final = 30.0
+"""Seconds until quotas that could not be read are tried again."""
 _PATIENCE: Final = 2.0
 _NAMESPACES_KEPT: Final = 1024
 
@@ -71,9 +73,10 @@ class QuotaReader:
 
     async def read(self, namespace: str) -> Sequence[ResourceQuota]:
         now = self._clock()
-        read, quotas = self._kept.get(namespace, (float("-inf"), ()))
-        if now - read < FRESH:
+        until, quotas = self._kept.get(namespace, (float("-inf"), ()))
+        if now < until:
             return quotas
+        until = now + FRESH
         try:
             async with asyncio.timeout(_PATIENCE):
                 quotas = (await self._cluster.list(kinds.RESOURCE_QUOTA, namespace=namespace)).items
@@ -81,9 +84,9 @@ class QuotaReader:
             log.warning(
                 "namespace %s: quotas are not checked at admission: %s", namespace, error or "no answer in time"
             )
-            quotas = ()
+            until, quotas = now + _PAUSE, ()
         while len(self._kept) >= _NAMESPACES_KEPT:
             del self._kept[next(iter(self._kept))]
         self._kept.pop(namespace, None)
-        self._kept[namespace] = now, quotas
+        self._kept[namespace] = until, quotas
         return quotas

@@ -45,7 +45,8 @@ class QuotaBook:
     ) -> None:
         self._holdings_of = holdings_of
         self._device_of = device_of
-        self._quotas: dict[str, ResourceQuota] = {}
+        self._quotas: defaultdict[str, dict[str, ResourceQuota]] = defaultdict(dict)
+        """By namespace and name."""
         self._limits: dict[str, tuple[Limit, ...]] = {}
         self._incarnations = Incarnations()
         self._claims: defaultdict[str, set[str]] = defaultdict(set)
@@ -85,16 +86,18 @@ class QuotaBook:
     def quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
         gone = self._incarnations.gone(old, new)
         if new is not None:
-            before = self._quotas.get(new.key)
-            if before is not None and (before.metadata.uid, before.spec) == (new.metadata.uid, new.spec):
-                self._quotas[new.key] = new
-                return
-            self._quotas[new.key] = new
-            self._relimit(new.metadata.namespace)
+            namespace, name = new.metadata.namespace, new.metadata.name
+            before = self._quotas[namespace].get(name)
+            self._quotas[namespace][name] = new
+            if before is None or before.spec != new.spec:
+                self._relimit(namespace)
         elif gone and old is not None:
-            del self._quotas[old.key]
+            namespace = old.metadata.namespace
+            del self._quotas[namespace][old.metadata.name]
             self.problems.pop(_title(old), None)
-            self._relimit(old.metadata.namespace)
+            self._relimit(namespace)
+            if not self._quotas[namespace]:
+                del self._quotas[namespace]
 
     def claim_seen(self, claim: ResourceClaim) -> None:
         """It is there. To be called before `recount`."""
@@ -134,9 +137,8 @@ class QuotaBook:
 
     def _relimit(self, namespace: str) -> None:
         limits: list[Limit] = []
-        for _, quota in sorted(self._quotas.items()):
-            if quota.metadata.namespace == namespace:
-                limits += self._limits_of(quota)
+        for _, quota in sorted(self._quotas[namespace].items()):
+            limits += self._limits_of(quota)
         self.version += 1
         if limits:
             counted = namespace in self._limits
