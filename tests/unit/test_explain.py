@@ -11,7 +11,9 @@ from controller.explain.model import from_json, to_json
 from controller.explain.picture import take
 from controller.explain.telling import told
 from controller.inventory.inventory import Inventory
-from controller.scoring.policies import DevicePolicy, Policies, Weights
+from controller.scoring.packing import Packing
+from controller.scoring.policies import DevicePolicy, Policies, Weights, resolve
+from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaint
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
 
@@ -74,6 +76,22 @@ def test_the_terms_make_up_the_scores_of_nodes_and_cards():
     assert chosen.score == pytest.approx(10 * (2 / 10 + 2 * 50 / 100 + 3 * 8 / 16))
     assert found.chosen[0].score == pytest.approx(chosen.score)
     assert found.chosen[0].device == chosen.device
+
+
+@pytest.mark.parametrize("policy", names.NODE_POLICIES)
+def test_the_terms_make_up_the_score_under_every_node_policy(policy):
+    inventory = cluster(n1=cards(4), n2=cards(2, memory="24Gi"), n3=cards(4))
+    for name in ("a", "b", "c"):
+        place(inventory, demand(shared(name, memory="5Gi", cores="30"), name=name, node_policy="spread"))
+    policies = Policies(node=policy, packing=Packing(rare=1.0, large=1.0))
+    wanted = Demand(pod=pod("p"), claims=(PodClaim("c", shared("d", cores="20")),), policies=policies)
+    found = explain(inventory, wanted, OPTIONS)
+    assert len(found.nodes) == 3
+    for each in found.nodes:
+        assert sum(term.value for term in each.terms) == pytest.approx(each.score)
+    scores = [each.score for each in found.nodes]
+    assert scores == sorted(scores, reverse=policy != "spread")
+    assert found.runner_up.lost_by >= 0
 
 
 def test_a_card_is_refused_with_the_figures_that_were_compared():
@@ -198,6 +216,21 @@ def test_policies_say_where_they_come_from():
         ("device", "spread", "controller default", "default/b"),
         ("weights", "slot=1,core=1,memory=1", "annotation of DeviceClass x", "default/b"),
     ]
+
+
+def test_wishes_of_vendors_say_where_they_stand():
+    asking = pod(
+        "p", annotations={"nvidia.com/numa-bind": "true", "hami.io/device-scoring-weights": "slot=1,core=0,memory=0"}
+    )
+    mine = shared("a")
+    defaults = Policies(annotations={"nvidia.com/use-gputype": "T4"})
+    policies = resolve(asking, [mine], {}, {}, defaults)
+    found = explain(cluster(n1=cards()), Demand(pod=asking, claims=(PodClaim("c", mine),), policies=policies), OPTIONS)
+    origins = {each.axis: (each.value, each.origin) for each in found.policies}
+    assert origins["nvidia.com/numa-bind"] == ("true", "annotation of Pod default/p")
+    assert origins["nvidia.com/use-gputype"] == ("T4", "controller default")
+    assert origins["weights"] == ("slot=1,core=0,memory=0", "annotation of Pod default/p")
+    assert origins["device"] == ("spread", "controller default")
 
 
 def test_an_error_is_told_without_nodes():
