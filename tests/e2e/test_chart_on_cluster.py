@@ -71,6 +71,14 @@ CASES = {
         "uninstall": {"enabled": False},
     },
     "own certificate": {"webhook": {"certificate": {"from": "secret", "secretName": "mine", "caBundle": "bWluZQ=="}}},
+    "monitored": {
+        "monitoring": {
+            "podMonitors": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},
+            "rules": {"enabled": True, "labels": {"release": "prometheus"}},
+            "dashboard": {"enabled": True, "annotations": {"grafana_folder": "GPUs"}},
+        },
+        "controller": {"cardMetrics": False, "legacyMetrics": ["hami", "hami-2.7"]},
+    },
     "outside": {"webhook": {"url": "https://10.0.0.1:8443/mutate", "replicas": 1}},
 }
 
@@ -168,6 +176,28 @@ def test_what_ships_is_rendered_as_an_installation_without_helm_has_it(render, v
     found = [essence(raw) for raw in render(values) if (raw["kind"], raw["metadata"]["name"]) in known]
     key = lambda raw: (raw["kind"], raw["metadata"]["name"], raw["metadata"].get("namespace", ""))  # noqa: E731
     assert sorted(found, key=key) == sorted(wanted, key=key)
+
+
+def test_what_is_monitored(render):
+    """The Prometheus Operator's kinds are on no cluster of these tests."""
+    objects = render(CASES["monitored"])
+    (rules,) = (raw for raw in objects if raw["kind"] == "PrometheusRule")
+    assert rules["spec"] == yaml.safe_load((ROOT / "monitoring/alerts.yaml").read_text())
+    (dashboard,) = (raw for raw in objects if raw["metadata"]["name"] == "hami-dra-dashboard")
+    assert json.loads(dashboard["data"]["hami-dra.json"]) == json.loads(
+        (ROOT / "monitoring/dashboard.json").read_text()
+    )
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    monitors = {raw["metadata"]["name"]: raw["spec"] for raw in objects if raw["kind"] == "PodMonitor"}
+    assert set(monitors) == {"hami-dra-controller", "hami-dra-driver", "hami-dra-webhook"}
+    everything = [*objects, *render({"vendors": {"nvidia": {"enabled": True}}})]
+    for name, spec in monitors.items():
+        wanted = spec["selector"]["matchLabels"].items()
+        templates = [raw["spec"]["template"] for raw in everything if raw["kind"] in {"Deployment", "DaemonSet"}]
+        found = [each for each in templates if wanted <= each["metadata"]["labels"].items()]
+        ports = {port["name"] for each in found for one in each["spec"]["containers"] for port in one.get("ports", ())}
+        assert spec["podMetricsEndpoints"][0]["port"] in ports, name
+    assert not [raw for raw in render({}) if raw["kind"] in {"PodMonitor", "PrometheusRule"}]
 
 
 def test_classes_are_those_that_ship(render):
@@ -300,6 +330,8 @@ def test_the_api_server_takes_every_object(control_plane, render, case):
     objects = render(CASES[case])
     assert len(objects) > 20
     for raw in objects:
+        if raw["apiVersion"] == "monitoring.coreos.com/v1":
+            continue  # kinds of the Prometheus Operator, which is not on this cluster
         api.create(api.path_of(raw, collection=True), raw, dryRun="All", fieldValidation="Strict")
 
 
