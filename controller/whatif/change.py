@@ -25,7 +25,6 @@ _BOUND_TO_THEIR_NODE: Final = frozenset({"DaemonSet", "Node"})
 _WORKLOADS: Final = frozenset(kind.name for kind in kinds.WORKLOADS)
 _READ: Final = frozenset(kind.name for kind in READ)
 
-
 NODE_AXIS: Final = names.NODE_POLICY
 DEVICE_AXIS: Final = names.DEVICE_POLICY
 
@@ -110,7 +109,7 @@ def state_of(documents: Iterable[Document]) -> tuple[State, tuple[str, ...]]:
             if allocation.node_selector is not None:
                 pinned[item.key] = frozenset(pinned_names(allocation.node_selector) or ())
     state = State(
-        tuple(_document(number, item) for number, item in enumerate(gathered.items, 1)),
+        tuple(map(_document, gathered.items)),
         pods,
         allocated,
         pinned,
@@ -130,8 +129,9 @@ def apply(state: State, change: Change) -> Changed:
         for key, pod in state.pods.items()
         if key not in gone and _is_live(pod) and _is_placed_anew(state, pod, without, replace=change.replace)
     }
+    away = {key for key, pod in state.pods.items() if pod.spec.node_name in without} - replaced
     # a claim stays where it is as long as somebody uses it there
-    freed = {key for key in state.allocated if (users := state.users.get(key)) and users <= replaced | gone}
+    freed = {key for key in state.allocated if (users := state.users.get(key)) and users <= replaced | away}
     kept: list[Document] = []
     anew: list[tuple[str, Document]] = []
     waiting: list[Document] = []
@@ -147,7 +147,7 @@ def apply(state: State, change: Change) -> Changed:
             if key in replaced:
                 created = str(raw["metadata"].get("creationTimestamp") or "")
                 anew.append((created, Document(document.source, document.index, _unbound(raw))))
-            elif key not in gone and raw.get("spec", {}).get("nodeName") not in without:
+            elif key not in away:
                 (kept if raw.get("spec", {}).get("nodeName") else waiting).append(document)
         elif _is(raw, kinds.RESOURCE_CLAIM.name) and _key(raw) in freed:
             kept.append(Document(document.source, document.index, _unallocated(raw)))
@@ -207,12 +207,12 @@ def _goes_with_node(pod: Pod) -> bool:
 # --- documents -------------------------------------------------------------------------------------------------------
 
 
-def _document(number: int, item: Item) -> Document:
+def _document(item: Item) -> Document:
     """As JSON that is read anew; `gather` has resolved what is given twice, and told slices of one name apart."""
-    path, _, _ = item.source.rpartition(", document ")
+    path, _, index = item.source.rpartition(", document ")
     metadata = {**item.raw["metadata"], "name": item.object.metadata.name}
     raw = {"apiVersion": item.kind.api_version, "kind": item.kind.name, **item.raw, "metadata": metadata}
-    return Document(Path(path), number, raw)
+    return Document(Path(path), int(index), raw)
 
 
 def _is(raw: Raw, kind: str) -> bool:
@@ -265,8 +265,15 @@ def _count_overruled(documents: Iterable[Document], change: Change) -> int:
     return sum(
         any(_asks(metadata, policies) for metadata in _annotated(document.raw))
         for document in documents
-        if document.raw.get("kind") in _READ
+        if document.raw.get("kind") in _READ and not _is_settled(document.raw)
     )
+
+
+def _is_settled(raw: Raw) -> bool:
+    """Nothing is decided about it any more."""
+    if _is(raw, kinds.POD.name):
+        return bool(raw.get("spec", {}).get("nodeName"))
+    return _is(raw, kinds.RESOURCE_CLAIM.name) and bool(raw.get("status", {}).get("allocation"))
 
 
 def _without_policies(document: Document, policies: Iterable[tuple[str, str]]) -> Document:

@@ -18,6 +18,7 @@ from controller.simulation.view import View
 from controller.whatif.change import BadChange, Change, Changed, State, apply, state_of
 from controller.whatif.conclusion import conclusion
 from controller.whatif.model import Comparison, Move, NodeChange, PackingChange, Placement, Unplaced
+from hami_dra.api.podclaims import claim_keys
 from hami_dra.cluster.documents import Document
 
 Told = Callable[[str, int, int], None]
@@ -80,10 +81,10 @@ def _cards(view: View) -> Mapping[str, tuple[str, bool]]:
 def _placements(state: State, played: Played, replaced: frozenset[str]) -> Mapping[str, Placement]:
     """Of all pods that have claims and a node."""
     found: dict[str, Placement] = {}
-    for key, pod in played.view.pods.items():
-        if key in state.pods and key not in replaced and state.pods[key].spec.node_name and pod.spec.resource_claims:
-            devices = state.devices_of(state.pods[key])
-            found[key] = Placement(pod=key, node=pod.spec.node_name, devices=devices, running=True)
+    for key in played.view.pods:
+        now = state.pods.get(key)
+        if now is not None and now.spec.node_name and key not in replaced and claim_keys(now):
+            found[key] = Placement(pod=key, node=now.spec.node_name, devices=state.devices_of(now), running=True)
     for entry in played.report.placements:
         if entry["claims"]:
             results = [result for claim in entry["claims"] for result in claim["allocation"]["devices"]["results"]]

@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 
+from tests.docs.commands_in_docs import ROOT, blocks
 from tests.support.commands import Typed
 from tests.support.manifests import claim, cluster, part, pod
 from tests.unit.test_whatif import SCATTERED
@@ -76,3 +77,9 @@ def test_names_are_no_markup(hami_dra, file):
     odd = pod("[red]x", "none", namespace="[bold]")
     result = hami_dra("whatif", "-f", file(*cluster("n1")), "--with", file(odd, name="odd.yaml"))
     assert "[bold]/[red]x" in result.stdout
+
+
+def test_the_page_shows_what_is_printed():
+    (shown,) = [text for language, text in blocks(ROOT / "docs/whatif.md") if language == "text"]
+    printed = (ROOT / "tests/golden/whatif/pack/output").read_text().splitlines()
+    assert [line for line in shown.splitlines() if line not in [*printed, "..."]] == []

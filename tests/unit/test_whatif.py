@@ -167,6 +167,24 @@ def test_a_shared_claim_moves_when_all_who_use_it_move():
     assert nodes(kept.after) == {"a": "n2", "b": "n2"}
 
 
+def test_who_is_leaving_a_node_that_goes_holds_nobody_back():
+    shared = held("a", "n2", "gpu-3")
+    leaving = pod("b", "a", nodeName="n2")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    found = whatif(*cluster("n1", "n2"), *shared, leaving, without_nodes=("n2",))
+    assert nodes(found.after) == {"a": "n1"}
+    assert found.unplaced == ()
+
+
+def test_what_kube_scheduler_served_by_a_claim_of_its_own_stays():
+    special = held("a", "n2", "gpu-3")
+    special[1]["spec"]["resourceClaims"] = []
+    special[1]["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "a"}
+    found = whatif(*cluster("n1", "n2"), *special, replace=True)
+    assert nodes(found.before) == nodes(found.after) == {"a": "n2"}
+    assert found.freed_cards == ()
+
+
 def test_an_allocation_that_is_not_bound_yet_is_placed_anew_too():
     unbound = held("a", "n2", "gpu-3")
     del unbound[1]["spec"]["nodeName"]
@@ -201,6 +219,9 @@ def test_annotations_win_unless_they_are_overridden():
         "2 objects ask for another policy by annotation and keep it; "
         "--override-annotations has the policy hold for them too"
     )
+    assert (
+        whatif(*ANNOTATED, settings=SPREAD_NODES, policies=((NODE_AXIS, "spread"),)).notes == ()
+    )  # nothing is decided
     overridden = whatif(*ANNOTATED, **asked, override=True)
     assert set(nodes(overridden.after).values()) == {"n1", "n2"}
     assert overridden.filled_nodes == ("n2",)
