@@ -15,7 +15,6 @@ from controller.overview.model import Card, Tenant
 
 COLOURS: Final = 10
 CARD_WIDTH: Final = 200
-_ROOM_FOR_LETTER: Final = 14
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 CIRCLE: Final = 320
 """Side of the drawing of links."""
@@ -40,10 +39,6 @@ class Segment:
     width: float
     marker: Marker
     tenant: Tenant
-
-    @property
-    def shows_letter(self) -> bool:
-        return self.width >= _ROOM_FOR_LETTER
 
 
 @dataclass(frozen=True, slots=True)

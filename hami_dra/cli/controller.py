@@ -1,9 +1,11 @@
 """`hami-dra controller`: decides, per pending pod, node and devices, and writes the allocations."""
 
+import asyncio
 import gc
 import re
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,9 +13,11 @@ import typer
 from hami_dra.api import names
 from hami_dra.cli.durations import seconds
 from hami_dra.cli.errors import CommandError
+from hami_dra.cli.page import DashboardAuth, page_settings, serve_page
 from hami_dra.cli.service_options import Gate, Kubeconfig, LogFormat, Mode
 
 if TYPE_CHECKING:
+    from controller.dashboard.serving import Settings as PageSettings
     from controller.decide import Options
     from controller.reconcile.collectors.lines import NameSet
     from controller.reconcile.settings import Settings
@@ -34,6 +38,8 @@ Examples:
     hami-dra controller --manage gpu.nvidia.com --device-policy binpack
 
     hami-dra controller --mode native
+
+    hami-dra controller --dashboard-bind 127.0.0.1:8090
 """
 
 
@@ -126,6 +132,16 @@ def controller(
             help="Say them under HAMi's names too: hami (hami_gpu_*), hami-2.7 (GPUDeviceMemoryLimit, ...); may be repeated.",
         ),
     ] = None,
+    dashboard_bind: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Where the page is served, 127.0.0.1:8090 for example; empty: nowhere."),
+    ] = "",
+    dashboard_auth: Annotated[
+        DashboardAuth,
+        typer.Option(help="Who may look: those whom the cluster knows and lets; off: everybody, on loopback only."),
+    ] = DashboardAuth.cluster,
+    dashboard_cert: Annotated[Path | None, typer.Option(help="The page's certificate (PEM): makes it HTTPS.")] = None,
+    dashboard_key: Annotated[Path | None, typer.Option(help="Its key.")] = None,
     log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.text,
     verbosity: Annotated[
         int,
@@ -160,7 +176,8 @@ def controller(
         card_metrics=card_metrics,
         legacy_metrics=_name_sets(legacy_metrics or []),
     )
-    run_service(_serve(kubeconfig, settings, (host, port)))
+    page = page_settings(dashboard_bind, dashboard_auth, dashboard_cert, dashboard_key)
+    run_service(_serve(kubeconfig, settings, (host, port), page))
 
 
 def _settings(
@@ -249,7 +266,9 @@ def _lease(duration: str, renew_deadline: str, retry_period: str, write_timeout:
         raise CommandError(str(error)) from error
 
 
-async def _serve(kubeconfig: str | None, settings: "Settings", listen: tuple[str, int]) -> None:
+async def _serve(
+    kubeconfig: str | None, settings: "Settings", listen: tuple[str, int], page: "PageSettings | None"
+) -> None:
     from controller.bridge.converted import LegacyBridge
     from controller.bridge.templates import TemplateCollector
     from controller.reconcile.controller import Controller
@@ -262,15 +281,25 @@ async def _serve(kubeconfig: str | None, settings: "Settings", listen: tuple[str
 
     # parsing lists makes garbage by the megabyte but no cycles: with Python's defaults collecting takes most of the time
     gc.set_threshold(100_000, 50, 100)
+    synced = asyncio.Event()
+
+    def on_synced() -> None:
+        _freeze()
+        synced.set()
+
+    controller = Controller(
+        cluster,
+        settings,
+        bridge=LegacyBridge(native=settings.mode == "native"),
+        helpers=(collect,),
+        listen=listen,
+        on_synced=on_synced,
+    )
     try:
-        await Controller(
-            cluster,
-            settings,
-            bridge=LegacyBridge(native=settings.mode == "native"),
-            helpers=(collect,),
-            listen=listen,
-            on_synced=_freeze,
-        ).run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(controller.run(), name="controller")
+            if page is not None:
+                group.create_task(serve_page(controller, cluster, page, synced), name="page")
     finally:
         await cluster.close()
 

@@ -1,0 +1,46 @@
+"""The page of `hami-dra controller`: its options made into settings, and its service beside the controller."""
+
+import asyncio
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hami_dra.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from controller.dashboard.serving import Settings
+    from controller.reconcile.controller import Controller
+    from hami_dra.cluster.protocol import Cluster
+
+
+class DashboardAuth(StrEnum):
+    cluster = "cluster"
+    off = "off"
+
+
+def page_settings(bind: str, auth: DashboardAuth, cert: Path | None, key: Path | None) -> "Settings | None":
+    """None: no page is asked for. Raises CommandError."""
+    from controller.dashboard.serving import Settings, parse_bind
+    from hami_dra.cluster.protocol import ConfigError
+
+    if not bind:
+        return None
+    try:
+        host, port = parse_bind(bind)
+        return Settings(host, port, auth=auth is DashboardAuth.cluster, cert_file=cert, key_file=key)
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+
+
+async def serve_page(controller: "Controller", cluster: "Cluster", settings: "Settings", synced: asyncio.Event) -> None:
+    """Until cancelled, as soon as the controller knows the cluster. Raises ConfigError."""
+    from controller.dashboard.serving import serving
+    from controller.dashboard.source import WorldSource
+    from hami_dra.cluster.protocol import ConfigError
+
+    await synced.wait()
+    try:
+        async with serving(WorldSource(controller), cluster, settings):
+            await asyncio.Event().wait()
+    except OSError as error:
+        raise ConfigError(f"--dashboard-bind: {settings.host}:{settings.port}: {error.strerror or error}") from error
