@@ -11,6 +11,7 @@ import yaml
 
 from controller.bridge.files import convert_documents
 from controller.reconcile import messages
+from controller.reconcile.events import CONTROLLER
 from controller.scoring.policies import DevicePolicy, Policies
 from controller.simulation import Settings, simulate
 from controller.simulation.objects import gather
@@ -217,6 +218,6 @@ def test_every_manifest_is_listed():
 
 def test_every_annotation_and_label_that_is_named_exists():
     known = {value for name, value in vars(names).items() if isinstance(value, str) and value.startswith("hami.io/")}
-    known |= {"hami.io/v1alpha1"}
+    known |= {"hami.io/v1alpha1", CONTROLLER}
     for name, text in TEXT.items():
-        assert set(re.findall(r"\bhami\.io/[\w-]+", text)) - known == set(), name
+        assert set(re.findall(r"(?<![\w.])hami\.io/[\w-]+", text)) - known == set(), name
