@@ -162,7 +162,7 @@ class _Look:
         if self._is_scored and not code:
             score = sum(values)
             if self._scores is not None:
-                score = self._scores.get((view.claim_key, view.name, device.id))
+                score = self._offered(device, score)
                 text = text if score is not None else _BESIDE
         return CardExplanation(
             device=str(device.id),
@@ -177,6 +177,14 @@ class _Look:
             terms=() if score is None or is_part(device) else tuple(_card_terms(values, figures)),
             chosen=device.id in self._taken,
         )
+
+    def _offered(self, device: Device, score: float) -> float | None:
+        """Its score where the search was offered the card on the way to what it chose; not only on a way that it gave up."""
+        assert self._scores is not None
+        seen = self._scores.get((self._view.claim_key, self._view.name, device.id))
+        if seen is None or is_part(device) or device.id in self._taken:
+            return seen
+        return seen if math.isclose(seen, score, rel_tol=1e-9) else None
 
 
 def _card_terms(values: list[float], figures: words.Figures) -> Iterator[Term]:
@@ -200,7 +208,7 @@ def _add_earlier(picture: Picture, seen: Seen, devices: list[Device], cards: Car
         if view is seen.view:
             return
         position = place.get(device.id)
-        if position is not None:
+        if position is not None and not view.admin_access:
             cards.slots_used[position] += slots
             cards.cores_used[position] += cores
             cards.memory_used[position] += memory

@@ -33,13 +33,13 @@ Examples:
 
     hami-dra explain trainer-0 --node gpu-7 --node gpu-8
 
-    hami-dra explain trainer-0 --controller http://localhost:8081
+    hami-dra explain trainer-0 --controller http://localhost:8090
 
 Exit status: 0 when it could be explained, whatever the outcome; 2 on bad input, and where there is no such pod or no decision on it.
 """
 
 CONTROLLER_VARIABLE: Final = "HAMI_DRA_CONTROLLER"
-_PORT: Final = 8081
+_PORT: Final = 8090
 _PATIENCE: Final = 30.0
 
 
