@@ -6,8 +6,10 @@ from datetime import timedelta
 from typing import Final
 
 from controller.doctor.ages import age, in_words
+from controller.doctor.installed import is_out
 from controller.doctor.model import Finding, Right, Severity, State
 from controller.reconcile.leaving import leaving_until
+from hami_dra.api import names
 from hami_dra.cluster.requirements import MINIMUM
 
 NEEDED_GATES: Final = {
@@ -63,7 +65,16 @@ def controller(state: State) -> Iterator[Finding]:
     assert live is not None  # `Check.needs_live`
     if not live.lease_known:
         return
-    title = f"Lease {state.namespace}/hami-dra-controller"
+    if is_out(state):
+        yield Finding(
+            check="controller",
+            severity=Severity.WARNING,
+            object=f"Namespace {state.namespace}",
+            problem="hami-dra is not installed here",
+            fix="install it (docs/install.md), or name where it is: --namespace",
+        )
+        return
+    title = f"Lease {state.namespace}/{names.CONTROLLER}"
     start = f"kubectl -n {state.namespace} get pods,events; start it, or install hami-dra (docs/install.md)"
     if live.lease is None:
         yield _error("controller", title, "there is none: no controller runs here, and nobody allocates devices", start)
@@ -98,7 +109,7 @@ def rights(state: State) -> Iterator[Finding]:
     live = state.live
     assert live is not None  # `Check.needs_live`
     denied: dict[tuple[str, str], list[Right]] = defaultdict(list)
-    for right in live.rights or ():
+    for right in () if is_out(state) else live.rights or ():
         if not right.allowed:
             denied[right.account, right.manifest].append(right)
     for (account, manifest), missing in sorted(denied.items()):

@@ -98,6 +98,11 @@ class _Reading:
             managed=frozenset(_MANAGE.findall(arguments)),
         )
 
+    def _told(self, text: str) -> None:
+        """That the cluster has no such kind is no gap in what we know of it (1.36 has no DeviceTaintRule)."""
+        if "does not serve" not in text:
+            self._miss("slices", text)
+
     def _miss(self, check: str, why: str) -> None:
         self.unread.setdefault(check, why)
 

@@ -387,6 +387,14 @@ def test_what_is_left_when_somebody_took_hami_dra_out_by_hand():
     assert not [each for each in report.findings if each.check in {"fence", "policies", "webhook"}]
 
 
+def test_a_cluster_that_hami_dra_left_or_never_came_to_is_not_ill():
+    denied = replace(needed_rights(shipped("manifests"), ["hami-dra-driver"])[0], allowed=False)
+    gone = live(admission=dict.fromkeys(ADMISSION_KINDS, ()), lease=None, webhook=None, rights=(denied,))
+    report = examine(state(live=gone, rules=[]))
+    assert [(each.check, each.severity) for each in report.findings] == [("controller", "warning")]
+    assert report.healthy
+
+
 # --- what is on offer -----------------------------------------------------------------------------------------------------------
 
 
