@@ -12,6 +12,8 @@ from hami_dra.cli.errors import CommandError
 from hami_dra.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 
 if TYPE_CHECKING:
+    import ssl
+
     from controller.explain.model import Explanation
     from controller.simulation import Settings
 
@@ -69,6 +71,9 @@ def explain(
     token_file: Annotated[
         Path | None, typer.Option(help="With the token that the controller asks for (kubectl create token).")
     ] = None,
+    ca_file: Annotated[
+        Path | None, typer.Option(help="Certificates (PEM) to check that of an https:// controller with.")
+    ] = None,
     node_policy: Annotated[
         str | None, typer.Option(help="The controller's --node-policy, if it is not binpack.")
     ] = None,
@@ -99,7 +104,7 @@ def explain(
             "--controller: the controller keeps decisions of its own cluster; leave out -f or --controller"
         )
     if controller is not None:
-        found = asyncio.run(_kept(controller, token_file, kind, key))
+        found = asyncio.run(_kept(controller, token_file, kind, key, ca_file=ca_file))
     else:
         settings = simulation_settings(node_policy, device_policy, default or (), feature_gates)
         found = _computed(files, Connection(kubeconfig, context), kind, key, settings)
@@ -157,7 +162,9 @@ def _computed(
     return compute(asked.inventory, asked.demand, asked.options)
 
 
-async def _kept(url: str, token_file: Path | None, kind: str, key: str) -> "Explanation":
+async def _kept(
+    url: str, token_file: Path | None, kind: str, key: str, *, ca_file: Path | None = None
+) -> "Explanation":
     """What the controller kept. Raises CommandError."""
     import aiohttp
     import msgspec
@@ -171,15 +178,15 @@ async def _kept(url: str, token_file: Path | None, kind: str, key: str) -> "Expl
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_PATIENCE), trust_env=True) as session,
-            session.get(address, headers=headers) as answer,
+            session.get(address, headers=headers, ssl=_trusted(ca_file)) as answer,
         ):
             status, body = answer.status, await answer.read()
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise CommandError(f"--controller: {address}: {error or 'no answer'}; {_reach()}") from error
     if status == 404:
         raise CommandError(
-            f"the controller keeps no decision on {kind} {key}: it forgets old ones, and all when it starts; "
-            "leave out --controller to compute it anew"
+            f"the controller keeps no decision on {kind} {key}: it forgets old ones, and all when it starts, and of several "
+            "replicas only the one that leads decides; leave out --controller to compute it anew"
         )
     if status in {401, 403}:
         raise CommandError(
@@ -191,6 +198,18 @@ async def _kept(url: str, token_file: Path | None, kind: str, key: str) -> "Expl
         return from_json(body)
     except msgspec.DecodeError as error:
         raise CommandError(f"--controller: {address}: this is no explanation: {error}") from error
+
+
+def _trusted(ca_file: Path | None) -> "ssl.SSLContext | bool":
+    """True: by what the machine trusts. Raises CommandError."""
+    import ssl
+
+    if ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=str(ca_file))
+    except (OSError, ssl.SSLError) as error:
+        raise CommandError(f"--ca-file: {ca_file}: {error}") from error
 
 
 def _token(path: Path) -> str:

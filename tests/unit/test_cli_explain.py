@@ -213,6 +213,8 @@ async def test_nobody_answers(tmp_path):
         await _kept("http://127.0.0.1:1", None, "pod", "ns/p")
     with pytest.raises(CommandError, match="--token-file"):
         await _kept("http://127.0.0.1:1", tmp_path / "missing", "pod", "ns/p")
+    with pytest.raises(CommandError, match="--ca-file"):
+        await _kept("https://127.0.0.1:1", None, "pod", "ns/p", ca_file=tmp_path / "missing")
     (tmp_path / "two").write_text("a b")
     with pytest.raises(CommandError, match="one token is wanted"):
         await _kept("http://127.0.0.1:1", tmp_path / "two", "pod", "ns/p")
