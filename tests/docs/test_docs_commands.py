@@ -161,3 +161,46 @@ def test_the_console_script():
     command = [sys.executable, "-m", "hami_dra.cli.main", "--version"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert printed.startswith("hami-dra ")
+
+
+# --- commands and options outside of fenced blocks ------------------------------------------------------------------------
+
+OF_OTHER_PROGRAMS = {"--runtime-config", "--no-hooks", "--set-sched-class", "--help"}
+"""Of the API server, helm, mx-smi, everything."""
+
+
+def test_commands_stand_where_these_tests_look():
+    for path in DOCUMENTS:
+        found = re.findall(
+            r"^(?: {4}|\t)(?:\$ )?(?:hami-dra|kubectl|helm|make) .*$", outside_of_blocks(path), re.MULTILINE
+        )
+        assert found == [], f"{path.name}: put it into a console block"
+
+
+def test_commands_inside_a_sentence_exist():
+    options = {name: options_of(name) for name in command_names()}
+    for path in DOCUMENTS:
+        for line in re.findall(r"`hami-dra ([^`]+)`", outside_of_blocks(path)):
+            name, *words = line.split()
+            if name != "--version":
+                assert name in options, f"{path.name}: hami-dra {line}"
+                given = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+                assert given <= options[name] | {"--help"}, f"{path.name}: hami-dra {line}"
+
+
+def test_options_inside_a_sentence_exist():
+    known = set().union(*(options_of(name) for name in command_names())) | OF_OTHER_PROGRAMS
+    for path in DOCUMENTS:
+        named = set(re.findall(r"`(--[a-z][a-z-]*)[^`]*`", outside_of_blocks(path)))
+        assert named - known == set(), path.name
+
+
+def outside_of_blocks(path):
+    return re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def options_of(name):
+    group = typer.main.get_command(application())
+    return {
+        option for parameter in group.commands[name].params for option in (*parameter.opts, *parameter.secondary_opts)
+    }
