@@ -67,7 +67,7 @@ def _rule(driver: str, rule: DeviceTaintRule | None) -> Iterator[Finding]:
     elif not is_intact(rule, driver):
         problem = f"it was changed: it does not keep kube-scheduler off all devices of {driver}"
         yield _error("fence", f"DeviceTaintRule {name}", problem, restart)
-    elif rule.metadata.annotations.get(names.FENCE_PROVEN, "").partition("/")[2] != str(rule.metadata.generation):
+    elif not _is_proven(rule):
         yield Finding(
             check="fence",
             severity=Severity.WARNING,
@@ -75,6 +75,12 @@ def _rule(driver: str, rule: DeviceTaintRule | None) -> Iterator[Finding]:
             problem="no probe has shown yet that kube-scheduler respects it: nothing is committed until then",
             fix=f"wait some seconds; if it stays: kubectl describe devicetaintrule {name}, and the controller's log",
         )
+
+
+def _is_proven(rule: DeviceTaintRule) -> bool:
+    """As `fence_rules.is_proven`, without the uid, and without the generation where a file leaves it out."""
+    _, _, generation = rule.metadata.annotations.get(names.FENCE_PROVEN, "").partition("/")
+    return generation == str(rule.metadata.generation) if rule.metadata.generation else bool(generation)
 
 
 def _open_slices(driver: str, slices: tuple[ResourceSlice, ...]) -> Iterator[Finding]:

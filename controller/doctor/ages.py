@@ -1,5 +1,6 @@
 """How long ago something happened, by the cluster's own words. Pure."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 
@@ -14,6 +15,12 @@ def age(moment: str | None, now: datetime) -> timedelta | None:
     if then.tzinfo is None:
         then = then.replace(tzinfo=now.tzinfo)
     return max(now - then, timedelta())
+
+
+def newest(moments: Iterable[str | None], now: datetime) -> datetime:
+    """The last moment that files speak of: when they were taken, as far as they tell. `now` where they speak of none."""
+    ages = [found for moment in moments if (found := age(moment, now)) is not None]
+    return now - min(ages, default=timedelta())
 
 
 def older(moment: str | None, now: datetime, least: timedelta) -> bool:

@@ -1,6 +1,7 @@
 """`hami-dra doctor`: what is wrong with the cluster, and how to mend it."""
 
 import asyncio
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,16 +114,18 @@ class _Chosen:
     def state(self, found: "Seen", read: "Read | None") -> "State":
         from datetime import UTC, datetime
 
+        from controller.doctor.ages import newest
         from controller.doctor.model import State
         from hami_dra.api import kinds
         from hami_dra.vendors.registry import VENDORS
 
         for text in found.notes:
             note(text)
+        now = datetime.now(UTC)
         own = frozenset(vendor.profile.driver for vendor in VENDORS)
         mode = self._mode or (read.mode if read is not None else None) or _guessed(read.live if read else None)
         return State(
-            now=datetime.now(UTC),
+            now=now if read is not None else newest(_moments(found), now),
             inventory=found.inventory,
             nodes=found.of(kinds.NODE),
             pods=found.of(kinds.POD),
@@ -139,6 +142,16 @@ class _Chosen:
             namespace=self._namespace,
             unread=read.unread if read is not None else {},
         )
+
+
+def _moments(found: "Seen") -> Iterator[str | None]:
+    """All that objects say of when something happened to them."""
+    for items in found.items.values():
+        for item in items:
+            metadata = item.object.metadata
+            yield from (metadata.creation_timestamp, metadata.deletion_timestamp)
+            allocation = (item.raw.get("status") or {}).get("allocation") or {}
+            yield allocation.get("allocationTimestamp")
 
 
 def _guessed(live: "Live | None") -> str:

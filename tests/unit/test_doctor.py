@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from controller.bridge.certificates import renewed
-from controller.doctor.ages import in_words, older
+from controller.doctor.ages import in_words, newest, older
 from controller.doctor.examine import CHECKS, examine
 from controller.doctor.model import Live, Severity, State, WebhookSeen
 from controller.doctor.rights import needed_rights
@@ -266,6 +266,14 @@ def test_a_fence_that_does_not_hold(rules, severity, words):
     assert words in found.problem
 
 
+def test_a_file_that_leaves_generations_out_still_tells_that_the_fence_was_proven():
+    whole = rule()
+    without = msgspec.structs.replace(whole, metadata=msgspec.structs.replace(whole.metadata, generation=0))
+    assert findings("fence", rules=[without], live=None) == []
+    changed = msgspec.structs.replace(whole, metadata=msgspec.structs.replace(whole.metadata, generation=3))
+    assert "no probe" in one("fence", rules=[changed]).problem
+
+
 def test_the_fence_of_a_driver_that_nobody_manages():
     found = one("fence", rules=[rule(), rule("gpu.nvidia.com")])
     assert found.object == "DeviceTaintRule hami-dra-fence-gpu.nvidia.com"
@@ -505,6 +513,11 @@ def test_quotas():
     assert found.fix.endswith("limits.nvidia.com/gpumem")
     found = one("quotas", quotas=[quota(**{"limits.nvidia.com/gpumem": "1024"})], claims=[held()], pods=[USER])
     assert "4096 MiB are used, and the limit is 1024" in found.problem
+
+
+def test_when_files_were_taken():
+    assert newest([OLD, None, NEW, "not a time"], NOW) == NOW - timedelta(seconds=5)
+    assert newest([], NOW) == NOW
 
 
 def test_ages():
