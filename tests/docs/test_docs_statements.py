@@ -221,3 +221,31 @@ def test_every_annotation_and_label_that_is_named_exists():
     known |= {"hami.io/v1alpha1", CONTROLLER}
     for name, text in TEXT.items():
         assert set(re.findall(r"(?<![\w.])hami\.io/[\w-]+", text)) - known == set(), name
+
+
+def test_the_layers_are_those_that_are_checked():
+    contract = next(
+        each
+        for each in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+        if each["type"] == "layers"
+    )
+    checked = [{room.strip(" ()") for room in layer.split("|")} for layer in contract["layers"]]
+    picture = next(text for language, text in blocks(ROOT / "docs/architecture.md") if not language)
+    drawn = [re.split(r"\s{2,}", line)[0] for line in picture.splitlines() if not line.startswith(" ")]
+    assert [{room.strip() for room in line.split("|")} for line in drawn] == checked
+
+
+def test_every_room_is_in_the_picture():
+    rooms = {
+        f"{top}.{path.name}" for top in ("hami_dra", "controller") for path in (ROOT / top).iterdir() if path.is_dir()
+    }
+    rooms = {room for room in rooms if any((ROOT / room.replace(".", "/")).glob("*.py"))}
+    assert {room for room in rooms if room not in TEXT["architecture.md"]} == set()
+
+
+def test_the_chinese_page_has_every_vendor_and_name():
+    text = (ROOT / "docs/zh/README.md").read_text()
+    for vendor in LEGACY_VENDORS:
+        assert f"(../vendors/{vendor.name}.md)" in text
+        own = {name for name in vendor.resources if not name.startswith("volcano.sh/")} - {"nvidia.com/priority"}
+        assert {name for name in own if f"`{name}`" not in text} == set()
