@@ -1,6 +1,6 @@
 """What of the devices is in use, whoever allocated it, as the ledger has it when Prometheus asks.
 
-Registered by the controller, leading or not, in either mode: in native mode it is all that the controller has to say.
+Registered by `collectors.scrape`, in either mode.
 """
 
 from collections import Counter, defaultdict

@@ -6,7 +6,7 @@ import pytest
 
 from controller.reconcile.collectors.lines import NameSet
 from tests.support import expositions
-from tests.support.monitoring import PANELS, ROOT, alerts
+from tests.support.monitoring import DASHBOARD, PANELS, ROOT, alerts
 
 TEXT = (ROOT / "docs/metrics.md").read_text()
 _NAME = r"hami(?:_[a-z0-9]+){2,}|(?:GPU|nodeGPU|vGPU|Quota)[A-Za-z]+"
@@ -52,6 +52,13 @@ def test_an_alert_leads_to_its_section(name):
     rule = alerts()[name]
     assert rule["annotations"]["runbook"] == f"docs/metrics.md#{name.lower()}"
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+
+
+def test_the_dashboard_chooses_among_what_there_is():
+    asked = {each["query"]["query"] for each in DASHBOARD["templating"]["list"] if each["type"] == "query"}
+    for query in asked:
+        metric, label = re.fullmatch(r"label_values\((\w+)[^,]*, (\w+)\)", query).groups()
+        assert re.search(rf'^{metric}{{.*\b{label}="', expositions.of_controller(), re.MULTILINE), query
 
 
 def test_the_dashboard_can_be_imported():
