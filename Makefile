@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit e2e test-node lint format generate cluster cluster-down bench fuzz soak docs clean
+.PHONY: help setup demo test unit browser e2e test-node lint format generate cluster cluster-down bench fuzz soak docs clean
 
 # The first Python of at least 3.11; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -37,6 +37,9 @@ test: setup ## every check and every test; builds the real control plane on firs
 
 unit: setup ## the fast tests only: no control plane
 	@$(BIN)/python hack/test.py unit
+
+browser: setup ## the tests of the page in a real Chromium only; installs it where it is missing
+	@$(BIN)/python hack/test.py browser
 
 e2e: setup ## the tests on the real control plane only
 	@$(BIN)/python hack/test.py e2e

@@ -1,8 +1,8 @@
 """Run the suites one after the other, print the time of each, fail if any failed. Called by the Makefile.
 
-    python hack/test.py all | lint | unit | e2e | node | soak
+    python hack/test.py all | lint | unit | browser | e2e | node | soak
 
-A suite is a list of commands. `all` is lint, unit, e2e on both Kubernetes versions, and node; the control plane, the node and the
+A suite is a list of commands. `all` is lint, unit, the page in a browser, e2e on both Kubernetes versions, and node; the control plane, the node and the
 programs of hack/oracle are built before them, while nothing else runs, and cached outside the checkout.
 """
 
@@ -27,7 +27,9 @@ SUITES: dict[str, list[list[str]]] = {
     "mypy": [[str(BIN / "mypy")]],
     "layers": [[str(BIN / "lint-imports"), "--no-cache"]],
     "oracles": [[sys.executable, "hack/oracle/oracle.py"]],
-    "unit": [[*PYTEST, *WORKERS, "--ignore=tests/e2e", "--ignore=tests/node", "tests"]],
+    "unit": [[*PYTEST, *WORKERS, "--ignore=tests/e2e", "--ignore=tests/node", "--ignore=tests/browser", "tests"]],
+    "build browser": [[sys.executable, "-m", "hack.browser.chromium"]],
+    "browser": [[*PYTEST, "tests/browser"]],
     "build 1.37.1": [[*BUILD, "1.37.1", "kwok", "kubectl"], [sys.executable, "hack/helm/helm.py"]],
     "e2e 1.37.1": [[*PYTEST, *PLANES, "tests/e2e"]],
     "build 1.36.4": [[*BUILD, "1.36.4"]],
@@ -38,13 +40,16 @@ SUITES: dict[str, list[list[str]]] = {
     "soak properties": [[*PYTEST, *WORKERS, "tests/property"]],
     "soak node": [[*PYTEST, "tests/node/test_node_restarts.py"]],
     "soak churn": [[sys.executable, "hack/bench/churn.py"]],
+    "soak browser": [[*PYTEST, "-s", "tests/browser/test_page_at_size.py"]],
     "soak trouble": [[*PYTEST, "tests/e2e/test_churn.py", "tests/e2e/test_crash.py", "tests/e2e/test_undo.py"]] * 5,
 }
 ENVIRONMENT = {
     "e2e 1.36.4": {"HAMI_DRA_K8S": "1.36.4"},
     "soak properties": {"HAMI_DRA_PROPERTIES": "soak"},
+    "soak browser": {"HAMI_DRA_SOAK": "1"},
     "soak node": {"HAMI_DRA_KILLS": "50"},
 }
+BROWSER = ["build browser", "browser"]
 LINT = ["format", "ruff", "mypy", "layers"]
 E2E = ["build 1.37.1", "e2e 1.37.1", "build 1.36.4", "e2e 1.36.4"]
 NODE = ["build node", "node"]
@@ -52,10 +57,11 @@ SOAK = ["build 1.37.1", "build node", "soak properties", "soak trouble", "soak n
 GROUPS = {
     "lint": LINT,
     "unit": ["oracles", "unit"],
+    "browser": BROWSER,
     "e2e": E2E,
     "node": NODE,
     "soak": SOAK,
-    "all": [*LINT, "oracles", "unit", *E2E, *NODE],
+    "all": [*LINT, "oracles", "unit", *BROWSER, *E2E, *NODE],
 }
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from hami_dra.api import names
+from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object, Struct
 from hami_dra.cluster.protocol import Cluster, ClusterError, Forbidden
@@ -45,20 +46,8 @@ class TokenReview(Object, frozen=True):
     status: TokenReviewStatus = TokenReviewStatus()
 
 
-class AccessReviewStatus(Struct, frozen=True):
-    allowed: bool = False
-    reason: str = ""
-
-
-class SubjectAccessReview(Object, frozen=True):
-    status: AccessReviewStatus = AccessReviewStatus()
-
-
-# not in hami_dra.api.kinds: they are questions, and nothing that is listed, kept or applied
+# not in hami_dra.api.kinds: a question, and nothing that is listed, kept or applied
 TOKEN_REVIEW: Final = Kind("TokenReview", "authentication.k8s.io", "v1", "tokenreviews", False, TokenReview)
-ACCESS_REVIEW: Final = Kind(
-    "SubjectAccessReview", "authorization.k8s.io", "v1", "subjectaccessreviews", False, SubjectAccessReview
-)
 
 
 class Verdict(Enum):
@@ -143,7 +132,7 @@ class ClusterAccess:
         if not answer.status.authenticated:
             return Verdict.UNKNOWN
         user = answer.status.user
-        review = await self._cluster.create(ACCESS_REVIEW, {"spec": _question(user)})
+        review = await self._cluster.create(SUBJECT_ACCESS_REVIEW, {"spec": _question(user)})
         return Verdict.ALLOWED if review.status.allowed else Verdict.FORBIDDEN
 
 

@@ -196,7 +196,7 @@ class _Site:
             return self._login_page(request, onward, verdict.name, status_of(verdict))
         if len(token) > LONGEST_COOKIE:
             return self._login_page(request, onward, "TOO_LONG", 413)
-        response = web.HTTPSeeOther(onward if is_own_path(onward) else "/")
+        response = _onward(onward)
         response.set_cookie(
             COOKIE, token, httponly=True, samesite="Strict", secure=_is_https(request), path="/", max_age=None
         )
@@ -205,7 +205,7 @@ class _Site:
     async def logout(self, request: web.Request) -> web.Response:
         if not is_same_origin(request):
             raise web.HTTPForbidden(text="log out on the page itself\n")
-        response = web.HTTPSeeOther("/login")
+        response = _onward("/login")
         response.del_cookie(COOKIE, path="/", httponly=True, samesite="Strict")
         return response
 
@@ -214,7 +214,7 @@ class _Site:
             raise web.HTTPForbidden(text="choose on the page itself\n")
         form = await request.post()
         onward = str(form.get("next", "/"))
-        response = web.HTTPSeeOther(onward if is_own_path(onward) else "/")
+        response = _onward(onward)
         for name, cookie, choices in (("lang", LANGUAGE_COOKIE, LANGUAGES), ("theme", THEME_COOKIE, THEMES)):
             value = str(form.get(name, ""))
             if value in choices:
@@ -231,6 +231,10 @@ def _preferences(request: web.Request) -> Preferences:
 def _is_https(request: web.Request) -> bool:
     """Ours, or that of a proxy before us: who says so falsely only keeps his own cookie from himself."""
     return request.secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
+
+
+def _onward(path: str) -> web.Response:
+    return web.Response(status=303, headers={"Location": path if is_own_path(path) else "/"})
 
 
 def _html(text: str, status: int = 200) -> web.Response:

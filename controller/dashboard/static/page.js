@@ -13,9 +13,6 @@
   main.addEventListener("htmx:sse:error", () => say("off"));
   main.addEventListener("htmx:sse:close", () => say("off"));
   main.addEventListener("htmx:error", () => say("off"));
-  main.addEventListener("htmx:sse:after:message", () => {
-    main.dataset.updates = String(Number(main.dataset.updates || 0) + 1);
-  });
   main.addEventListener("gone", () => say("gone"));
   main.addEventListener("signed-out", () => location.assign(location.href));
 })();

@@ -1,0 +1,210 @@
+"""The page in a real browser: a fleet of fifty nodes of five vendors, the real controller, nothing pretended but the cluster."""
+
+import re
+
+import pytest
+
+from hami_dra.api import kinds
+from tests.browser.stage import pod
+
+PAGES = {
+    "overview": "/",
+    "nodes": "/nodes",
+    "node": "/node?name=a100-0000",
+    "node-zones": "/node?name=c500-0000",
+    "card": "/card?id=nvidia.hami.io/a100-0000/gpu-2",
+    "pods": "/pods",
+    "claims": "/claims",
+    "pending": "/pending",
+    "decisions": "/decisions",
+    "decision": "/decision?pod=team-a/infer-0000",
+    "refusal": "/decision?pod=team-b/too-large-0",
+    "quota": "/quota",
+    "whatif": "/whatif",
+}
+PHONE = {"width": 360, "height": 740}
+
+
+NAMELESS = """() => [...document.querySelectorAll("a, button, input:not([type=hidden]), select, svg[role=img], [role=region]")]
+  .filter((each) => !each.closest("[aria-hidden=true]") && !(each.getAttribute("aria-label")
+    || each.getAttribute("aria-labelledby") || each.textContent.trim() || (each.labels || []).length))
+  .map((each) => each.outerHTML)"""
+WITHOUT_HEADS = (
+    "() => [...document.querySelectorAll('table')].filter((e) => !e.querySelector('thead th[scope=col]')).length"
+)
+DOUBLE_IDS = """() => { const ids = [...document.querySelectorAll("[id]")].map((each) => each.id);
+  return ids.filter((each, place) => ids.indexOf(each) !== place) }"""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_loads_says_what_it_has_and_fits_a_phone(tab, name):
+    opened = tab()
+    page = opened.open(PAGES[name])
+    assert page.locator("h1").count() == page.locator("main").count() == 1
+    if name != "whatif":
+        opened.live()
+    opened.keep(name)
+    # for those who do not see
+    assert page.evaluate(NAMELESS) == []
+    assert page.evaluate(WITHOUT_HEADS) == 0
+    assert page.evaluate(DOUBLE_IDS) == []
+    page.set_viewport_size(PHONE)
+    needed, there = opened.width()
+    assert needed <= there, "a phone would have to scroll sideways"
+    if name in ("overview", "node", "pods"):
+        opened.keep(f"{name}-phone")
+
+
+@pytest.mark.parametrize("name", ["overview", "node", "decision"])
+def test_chinese_and_dark(tab, name):
+    opened = tab(locale="zh-CN", color_scheme="dark")
+    page = opened.open(PAGES[name])
+    assert page.locator("html").get_attribute("lang") == "zh-CN"
+    assert "节点" in page.locator("nav").first.inner_text()
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert sum(map(int, re.findall(r"\d+", background)[:3])) < 150
+    opened.keep(f"{name}-zh-dark")
+
+
+def test_a_new_pod_appears_by_itself(tab, stage):
+    opened = tab()
+    page = opened.open("/pods?q=live-pod")
+    opened.live()
+    assert page.locator("table").count() == 0
+    stage.create(kinds.POD, pod("live-pod", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}))
+    page.wait_for_selector("text=live-pod >> nth=0", timeout=15_000)
+    page.wait_for_selector("tbody a[href^='/node?']", timeout=15_000)
+    stage.delete(kinds.POD, "live-pod", "team-a")
+    page.wait_for_selector(".empty", timeout=15_000)
+
+
+def test_what_one_has_opened_stays_open_when_news_come(tab, stage):
+    opened = tab()
+    page = opened.open("/decision?pod=team-b/too-large-0")
+    opened.live()
+    first = page.locator("details.explained").first
+    first.locator("summary").click()
+    assert first.evaluate("each => each.open")
+    first.locator("summary").focus()
+    decided = page.locator(".lead time").get_attribute("datetime")
+    # a new decision on the same pod: the page says when it was made
+    stage.delete(kinds.POD, "too-large-0", "team-b")
+    stage.create(kinds.POD, pod("too-large-0", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 900_000}, namespace="team-b"))
+    page.wait_for_selector(f".lead time:not([datetime='{decided}'])", timeout=15_000)
+    assert first.evaluate("each => each.open")
+    assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+
+
+HOSTILE = (
+    "<script>alert(1)</script>'\"><img src=x onerror=alert(2)><svg onload=alert(3)>{{7*7}}\r\ndata: <b>\n\nevent: gone"
+)
+
+
+def test_hostile_words_of_manifests_do_nothing(tab, stage):
+    """Names cannot hold markup on a real API server; the page does not rely on it."""
+    node = stage.do(stage.cluster.get(kinds.NODE, "v100-0003"))
+    labels = {"metadata": {"labels": {"evil": "<script>alert(4)</script>"}, "annotations": {"evil": HOSTILE}}}
+    stage.do(stage.cluster.patch(kinds.NODE, node.metadata.name, labels))
+    name = "evil-<img src=x onerror=alert(5)>"
+    body = pod(
+        name, {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 500}, annotations={"hami.io/gpu-scheduler-policy": HOSTILE}
+    )
+    stage.create(kinds.POD, body)
+    body = pod("evil\"onmouseover='alert(6)'", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 500})
+    stage.create(kinds.POD, {**body, "spec": {**body["spec"], "nodeSelector": {}}})
+    opened = tab()
+    page = opened.open("/pods?q=evil")
+    opened.live()
+    page.wait_for_selector("text=onerror >> nth=0", timeout=15_000)
+    for path in ("/pods?q=evil", "/claims?q=evil", "/pending", "/decisions?q=evil", "/node?name=v100-0003"):
+        opened.open(path)
+        opened.live()
+        assert (
+            page.locator("#main script, #main img, #main [onload], #main [onerror], #main [onmouseover]").count() == 0
+        )
+    page.goto("/pods?q=" + "%3Cscript%3Ealert(7)%3C/script%3E", wait_until="domcontentloaded")
+    assert page.locator("input[name=q]").input_value() == "<script>alert(7)</script>"
+    stage.delete(kinds.POD, name, "team-a")
+    stage.delete(kinds.POD, "evil\"onmouseover='alert(6)'", "team-a")
+
+
+def test_everything_is_reached_with_the_keyboard(tab):
+    opened = tab()
+    page = opened.open("/")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.goto("/nodes", wait_until="domcontentloaded")
+    reached = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        element = "document.activeElement"
+        reached.add(page.evaluate(f"{element}.getAttribute('href') || {element}.name || {element}.tagName"))
+        outline = page.evaluate(f"getComputedStyle({element}).outlineStyle")
+        assert outline != "none", "what has the focus shows it"
+    assert {"/pods", "q", "state", "vendor", "BUTTON", "/node?name=a100-0000"} <= reached
+    page.locator("a[href='/node?name=a100-0000']").press("Enter")
+    page.wait_for_url("**/node?name=a100-0000")
+
+
+LUMINANCE = """() => {
+  const light = (c) => { const [r, g, b] = c.map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const parse = (text) => { const n = text.match(/[\\d.]+/g).map(Number); return n.length > 3 && n[3] === 0 ? null : n.slice(0, 3); };
+  const ground = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c) return c; } return [255, 255, 255]; };
+  const bad = [];
+  for (const e of document.querySelectorAll("body *")) {
+    if (e.closest("svg") || ![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) || !e.offsetParent) continue;
+    const a = light(parse(getComputedStyle(e).color)), b = light(ground(e));
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) bad.push(ratio.toFixed(2) + " " + e.outerHTML.slice(0, 100));
+  }
+  return bad;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(tab, scheme):
+    """WCAG 2.2, 1.4.3: 4.5 to 1."""
+    opened = tab(color_scheme=scheme)
+    for name in ("overview", "node", "pending", "decision", "quota"):
+        page = opened.open(PAGES[name])
+        assert page.evaluate(LUMINANCE) == [], name
+
+
+def test_the_switches_hold(tab):
+    opened = tab()
+    page = opened.open("/quota")
+    page.locator(".settings summary").click()
+    page.locator("button[value=zh]").click()
+    page.wait_for_url("**/quota")
+    assert page.locator("h1").inner_text() == "配额"
+    page.locator(".settings summary").click()
+    page.locator("button[value=dark]").click()
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    assert page.locator("h1").inner_text() == "配额"
+
+
+def test_reading_needs_no_scripts(tab):
+    opened = tab(java_script_enabled=False)
+    page = opened.open("/")
+    page.locator("nav a", has_text="Nodes").click()
+    page.locator("input[name=q]").fill("trn1")
+    page.locator("form.search button").click()
+    assert page.locator(".nodes > li").count() == 6
+    page.locator(".nodes a").first.click()
+    assert page.locator("h1").inner_text() == "trn1-0000"
+    opened.check = lambda: None  # asks a script
+
+
+def test_a_trial_says_what_would_be_different(tab):
+    opened = tab()
+    page = opened.open("/whatif")
+    page.locator("select[name=node-policy]").select_option("spread")
+    page.locator("input[name=override]").check()
+    page.locator("form.trial button").click()
+    page.wait_for_selector("#result", timeout=30_000)
+    assert page.locator(".figures dd").count() == 5
+    assert page.locator("table tbody tr").count() > 5
+    opened.keep("whatif-result")
