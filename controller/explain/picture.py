@@ -77,7 +77,6 @@ class Picture:
     """What was chosen, in order."""
     scores: Mapping[CardOfRequest, float] = field(default_factory=dict)
     """Of the cards of nodes that were searched, with what earlier requests of the pod took."""
-    searched: frozenset[str] = frozenset()
     runner_up: RunnerUp | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
     left_out: int = 0
@@ -86,7 +85,7 @@ class Picture:
     def size(self) -> int:
         """Bytes, roughly."""
         cards, requests = len(self.devices), len(self.seen)
-        return 4_000 + 600 * len(self.places) + cards * (80 + 25 * requests) + 250 * len(self.scores)
+        return 8_000 + 800 * len(self.places) + cards * (80 + 25 * requests) + 250 * len(self.scores)
 
 
 def take(
@@ -167,7 +166,6 @@ def _add_nodes(
     picture: Picture, inventory: Inventory, rivals: Rivals, shown: list[int], reasons: list[dict[str, int]]
 ) -> None:
     nodes, trace = inventory.nodes, rivals.trace
-    picture.searched = frozenset(nodes.names[row] for row in trace.tried)
     rows = np.array(shown, dtype=np.intp)
     fits = rivals.fit(rows) if isinstance(picture.answer, Decision) else [False] * len(shown)
     for row, standing, fit, why in zip(shown, rivals.standings(rows), fits, reasons, strict=True):

@@ -91,10 +91,16 @@ class DecisionLog:
             picture = bare(inventory, demand, options, answer)
         self._keep(key, _Kept(at, demand.pod.metadata.uid, picture, claims=picture.claims))
 
-    def waiting(self, pod: Pod, why: str, claims: Iterable[str] = (), *, passing: bool, at: datetime) -> None:
-        """It is not decided on, for now. What passes by itself does not replace a decision on the same pod."""
+    def waiting(
+        self, pod: Pod, why: str, claims: Iterable[str] = (), *, passing: bool, at: datetime, replacing: bool = False
+    ) -> None:
+        """It is not decided on, for now. What passes by itself does not replace a decision on the same pod.
+
+        `replacing`: but this does, for the decision was not carried out.
+        """
         before = self._kept.get(pod.key)
-        if passing and before is not None and before.picture is not None and before.uid == pod.metadata.uid:
+        decided = before is not None and before.picture is not None and before.uid == pod.metadata.uid
+        if passing and decided and not replacing:
             return
         moment = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         said = Explanation(pod.key, pod.metadata.uid, moment, "waiting" if passing else "error", message=why)

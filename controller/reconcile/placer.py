@@ -220,8 +220,11 @@ class Placer:
             self._metrics.refused(answer.reasons, error=bool(answer.error))
             self._no_room(pod, ready, answer, now)
         elif self._waits_for_nominated(pod, ready.demand, answer, now):
+            self._not_yet(ready.demand, f"kube-scheduler is making room for it on {ready.demand.preferred_node}")
             self._queue.wait(key, now + _NOMINATION_INTERVAL)
         elif not ready.demand.required_node and not self._inventory.is_even(pod, answer.node):
+            why = "other pods must be bound before it, or kube-scheduler would find its topology spread broken"
+            self._not_yet(ready.demand, why)
             self._wait_for_others(key, ready.signature, now)
         else:
             self._place(pod, ready.demand, answer)
@@ -240,6 +243,11 @@ class Placer:
         """For those who ask why."""
         at, now = self._clock.wall(), self._clock.monotonic()
         self._decision_log.record(self._inventory, demand, self._options, answer, at=at, now=now)
+
+    def _not_yet(self, demand: Demand, why: str) -> None:
+        """It was decided on, but nothing comes of it for now."""
+        claims = (entry.claim.key for entry in demand.claims)
+        self._decision_log.waiting(demand.pod, why, claims, passing=True, at=self._clock.wall(), replacing=True)
 
     def _no_room(self, pod: Pod, ready: Ready, refusal: Refusal, now: float) -> None:
         for message in messages.refused(refusal):

@@ -119,6 +119,9 @@ def test_what_passes_by_itself_does_not_replace_a_decision(inventory):
     record(log, inventory, demand)
     log.waiting(demand.pod, "a claim is being written", passing=True, at=AT)
     assert log.of_pod("default/a").outcome == "placed"
+    log.waiting(demand.pod, "others must be bound first", ["default/a-gpu"], passing=True, at=AT, replacing=True)
+    assert log.of_claim("default/a-gpu").message == "others must be bound first"
+    record(log, inventory, demand)
     log.waiting(demand.pod, "Pod default/a: annotation x: no such policy", passing=False, at=AT)
     assert log.of_pod("default/a").outcome == "error"
     record(log, inventory, demand)
