@@ -73,7 +73,7 @@ class Host(Protocol):
 
 @dataclass
 class Program:
-    """One running part of the product. `process` starts, kills, pauses it; `port` serves /readyz and, but for the webhook, /metrics."""
+    """One running part of the product. `process` starts, kills, pauses it; `port` serves /readyz and /metrics."""
 
     name: str
     process: Any
