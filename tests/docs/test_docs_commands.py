@@ -31,7 +31,7 @@ SHOWN = [
 ]
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
-KUBECTL = {"apply", "delete", "get", "describe", "logs", "label", "annotate", "rollout"}
+KUBECTL = {"apply", "delete", "get", "describe", "logs", "label", "annotate", "rollout", "port-forward"}
 HELM = {"install", "upgrade", "uninstall", "template"}
 READER = {"cd", "export", "source", "git", "pip"}
 """What a reader does around our commands."""
