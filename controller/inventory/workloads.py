@@ -133,8 +133,9 @@ class Workloads:
         )
         if shape not in self._counts:
             for spec, claim in zip(shape.claims, claims, strict=True):
-                _, users = self._samples.get(spec, (claim, 0))
-                self._samples[spec] = claim, users + 1
+                users = self._samples[spec][1] if spec in self._samples else 0
+                # as it was asked for, whatever it was given
+                self._samples[spec] = ResourceClaim(metadata=claim.metadata, spec=claim.spec), users + 1
         return shape
 
 

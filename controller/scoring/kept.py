@@ -213,6 +213,8 @@ class Picture:
 
     def request(self, column: RequestColumns, free: Ints) -> tuple[Ints, Bools]:
         """What a request would take of each card, in millionths, and whether it may. `free`: what is left of them."""
+        if not self.there.any():  # a cluster without devices has no kinds of them either
+            return np.zeros_like(free), np.zeros_like(self.there)
         left = self.of_home(free)
         share = asked_shares(self._cards, column.ask(self.rows))
         may = self.there & (column.codes[self.rows] == 0) & (share <= left + 2)

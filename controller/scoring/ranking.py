@@ -44,7 +44,14 @@ def rank_nodes(inventory: Inventory, policies: Policies, pod: Pod, wanted: Wante
     if policies.node == names.FAIR_SHARE:
         return _FairShare(inventory, policies, pod, wanted)
     if policies.node == names.FGD:
-        return _Fgd(inventory, policies, pod, wanted)
+        kept_of(inventory).refresh()
+        ground = ground_of(inventory).refresh()
+        # while nothing is typical yet: packing that needs no history
+        return (
+            _Fgd(inventory, policies, pod, wanted, ground)
+            if ground.typical.known
+            else _FairShare(inventory, policies, pod, wanted)
+        )
     if policies.packing.minds_scarcity and wanted:
         return _Hami(inventory, policies, wanted)
     return Plain(inventory)
@@ -110,12 +117,9 @@ class _FairShare:
 
 
 class _Fgd:
-    def __init__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> None:
+    def __init__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted, ground: Ground) -> None:
         kept = kept_of(inventory)
-        kept.refresh()
         cpu = pod_requests(pod)["cpu"]
-
-        ground = ground_of(inventory).refresh()
 
         def make() -> FgdAfter:
             return FgdAfter(inventory, kept.grid, policies.packing, wanted, ground=ground, cpu=cpu)

@@ -31,7 +31,7 @@ _MOST_BARE: Final = 0.2
 """Pods without devices count for no more than this part: a cluster may run thousands of them beside its cards."""
 _PART: Final = 8
 _FEWEST: Final = 200
-"""Pods. What fewer of them ask for says too little: until then all nodes are alike to `fgd`, and the best fit decides."""
+"""Pods. What fewer of them ask for says too little."""
 _MOST_SHAPES: Final = 64
 
 
@@ -55,6 +55,11 @@ class Typical:
         self.cpu: Ints = np.zeros(0, dtype=np.int64)
         self.count: Ints = np.zeros(0, dtype=np.int64)
         self._shares: Narrow = np.zeros((0, 1), dtype=np.int32)
+
+    @property
+    def known(self) -> bool:
+        """Enough pods were seen to say what is typical."""
+        return bool(self.frequency.size)
 
     def shares(self, rows: Ints) -> Narrow:
         """What each typical request takes of the devices in some rows, in millionths; NEVER where it cannot have them, and

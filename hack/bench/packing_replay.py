@@ -89,7 +89,7 @@ class Churn:
 
 
 def arrival(trace: Trace, policy: Policy, seed: int, load: float = 1.3) -> Arrival:
-    cluster = _Cluster(trace, policy, seed)
+    cluster = Cluster(trace, policy, seed)
     half, offered, allocated, placed, count, roomy = trace.capacity // 2, 0, 0, 0, 0, -1
     for job in trace.arrivals(seed, load):
         count += 1
@@ -106,7 +106,7 @@ def churn(trace: Trace, policy: Policy, seed: int, *, load: float, events: int) 
     """Jobs are drawn from the trace, one an event; before it comes random ones leave until the load is not passed with it. The
     second half of the events is measured.
     """
-    cluster = _Cluster(trace, policy, seed)
+    cluster = Cluster(trace, policy, seed)
     chance = random.Random(seed)
     most = load * trace.capacity
     running: list[tuple[int, Job]] = []
@@ -144,7 +144,7 @@ def churn(trace: Trace, policy: Policy, seed: int, *, load: float, events: int) 
     return Churn(100.0 * refused / max(asked, 1), float(np.mean(roomy)) if roomy else 0.0)
 
 
-class _Cluster:
+class Cluster:
     """Machines, and the jobs on them."""
 
     def __init__(self, trace: Trace, policy: Policy, seed: int) -> None:
@@ -153,6 +153,8 @@ class _Cluster:
         self._options = Options(first_fit=policy.first_fit, report_nodes=1)
         self._wide_cpu = trace.wide_cpu
         self._running: dict[int, tuple[Pod, ResourceClaim | None]] = {}
+        self.last: Decision | None = None
+        """Of the job that was placed last."""
         self._numbers = 0
         order = list(range(len(trace.machines)))
         random.Random(seed).shuffle(order)
@@ -168,14 +170,8 @@ class _Cluster:
     def place(self, job: Job, *, dropped: bool = False) -> int | None:
         """A number for `leave`; None where no node takes the job: then it is `dropped`, or stays pending for ever."""
         number = self._numbers = self._numbers + 1
-        spec, claim_spec = _specs(job)
-        pod = Pod(metadata=ObjectMeta(name=f"p{number}", namespace="trace", uid=f"p{number}"), spec=spec)
-        claim = None
-        if claim_spec is not None:
-            metadata = ObjectMeta(name=f"c{number}", namespace="trace", uid=f"c{number}")
-            claim = ResourceClaim(metadata=metadata, spec=claim_spec)
-            entry = msgspec.structs.replace(spec.resource_claims[0], resource_claim_name=claim.metadata.name)
-            pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(spec, resource_claims=(entry,)))
+        pod, claim = self.pod_of(job, number)
+        if claim is not None:
             self.inventory.claim_changed(None, claim)
         self.inventory.pod_changed(None, pod)
         claims = (PodClaim("cards", claim),) if claim is not None else ()
@@ -192,7 +188,19 @@ class _Cluster:
             self.inventory.assume(each.claim.metadata.uid, each.allocation)
         self.inventory.assume_pod(pod, answer.node)
         self._running[number] = pod, claim
+        self.last = answer
         return number
+
+    def pod_of(self, job: Job, number: int) -> tuple[Pod, ResourceClaim | None]:
+        spec, claim_spec = _specs(job)
+        pod = Pod(metadata=ObjectMeta(name=f"p{number}", namespace="trace", uid=f"p{number}"), spec=spec)
+        claim = None
+        if claim_spec is not None:
+            metadata = ObjectMeta(name=f"c{number}", namespace="trace", uid=f"c{number}")
+            claim = ResourceClaim(metadata=metadata, spec=claim_spec)
+            entry = msgspec.structs.replace(spec.resource_claims[0], resource_claim_name=claim.metadata.name)
+            pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(spec, resource_claims=(entry,)))
+        return pod, claim
 
     def leave(self, number: int) -> None:
         pod, claim = self._running.pop(number)
