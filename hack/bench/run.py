@@ -17,6 +17,7 @@ FULL = (
     ("selectors and allocations on one node", ["allocate.py"]),
     ("decide() on columns", ["decide.py"]),
     ("what the columns cost to keep", ["inventory.py"]),
+    ("a scrape of /metrics", ["scrape.py"]),
     ("start-up, memory, decisions at 500, 5,000 and 15,000 nodes", ["scale.py"]),
     ("pods bound per second, 200 nodes", ["throughput.py", "--nodes", "200", "--pods", "1000"]),
     ("pods bound per second, 2,000 nodes", ["throughput.py", "--nodes", "2000", "--pods", "600"]),
@@ -25,6 +26,7 @@ QUICK = (
     ("selectors and allocations on one node", ["allocate.py", "--devices", "8", "128", "--times", "21"]),
     ("decide() on columns", ["decide.py", "--nodes", "100", "1000", "--decisions", "50"]),
     ("what the columns cost to keep", ["inventory.py", "--nodes", "100", "1000", "--times", "50"]),
+    ("a scrape of /metrics", ["scrape.py", "--nodes", "100", "500"]),
     ("start-up, memory, decisions", ["scale.py", "--nodes", "500", "1000", "--decisions", "100"]),
     ("pods bound per second, 50 nodes", ["throughput.py", "--nodes", "50", "--pods", "150"]),
 )
