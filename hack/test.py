@@ -53,7 +53,16 @@ BROWSER = ["build browser", "browser"]
 LINT = ["format", "ruff", "mypy", "layers"]
 E2E = ["build 1.37.1", "e2e 1.37.1", "build 1.36.4", "e2e 1.36.4"]
 NODE = ["build node", "node"]
-SOAK = ["build 1.37.1", "build node", "soak properties", "soak trouble", "soak node", "soak churn"]
+SOAK = [
+    "build 1.37.1",
+    "build node",
+    "build browser",
+    "soak properties",
+    "soak browser",
+    "soak trouble",
+    "soak node",
+    "soak churn",
+]
 GROUPS = {
     "lint": LINT,
     "unit": ["oracles", "unit"],

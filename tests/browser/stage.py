@@ -61,8 +61,13 @@ def pod(name, limits, *, namespace="team-a", annotations=None, labels=None, node
     }
 
 
+def number_of_pods(nodes):
+    """About two for a node, as long as all of their decisions are kept."""
+    return min(2 * nodes, 800)
+
+
 def load(nodes):
-    """Pods of several namespaces on every vendor's cards, about two for a node, and some that find no room."""
+    """Pods of several namespaces on every vendor's cards, and some that find no room."""
     kinds_of_pods = (
         ("infer", "team-a", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 7500, "nvidia.com/gpucores": 30}),
         ("train", "team-b", {"nvidia.com/gpu": 4}),
@@ -73,7 +78,7 @@ def load(nodes):
         ("gcu", "team-b", {"enflame.com/gcu": 2}),
         ("batch", "research", {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 12000}),
     )
-    for number in range(nodes * 2):
+    for number in range(number_of_pods(nodes)):
         name, namespace, limits = kinds_of_pods[number % len(kinds_of_pods)]
         annotations = {names.NODE_POLICY: "spread"} if number % 3 == 0 else {}
         yield pod(f"{name}-{number:04}", limits, namespace=namespace, annotations=annotations)
@@ -164,16 +169,16 @@ class Stage:
         """Every pod has a node, but those that cannot have one."""
         pods = [pod for pod in self.controller.world.pods.store if pod.spec.resource_claims]
         waiting = [pod for pod in pods if not pod.spec.node_name]
-        return len(pods) >= self.nodes * 2 and all(
+        return len(pods) >= number_of_pods(self.nodes) and all(
             self.controller.decision_log.of_pod(pod.key) is not None for pod in waiting
         )
 
-    async def _until(self, condition, seconds=120.0):
+    async def _until(self, condition, seconds=300.0):
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:
                 raise TimeoutError("the fleet has not settled")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
 
 
 async def _ended(task):
