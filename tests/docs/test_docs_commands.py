@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import chdir
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -199,6 +200,7 @@ def outside_of_blocks(path):
     return re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
+@cache
 def options_of(name):
     group = typer.main.get_command(application())
     return {

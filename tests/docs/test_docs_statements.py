@@ -41,17 +41,22 @@ def coded(text):
 
 
 @cache
-def used_names(module):
-    """Attributes of `names` (or another module) that the product reads."""
+def read_attributes():
+    """(module, attribute) of all `module.attribute` in the product."""
     found = set()
     for folder in ("hami_dra", "controller"):
         for path in (ROOT / folder).rglob("*.py"):
             if path.name == "reasons.py":  # a list of all, in use or not
                 continue
             for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == module:
-                    found.add(node.attr)
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                    found.add((node.value.id, node.attr))
     return found
+
+
+def used_names(module):
+    """Attributes of `names` (or another module) that the product reads."""
+    return {attribute for read, attribute in read_attributes() if read == module}
 
 
 def test_every_reason_code_in_use_is_explained():
