@@ -11,7 +11,6 @@ What it says is necessary, not sufficient: constraints, counters and several req
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -81,15 +80,9 @@ class Prefilter:
         return columns
 
 
-_PREFILTERS: "WeakKeyDictionary[Inventory, Prefilter]" = WeakKeyDictionary()
-
-
 def prefilter_of(inventory: Inventory) -> Prefilter:
     """Kept as long as the inventory lives. A cache and nothing else: without it the answers are the same, later."""
-    found = _PREFILTERS.get(inventory)
-    if found is None:
-        found = _PREFILTERS[inventory] = Prefilter(inventory)
-    return found
+    return inventory.derived(Prefilter, Prefilter)
 
 
 class RequestColumns:

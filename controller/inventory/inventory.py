@@ -6,7 +6,7 @@ and named in `problems`. Must not talk to a cluster.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from controller.inventory.changes import Incarnations
 from controller.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
@@ -30,6 +30,7 @@ from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule
 from hami_dra.vendors.protocol import Ints
 
 _NONE: Amounts = (0, 0, 0)
+_D = TypeVar("_D")
 
 
 class Inventory:
@@ -55,9 +56,17 @@ class Inventory:
         self._delegated: set[str] = set()
         self._pods = PodBook(self.nodes, self._spread, self.workloads)
         self._claims = Incarnations()
+        self._derived: dict[type, object] = {}
         self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
         self._troubled: dict[PoolKey, str] = {}
         self._counters: dict[PoolKey, SharedCounters] = {}
+
+    def derived(self, kind: type[_D], make: "Callable[[Inventory], _D]") -> _D:
+        """What others make of this inventory and keep beside it, one of each kind, as long as it lives: caches, nothing else."""
+        found = self._derived.get(kind)
+        if not isinstance(found, kind):
+            found = self._derived[kind] = make(self)
+        return found
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

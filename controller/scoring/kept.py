@@ -7,7 +7,6 @@ Called by `scoring.ranking` and, for the node that is searched, by `scoring.choo
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -82,15 +81,9 @@ class Kept:
             self._version = changes.version
 
 
-_KEPT: "WeakKeyDictionary[Inventory, Kept]" = WeakKeyDictionary()
-
-
 def kept_of(inventory: Inventory) -> Kept:
     """Kept as long as the inventory lives; without it the answers are the same, later."""
-    found = _KEPT.get(inventory)
-    if found is None:
-        found = _KEPT[inventory] = Kept(inventory)
-    return found
+    return inventory.derived(Kept, Kept)
 
 
 class After:

@@ -6,7 +6,6 @@ be in with the pod (`scoring.taking`), in columns per shape of request that are 
 """
 
 from typing import Final, Protocol
-from weakref import WeakKeyDictionary
 
 from controller.allocation.request import RequestView
 from controller.inventory.inventory import Inventory
@@ -139,12 +138,6 @@ class _Fgd:
         return self._after.card_keys(request, line)
 
 
-_GROUND: "WeakKeyDictionary[Inventory, Ground]" = WeakKeyDictionary()
-
-
 def ground_of(inventory: Inventory) -> Ground:
     """What `fgd` keeps of one inventory."""
-    found = _GROUND.get(inventory)
-    if found is None:
-        found = _GROUND[inventory] = Ground(inventory, kept_of(inventory).grid)
-    return found
+    return inventory.derived(Ground, lambda it: Ground(it, kept_of(it).grid))
