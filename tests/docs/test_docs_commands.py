@@ -32,7 +32,7 @@ SHOWN = [
 ]
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
-KUBECTL = {"apply", "delete", "get", "describe", "logs", "label", "annotate", "rollout", "port-forward"}
+KUBECTL = {"apply", "create", "delete", "get", "describe", "logs", "label", "annotate", "rollout", "port-forward"}
 HELM = {"install", "upgrade", "uninstall", "template"}
 READER = {"cd", "export", "source", "git", "pip"}
 """What a reader does around our commands."""
@@ -88,6 +88,10 @@ def check_kubectl(arguments, made):
     for option, value in pairwise(arguments):
         if option == "-f" and value != "-" and value not in made:
             assert (ROOT / value).exists(), f"kubectl -f {value}: no such file"
+    roles = {path.read_text().partition("kind: ClusterRole\n")[2] for path in (ROOT / "manifests").glob("rbac-*.yaml")}
+    for option in arguments:
+        name, _, role = option.partition("=")
+        assert name != "--clusterrole" or any(f"name: {role}\n" in text for text in roles), option
 
 
 def check_helm(arguments):
