@@ -189,6 +189,21 @@ def test_what_parts_of_a_card_hold_is_the_cards():
     ] == (8 * GIB)
 
 
+def test_cards_that_cannot_be_told_apart_do_not_cost_the_scrape():
+    """Without uuid and index they are one to HAMi's labels; two pools with a device of the same name are told apart by the pool."""
+    nameless = [{"name": name} for name in ("left", "middle", "right")]
+    world = Cards(LEGACY).there(
+        slice_of("n1", nameless, driver="gpu.example.com"),
+        slice_of("n1", [card(0)], name="new"),
+        slice_of("n1", [card(0)], name="old", pool="n1-left-behind"),
+    )
+    found = said(world.cards)
+    health = [key for key in found if key[0] == "hami_dra_gpu_health"]
+    assert len(health) == 5
+    assert len([key for key in health if "pool=n1-left-behind" in key]) == 1
+    assert len([key for key in found if key[0] == "hami_gpu_shared_count"]) == 2
+
+
 def test_names_of_hami_are_there_only_on_demand():
     world = Cards(frozenset({NameSet.HAMI_2_7})).there(slice_of("n1", [card(0)]))
     names = {key[0] for key in said(world.cards)}

@@ -172,12 +172,16 @@ class CardGauges:
         self._table.refresh()
         amounts = Amounts(self._table, self._health())
         kept = {style: [by_row[row] for row in amounts.rows.tolist()] for style, by_row in self._labels.items()}
+        distinct = {style: _first_of_each(labelled) for style, labelled in kept.items()}
         for gauge in self._gauges:
             labelled: Sequence[str] = kept[gauge.labels]
             values = gauge.values(amounts)
-            if gauge.known is not None and not (known := gauge.known(amounts)).all():
-                labelled = [labelled[place] for place in np.flatnonzero(known).tolist()]
-                values = values[known]
+            said = distinct[gauge.labels]
+            if gauge.known is not None:
+                said = said & gauge.known(amounts)
+            if not said.all():
+                labelled = [labelled[place] for place in np.flatnonzero(said).tolist()]
+                values = values[said]
             yield from blocks(gauge.gauge, labelled, values.tolist())
 
     def _follow(self) -> Iterator[str]:
@@ -198,7 +202,8 @@ class CardGauges:
         device = self._table.inventory.devices.devices[row]
         if device is not None:
             facts = _facts(self._table, row, device)
-            more = [("pool", device.id.pool)] if vendor_of(device.id.driver) is None else []
+            ordinary = vendor_of(device.id.driver) is not None and device.id.pool == facts["node"]
+            more = [] if ordinary else [("pool", device.id.pool)]
             for style, by_row in self._labels.items():
                 found = [(name, facts[key]) for name, key in style]
                 by_row[row] = labels(found + more if style is _DRA else found)
@@ -208,6 +213,17 @@ class CardGauges:
         for sample in known[len(self._healthy) :]:
             self._healthy.append(sample is None or not troubles(sample)[1])
         return np.array(self._healthy, dtype=np.bool_)
+
+
+def _first_of_each(labelled: Sequence[str]) -> Bools:
+    """Prometheus takes nothing of a scrape in which a series is there twice: cards that have no names of their own are left out."""
+    said = np.ones(len(labelled), dtype=np.bool_)
+    if len(set(labelled)) < len(labelled):
+        seen: set[str] = set()
+        for place, text in enumerate(labelled):
+            said[place] = text not in seen
+            seen.add(text)
+    return said
 
 
 def node_of(table: CardTable, row: int) -> str:
