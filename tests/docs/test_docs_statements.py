@@ -221,6 +221,26 @@ def test_every_manifest_is_listed():
     assert listed == {path.name for path in (ROOT / "manifests").glob("*.yaml")}
 
 
+def test_every_value_of_the_chart_that_is_named_exists():
+    values = yaml.safe_load((ROOT / "charts/hami-dra/values.yaml").read_text())
+    for row in rows(TEXT["install.md"], "## With Helm"):
+        for name in coded(row[2]):
+            assert is_value(values, name.split(".")), name
+
+
+def is_value(values, path):
+    """What stands below `driver` may stand below a vendor, too."""
+    if path[0] == "vendors":
+        values, path = values["driver"] | values["vendors"][path[1]], path[2:]
+    elif path[0] in values["driver"]:
+        values = values["driver"]
+    for key in path:
+        if key not in values:
+            return False
+        values = values[key]
+    return True
+
+
 def test_every_annotation_and_label_that_is_named_exists():
     known = {value for name, value in vars(names).items() if isinstance(value, str) and value.startswith("hami.io/")}
     known |= {"hami.io/v1alpha1", CONTROLLER}
