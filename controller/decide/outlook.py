@@ -19,6 +19,7 @@ from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.scoring.chooser import arranging_drivers
 from controller.scoring.formulas import Floats
+from controller.scoring.kept import first_alternative
 from controller.scoring.policies import Policies
 from controller.scoring.scenes import scene_of
 from hami_dra.vendors.protocol import Cell, Ints, PartUse, Positions, Scene, Vendor
@@ -60,7 +61,7 @@ def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidate
     chosen = np.flatnonzero(candidates)
     asked: list[_Asked] = []
     for group, columns in wanted:
-        alternative = _first_alternative(group, columns, chosen)
+        alternative = first_alternative(group.alternatives, columns, chosen)
         if group.prioritized:
             outlook.rank[chosen] += PRIORITIZED_LIST_SIZE - alternative
         for number, (view, column) in enumerate(zip(group.alternatives, columns, strict=True)):
@@ -75,16 +76,6 @@ def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidate
     if asked:
         _ask(outlook, asked, chosen, size)
     return outlook
-
-
-def _first_alternative(group: RequestGroup, columns: list[RequestColumns], nodes: Positions) -> Ints:
-    """Per node the first alternative that it may meet; the last where it can meet none. Shape of `nodes`."""
-    found = np.full(len(nodes), len(columns) - 1, dtype=np.int64)
-    for number in reversed(range(len(columns))):
-        view = group.alternatives[number]
-        enough = np.True_ if view.all_devices else columns[number].enough(view.count)[nodes]
-        found[np.broadcast_to(enough, found.shape)] = number
-    return found
 
 
 class _Asked:
