@@ -37,7 +37,9 @@ def test_two_thousand_nodes_stay_usable(browser, stage, capsys):
     opened.live()
     for number in range(5):
         start = time.monotonic()
-        stage.create(kinds.POD, pod(f"late-pod-{number}", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}))
+        stage.create(
+            kinds.POD, pod(f"late-pod-{number}", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}, namespace="team-b")
+        )
         opened.page.wait_for_selector(f"tr:has-text('late-pod-{number}') a[href^='/node?']", timeout=60_000)
         lines.append(f"a new pod with its node is shown after {1000 * (time.monotonic() - start):6.0f} ms")
     opened.check()
