@@ -170,7 +170,7 @@ def taken(cluster):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(machines, jobs, st.integers(0, 3))
 def test_fair_share_is_what_the_page_says(found, arriving, seed):
     trace = a_trace(found)
@@ -208,7 +208,7 @@ def learnt(cluster, typical):
     return ground.refresh().typical
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(machines, st.lists(shares, min_size=1, max_size=4, unique=True), jobs, st.integers(0, 3))
 def test_fgd_is_what_the_page_says(found, typical, arriving, seed):
     trace = a_trace(found)
@@ -257,7 +257,7 @@ def fgd_scores(host, job, typical, bare):
     return found
 
 
-@settings(max_examples=15, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     machines, jobs, st.sampled_from(["fair-share", "fgd", "fair-share:rare=0.5,large=0.5", "binpack:rare=1"]), st.data()
 )
