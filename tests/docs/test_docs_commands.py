@@ -84,6 +84,7 @@ def check_make(arguments):
 
 
 def check_kubectl(arguments, made):
+    arguments = arguments[2:] if arguments[0] == "-n" else arguments
     assert arguments[0] in KUBECTL, arguments
     for option, value in pairwise(arguments):
         if option == "-f" and value != "-" and value not in made:
