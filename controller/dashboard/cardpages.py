@@ -145,7 +145,7 @@ class CardPages:
     async def _namespaces(self) -> Any:
         """All cards are looked at for this, so not in one go: decisions come first."""
         packing(self._table)
-        names = [row.name for row in node_rows(self._table)]
+        names = [row.name for row in node_rows(self._table) if row.held_cards]
         cards: list[Card] = []
         for start in range(0, len(names), _NODES_AT_ONCE):
             some = names[start : start + _NODES_AT_ONCE]
