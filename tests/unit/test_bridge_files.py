@@ -9,7 +9,6 @@ from controller.bridge.convert import Options
 from controller.bridge.files import ConvertRefused, convert_documents
 from hack.generate import converted
 from hami_dra.cluster.documents import Document, read_documents
-from hami_dra.vendors.registry import VENDORS
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "convert"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -173,11 +172,8 @@ def test_the_claim_examples_need_no_conversion():
         assert convert_documents(found).documents == [document.raw for document in found]
 
 
-def test_the_readme_names_every_example():
+def test_the_readme_names_every_pattern():
+    """Folders: tests/docs/test_examples.py."""
     readme = (EXAMPLES / "README.md").read_text()
     for pattern in PATTERNS:
         assert f"`{pattern}`" in readme
-    vendors = {vendor.name for vendor in VENDORS}
-    for path in EXAMPLES.rglob("*.yaml"):
-        folder = path.parent.name
-        assert path.stem in PATTERNS or (folder in vendors and f"`{folder}/`" in readme)
