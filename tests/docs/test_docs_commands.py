@@ -73,8 +73,23 @@ def test_the_command_works(shown, checkout, capsys):
             check_helm(arguments)
         elif program.startswith("hack/"):
             assert os.access(ROOT / program, os.X_OK), f"{program}: no such script"
+        elif program == ".venv/bin/python":
+            check_python(arguments)
         else:
             assert program in READER or program.startswith(".venv/"), f"what is {program}?"
+
+
+def check_python(arguments):
+    script = arguments[1].replace(".", "/") + ".py" if arguments[0] == "-m" else arguments[0]
+    assert (ROOT / script).is_file(), script
+    known = options_in(script.partition("/")[0])
+    assert {word for word in arguments if word.startswith("--")} <= known, arguments
+
+
+@cache
+def options_in(folder):
+    """What the scripts of a folder take."""
+    return {found for path in (ROOT / folder).rglob("*.py") for found in re.findall(r'"(--[a-z-]+)"', path.read_text())}
 
 
 def check_make(arguments):
@@ -196,9 +211,7 @@ def test_commands_inside_a_sentence_exist():
 
 def test_options_inside_a_sentence_exist():
     known = set().union(*(options_of(name) for name in command_names())) | OF_OTHER_PROGRAMS
-    known |= {
-        found for path in (ROOT / "hack").rglob("*.py") for found in re.findall(r'"(--[a-z-]+)"', path.read_text())
-    }
+    known |= options_in("hack")
     for path in DOCUMENTS:
         named = set(re.findall(r"`(--[a-z][a-z-]*)[^`]*`", outside_of_blocks(path)))
         assert named - known == set(), path.name
