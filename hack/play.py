@@ -5,8 +5,8 @@
     python hack/play.py show                                                  # which pod is on which cards
     python hack/play.py down --name play
 
-Brings up etcd, API server, scheduler, controller-manager, kwok, a simulated fleet, device classes, controller and webhook,
-all in the background, and says what to try. Several clusters with different names can be up side by side; `down` ends all
+Brings up etcd, API server, scheduler, controller-manager, kwok, a simulated fleet, device classes, controller with its page, and
+webhook, all in the background, and says what to try. Several clusters with different names can be up side by side; `down` ends all
 processes of one and removes its folder. What it starts is what hack/installation.py starts for the tests.
 """
 
@@ -26,7 +26,7 @@ if __name__ == "__main__":
 
 from hack.controlplane import build, detached
 from hack.controlplane.api import Api, ApiError
-from hack.controlplane.processes import ComponentDied, start_time
+from hack.controlplane.processes import ComponentDied, free_port, start_time
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _CLIENT_QPS: Final = 5000
@@ -51,6 +51,10 @@ Four pods, unchanged from HAMi, on one node and as few cards as hold them:
 The other three patterns are the other files; the same as claims, and with the policies on a DeviceClass:
   {apply} examples/claims/d-node-spread-gpu-spread.yaml
   {apply} examples/classes/b-node-spread-gpu-binpack.yaml
+
+See and understand, in a browser or with the commands (in {bin}):
+  {page}
+  hami-dra status, hami-dra explain POD, hami-dra doctor, hami-dra whatif --node-policy spread --replace
 
 More machines: edit {fleet}
 Logs: {logs}
@@ -130,7 +134,9 @@ def _bring_up(name: str, version: str) -> None:
     fleet.write_text(_FLEET)
     hami.start_fleet(fleet)
     say(4, "controller and webhook")
-    hami.start_controller()
+    address = f"127.0.0.1:{free_port()}"
+    _page_file(host.state).write_text(f"http://{address}/\n")
+    hami.start_controller("--dashboard-bind", address, "--dashboard-auth", "off")
     hami.start_webhook()
     say(5, "waiting until the fence holds and pods are converted")
     hami.wait_ready(seconds=120)
@@ -145,6 +151,11 @@ def _is_closed(node: dict[str, Any]) -> bool:
 
 def _fleet_file(state: detached.Detached) -> Path:
     return Path(state.kubeconfig).with_name("fleet.yaml")
+
+
+def _page_file(state: detached.Detached) -> Path:
+    """Holds the address of the page."""
+    return Path(state.kubeconfig).with_name("page")
 
 
 def _tell(state: detached.Detached) -> None:
@@ -163,6 +174,8 @@ def _tell(state: detached.Detached) -> None:
             delete=delete,
             show=f"{here} show{named}",
             fleet=_fleet_file(state),
+            page=_page_file(state).read_text().strip(),
+            bin=Path(sys.executable).parent,
             logs=state.logs,
             name="" if state.name == "play" else f" NAME={state.name}",
         )
