@@ -57,7 +57,7 @@ def dashboard_app(source: Source, access: Access, *, interval: float = 1.0) -> w
     for page in site.pages.values():
         app.router.add_get(page.path, site.page)
     app.router.add_get("/whatif", site.whatif)
-    app.router.add_get("/events", site.events)
+    app.router.add_get("/events", site.events, allow_head=False)
     app.router.add_get("/login", site.login_form)
     app.router.add_post("/login", site.login)
     app.router.add_post("/logout", site.logout)

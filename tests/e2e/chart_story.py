@@ -114,6 +114,8 @@ class Story:
         kubeconfig = self.folder / f"{name}.kubeconfig"
         write_kubeconfig(kubeconfig, url=self.plane.url, ca_file=self.plane.ca_file, token=token)
         listen = ["--host=127.0.0.1", f"--port={port}"] if port else []
+        if name == "controller":
+            listen.append("--dashboard-bind=127.0.0.1:0")  # this machine has only one port 8090
         command = [sys.executable, "-m", "hami_dra.cli.main", *arguments, *listen, f"--kubeconfig={kubeconfig}"]
         return self.hami._run(name, command, port, tls=tls)
 
