@@ -78,7 +78,7 @@ def _parse(file: Path, text: str) -> Iterator[tuple[int, Any]]:
             document += 1
             node = loader.get_node()
             if node is not None:  # an empty document
-                yield node.start_mark.line + 1, _unshared(loader.construct_document(node))
+                yield node.start_mark.line + 1, _Unshared(file, len(text)).of(loader.construct_document(node))
     except RecursionError:
         raise BadDocument(
             f"{file}, document {document}: an anchor contains itself, or objects are nested too deep"
@@ -93,11 +93,24 @@ def _parse(file: Path, text: str) -> Iterator[tuple[int, Any]]:
         loader.dispose()
 
 
-def _unshared(value: Any) -> Any:
-    """What several aliases stand for becomes several objects: whoever changes one must not change the others."""
-    if isinstance(value, dict):
-        return {key: _unshared(entry) for key, entry in value.items()}
-    return [_unshared(entry) for entry in value] if isinstance(value, list) else value
+class _Unshared:
+    """What several aliases stand for becomes several objects: whoever changes one must not change the others.
+
+    A document that would grow to more than ten values for each of its characters is refused: only aliases of aliases do that.
+    """
+
+    def __init__(self, file: Path, characters: int) -> None:
+        self._file = file
+        self._left = 10 * characters
+
+    def of(self, value: Any) -> Any:
+        """Raises BadDocument."""
+        self._left -= 1
+        if self._left < 0:
+            raise BadDocument(f"{self._file}: its anchors and aliases stand for too much; write out what is meant")
+        if isinstance(value, dict):
+            return {key: self.of(entry) for key, entry in value.items()}
+        return [self.of(entry) for entry in value] if isinstance(value, list) else value
 
 
 def _objects(file: Path, line: int, value: Any) -> Iterator[dict[str, Any]]:

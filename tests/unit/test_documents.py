@@ -64,6 +64,13 @@ def test_anchors_and_merges(read):
     assert read("kind: A\nx: &x {a: 1, b: 2}\ny: {<<: *x, b: 3}")[0]["y"] == {"a": 1, "b": 3}
 
 
+def test_aliases_of_aliases_do_not_grow_without_bound(read):
+    lines = ["kind: A", "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 10)}]" for number in range(1, 12)]
+    with pytest.raises(BadDocument, match="stand for too much"):
+        read("\n".join(lines))
+
+
 def test_aliases_are_objects_of_their_own(read):
     (raw,) = read("kind: A\nx: &x {a: [1]}\ny: *x")
     raw["x"]["a"].append(2)
