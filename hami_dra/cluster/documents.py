@@ -96,12 +96,12 @@ def _parse(file: Path, text: str) -> Iterator[tuple[int, Any]]:
 class _Unshared:
     """What several aliases stand for becomes several objects: whoever changes one must not change the others.
 
-    A document that would grow to more than ten values for each of its characters is refused: only aliases of aliases do that.
+    A document that would grow to many more values than it has characters is refused: only aliases of aliases do that.
     """
 
     def __init__(self, file: Path, characters: int) -> None:
         self._file = file
-        self._left = 10 * characters
+        self._left = 100_000 + 10 * characters
 
     def of(self, value: Any) -> Any:
         """Raises BadDocument."""
