@@ -10,7 +10,13 @@ from typing import Any, Final
 
 from hami_dra.api import names
 
-SCHEDULING_ANNOTATIONS: Final = (names.NODE_POLICY, names.DEVICE_POLICY, names.SCORING_WEIGHTS, names.GPU_TOPOLOGY)
+SCHEDULING_ANNOTATIONS: Final = (
+    names.NODE_POLICY,
+    names.DEVICE_POLICY,
+    names.SCORING_WEIGHTS,
+    names.PACKING_WEIGHTS,
+    names.GPU_TOPOLOGY,
+)
 """Any of these on a pod with claims says that hami-dra is to place it, as the label `hami.io/dra: "true"` does."""
 
 
