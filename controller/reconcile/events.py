@@ -2,7 +2,8 @@
 
 Called by every part of `reconcile`: `tell` queues a message and returns at once; `run` sends in the background.
 The same message about the same object again becomes a series of the first event, counted up at most once a minute. So does
-one of the same topic with other figures, for half a minute (Kubernetes does not let an event's note be changed).
+one of the same topic with other figures, for half a minute (Kubernetes does not let an event's note be changed); the newest
+figures are told when that time is over, unless something went well for the object meanwhile.
 Too many are dropped and counted; a lost event loses nobody's allocation. It must not raise.
 
 An event costs the API server half of what a write to a claim costs. So what went well is told at a slow pace while many pods
@@ -10,6 +11,8 @@ are placed at once, and never before a warning.
 """
 
 import asyncio
+import contextlib
+import heapq
 import logging
 from collections import OrderedDict, deque
 from dataclasses import dataclass
@@ -55,6 +58,16 @@ class _Job:
     """The event to create, or None: bring the count of the series up to date."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """News that joined a series and say something else."""
+
+    kind: Kind[Any]
+    about: Object
+    message: Message
+    action: str
+
+
 class _Lane:
     """Events of one importance, sent in order: `burst` at once, then `per_second`."""
 
@@ -87,16 +100,25 @@ class Events:
         self._wake = asyncio.Event()
         self._known: OrderedDict[tuple[str, str, str], _Series] = OrderedDict()
         self._serial = 0
+        self._later: dict[str, dict[str, _Later]] = {}
+        """By object and topic."""
+        self._due: list[tuple[float, str, str]] = []
+        """When, object, topic: a heap. Entries whose news are gone stay until their time."""
 
     def tell(self, kind: Kind[Any], about: Object, message: Message, action: str = "Allocate") -> None:
         now = self._clock.monotonic()
         lane = self._warnings if message.type == WARNING else self._others
-        key = (about.metadata.uid or about.key, message.reason, message.topic or message.note)
+        who, topic = about.metadata.uid or about.key, message.topic or message.note
+        key = (who, message.reason, topic)
         series = self._known.get(key)
+        if message.type != WARNING:
+            self._later.pop(who, None)
         if series is not None and _goes_on(series, message, now):
             self._known.move_to_end(key)
             series.count += 1
             series.last_at = now
+            if series.note != message.note:
+                self._put_off(series, who, f"{message.reason} {topic}", _Later(kind, about, message, action))
             if not series.queued and now - series.sent_at >= _SERIES_SECONDS:
                 self._enqueue(lane, _Job(series, None))
             return
@@ -109,9 +131,35 @@ class Events:
             self._known.popitem(last=False)
         self._enqueue(lane, _Job(series, {**self._body(kind, about, message, action), **_naming(series, moment)}))
 
+    def _put_off(self, series: _Series, who: str, topic: str, later: _Later) -> None:
+        others = self._later.setdefault(who, {})
+        if topic not in others:
+            heapq.heappush(self._due, (series.began_at + _SAME_TOPIC_SECONDS, who, topic))
+            self._wake.set()
+        others[topic] = later
+
+    def _tell_what_is_due(self) -> None:
+        while self._due and self._due[0][0] <= self._clock.monotonic():
+            _, who, topic = heapq.heappop(self._due)
+            later = self._later.get(who, {}).pop(topic, None)
+            if not self._later.get(who):
+                self._later.pop(who, None)
+            if later is not None:
+                self.tell(later.kind, later.about, later.message, later.action)
+
+    async def _wait(self) -> None:
+        """Until there is something to send, or something put off is due."""
+        if not self._due:
+            await self._wake.wait()
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(self._due[0][0] - self._clock.monotonic(), 0.0)):
+                await self._wake.wait()
+
     async def run(self) -> None:
         while True:
-            await self._wake.wait()
+            await self._wait()
+            self._tell_what_is_due()
             while lane := self._next_lane():
                 if pause := lane.take(self._clock.monotonic()):
                     await self._clock.sleep(pause)

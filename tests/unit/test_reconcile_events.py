@@ -204,8 +204,23 @@ def test_other_figures_of_the_same_reason_are_an_event_of_their_own_only_after_a
             await asyncio.sleep(2)
         assert [event["note"] for event in await sent(cluster)] == ["3 nodes"]
         await asyncio.sleep(15)
+        assert [event["note"] for event in await sent(cluster)] == ["3 nodes", "12 nodes"]
         events.tell(kinds.POD, POD, messages.Message("Warning", "FilteringFailed", "2 nodes", "CardInsufficientMemory"))
         await asyncio.sleep(1)
-        assert [event["note"] for event in await sent(cluster)] == ["3 nodes", "2 nodes"]
+        assert len(await sent(cluster)) == 2
+        await asyncio.sleep(30)
+        assert [event["note"] for event in await sent(cluster)] == ["3 nodes", "12 nodes", "2 nodes"]
+
+    playing(story)
+
+
+def test_figures_of_a_refusal_are_not_told_after_the_pod_was_placed():
+    async def story(cluster, events, _metrics):
+        for nodes in (3, 4):
+            code = "CardInsufficientMemory"
+            events.tell(kinds.POD, POD, messages.Message("Warning", "FilteringFailed", f"{nodes} nodes", code))
+        events.tell(kinds.POD, POD, messages.Message("Normal", "FilteringSucceed", "find fit node(n1)"))
+        await asyncio.sleep(100)
+        assert [event["note"] for event in await sent(cluster)] == ["3 nodes", "find fit node(n1)"]
 
     playing(story)
