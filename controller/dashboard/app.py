@@ -36,6 +36,7 @@ from controller.dashboard.preferences import (
     Preferences,
     preferences,
 )
+from controller.dashboard.readings import Meters, Readings
 from controller.dashboard.source import Source
 from controller.dashboard.stream import Newsroom, headers_key
 from controller.overview.cardtable import CardTable
@@ -46,11 +47,13 @@ LONGEST_COOKIE: Final = 4_000
 _YEAR: Final = int(timedelta(days=365).total_seconds())
 
 
-def dashboard_app(source: Source, access: Access, *, interval: float = 1.0) -> web.Application:
-    """`interval`: seconds between two fragments for one page, at least."""
+def dashboard_app(
+    source: Source, access: Access, *, interval: float = 1.0, meters: Meters | None = None
+) -> web.Application:
+    """`interval`: seconds between two fragments for one page, at least. `meters`: who tells what cards really do; None: nobody."""
     history = History()
     app = web.Application(middlewares=[safe_headers, guard(access)], client_max_size=64 << 10)
-    site = _Site(source, access, history, interval)
+    site = _Site(source, access, history, interval, meters)
     app[refused_key] = site.refused
     app[headers_key] = {**HEADERS, "Cache-Control": "no-store"}
     app.cleanup_ctx.append(site.running)
@@ -81,26 +84,34 @@ _ASSETS: Final = frozenset(
 
 
 class _Site:
-    def __init__(self, source: Source, access: Access, history: History, interval: float) -> None:
+    def __init__(
+        self, source: Source, access: Access, history: History, interval: float, meters: Meters | None
+    ) -> None:
         self._source = source
         self._access = access
         self._history = history
-        self.pages = pages(source, history)
+        self._readings = Readings(meters, self._read_anew)
+        self.pages = pages(source, history, self._readings)
         self._news = Newsroom(self.pages, interval=interval)
         self._trials = trial.Trials(source)
         self._table = CardTable(source.inventory)
 
     async def running(self, _app: web.Application) -> AsyncIterator[None]:
         ends = (self._source.on_change(self._news.changed), self._source.on_claim(self._history.claim_changed))
-        sampling = asyncio.create_task(self._sample())
+        tasks = (asyncio.create_task(self._sample()), asyncio.create_task(self._readings.run()))
         try:
             yield
         finally:
-            sampling.cancel()
+            for task in tasks:
+                task.cancel()
             for end in ends:
                 end()
-            with suppress(asyncio.CancelledError):
-                await sampling
+            for task in tasks:
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    def _read_anew(self) -> None:
+        self._news.changed()
 
     async def _sample(self) -> None:
         while True:
@@ -111,6 +122,8 @@ class _Site:
 
     async def page(self, request: web.Request) -> web.Response:
         page, wants = self.pages[request.path], _preferences(request)
+        if page.reads_cards:
+            self._readings.wanted()  # also where the fragment was made before
         try:
             body, _ = await self._news.make(request.path_qs, wants.language)
         except NoSuchThing as error:

@@ -1,6 +1,6 @@
 """The pages about cards: overview, nodes, one node, one card, quota. What each says, as values; how, is in `templates/`.
 
-Called by `pages` with the query of a request. In: the `Source`, a `CardTable` kept between calls, the history. Out: contexts. Pure
+Called by `pages` with the query of a request. In: the `Source`, a `CardTable` kept between calls, the history, the drivers' readings. Out: contexts. Pure
 reading; raises `NoSuchThing` for what is not there.
 """
 
@@ -13,6 +13,7 @@ from controller.dashboard import picture
 from controller.dashboard.fleet import STATES, NodeRow, node_rows, picked
 from controller.dashboard.history import History
 from controller.dashboard.paging import Leaf, leaf
+from controller.dashboard.readings import Readings
 from controller.dashboard.source import Source
 from controller.inventory.model import DeviceId
 from controller.overview.cardtable import CardTable
@@ -53,12 +54,14 @@ class Tile:
 
 
 class CardPages:
-    def __init__(self, source: Source, history: History) -> None:
+    def __init__(self, source: Source, history: History, readings: Readings) -> None:
         self._source = source
         self._history = history
+        self._readings = readings
         self._table = CardTable(source.inventory)
 
     def overview(self, _query: Query) -> Context:
+        self._readings.wanted()
         packed = packing(self._table)
         rows = node_rows(self._table)
         return {
@@ -68,6 +71,8 @@ class CardPages:
             "since": self._history.since,
             "tiles": tiles(rows),
             "nodes": len(rows),
+            "uses": self._readings.uses(self._source.inventory) if self._readings.on else None,
+            "known": self._readings.known(row.name for row in rows),
             "states": {state: sum(row.state == state for row in rows) for state in STATES},
             "problems": dict(sorted(self._source.inventory.problems.items())[:20]),
         }
@@ -94,6 +99,7 @@ class CardPages:
         }
 
     def node(self, query: Query) -> Context:
+        self._readings.wanted()
         name = query.get("name", "")
         seen = self._cards([name])
         cards = [card for card in seen.cards if card.node == name]
@@ -110,10 +116,12 @@ class CardPages:
                 for vendor, drawn in vendors.items()
             ],
             "circle": picture.CIRCLE,
+            "readings": {card.id: self._readings.of(name, card.uuid) for card in cards} if self._readings.on else None,
             "legend": _legend(cards, marks),
         }
 
     def card(self, query: Query) -> Context:
+        self._readings.wanted()
         key = query.get("id", "")
         driver, _, rest = key.partition("/")
         pool, _, device = rest.rpartition("/")
@@ -132,6 +140,8 @@ class CardPages:
             "card": card,
             "drawn": picture.drawn(card, marks),
             "marks": marks,
+            "has_readings": self._readings.on,
+            "reading": self._readings.of(card.node, card.uuid),
             "stays": picture.stays(happenings),
             "since": self._history.since,
             "attributes": sorted(

@@ -19,9 +19,20 @@ MESSAGES: Final[dict[str, str]] = {
     "Gone": "已不存在",
     "Log out": "退出",
     "Notices": "提示",
-    "Read-only. Amounts are what is allocated; what cards really use is in the metrics of the drivers.": (
-        "只读。数值为已分配量；卡的实际用量见各驱动的监控指标。"
+    "Read-only. Amounts are what is allocated; what is really used is what the node drivers read.": (
+        "只读。数值为已分配量；实际使用量由各节点驱动读取。"
     ),
+    # readings
+    "Really used": "实际使用",
+    "Memory really used": "实际使用的显存",
+    "Utilisation": "利用率",
+    "Temperature": "温度",
+    "Power": "功耗",
+    "simulated": "模拟",
+    "What cards really do, from the node drivers: readings of {known} of {nodes} nodes.": (
+        "卡的实际使用情况来自节点驱动：{nodes} 个节点中已有 {known} 个的读数。"
+    ),
+    "No reading: the driver of the node has told nothing of this card.": "没有读数：该节点的驱动没有报告此卡。",
     "Times are UTC.": "时间为 UTC。",
     "Display": "显示",
     "Colours": "配色",

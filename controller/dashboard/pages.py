@@ -12,6 +12,7 @@ from typing import Final
 from controller.dashboard.cardpages import CardPages, Context, Query
 from controller.dashboard.history import History
 from controller.dashboard.podpages import PodPages
+from controller.dashboard.readings import Readings
 from controller.dashboard.source import Source
 
 Read = Callable[[Query], Context | Awaitable[Context]]
@@ -26,6 +27,8 @@ class Page:
     section: str
     """Path of the entry of the menu under which it stands."""
     read: Read
+    reads_cards: bool = False
+    """It shows what cards really do."""
 
     async def context(self, query: Query) -> Context:
         """Raises NoSuchThing."""
@@ -45,16 +48,16 @@ MENU: Final = (
 )
 
 
-def pages(source: Source, history: History) -> Mapping[str, Page]:
+def pages(source: Source, history: History, readings: Readings) -> Mapping[str, Page]:
     """By path. The trial (`/whatif`) is no page of these: it is not live."""
-    cards, pods = CardPages(source, history), PodPages(source)
+    cards, pods = CardPages(source, history, readings), PodPages(source)
     return {
         page.path: page
         for page in (
-            Page("/", "overview.html", "Overview", "/", cards.overview),
+            Page("/", "overview.html", "Overview", "/", cards.overview, reads_cards=True),
             Page("/nodes", "nodes.html", "Nodes", "/nodes", cards.nodes),
-            Page("/node", "node.html", "Node", "/nodes", cards.node),
-            Page("/card", "card.html", "Card", "/nodes", cards.card),
+            Page("/node", "node.html", "Node", "/nodes", cards.node, reads_cards=True),
+            Page("/card", "card.html", "Card", "/nodes", cards.card, reads_cards=True),
             Page("/pods", "pods.html", "Pods", "/pods", pods.pods),
             Page("/claims", "claims.html", "Claims", "/claims", pods.claims),
             Page("/pending", "pending.html", "Pending", "/pending", pods.pending),

@@ -17,7 +17,10 @@ from aiohttp import web
 
 from controller.dashboard.access import Access, ClusterAccess, OpenAccess, may_ask
 from controller.dashboard.app import dashboard_app
+from controller.dashboard.driverpods import DriverPods, session_for_drivers
+from controller.dashboard.readings import Meters
 from controller.dashboard.source import Source
+from hami_dra.api import names
 from hami_dra.cluster.protocol import Cluster, ConfigError
 
 log = logging.getLogger(__name__)
@@ -34,6 +37,8 @@ class Settings:
     auth: bool = True
     cert_file: Path | None = None
     key_file: Path | None = None
+    readings: bool = True
+    """Whether node drivers are asked what their cards really do."""
 
     def __post_init__(self) -> None:
         if (self.cert_file is None) != (self.key_file is None):
@@ -67,15 +72,27 @@ def is_loopback(host: str) -> bool:
 
 
 @asynccontextmanager
-async def serving(source: Source, cluster: Cluster, settings: Settings) -> AsyncIterator[int]:
-    """Yields the port. Raises OSError when it is taken, ConfigError when the certificate cannot be used."""
+async def serving(
+    source: Source,
+    cluster: Cluster,
+    settings: Settings,
+    *,
+    namespace: str = names.SYSTEM_NAMESPACE,
+    meters: Meters | None = None,
+) -> AsyncIterator[int]:
+    """Yields the port. `namespace`: of the node drivers' pods, which are asked for readings unless there are `meters`. Raises OSError when it is taken, ConfigError when the certificate cannot be used."""
     access: Access = ClusterAccess(cluster) if settings.auth else OpenAccess()
     if settings.auth and not await may_ask(cluster):
         log.warning(
             "the page: the controller may not create tokenreviews, so nobody can log in; apply manifests/rbac-controller.yaml anew"
         )
     context = _context(settings)
-    runner = web.AppRunner(dashboard_app(source, access), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    session = None
+    if meters is None and settings.readings:
+        session = session_for_drivers()
+        meters = DriverPods(source.pods, namespace, session)
+    app = dashboard_app(source, access, meters=meters)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     watching = asyncio.create_task(_watch_files(settings, context)) if context is not None else None
     try:
@@ -89,6 +106,8 @@ async def serving(source: Source, cluster: Cluster, settings: Settings) -> Async
             with suppress(asyncio.CancelledError):
                 await watching
         await runner.cleanup()
+        if session is not None:
+            await session.close()
 
 
 def _context(settings: Settings) -> ssl.SSLContext | None:

@@ -77,9 +77,15 @@ class ResourceRequirements(Struct, frozen=True):
     claims: tuple[ContainerClaim, ...] = ()
 
 
+class ContainerPort(Struct, frozen=True):
+    name: str = ""
+    container_port: int = 0
+
+
 class Container(Struct, frozen=True):
     name: str = ""
     resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
     """`Always` on an init container makes it a sidecar."""
 
@@ -124,6 +130,7 @@ class PodExtendedResourceClaimStatus(Struct, frozen=True):
 
 class PodStatus(Struct, frozen=True):
     phase: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
     conditions: tuple[Condition, ...] = ()
     nominated_node_name: str = ""
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()

@@ -72,6 +72,20 @@ FENCE_POLICY: Final = "fence.hami.io"
 SLICE_POLICY: Final = "slices.hami.io"
 """Name of the ValidatingAdmissionPolicy, and of its binding, that keeps a driver to the slices of its own node."""
 
+# --- what node drivers export of each card at work (HAMi's names and HAMi-WebUI's; docs/monitoring.md) -----------------------
+METRIC_MEMORY_USED: Final = "hami_host_gpu_memory_used_bytes"
+METRIC_MEMORY_TOTAL: Final = "hami_host_gpu_memory_total_bytes"
+METRIC_UTILIZATION: Final = "hami_host_gpu_utilization_ratio"
+METRIC_TEMPERATURE: Final = "hami_device_temperature"
+METRIC_POWER: Final = "hami_device_power"
+SIMULATED: Final = "simulated"
+"""Value of their label `source` where nobody measured anything."""
+COMPONENT_LABEL: Final = "app.kubernetes.io/component"
+DRIVER_COMPONENT: Final = "driver"
+"""On the node drivers' pods."""
+HTTP_PORT: Final = "http"
+"""Name of the port on which a pod of ours answers /metrics."""
+
 # --- policies --------------------------------------------------------------------------------------------------------
 BINPACK: Final = "binpack"
 SPREAD: Final = "spread"

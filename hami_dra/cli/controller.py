@@ -13,7 +13,7 @@ import typer
 from hami_dra.api import names
 from hami_dra.cli.durations import seconds
 from hami_dra.cli.errors import CommandError
-from hami_dra.cli.page import DashboardAuth, page_settings, serve_page
+from hami_dra.cli.page import DashboardAuth, Readings, page_settings, serve_page
 from hami_dra.cli.service_options import Gate, Kubeconfig, LogFormat, Mode
 
 if TYPE_CHECKING:
@@ -142,6 +142,12 @@ def controller(
     ] = DashboardAuth.cluster,
     dashboard_cert: Annotated[Path | None, typer.Option(help="The page's certificate (PEM): makes it HTTPS.")] = None,
     dashboard_key: Annotated[Path | None, typer.Option(help="Its key.")] = None,
+    dashboard_readings: Annotated[
+        Readings,
+        typer.Option(
+            help="on: while somebody looks, the node drivers are asked on their metrics port what cards really use."
+        ),
+    ] = Readings.on,
     log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.text,
     verbosity: Annotated[
         int,
@@ -176,7 +182,7 @@ def controller(
         card_metrics=card_metrics,
         legacy_metrics=_name_sets(legacy_metrics or []),
     )
-    page = page_settings(dashboard_bind, dashboard_auth, dashboard_cert, dashboard_key)
+    page = page_settings(dashboard_bind, dashboard_auth, dashboard_cert, dashboard_key, dashboard_readings)
     run_service(_serve(kubeconfig, settings, (host, port), page))
 
 

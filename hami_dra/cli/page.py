@@ -18,7 +18,14 @@ class DashboardAuth(StrEnum):
     off = "off"
 
 
-def page_settings(bind: str, auth: DashboardAuth, cert: Path | None, key: Path | None) -> "Settings | None":
+class Readings(StrEnum):
+    on = "on"
+    off = "off"
+
+
+def page_settings(
+    bind: str, auth: DashboardAuth, cert: Path | None, key: Path | None, readings: Readings = Readings.on
+) -> "Settings | None":
     """None: no page is asked for. Raises CommandError."""
     from controller.dashboard.serving import Settings, parse_bind
     from hami_dra.cluster.protocol import ConfigError
@@ -27,7 +34,14 @@ def page_settings(bind: str, auth: DashboardAuth, cert: Path | None, key: Path |
         return None
     try:
         host, port = parse_bind(bind)
-        return Settings(host, port, auth=auth is DashboardAuth.cluster, cert_file=cert, key_file=key)
+        return Settings(
+            host,
+            port,
+            auth=auth is DashboardAuth.cluster,
+            cert_file=cert,
+            key_file=key,
+            readings=readings is Readings.on,
+        )
     except ConfigError as error:
         raise CommandError(str(error)) from error
 
@@ -40,7 +54,7 @@ async def serve_page(controller: "Controller", cluster: "Cluster", settings: "Se
 
     await synced.wait()
     try:
-        async with serving(WorldSource(controller), cluster, settings):
+        async with serving(WorldSource(controller), cluster, settings, namespace=controller.settings.namespace):
             await asyncio.Event().wait()
     except OSError as error:
         raise ConfigError(f"--dashboard-bind: {settings.host}:{settings.port}: {error.strerror or error}") from error

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from hami_dra.api import names
 from hami_dra.api.hardware import Card
 from hami_dra.monitor.readings import Reading, Sample
 
-SOURCE: Final = "simulated"
+SOURCE: Final = names.SIMULATED
 _WAVE: Final = 420.0
 """Seconds from one peak to the next."""
 _RESERVED: Final = 1 << 28

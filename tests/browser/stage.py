@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from controller.bridge.admission import Admission
 from controller.bridge.converted import LegacyBridge
 from controller.bridge.memory_webhook import memory_webhook
+from controller.dashboard.readings import Target
 from controller.dashboard.serving import Settings as PageSettings
 from controller.dashboard.serving import serving
 from controller.dashboard.source import WorldSource
@@ -27,6 +28,7 @@ from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.driver.fleet import Fleet
 from hami_dra.embedded.control_plane import EmbeddedControlPlane
 from hami_dra.vendors.registry import VENDORS
+from tests.support.driver_metrics import exposition
 
 MACHINES = (
     ("dgx-a100", "a100", 8),
@@ -48,6 +50,25 @@ def fleet(nodes):
     ]
     groups[0]["count"] += nodes - sum(group["count"] for group in groups)
     return FleetFile.model_validate({"name": "stage", "nodes": groups})
+
+
+class SimulatedDrivers:
+    """Their metrics, without the drivers: but for the first node, whose driver does not answer."""
+
+    def __init__(self, nodes):
+        self.machines = {}
+        for group in fleet(nodes).nodes:
+            for index in range(group.count):
+                node = group.name.format(index=index)
+                self.machines[node] = group.machine
+
+    def targets(self):
+        return [Target(node, "") for node in self.machines]
+
+    async def ask(self, target):
+        if target.node == next(iter(self.machines)):
+            raise ConnectionError("no driver here")
+        return exposition(target.node, self.machines[target.node])
 
 
 def pod(name, limits, *, namespace="team-a", annotations=None, labels=None, node_selector=None):
@@ -159,7 +180,9 @@ class Stage:
                 await self._until(self._decided)
             gc.freeze()
             page = PageSettings("127.0.0.1", 0, auth=False)
-            port = await stack.enter_async_context(serving(WorldSource(controller), cluster, page))
+            port = await stack.enter_async_context(
+                serving(WorldSource(controller), cluster, page, meters=SimulatedDrivers(self.nodes))
+            )
             self.url = f"http://127.0.0.1:{port}"
             self._started.set()
             await self._stop.wait()

@@ -66,6 +66,22 @@ def test_chinese_and_dark(tab, name):
     opened.keep(f"{name}-zh-dark")
 
 
+def test_real_use_stands_beside_allocation(tab):
+    opened = tab()
+    page = opened.open("/")
+    opened.live()
+    page.wait_for_selector("text=readings of 49 of 50 nodes", timeout=15_000)
+    assert page.locator("svg.bar.real").count() == 10  # memory and utilisation of five vendors
+    opened.keep("overview-real")
+    page = opened.open("/node?name=a100-0000")
+    assert page.locator("section[aria-labelledby=real] tbody td").all_inner_texts() == ["–"] * 32  # noqa: RUF001 (as shown)
+    page = opened.open("/node?name=c500-0000")
+    assert "(simulated)" in page.locator("section[aria-labelledby=real] tbody tr").first.inner_text()
+    page = opened.open("/card?id=nvidia.hami.io/a100-0001/gpu-2")
+    page.wait_for_selector("text=°C")
+    opened.keep("card-real")
+
+
 def test_a_new_pod_appears_by_itself(tab, stage):
     opened = tab()
     page = opened.open("/pods?q=live-pod")

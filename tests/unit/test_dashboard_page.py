@@ -12,6 +12,7 @@ from controller.dashboard.fleet import NodeRow, picked
 from controller.dashboard.history import MOST_OF_CARD, History
 from controller.dashboard.paging import leaf
 from controller.dashboard.preferences import Preferences
+from controller.dashboard.readings import Reading
 from controller.dashboard.stream import event
 from controller.overview.model import Card, Packing, Tenant
 from hami_dra.api import names
@@ -87,12 +88,13 @@ def test_words_of_manifests_are_text_everywhere_also_in_drawings():
     marks = picture.markers([one])
     context = {
         "card": one, "drawn": picture.drawn(one, marks), "marks": marks, "stays": [], "since": datetime.now(UTC),
-        "attributes": [(EVIL, EVIL)],
+        "attributes": [(EVIL, EVIL)], "has_readings": True, "reading": Reading(memory_used=5, power=70.4, simulated=True),
     }  # fmt: skip
     for language in ("en", "zh"):
         text = render.fragment("card.html", context, language)
         assert "<script" not in text
         assert EVIL not in text
+        assert "70 W" in text
     page = pages.Page("/card", "card.html", "Card", "/nodes", lambda _: {})
     whole = render.whole(page, render.fragment("card.html", context, "en"), Preferences(), here=f"/card?id={EVIL}")
     assert re.findall(r"<script(?! src=\"/static/)", whole) == []

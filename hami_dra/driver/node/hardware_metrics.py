@@ -13,6 +13,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from hami_dra.api import names
 from hami_dra.api.hardware import Card, DrivenCard
 from hami_dra.driver.node.monitoring import Failure, Monitoring
 from hami_dra.driver.node.tenants import Tenant
@@ -34,23 +35,23 @@ class _Gauge:
 
 
 _GAUGES: Final = (
-    _Gauge("hami_host_gpu_memory_used_bytes", "Memory of the card in use.", _HOST, lambda it: it.memory_used),
-    _Gauge("hami_host_gpu_memory_total_bytes", "Memory of the card.", _HOST, lambda it: it.memory_total),
-    _Gauge("hami_host_gpu_utilization_ratio", "How busy the card is, 0 to 100.", _HOST, lambda it: it.utilization),
+    _Gauge(names.METRIC_MEMORY_USED, "Memory of the card in use.", _HOST, lambda it: it.memory_used),
+    _Gauge(names.METRIC_MEMORY_TOTAL, "Memory of the card.", _HOST, lambda it: it.memory_total),
+    _Gauge(names.METRIC_UTILIZATION, "How busy the card is, 0 to 100.", _HOST, lambda it: it.utilization),
     _Gauge(
         "hami_host_gpu_memory_controller_utilization_ratio",
         "How busy the card's memory is, 0 to 100.",
         _HOST,
         lambda it: it.memory_utilization,
     ),
-    _Gauge("hami_device_temperature", "Temperature of the chip in Celsius.", _DEVICE, lambda it: it.temperature),
+    _Gauge(names.METRIC_TEMPERATURE, "Temperature of the chip in Celsius.", _DEVICE, lambda it: it.temperature),
     _Gauge(
         "hami_device_memory_temperature",
         "Temperature of the memory in Celsius.",
         _DEVICE,
         lambda it: it.memory_temperature,
     ),
-    _Gauge("hami_device_power", "Power that the card draws in watts.", _DEVICE, lambda it: it.power),
+    _Gauge(names.METRIC_POWER, "Power that the card draws in watts.", _DEVICE, lambda it: it.power),
     _Gauge("hami_device_fan_speed_p", "Speed of the fan in percent of its highest.", _DEVICE, lambda it: it.fan),
 )
 

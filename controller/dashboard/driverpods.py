@@ -1,0 +1,82 @@
+"""The node drivers' pods and their metrics over plain HTTP: the `Meters` of a controller in a cluster.
+
+Made by `serving`. In: the controller's own copies of pods. It connects to the port named `http` of running pods in the system
+namespace that carry the drivers' labels, and to nothing else: no redirect is followed, no proxy asked.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import aiohttp
+
+from controller.dashboard.readings import AT_ONCE, MOST_BYTES, Target
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+
+_CHUNK: Final = 64 << 10
+
+
+class NoAnswer(Exception):
+    """Says why a driver has none."""
+
+
+def session_for_drivers() -> aiohttp.ClientSession:
+    """The caller closes it."""
+    return aiohttp.ClientSession(
+        headers={"Accept": "text/plain", "Accept-Encoding": "identity"},
+        connector=aiohttp.TCPConnector(limit=AT_ONCE, force_close=True),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+    )
+
+
+class DriverPods:
+    """`session` is the caller's to close."""
+
+    def __init__(
+        self,
+        pods: Callable[[], Iterable[Pod]],
+        namespace: str,
+        session: aiohttp.ClientSession,
+        most: int = MOST_BYTES,
+    ) -> None:
+        self._pods = pods
+        self._namespace = namespace
+        self._session = session
+        self._most = most
+
+    def targets(self) -> Sequence[Target]:
+        return [found for pod in self._pods() if (found := target_of(pod, self._namespace)) is not None]
+
+    async def ask(self, target: Target) -> str:
+        async with self._session.get(target.url, allow_redirects=False) as answer:
+            if answer.status != 200:
+                raise NoAnswer(f"status {answer.status}")
+            body = bytearray()
+            async for chunk in answer.content.iter_chunked(_CHUNK):
+                body += chunk
+                if len(body) > self._most:
+                    raise NoAnswer(f"more than {self._most} bytes")
+        return body.decode("utf-8", "replace")
+
+
+def target_of(pod: Pod, namespace: str) -> Target | None:
+    """None: no running driver, or one that has no address or port for metrics yet."""
+    labels = pod.metadata.labels
+    if (
+        pod.metadata.namespace != namespace
+        or labels.get(names.PART_OF_LABEL) != names.MANAGED_BY
+        or labels.get(names.COMPONENT_LABEL) != names.DRIVER_COMPONENT
+        or pod.status.phase != "Running"
+        or not pod.spec.node_name
+    ):
+        return None
+    ports = (port for container in pod.spec.containers for port in container.ports)
+    port = next((each.container_port for each in ports if each.name == names.HTTP_PORT), 0)
+    try:
+        address = ipaddress.ip_address(pod.status.pod_ip)
+    except ValueError:
+        return None
+    host = f"[{address}]" if address.version == 6 else str(address)
+    return Target(pod.spec.node_name, f"http://{host}:{port}/metrics") if 0 < port < 1 << 16 else None

@@ -1,0 +1,239 @@
+"""What cards really do, as the node drivers tell it on their /metrics: text into values, kept per node, summed per driver.
+
+`Readings` is asked by `cardpages`; `app` runs its loop. Where the text comes from is a `Meters` (`driverpods`; tests have their own). Drivers are
+asked while somebody looks, and at most every 30 seconds. Whatever a driver answers, a page is shown: what cannot be read is no reading.
+A driver tells of the cards of its own node alone: what it says of other uuids is found nowhere.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller.inventory.inventory import Inventory
+from controller.inventory.layouts import is_part
+from hami_dra.api import names
+
+log = logging.getLogger(__name__)
+
+INTERVAL: Final = 30.0
+"""Seconds between two rounds through all drivers, at least."""
+AT_ONCE: Final = 16
+LONGEST: Final = 2.0
+"""Seconds that one driver has for its answer."""
+MOST_BYTES: Final = 4 << 20
+"""Of one answer."""
+OLD: Final = 120.0
+"""Seconds after which a reading is none any more."""
+_MOST_CARDS: Final = 256
+"""Of one answer; no node has so many."""
+_LARGEST: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One card. None: not told."""
+
+    memory_used: int | None = None
+    """Bytes, by all programs on the card."""
+    memory_total: int | None = None
+    utilization: float | None = None
+    """Percent of the time in which it computed, 0 to 100."""
+    temperature: float | None = None
+    """Degrees Celsius."""
+    power: float | None = None
+    """Watts."""
+    simulated: bool = False
+    """Nobody measured anything: the machine is simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What the cards of one driver do together; of cards without a reading nothing is known."""
+
+    memory_used: int = 0
+    memory_total: int = 0
+    """Of the cards whose use of memory is known."""
+    busy: float = 0.0
+    """Percent, summed over `measured` cards."""
+    measured: int = 0
+    simulated: bool = False
+    """Some of it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A driver's process on a node."""
+
+    node: str
+    url: str
+
+
+class Meters(Protocol):
+    """Where readings come from."""
+
+    def targets(self) -> Sequence[Target]: ...
+
+    async def ask(self, target: Target) -> str:
+        """Its metrics as Prometheus' text. Whatever it raises: no reading."""
+
+
+class Readings:
+    """`meters` None: nobody is asked. `told` is called when there are newer ones."""
+
+    def __init__(
+        self,
+        meters: Meters | None,
+        told: Callable[[], None] = lambda: None,
+        *,
+        interval: float = INTERVAL,
+        longest: float = LONGEST,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._meters = meters
+        self._told = told
+        self._interval = interval
+        self._longest = longest
+        self._now = now
+        self._wanted = asyncio.Event()
+        self._taken = -math.inf
+        self._nodes: Mapping[str, Mapping[str, Reading]] = {}
+        self._uses: tuple[object, dict[str, Use]] | None = None
+
+    @property
+    def on(self) -> bool:
+        return self._meters is not None
+
+    def known(self, nodes: Iterable[str]) -> int:
+        """Of how many of these nodes there is something."""
+        return sum(node in self._nodes for node in nodes)
+
+    def wanted(self) -> None:
+        """Somebody looks at a page that shows them."""
+        self._wanted.set()
+        if self._nodes and self._now() - self._taken > OLD:
+            self._nodes = {}
+            self._told()
+
+    def of(self, node: str, uuid: str) -> Reading | None:
+        return self._nodes.get(node, {}).get(uuid)
+
+    def uses(self, inventory: Inventory) -> Mapping[str, Use]:
+        """By driver. Looks at every card of nodes with readings, once for a round and a state of what is published."""
+        key = (self._taken, len(self._nodes), inventory.devices.structure.version)
+        if self._uses is None or self._uses[0] != key:
+            self._uses = (key, _uses(inventory, self._nodes))
+        return self._uses[1]
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if self._meters is None:
+            return
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                await self._round(self._meters)
+            except Exception:  # a page without readings is better than none
+                log.exception("the drivers could not be asked for readings")
+            self._told()
+            await asyncio.sleep(self._interval)
+
+    async def _round(self, meters: Meters) -> None:
+        gate = asyncio.Semaphore(AT_ONCE)
+        found: dict[str, dict[str, Reading]] = {}
+
+        async def ask(target: Target) -> None:
+            async with gate:
+                try:
+                    async with asyncio.timeout(self._longest):
+                        text = await meters.ask(target)
+                except Exception as error:  # noqa: BLE001 (it is no reading, whatever happened)
+                    log.debug("%s: no reading from %s: %r", target.node, target.url, error)
+                    return
+                cards = await asyncio.to_thread(readings_of, text)
+            if cards:
+                found.setdefault(target.node, {}).update(cards)
+
+        await asyncio.gather(*(ask(target) for target in meters.targets()))
+        self._nodes, self._taken = found, self._now()
+
+
+def readings_of(text: str) -> dict[str, Reading]:
+    """By uuid, from Prometheus' text. Never raises: of what is broken nothing is taken, of what follows neither."""
+    found: dict[str, Reading] = {}
+    try:
+        for family in text_string_to_metric_families(_ours(text)):
+            for sample in family.samples:
+                field = _FIELDS.get(sample.name)
+                uuid = sample.labels.get("device_uuid", "")
+                value = _value(field, sample.value) if field else None
+                if field is None or value is None or not uuid or (uuid not in found and len(found) >= _MOST_CARDS):
+                    continue
+                simulated = sample.labels.get("source") == names.SIMULATED
+                before = found.get(uuid, Reading())
+                changed = replace(before, **{field: value})  # type: ignore[arg-type] # a number; _value knows the field
+                found[uuid] = replace(changed, simulated=before.simulated or simulated)
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError) as error:  # what the parser raises on garbage
+        log.debug("metrics that cannot be read: %r", error)
+    return found
+
+
+_FIELDS: Final = {
+    names.METRIC_MEMORY_USED: "memory_used",
+    names.METRIC_MEMORY_TOTAL: "memory_total",
+    names.METRIC_UTILIZATION: "utilization",
+    names.METRIC_TEMPERATURE: "temperature",
+    names.METRIC_POWER: "power",
+}
+_LIMITS: Final = {
+    "memory_used": (0.0, float(_LARGEST)),
+    "memory_total": (0.0, float(_LARGEST)),
+    "utilization": (0.0, 100.0),
+    "temperature": (-100.0, 1000.0),
+    "power": (0.0, 100_000.0),
+}
+
+
+def _ours(text: str) -> str:
+    """The lines that matter, so that a large answer costs little."""
+    return "".join(f"{line}\n" for line in text.split("\n") if line.startswith(tuple(_FIELDS)))
+
+
+def _value(field: str, value: float) -> float | int | None:
+    """None for what cannot be: not a number, out of all bounds."""
+    least, most = _LIMITS[field]
+    if not least <= value <= most:
+        return None
+    return int(value) if field.startswith("memory") else value
+
+
+def _uses(inventory: Inventory, nodes: Mapping[str, Mapping[str, Reading]]) -> dict[str, Use]:
+    found: dict[str, Use] = {}
+    for node, readings in nodes.items():
+        for row in inventory.rows_on(node):
+            device = inventory.devices.device(row)
+            reading = readings.get(device.string_attribute(device.profile.uuid))
+            if reading is None or is_part(device):
+                continue
+            found[device.id.driver] = _with(
+                found.get(device.id.driver, Use()), reading, int(inventory.devices.memory_total[row])
+            )
+    return found
+
+
+def _with(use: Use, reading: Reading, published: int) -> Use:
+    known = reading.memory_used is not None
+    busy = reading.utilization
+    return Use(
+        memory_used=use.memory_used + (reading.memory_used or 0),
+        memory_total=use.memory_total + ((reading.memory_total or published) if known else 0),
+        busy=use.busy + (busy or 0.0),
+        measured=use.measured + (busy is not None),
+        simulated=use.simulated or reading.simulated,
+    )
