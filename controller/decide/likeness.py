@@ -1,16 +1,16 @@
 """Which nodes look alike to a request: nodes whose cards agree in all that a vendor is shown have one number.
 
-Asked by `decide.outlook`. One `Likeness` is kept for each shape of request and vendor, as long as its `RequestColumns`, and mended
-for the nodes whose devices changed, so a decision costs little more than the number of different nodes, however many there are. Pure.
+Asked by `decide.outlook`. One `Likeness` is kept for each of the latest shapes of request and vendors, and mended for the nodes
+whose devices changed, so a decision costs little more than the number of different nodes, however many there are. Pure.
 """
 
 from dataclasses import dataclass
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from controller.allocation.prefilter import RequestColumns
+from controller.inventory.changes import Recent
 from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.inventory.layouts import NO_POSITION
@@ -21,6 +21,8 @@ NO_SAY: Final = -1
 """The vendor has no layout of the node, or other vendors' devices would do as well."""
 _FEW: Final = 512
 """Up to so many changed devices their nodes are looked at one by one."""
+_SHAPES_KEPT: Final = 128
+"""Pairs of a request's shape and a vendor."""
 _MOST: Final = 1 << 14
 """Numbers given; beyond that all nodes are numbered anew."""
 
@@ -134,17 +136,22 @@ class Likeness:
         return number
 
 
-_KEPT: Final[WeakKeyDictionary[RequestColumns, dict[str, Likeness]]] = WeakKeyDictionary()
+class Likenesses:
+    """Those of one inventory, kept by it: a cache and nothing else."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._kept: Recent[Likeness] = Recent(_SHAPES_KEPT)
+
+    def of(self, vendor: Vendor, column: RequestColumns) -> Likeness:
+        """Up to date, as the column is."""
+        found = self._kept.get((vendor.name, column), lambda: Likeness(self._inventory, vendor, column))
+        found.refresh()
+        return found
 
 
 def likeness_of(inventory: Inventory, vendor: Vendor, column: RequestColumns) -> Likeness:
-    """Up to date, as the column is. Kept as long as the column; a cache and nothing else."""
-    kept = _KEPT.setdefault(column, {})
-    found = kept.get(vendor.name)
-    if found is None:
-        found = kept[vendor.name] = Likeness(inventory, vendor, column)
-    found.refresh()
-    return found
+    return inventory.derived(Likenesses, Likenesses).of(vendor, column)
 
 
 def _of_driver(inventory: Inventory, vendor: Vendor) -> Bools:
