@@ -38,6 +38,9 @@ _FORGET_SECONDS: Final = 600.0
 _SAME_TOPIC_SECONDS: Final = 30.0
 _NAME_LENGTH: Final = 200
 
+_Key = tuple[str, str, str]
+"""Object, reason, topic: what makes a series."""
+
 
 @dataclass(slots=True)
 class _Series:
@@ -98,18 +101,18 @@ class Events:
         self._warnings = _Lane(300.0, 25.0, now)
         self._others = _Lane(50.0, 10.0, now)
         self._wake = asyncio.Event()
-        self._known: OrderedDict[tuple[str, str, str], _Series] = OrderedDict()
+        self._known: OrderedDict[_Key, _Series] = OrderedDict()
         self._serial = 0
-        self._later: dict[str, dict[str, _Later]] = {}
-        """By object and topic."""
-        self._due: list[tuple[float, str, str]] = []
-        """When, object, topic: a heap. Entries whose news are gone stay until their time."""
+        self._later: dict[str, dict[_Key, _Later]] = {}
+        """By object and series."""
+        self._due: list[tuple[float, _Key]] = []
+        """A heap. Entries whose news are gone stay until their time."""
 
     def tell(self, kind: Kind[Any], about: Object, message: Message, action: str = "Allocate") -> None:
         now = self._clock.monotonic()
         lane = self._warnings if message.type == WARNING else self._others
-        who, topic = about.metadata.uid or about.key, message.topic or message.note
-        key = (who, message.reason, topic)
+        who = about.metadata.uid or about.key
+        key = (who, message.reason, message.topic or message.note)
         series = self._known.get(key)
         if message.type != WARNING:
             self._later.pop(who, None)
@@ -118,7 +121,7 @@ class Events:
             series.count += 1
             series.last_at = now
             if series.note != message.note:
-                self._put_off(series, who, f"{message.reason} {topic}", _Later(kind, about, message, action))
+                self._put_off(series, key, _Later(kind, about, message, action))
             if not series.queued and now - series.sent_at >= _SERIES_SECONDS:
                 self._enqueue(lane, _Job(series, None))
             return
@@ -131,20 +134,24 @@ class Events:
             self._known.popitem(last=False)
         self._enqueue(lane, _Job(series, {**self._body(kind, about, message, action), **_naming(series, moment)}))
 
-    def _put_off(self, series: _Series, who: str, topic: str, later: _Later) -> None:
-        others = self._later.setdefault(who, {})
-        if topic not in others:
-            heapq.heappush(self._due, (series.began_at + _SAME_TOPIC_SECONDS, who, topic))
+    def _put_off(self, series: _Series, key: _Key, later: _Later) -> None:
+        others = self._later.setdefault(key[0], {})
+        if key not in others:
+            heapq.heappush(self._due, (series.began_at + _SAME_TOPIC_SECONDS, key))
             self._wake.set()
-        others[topic] = later
+        others[key] = later
 
     def _tell_what_is_due(self) -> None:
-        while self._due and self._due[0][0] <= self._clock.monotonic():
-            _, who, topic = heapq.heappop(self._due)
-            later = self._later.get(who, {}).pop(topic, None)
-            if not self._later.get(who):
-                self._later.pop(who, None)
+        now = self._clock.monotonic()
+        while self._due and self._due[0][0] <= now:
+            _, key = heapq.heappop(self._due)
+            others = self._later.get(key[0], {})
+            later = others.pop(key, None)
+            if not others:
+                self._later.pop(key[0], None)
             if later is not None:
+                if (series := self._known.get(key)) is not None:
+                    series.began_at = float("-inf")  # it is over, however its time is rounded
                 self.tell(later.kind, later.about, later.message, later.action)
 
     async def _wait(self) -> None:

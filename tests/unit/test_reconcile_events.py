@@ -224,3 +224,14 @@ def test_figures_of_a_refusal_are_not_told_after_the_pod_was_placed():
         assert [event["note"] for event in await sent(cluster)] == ["3 nodes", "find fit node(n1)"]
 
     playing(story)
+
+
+def test_a_moment_that_is_rounded_down_does_not_put_news_off_for_ever():
+    async def story(cluster, events, _metrics):
+        await asyncio.sleep(8.8)  # 8.8 + 30 - 8.8 is less than 30
+        for nodes in (3, 4):
+            events.tell(kinds.POD, POD, messages.Message("Warning", "FilteringFailed", f"{nodes} nodes", "NumaNotFit"))
+        await asyncio.sleep(31)
+        assert [event["note"] for event in await sent(cluster)] == ["3 nodes", "4 nodes"]
+
+    playing(story)
