@@ -21,9 +21,9 @@ _NOTHING: Final = {
     "invalid argument",
     "unknown error",
 }
-_UNITS: Final = {"b": 0, "kib": 10, "kb": 10, "mib": 20, "mb": 20, "gib": 30, "gb": 30}
+UNITS: Final = {"b": 0, "kib": 10, "kb": 10, "mib": 20, "mb": 20, "gib": 30, "gb": 30}
 """Unit → power of two. The tools write MB and GB and mean binary ones (neuron-ls: 96 GB for 96 x 2^30)."""
-_AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([A-Za-z]*)")
+AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([A-Za-z]*)")
 _WHOLE: Final = re.compile(r"[0-9]{1,18}")
 _BUS_ID: Final = re.compile(r"(?:([0-9a-fA-F]{2,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 _IDENTITY: Final = re.compile(r"[!-~]{1,64}")
@@ -44,11 +44,11 @@ def whole(text: str, *, at_most: int, what: str = "a whole number") -> int:
 
 def memory(text: str, unit: str = "") -> int:
     """`65536 MiB`, `98304MiB`, `96 GB`, or a bare number in `unit` → bytes, more than none."""
-    found = _AMOUNT.fullmatch(text.strip())
+    found = AMOUNT.fullmatch(text.strip())
     suffix = ((found[2] or unit) if found else "").lower()
-    if not found or suffix not in _UNITS or not 0 < int(found[1]) << _UNITS[suffix] <= MAX_BYTES:
+    if not found or suffix not in UNITS or not 0 < int(found[1]) << UNITS[suffix] <= MAX_BYTES:
         raise Unexpected("an amount of memory such as 65536 MiB", text)
-    return int(found[1]) << _UNITS[suffix]
+    return int(found[1]) << UNITS[suffix]
 
 
 def bus_id(text: str) -> str:

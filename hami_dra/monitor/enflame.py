@@ -4,7 +4,7 @@
 processors, `MUsed` memory in use in percent of `Mem`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -22,6 +22,7 @@ from hami_dra.monitor.readings import (
     celsius,
     count,
     percent,
+    row_of,
     share_of,
     watts,
 )
@@ -49,18 +50,14 @@ def parse_dmon(text: str) -> Report:
             units = dict(zip(names, cells, strict=True))
         elif names and cells and not line.lstrip().startswith(("-", "*")):
             try:
-                readings.append(_row(_named(cells, names), units, Words(f"{_DMON}, line {number}", problems)))
+                readings.append(
+                    _row(row_of(names, cells, "words", " "), units, Words(f"{_DMON}, line {number}", problems))
+                )
             except Unexpected as error:
                 problems.append(at_line(_DMON, number, line, error))
     if not readings:
         raise Unreadable("; ".join(problems) or f"{_DMON}: expected a table that begins with *Dev, got none")
     return Report(tuple(readings), tuple(problems))
-
-
-def _named(cells: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    if len(cells) != len(names):
-        raise Unexpected(f"{len(names)} words", " ".join(cells))
-    return dict(zip(names, cells, strict=True))
 
 
 def _row(row: Mapping[str, str], units: Mapping[str, str], words: Words) -> Reading:

@@ -23,6 +23,7 @@ from hami_dra.monitor.readings import (
     celsius,
     count,
     percent,
+    row_of,
     share_of,
     watts,
 )
@@ -61,18 +62,14 @@ def parse_dmon(text: str) -> Report:
     problems: list[str] = []
     for (number, line), cells in zip(lines[2:], table[2:], strict=True):
         try:
-            readings.append(_row(_named(cells, names), units, Words(f"{_DMON}, line {number}", problems)))
+            readings.append(
+                _row(row_of(names, cells, "cells", ", "), units, Words(f"{_DMON}, line {number}", problems))
+            )
         except Unexpected as error:
             problems.append(at_line(_DMON, number, line, error))
     if not readings:
         raise Unreadable("; ".join(problems) or f"{_DMON}: expected a row for each GPU, got none")
     return Report(tuple(readings), tuple(problems))
-
-
-def _named(cells: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    if len(cells) != len(names):
-        raise Unexpected(f"{len(names)} cells", ", ".join(cells))
-    return dict(zip(names, cells, strict=True))
 
 
 def _row(row: Mapping[str, str], units: Mapping[str, str], words: Words) -> Reading:

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import Unexpected, shown
-from hami_dra.discovery.reading import MAX_BYTES, said, whole
+from hami_dra.discovery.reading import AMOUNT, MAX_BYTES, UNITS, said, whole
 
 T = TypeVar("T")
 
@@ -22,8 +22,6 @@ _NUMBER: Final = re.compile(r"(-?[0-9]{1,15}(?:\.[0-9]{1,18})?)\s*(\D*)")
 _PERCENT: Final = {"%": 1.0}
 _CELSIUS: Final = {"c": 1.0, "°c": 1.0, "℃": 1.0}
 _WATTS: Final = {"w": 1.0, "mw": 0.001}
-_BYTES: Final = {"b": 0, "kib": 10, "kb": 10, "mib": 20, "mb": 20, "gib": 30, "gb": 30}
-"""Unit → power of two: the tools write MB and GB and mean binary ones."""
 _FAR_OFF: Final = 2
 """A total that is this many times more or less than the card has was read in a wrong unit, or is another card's."""
 
@@ -99,6 +97,13 @@ def measured(text: str, units: Mapping[str, float], unit: str, most: float, what
     return float(found[1]) * factor
 
 
+def row_of(names: Sequence[str], cells: Sequence[str], what: str, between: str) -> dict[str, str]:
+    """A row of a table by its columns. `what` its cells are called, and what stands `between` them. Raises Unexpected."""
+    if len(cells) != len(names):
+        raise Unexpected(f"{len(names)} {what}", between.join(cells))
+    return dict(zip(names, cells, strict=True))
+
+
 def percent(text: str, unit: str = "") -> float:
     return measured(text, _PERCENT, unit, 100.0, "a percentage")
 
@@ -113,8 +118,8 @@ def watts(text: str, unit: str = "") -> float:
 
 def amount(text: str, unit: str = "") -> int:
     """Of memory, in bytes; 0 is one."""
-    found = re.fullmatch(r"([0-9]{1,18})\s*([A-Za-z]*)", text.strip())
-    power = _BYTES.get((found[2] or unit).strip().lower()) if found else None
+    found = AMOUNT.fullmatch(text.strip())
+    power = UNITS.get((found[2] or unit).strip().lower()) if found else None
     if found is None or power is None or int(found[1]) << power > MAX_BYTES:
         raise Unexpected("an amount of memory such as 826 MiB", f"{text} {unit}".strip())
     return int(found[1]) << power
