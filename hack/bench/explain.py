@@ -17,13 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
-
-from decide import DRIVER, REQUESTS, STAYING, demand, furnished
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from controller.decide import Decision, Options, decide
 from controller.reconcile.decisionlog import DecisionLog
 from controller.scoring.policies import DevicePolicy, Policies
+from hack.bench.decide import DRIVER, REQUESTS, STAYING, demand, furnished
 
 DETAILED = 1e12
 """Details per second: always."""

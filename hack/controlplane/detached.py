@@ -129,7 +129,7 @@ def spawn(name: str, label: str, command: Sequence[str], env: Mapping[str, str] 
 def serve(name: str, version: str, *, kwok: bool = False, client_qps: int | None = None) -> None:
     """The supervisor's whole life: start, write the state, wait for SIGTERM, stop."""
     from hack.controlplane.cluster import ControlPlane
-    from hack.controlplane.kwok import Kwok
+    from hack.controlplane.kwok_nodes import Kwok
 
     ended = threading.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):

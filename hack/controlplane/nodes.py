@@ -3,7 +3,7 @@
 Used through `ControlPlane.nodes`. In: names, labels, allocatable. Out: Node objects in the cluster. Two threads play the
 kubelets of all nodes: one renews the Leases in kube-node-lease (the controller-manager calls a node Unknown 50 s after
 its last heartbeat) and repairs the Ready condition, the other sets pods Running and confirms deletions. DRA's prepare
-step is not played. For many nodes over a long time there is kwok.py. It must not use anything of the product.
+step is not played. For many nodes over a long time there is kwok_nodes.py. It must not use anything of the product.
 """
 
 from __future__ import annotations

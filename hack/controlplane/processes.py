@@ -1,6 +1,6 @@
 """Child processes of a test cluster: started in groups of their own, measured, stopped, and never left behind.
 
-Used by cluster.py (components), kwok.py and detached.py. In: a command and a log file. Out: a handle to stop, kill, pause
+Used by cluster.py (components), kwok_nodes.py and detached.py. In: a command and a log file. Out: a handle to stop, kill, pause
 and measure it. A `Guardian` process kills what is left when its owner dies, even by SIGKILL. (PR_SET_PDEATHSIG would not
 do: it fires when the *thread* that forked ends, and tests restart components from worker threads.)
 Must not know what the processes are for.

@@ -69,8 +69,12 @@ class Node:
         self._guest = binaries["node-programs"] / "guest"
         self._stopped = False
         atexit.register(self.stop)
-        containerd = [binaries["containerd"] / "containerd", "--config", self._containerd_config(binaries)]
-        kubelet = [
+        containerd: list[str | Path] = [
+            binaries["containerd"] / "containerd",
+            "--config",
+            self._containerd_config(binaries),
+        ]
+        kubelet: list[str | Path] = [
             binaries["kubelet"] / "kubelet",
             f"--config={self._kubelet_config(kubelet_config or {})}",
             f"--kubeconfig={plane.kubeconfig_for_user(f'system:node:{self.name}', ['system:nodes'])}",
@@ -226,7 +230,9 @@ class Node:
         """
         deadline = time.monotonic() + seconds
         with grpc.insecure_channel(f"unix:{self._socket}") as channel:
-            version = channel.unary_unary("/runtime.v1.RuntimeService/Version")
+            version: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                "/runtime.v1.RuntimeService/Version"
+            )
             while True:
                 self.containerd.check()
                 try:
@@ -292,7 +298,7 @@ class Node:
             "SystemdCgroup": False,
             "Root": str(self.folder / "runc"),
         }
-        settings = {
+        settings: dict[str, dict[str, Any]] = {
             '"io.containerd.cri.v1.images"': {"snapshotter": _snapshotter(self.folder)},
             '"io.containerd.cri.v1.images".pinned_images': {"sandbox": PAUSE},
             '"io.containerd.cri.v1.runtime"': {

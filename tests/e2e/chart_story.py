@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hack.controlplane import build
 from hack.controlplane.credentials import write_kubeconfig
-from hack.controlplane.kwok import Kwok
+from hack.controlplane.kwok_nodes import Kwok
 from hack.controlplane.processes import free_port
 from hack.installation import Installation, service_account_token
 from hami_dra.api import names
