@@ -78,6 +78,18 @@ def command_names() -> list[str]:
     return [command.name or "" for command in application().registered_commands]
 
 
+def options_of(name: str) -> list[tuple[str, ...]]:
+    """The names of each option of a command: `("-v", "--verbosity")`, `("--probe", "--no-probe")`."""
+    group = typer.main.get_command(application())
+    command = group.get_command(group.make_context("hami-dra", [name], resilient_parsing=True), name)
+    assert command is not None, name
+    return [
+        (*option.opts, *option.secondary_opts)
+        for option in command.params
+        if option.param_type_name == "option" and "--help" not in option.opts
+    ]
+
+
 def parse(words: list[str]) -> Mapping[str, object]:
     """The parameters of a hami-dra command line, without running it. Raises what typer raises for a wrong one."""
     group = typer.main.get_command(application())

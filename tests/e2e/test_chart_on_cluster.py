@@ -33,6 +33,7 @@ EVERYTHING = {
         "sharing": {"slots": 4, "memoryScaling": 1.5},
         "taintEffects": {"lost": "NoSchedule"},
         "publishBesidePlugin": True,
+        "coreLimits": False,
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}}},
         "podAnnotations": {"a": "b"},
@@ -41,6 +42,9 @@ EVERYTHING = {
     "controller": {
         "replicas": 3,
         "manage": ["gpu.nvidia.com"],
+        "nodePolicy": "fair-share",
+        "packingWeights": "theta=0.7,rare=0.1",
+        "dashboard": {"readings": False},
         "defaultAnnotations": {"hami.io/gpu-topology": "required"},
         "extraArgs": ["--unschedulable-timeout=30s"],
         "extraEnv": [{"name": "A", "value": "b"}],

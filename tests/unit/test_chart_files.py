@@ -16,6 +16,7 @@ from hami_dra.discovery import enflame, kunlunxin, metax, neuron
 from hami_dra.vendors.containers import HostSettings
 from hami_dra.vendors.nvidia.containers import LOCKS
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
+from tests.docs.commands_in_docs import options_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts/hami-dra"
@@ -125,6 +126,19 @@ def test_templates_ask_for_no_value_that_is_not_there():
     known = {path[0] for path in leaves(VALUES)}
     for name, text in TEMPLATES.items():
         assert set(re.findall(r"\.Values\.(\w+)", text)) - known == set(), name
+
+
+@pytest.mark.parametrize("program", ["controller", "driver", "webhook"])
+def test_every_option_has_a_value_or_is_said_to_go_through_extra_args(program):
+    """In a pod, credentials are the account's, and the port is what probes and Services go by."""
+    fixed = {"--kubeconfig", "--host", "--port"}
+    set_here = {*re.findall(r"- (--[a-z-]+)", TEMPLATES[f"{program}.yaml"] + TEMPLATES["_helpers.tpl"])}
+    (row,) = re.findall(rf"^\| `{program}\.extraArgs`.* \| (.*) \|$", (CHART / "README.md").read_text(), re.MULTILINE)
+    listed = set(re.findall(r"`(--[a-z-]+)`", row))
+    options = [{*names} for names in options_of(program)]
+    assert (set_here | listed) - set().union(*options) == set()
+    assert [names for names in options if not names & (set_here | listed | fixed)] == []
+    assert [names for names in options if names & set_here and names & listed] == []
 
 
 def test_all_vendors_that_publish_are_there_and_none_is_on_by_default():
