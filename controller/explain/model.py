@@ -32,7 +32,7 @@ class Term(msgspec.Struct, frozen=True, rename="camel"):
 
 class PolicyUsed(msgspec.Struct, frozen=True, rename="camel"):
     axis: str
-    """`node`, `device`, `weights`, or the annotation that says what is wanted of a vendor."""
+    """`node`, `packing` (where its weights have a say), `device`, `weights`, or the annotation that says what is wanted of a vendor."""
     value: str
     origin: str
     """`annotation of Pod default/x`, `parameters of ...`, `controller default`."""

@@ -5,12 +5,13 @@ most others publish it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from controller.allocation.views import RequestView
 from controller.explain.model import PolicyUsed, RequestAsked
 from controller.inventory.model import Device
+from controller.scoring.packing import Packing
 from controller.scoring.policies import Policies
 from hami_dra.api import names
 
@@ -54,6 +55,8 @@ def origin(label: str) -> str:
 def policies_used(policies: Policies, claims: Iterable[str], *, first_fit: bool) -> tuple[PolicyUsed, ...]:
     """`claims`: keys. What is the same for all claims is said once."""
     used = [PolicyUsed("node", policies.node, origin(policies.node_origin))]
+    if policies.weighs_packing:
+        used.append(PolicyUsed("packing", _weights(policies.packing), origin(policies.packing_origin)))
     keys = list(claims)
     found: dict[tuple[str, str, str], list[str]] = {}
     for key in keys:
@@ -69,6 +72,10 @@ def policies_used(policies: Policies, claims: Iterable[str], *, first_fit: bool)
     for (axis, value, where), mine in found.items():
         used += [PolicyUsed(axis, value, where, claim) for claim in ([""] if len(mine) == len(keys) else mine)]
     return tuple(used)
+
+
+def _weights(packing: Packing) -> str:
+    return ",".join(f"{each.name}={getattr(packing, each.name):g}" for each in fields(packing))
 
 
 def asked(view: RequestView, *, ours: bool) -> RequestAsked:

@@ -93,6 +93,7 @@ class Policies:
 
     packing: Packing = Packing()  # noqa: RUF009 (frozen)
     """Weights of `fair-share`, and of scarce cards under every policy."""
+    packing_origin: str = "default"
 
     def for_claim(self, claim_key: str) -> DevicePolicy:
         """Of one claim. Where nobody chose a device policy, that of a node policy that has one."""
@@ -100,6 +101,11 @@ class Policies:
         if self.node in _PACKING and found.origin == _UNSAID and found.keys == DevicePolicy().keys:
             return _following(self.node, self.node_origin, found.weights)
         return found
+
+    @property
+    def weighs_packing(self) -> bool:
+        """Whether `packing` has a say."""
+        return self.node in _PACKING or self.packing.minds_scarcity
 
     @property
     def hami_node(self) -> str:
@@ -174,13 +180,14 @@ def resolve(
     """
     per_claim = [(claim, _sources(pod, claim, templates, classes)) for claim in claims]
     ranked = list(_by_rank(pod, [sources for _, sources in per_claim]))
-    node, node_origin, packing = defaults.node, defaults.node_origin, defaults.packing
+    node, node_origin = defaults.node, defaults.node_origin
+    packing, packing_origin = defaults.packing, defaults.packing_origin
     if found := _first(ranked, names.NODE_POLICY):
         value, node_origin = found
         node = parse_node_policy(value, _annotation(node_origin, names.NODE_POLICY))
     if found := _first(ranked, names.PACKING_WEIGHTS):
-        value, origin = found
-        packing = parse_packing_weights(value, _annotation(origin, names.PACKING_WEIGHTS), packing)
+        value, packing_origin = found
+        packing = parse_packing_weights(value, _annotation(packing_origin, names.PACKING_WEIGHTS), packing)
     devices = {claim.key: _device_policy(sources, defaults.device) for claim, sources in per_claim}
     wishes: dict[str, Wishes] = {}
     stated: dict[str, tuple[Stated, ...]] = {}
@@ -196,6 +203,7 @@ def resolve(
         wishes=wishes,
         stated=stated,
         packing=packing,
+        packing_origin=packing_origin,
     )
 
 

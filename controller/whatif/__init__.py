@@ -6,8 +6,8 @@ of the controller; nothing is placed by any other rule. Pure.
 """
 
 from controller.simulation.essence import documents_of
-from controller.whatif.change import DEVICE_AXIS, NODE_AXIS, BadChange, Change
+from controller.whatif.change import DEVICE_AXIS, NODE_AXIS, WEIGHTS_AXIS, BadChange, Change
 from controller.whatif.compare import compare
 from controller.whatif.model import Comparison
 
-__all__ = ["DEVICE_AXIS", "NODE_AXIS", "BadChange", "Change", "Comparison", "compare", "documents_of"]
+__all__ = ["DEVICE_AXIS", "NODE_AXIS", "WEIGHTS_AXIS", "BadChange", "Change", "Comparison", "compare", "documents_of"]

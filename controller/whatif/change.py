@@ -27,6 +27,7 @@ _READ: Final = frozenset(kind.name for kind in READ)
 
 NODE_AXIS: Final = names.NODE_POLICY
 DEVICE_AXIS: Final = names.DEVICE_POLICY
+WEIGHTS_AXIS: Final = names.PACKING_WEIGHTS
 
 
 class BadChange(ValueError):

@@ -7,9 +7,10 @@ default/x (2 CardInsufficientMemory).
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from controller.whatif.change import NODE_AXIS, Change
+from controller.whatif.change import DEVICE_AXIS, NODE_AXIS, WEIGHTS_AXIS, Change
 from controller.whatif.model import Comparison, Unplaced
 
+_AXES: Final = {NODE_AXIS: "node policy", DEVICE_AXIS: "device policy", WEIGHTS_AXIS: "packing weights"}
 _NAMED: Final = 5
 """So many pods or nodes are named; of more the number."""
 
@@ -27,7 +28,7 @@ def conclusion(found: Comparison, change: Change, *, waiting: bool) -> str:
 def _subject(change: Change) -> str:
     several = []
     for annotation, value in change.policies:
-        several.append(f"{'node' if annotation == NODE_AXIS else 'device'} policy {value}")
+        several.append(f"{_AXES[annotation]} {value}")
     if change.replace:
         several.append("placing all pods anew")
     if change.without_nodes:

@@ -80,6 +80,10 @@ def explain(
     device_policy: Annotated[
         str | None, typer.Option(help="The controller's --device-policy, if it is not spread.")
     ] = None,
+    packing_weights: Annotated[
+        str,
+        typer.Option(help="The controller's --packing-weights, if they are not theta=0.65,left=0.5,rare=0,large=0."),
+    ] = "",
     default: Annotated[
         list[str] | None,
         typer.Option(
@@ -106,7 +110,9 @@ def explain(
     if controller is not None:
         found = asyncio.run(_kept(controller, token_file, kind, key, ca_file=ca_file))
     else:
-        settings = simulation_settings(node_policy, device_policy, default or (), feature_gates)
+        settings = simulation_settings(
+            node_policy, device_policy, default or (), feature_gates, packing_weights=packing_weights
+        )
         found = _computed(files, Connection(kubeconfig, context), kind, key, settings)
         if not files:
             note(

@@ -71,12 +71,18 @@ def _requests(what: "Explanation") -> Table:
     return table
 
 
+_AXES: Final = {
+    "node": "which node",
+    "packing": "weights of packing",
+    "device": "which cards",
+    "weights": "weights of a card's score",
+}
+
+
 def _policies(what: "Explanation") -> Table:
     table = _table("POLICY", "VALUE", "FROM")
     for each in what.policies:
-        name = {"node": "which node", "device": "which cards", "weights": "weights of a card's score"}.get(
-            each.axis, each.axis
-        )
+        name = _AXES.get(each.axis, each.axis)
         table.add_row(*_texts(f"{name} ({each.claim})" if each.claim else name, each.value, each.origin))
     return table
 

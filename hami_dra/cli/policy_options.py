@@ -35,12 +35,12 @@ def default_annotations(options: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def default_packing(weights: str) -> Packing:
-    """`--packing-weights`; empty: the defaults. Raises CommandError."""
+def default_packing(weights: str, option: str = "--packing-weights") -> Packing:
+    """Of `option`; empty: the defaults. Raises CommandError."""
     if not weights:
         return Packing()
     try:
-        return parse_packing_weights(weights, "--packing-weights", Packing())
+        return parse_packing_weights(weights, option, Packing())
     except InvalidPolicy as error:
         raise CommandError(str(error)) from error
 
@@ -52,15 +52,19 @@ def simulation_settings(
     feature_gates: str = "",
     *,
     packing_weights: str = "",
+    prefix: str = "--",
 ) -> Settings:
-    """Of `--node-policy`, `--device-policy`, `--default`, `--feature-gates`, `--packing-weights`. Raises CommandError."""
+    """Of `--node-policy`, `--device-policy`, `--default`, `--feature-gates`, `--packing-weights`. Raises CommandError.
+
+    `prefix`: what the names of the options about policies begin with.
+    """
     first_fit = device_policy == names.FIRST_FIT
     node, keys = names.BINPACK, DevicePolicy().keys
     try:
         if node_policy is not None:
-            node = parse_node_policy(node_policy, "--node-policy")
+            node = parse_node_policy(node_policy, f"{prefix}node-policy")
         if device_policy is not None and not first_fit:
-            keys = parse_device_policy(device_policy, "--device-policy")
+            keys = parse_device_policy(device_policy, f"{prefix}device-policy")
     except InvalidPolicy as error:
         raise CommandError(str(error)) from error
     try:
@@ -71,6 +75,6 @@ def simulation_settings(
         node=node,
         device=DevicePolicy(keys),
         annotations=default_annotations(default),
-        packing=default_packing(packing_weights),
+        packing=default_packing(packing_weights, f"{prefix}packing-weights"),
     )
     return Settings(policies=defaults, first_fit=first_fit, gates=gates)

@@ -58,14 +58,27 @@ def whatif(
             "holds for all."
         ),
     ] = None,
+    packing_weights: Annotated[
+        str,
+        typer.Option(
+            help="Instead of theta=0.65,left=0.5,rare=0,large=0, any of them, where no annotation asks for others; for "
+            "fair-share and scarce cards."
+        ),
+    ] = "",
     present_node_policy: Annotated[
         str | None, typer.Option(help="The controller's --node-policy, if it is not binpack.")
     ] = None,
     present_device_policy: Annotated[
         str | None, typer.Option(help="The controller's --device-policy, if it is not spread.")
     ] = None,
+    present_packing_weights: Annotated[
+        str, typer.Option(help="The controller's --packing-weights, if they are not the usual ones.")
+    ] = "",
     override_annotations: Annotated[
-        bool, typer.Option("--override-annotations", help="The policies given hold for who asks for others, too.")
+        bool,
+        typer.Option(
+            "--override-annotations", help="The policies and weights given hold for who asks for others, too."
+        ),
     ] = False,
     additions: Annotated[
         list[Path] | None,
@@ -91,13 +104,24 @@ def whatif(
     from hami_dra.cli.policy_options import simulation_settings
     from hami_dra.cli.progress import Progress
 
-    present = simulation_settings(present_node_policy, present_device_policy, (), feature_gates)
+    present = simulation_settings(
+        present_node_policy,
+        present_device_policy,
+        (),
+        feature_gates,
+        packing_weights=present_packing_weights,
+        prefix="--present-",
+    )
     change = Change(
         settings=simulation_settings(
-            node_policy or present_node_policy, device_policy or present_device_policy, (), feature_gates
+            node_policy or present_node_policy,
+            device_policy or present_device_policy,
+            (),
+            feature_gates,
+            packing_weights=packing_weights or present_packing_weights,
         ),
         present=present,
-        policies=_policies(node_policy, device_policy),
+        policies=_policies(node_policy, device_policy, packing_weights),
         override=override_annotations,
         additions=tuple(read_documents(additions or [])),
         without_nodes=tuple(dict.fromkeys(without_node or ())),
@@ -117,19 +141,22 @@ def whatif(
         raise typer.Exit(1)
 
 
-def _policies(node: str | None, device: str | None) -> tuple[tuple[str, str], ...]:
-    from controller.whatif import DEVICE_AXIS, NODE_AXIS
+def _policies(node: str | None, device: str | None, weights: str) -> tuple[tuple[str, str], ...]:
+    from controller.whatif import DEVICE_AXIS, NODE_AXIS, WEIGHTS_AXIS
 
-    return tuple((axis, value) for axis, value in ((NODE_AXIS, node), (DEVICE_AXIS, device)) if value is not None)
+    said = ((NODE_AXIS, node), (DEVICE_AXIS, device), (WEIGHTS_AXIS, weights or None))
+    return tuple((axis, value) for axis, value in said if value is not None)
 
 
 def _check(change: "Change") -> None:
     """Before a cluster is read."""
     if change.override and not change.policies:
-        raise CommandError("--override-annotations: give the policy that is to hold: --node-policy or --device-policy")
+        raise CommandError(
+            "--override-annotations: give what is to hold: --node-policy, --device-policy or --packing-weights"
+        )
     if change.is_nothing:
         raise CommandError(
-            "nothing is said to be different: give one or more of --node-policy, --device-policy, --with, "
+            "nothing is said to be different: give one or more of --node-policy, --device-policy, --packing-weights, --with, "
             "--without-node, --replace"
         )
 

@@ -115,6 +115,22 @@ def test_options_stand_for_the_controllers_defaults(hami_dra, file):
     assert used["device"] == ("binpack", "controller default")
 
 
+def test_weights_of_packing_are_said_where_they_have_a_say(hami_dra, file):
+    path = file(cluster(), template("t"), pod("p", "template:t"))
+    words = ("explain", "p", "-f", path, "-o", "json", "--packing-weights")
+
+    def axes(*more):
+        told = from_json(hami_dra(*words, *more).stdout)
+        return {each.axis: (each.value, each.origin) for each in told.policies}
+
+    assert "packing" not in axes("theta=0.5")
+    assert axes("theta=0.5", "--node-policy", "fair-share")["packing"] == (
+        "theta=0.5,left=0.5,rare=0,large=0",
+        "controller default",
+    )
+    assert axes("large=2")["packing"][0] == "theta=0.65,left=0.5,rare=0,large=2"
+
+
 def test_cards_of_the_nodes_asked_for(hami_dra, file):
     path = file(cluster(), template("t"), pod("p", "template:t"))
     text = hami_dra("explain", "p", "-f", path, "--node", "n2").stdout
@@ -132,6 +148,7 @@ def test_cards_of_the_nodes_asked_for(hami_dra, file):
         (["/p"], "write NAME, NAMESPACE/NAME"),
         (["p", "--node", "n9"], "--node: n9: not among the nodes"),
         (["p", "--node-policy", "best"], "--node-policy: 'best' is not one of"),
+        (["p", "--packing-weights", "large=-1"], "--packing-weights: large='-1' must be a number from 0"),
         (["p", "--controller", "http://localhost:1"], "leave out -f or --controller"),
     ],
 )

@@ -8,7 +8,7 @@ import yaml
 from tests.docs.commands_in_docs import ROOT, blocks
 from tests.support.commands import Typed
 from tests.support.manifests import claim, cluster, part, pod
-from tests.unit.test_whatif import SCATTERED
+from tests.unit.test_whatif import SCATTERED, held
 
 
 @pytest.fixture
@@ -58,10 +58,12 @@ def test_who_waits_already_is_no_failure(hami_dra, file):
     ("options", "message"),
     [
         ([], "nothing is said to be different: give one or more of --node-policy"),
-        (["--override-annotations", "--replace"], "--override-annotations: give the policy that is to hold"),
+        (["--override-annotations", "--replace"], "--override-annotations: give what is to hold"),
         (["--node-policy", "pack"], "--node-policy: 'pack' is not one of"),
         (["--device-policy", "pack"], "--device-policy: 'pack' is not one of"),
-        (["--present-node-policy", "pack", "--replace"], "is not one of"),
+        (["--packing-weights", "theta=2"], "--packing-weights: 'theta=2': theta must be above 0"),
+        (["--present-node-policy", "pack", "--replace"], "--present-node-policy: 'pack' is not one of"),
+        (["--present-packing-weights", "x=1", "--replace"], "--present-packing-weights: 'x=1' is not like theta=0.65"),
         (["--without-node", "n9"], "without node n9: there is no such node; there are n1, n2"),
         (["--with", "none.yaml"], "none.yaml: no such file or folder"),
         (["--replace", "--feature-gates", "X=true"], "--feature-gates: "),
@@ -71,6 +73,26 @@ def test_what_cannot_be_done(hami_dra, file, options, message):
     result = hami_dra("whatif", "-f", file(*SCATTERED), *options)
     assert (result.code, result.stdout) == (2, "")
     assert message in result.stderr
+
+
+LARGE_NODE_IN_USE = [*cluster("n1", "n2"), *held("a", "n2", "gpu-0"), claim("x", part()), pod("x", "x")]
+
+
+def test_other_weights_of_packing(hami_dra, file):
+    """n2 is in use, so binpack takes it; its cards are larger than needed."""
+    words = ("whatif", "-f", file(*LARGE_NODE_IN_USE), "--packing-weights", "large=5")
+    last = hami_dra(*words).stdout.splitlines()[-1]
+    assert last.startswith("Packing weights large=5 would free 1 and take 1 of 8 cards and begin to use node n1")
+    assert "would change nothing" in hami_dra(*words, "--present-packing-weights", "large=5").stdout
+
+
+def test_weights_that_annotations_ask_for_are_overridden_where_that_is_said(hami_dra, file):
+    annotated = pod("x", "x", annotations={"hami.io/packing-weights": "large=0"})
+    words = ("whatif", "-f", file(*LARGE_NODE_IN_USE[:-1], annotated), "--packing-weights", "large=5")
+    kept = hami_dra(*words)
+    assert "would change nothing" in kept.stdout
+    assert "1 objects ask for another policy by annotation" in kept.stderr
+    assert "moving 1 pod" in hami_dra(*words, "--override-annotations").stdout
 
 
 def test_names_are_no_markup(hami_dra, file):

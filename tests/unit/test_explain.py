@@ -220,7 +220,12 @@ def test_policies_say_where_they_come_from():
 
 def test_wishes_of_vendors_say_where_they_stand():
     asking = pod(
-        "p", annotations={"nvidia.com/numa-bind": "true", "hami.io/device-scoring-weights": "slot=1,core=0,memory=0"}
+        "p",
+        annotations={
+            "nvidia.com/numa-bind": "true",
+            "hami.io/device-scoring-weights": "slot=1,core=0,memory=0",
+            "hami.io/packing-weights": "rare=1",
+        },
     )
     mine = shared("a")
     defaults = Policies(annotations={"nvidia.com/use-gputype": "T4"})
@@ -230,6 +235,7 @@ def test_wishes_of_vendors_say_where_they_stand():
     assert origins["nvidia.com/numa-bind"] == ("true", "annotation of Pod default/p")
     assert origins["nvidia.com/use-gputype"] == ("T4", "controller default")
     assert origins["weights"] == ("slot=1,core=0,memory=0", "annotation of Pod default/p")
+    assert origins["packing"] == ("theta=0.65,left=0.5,rare=1,large=0", "annotation of Pod default/p")
     assert origins["device"] == ("spread", "controller default")
 
 
