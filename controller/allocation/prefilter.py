@@ -57,6 +57,8 @@ _NEVER[
 _SHAPES_KEPT: Final = 128
 _FEW: Final = 512
 """Up to so many changed rows the counts are mended one by one."""
+_STATES_KEPT: Final = 1 << 11
+"""Of cards, per shape of request: what was said of a card in that state holds for the next."""
 
 
 class Prefilter:
@@ -98,8 +100,12 @@ class RequestColumns:
         self._wishes = [(vendor, wishes.of(vendor)) for vendor in VENDORS]
         self._kinds = DeviceKinds(view, scope)
         self._taints: list[int] = []
-        self._version = -1
+        self._version = self._structure = -1
         self._node: Ints = np.zeros(0, dtype=np.int64)
+        self._published: Codes = np.zeros(0, dtype=np.uint8)
+        """`codes` as they were if nobody used the cards; UNJUDGED among them."""
+        self._known: dict[tuple[int, ...], int] = {}
+        """State of a card → its code."""
         self.codes: Codes = np.zeros(0, dtype=np.uint8)
         self.fitting: Ints = np.zeros(0, dtype=np.int64)
         self.roaming = 0
@@ -137,20 +143,22 @@ class RequestColumns:
         if self._version == devices.changes.version:
             return
         changed = None if self._version < 0 else devices.changes.since(self._version)
+        republished = None if self._structure < 0 else devices.structure.since(self._structure)
         if len(self.codes) < devices.size:
-            self._node = _grown(self._node, len(devices.active))
-            codes = np.full(len(devices.active), NOT_OF_CLASS, dtype=np.uint8)
-            codes[: len(self.codes)] = self.codes
-            self.codes = codes
-        if changed is None or len(changed) > _FEW:
+            length = len(devices.active)
+            self._node = _grown(self._node, length)
+            self._published = _grown_codes(self._published, length)
+            self.codes = _grown_codes(self.codes, length)
+        if changed is None or republished is None or len(changed) > _FEW:
             self._all()
         else:
-            self._some(changed)
-        self._version = devices.changes.version
+            self._some(changed.tolist(), republished)
+        self._version, self._structure = devices.changes.version, devices.structure.version
 
     def _all(self) -> None:
         devices = self._inventory.devices
         rows = np.arange(devices.size)
+        self._published[rows] = self._judge_published(rows)
         self.codes[rows] = self._judge(rows)
         self._node[rows] = devices.node[rows]
         fits = np.flatnonzero(self.codes[rows] == 0)
@@ -159,15 +167,28 @@ class RequestColumns:
         self.fitting[: len(counts)] = counts
         self.roaming = int((self._node[fits] == NOWHERE).sum())
 
-    def _some(self, rows: Positions) -> None:
-        codes = self._judge(rows)
-        for row, code in zip(rows, codes, strict=True):
+    def _some(self, rows: list[int], republished: Positions) -> None:
+        """`republished`: those of them whose device changed, not only what is used of it."""
+        if republished.size:
+            self._published[republished] = self._judge_published(republished)
+        for row in rows:
+            code = self._code(row)
             if self.codes[row] == 0:
                 self._count(int(self._node[row]), -1)
             self.codes[row] = code
             self._node[row] = self._inventory.devices.node[row]
             if code == 0:
                 self._count(int(self._node[row]), +1)
+
+    def _code(self, row: int) -> int:
+        """`_judge` of one row; cards in the same state share the answer."""
+        state = int(self._published[row]), *self._inventory.devices.state(row)
+        code = self._known.get(state)
+        if code is None:
+            if len(self._known) >= _STATES_KEPT:
+                self._known.clear()
+            code = self._known[state] = int(self._judge(np.array([row], dtype=np.intp))[0])
+        return code
 
     def _count(self, node: int, sign: int) -> None:
         if node >= 0:
@@ -182,7 +203,15 @@ class RequestColumns:
     # -- judging rows ------------------------------------------------------------------------------------------------
 
     def _judge(self, rows: Positions) -> Codes:
-        """The first failing reason of each row, in HAMi's order."""
+        """The first failing reason of each row, in HAMi's order. What was published has been judged before."""
+        codes = self._published[rows]
+        if not self._view.admin_access:
+            self._judge_usage(codes, rows, self._inventory.devices.kind[rows])
+        codes[codes == UNJUDGED] = 0
+        return codes
+
+    def _judge_published(self, rows: Positions) -> Codes:
+        """The same, as if nobody used the cards; UNJUDGED where the search must come by."""
         devices = self._inventory.devices
         self._kinds.learn(devices.kind_samples)
         kind = devices.kind[rows]
@@ -201,9 +230,6 @@ class RequestColumns:
             reason = names.CARD_UUID_MISMATCH if selector.asks_for_uuid else names.CARD_TYPE_MISMATCH
             _where(codes, np.where(self._selected([selector.expression], rows), 0, NUMBER[reason]))
         _where(codes, late)
-        if not self._view.admin_access:
-            self._judge_usage(codes, rows, kind)
-        codes[codes == UNJUDGED] = 0
         return codes
 
     def _judge_usage(self, codes: Codes, rows: Positions, kind: Ints) -> None:
@@ -270,6 +296,12 @@ def _where(codes: Codes, later: Codes | Ints) -> None:
     """Rows without a reason take the later one."""
     open_rows = codes == 0
     codes[open_rows] = later[open_rows]
+
+
+def _grown_codes(column: Codes, length: int) -> Codes:
+    fresh = np.full(length, NOT_OF_CLASS, dtype=np.uint8)
+    fresh[: len(column)] = column
+    return fresh
 
 
 def _grown(column: Ints, length: int) -> Ints:

@@ -12,7 +12,7 @@ from controller.allocation.derived import DerivedAttribute
 from controller.allocation.errors import AllocatorError
 from controller.allocation.features import FeatureGates
 from controller.allocation.parameters import memory_percent
-from controller.allocation.selectors import compile_all
+from controller.allocation.selectors import compile_all, owner_of_claim
 from controller.allocation.views import ClaimRequests, Needs, Problem, RequestGroup, RequestView
 from hami_dra.api import names
 from hami_dra.api import resource as api
@@ -104,11 +104,12 @@ class _Resolver:
         name: str,
         spec: api.ExactDeviceRequest,
     ) -> RequestView:
-        where = f"ResourceClaim {claim.key}: request {name}"
-        selectors = compile_all(spec.selectors, f"{where}: selectors")
+        owner = owner_of_claim(claim.key)
+        where = f"{owner}: request {name}"
+        selectors = compile_all(spec.selectors, owner, f"request {name}: selectors")
         self._check_admin_access(claim, where, spec)
         device_class = self._class(where, spec)
-        class_selectors = compile_all(device_class.spec.selectors, f"DeviceClass {device_class.key}: spec.selectors")
+        class_selectors = compile_all(device_class.spec.selectors, f"DeviceClass {device_class.key}", "spec.selectors")
         all_devices = spec.allocation_mode == ALL
         requested_names = frozenset({parent_name, name})
         constraints = {
@@ -120,7 +121,7 @@ class _Resolver:
         if spec.derived_attributes and not self._features.derived_attributes:
             raise AllocatorError(f"{where}: derivedAttributes needs the feature gate DRADerivedAttributes")
         derived = {
-            entry.name: DerivedAttribute(entry.expression, f"{where}: derivedAttributes[{entry.name}]")
+            entry.name: DerivedAttribute(entry.expression, owner, f"request {name}: derivedAttributes[{entry.name}]")
             for entry in spec.derived_attributes
         }
         percents = memory_percent(device_class, claim, requested_names)

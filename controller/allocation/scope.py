@@ -9,7 +9,8 @@ from enum import Enum
 
 from controller.allocation.errors import AllocatorError
 from controller.allocation.features import FeatureGates
-from controller.allocation.request import Problem, RequestView, prepare
+from controller.allocation.prepared import prepared_of
+from controller.allocation.request import Problem, RequestView
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Pool
 from hami_dra.api.resource import ResourceClaim
@@ -54,7 +55,7 @@ def standing_of(
 ) -> Standing:
     """A claim that cannot be evaluated (missing class, bad parameters) is UNKNOWN: `decide` says why."""
     try:
-        problem = prepare([claim], inventory.classes, features=features)
+        problem = prepared_of(inventory).of([claim], features, checks_namespaces=False)
     except AllocatorError:
         return Standing(Owner.UNKNOWN)
     [owner] = owners(inventory, problem, managed)

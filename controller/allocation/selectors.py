@@ -18,8 +18,18 @@ class Selector:
     """One CEL selector. A compile error is kept until a device is looked at: upstream compiles no earlier either."""
 
     expression: str
-    origin: str
+    owner: str
+    """The object it stands in, such as `DeviceClass x`."""
+    field: str
     compiled: cel.Selector | cel.CompileError
+
+    @property
+    def origin(self) -> str:
+        return f"{self.owner}: {self.field}"
+
+    def of_claim(self, key: str) -> "Selector":
+        """The same selector in another ResourceClaim."""
+        return Selector(self.expression, owner_of_claim(key), self.field, self.compiled)
 
     def matches(self, device: Device) -> bool:
         """Raises AllocatorError: it does not compile, or it fails on this device. Neither means "does not match"."""
@@ -47,17 +57,22 @@ class Selector:
         )
 
 
-def compile_all(selectors: Sequence[api.DeviceSelector], origin: str) -> tuple[Selector, ...]:
-    """`origin` is the object and field, such as `DeviceClass x: spec.selectors`. Raises AllocatorError: no expression.
+def owner_of_claim(key: str) -> str:
+    """How messages name a claim."""
+    return f"ResourceClaim {key}"
+
+
+def compile_all(selectors: Sequence[api.DeviceSelector], owner: str, field: str) -> tuple[Selector, ...]:
+    """`owner` and `field`: where they stand, such as `DeviceClass x` and `spec.selectors`. Raises AllocatorError: no expression.
 
     As in kube-scheduler feature gates do not matter: what the API server once let in is evaluated.
     """
     result = []
     for index, selector in enumerate(selectors):
-        where = f"{origin}[{index}]"
         if selector.cel is None:
-            raise AllocatorError(f"{where}: only CEL selectors are known; set cel.expression")
-        result.append(Selector(selector.cel.expression, where, _compile(selector.cel.expression)))
+            raise AllocatorError(f"{owner}: {field}[{index}]: only CEL selectors are known; set cel.expression")
+        expression = selector.cel.expression
+        result.append(Selector(expression, owner, f"{field}[{index}]", _compile(expression)))
     return tuple(result)
 
 

@@ -5,6 +5,7 @@ Made by `request.prepare`, good for every node. In: devices, one at a time. Out:
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from controller.allocation import capacity
 from controller.allocation.derived import DerivedAttribute
@@ -31,6 +32,9 @@ class Need:
     """As `RequestView.demand`."""
 
 
+_NEEDS_KEPT: Final = 1 << 12
+
+
 class Needs:
     """What requests of one shape take, by device. Cards of one model come in rows: the next is mostly like the last."""
 
@@ -48,6 +52,8 @@ class Needs:
         return self._last_need if last.spec.capacity == device.spec.capacity else None
 
     def put(self, device: Device, need: Need | None) -> None:
+        if len(self.by_device) >= _NEEDS_KEPT:
+            self.by_device.clear()
         self.by_device[device] = need
         self._last, self._last_need = device, need
 
@@ -98,6 +104,37 @@ class RequestView:
     features: FeatureGates
     _needs: Needs = field(repr=False)
     """Memo, shared by requests of one shape."""
+
+    def for_claim(self, claim: api.ResourceClaim) -> "RequestView":
+        """The same request of a claim whose spec is equal."""
+        key = claim.key
+        return RequestView(
+            claim=claim,
+            claim_key=key,
+            claim_index=self.claim_index,
+            request_index=self.request_index,
+            alternative=self.alternative,
+            name=self.name,
+            parent_name=self.parent_name,
+            spec=self.spec,
+            device_class=self.device_class,
+            count=self.count,
+            all_devices=self.all_devices,
+            admin_access=self.admin_access,
+            tolerations=self.tolerations,
+            class_selectors=self.class_selectors,
+            selectors=tuple([each.of_claim(key) for each in self.selectors]),
+            capacity_requests=self.capacity_requests,
+            memory_percents=self.memory_percents,
+            constraints=self.constraints,
+            match_attributes=self.match_attributes,
+            distinct_attributes=self.distinct_attributes,
+            shape=self.shape,
+            shape_index=self.shape_index,
+            derived={name: each.of_claim(key) for name, each in self.derived.items()} if self.derived else self.derived,
+            features=self.features,
+            _needs=self._needs,
+        )
 
     @property
     def names_amounts(self) -> bool:
@@ -169,6 +206,9 @@ class RequestGroup:
     alternatives: tuple[RequestView, ...]
     prioritized: bool
 
+    def for_claim(self, claim: api.ResourceClaim) -> "RequestGroup":
+        return RequestGroup(self.name, tuple([each.for_claim(claim) for each in self.alternatives]), self.prioritized)
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequests:
@@ -176,6 +216,10 @@ class ClaimRequests:
 
     claim: api.ResourceClaim
     requests: tuple[RequestGroup, ...]
+
+    def for_claim(self, claim: api.ResourceClaim) -> "ClaimRequests":
+        """The same of a claim whose spec is equal."""
+        return ClaimRequests(claim, tuple([group.for_claim(claim) for group in self.requests]))
 
 
 @dataclass(frozen=True, slots=True)

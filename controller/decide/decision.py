@@ -1,6 +1,5 @@
 """One run of `decide`: claims sorted by owner, nodes filtered over columns, the best of them searched. Pure."""
 
-from collections.abc import Iterable
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -10,7 +9,8 @@ import numpy as np
 from controller.allocation.chooser import FirstFit
 from controller.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
 from controller.allocation.prefilter import prefilter_of
-from controller.allocation.request import Problem, prepare
+from controller.allocation.prepared import prepared_of
+from controller.allocation.request import Problem
 from controller.allocation.scope import Owner, Scope, owners
 from controller.allocation.search import Effort, Solution, solve
 from controller.decide.answers import ClaimAllocation, Decision, Refusal, Score
@@ -129,13 +129,7 @@ class _Decision:
         return self._prepare(ours), self._prepare(foreign)
 
     def _prepare(self, claims: list[ResourceClaim]) -> Problem:
-        return prepare(
-            claims,
-            self._inventory.classes,
-            features=self._options.gates,
-            admin_namespaces=self._inventory.admin_namespaces() if _asks_admin_access(claims) else frozenset(),
-            ignored_taints={self._options.fence_key},
-        )
+        return prepared_of(self._inventory).of(claims, self._options.gates, {self._options.fence_key})
 
     def _wanted(self) -> Wanted:
         """Every request with the columns of its alternatives."""
@@ -297,9 +291,3 @@ def _most_promising(candidates: Ints, outlook: Outlook) -> tuple[tuple[int, floa
     candidates = candidates[ranks == ranks.max()]
     scores = outlook.topology[candidates]
     return (int(ranks.max()), float(scores.max())), candidates[scores == scores.max()]
-
-
-def _asks_admin_access(claims: Iterable[ResourceClaim]) -> bool:
-    return any(
-        request.exactly and request.exactly.admin_access for claim in claims for request in claim.spec.devices.requests
-    )

@@ -11,6 +11,8 @@ from hami_dra.vendors.protocol import Positions
 
 V = TypeVar("V")
 KEPT: Final = 1 << 16
+_FEW: Final = 32
+"""Up to so many entries are sorted faster without numpy."""
 
 
 class ChangeLog:
@@ -35,7 +37,8 @@ class ChangeLog:
         """The rows that changed after `version`, each once, or None where that is no longer known: then all did."""
         if version < self._forgotten:
             return None
-        return np.unique(np.array(self._rows[version - self._forgotten :], dtype=np.intp))
+        rows = self._rows[version - self._forgotten :]
+        return np.array(sorted(set(rows)), dtype=np.intp) if len(rows) <= _FEW else np.unique(np.array(rows, np.intp))
 
 
 class Recent(Generic[V]):

@@ -172,6 +172,20 @@ class DeviceColumns:
     def used(self, row: int) -> Amounts:
         return int(self.slots_used[row]), int(self.cores_used[row]), int(self.memory_used[row])
 
+    def state(self, row: int) -> tuple[int, ...]:
+        """All that `cards` and the flags say of a row: rows of one state are alike to whoever reads nothing else."""
+        return (
+            int(self.kind[row]),
+            bool(self.exclusive[row]),
+            bool(self.blocked[row]),
+            int(self.index[row]),
+            int(self.numa[row]),
+            int(self.slots_used[row]),
+            int(self.cores_used[row]),
+            int(self.memory_used[row]),
+            int(self.mark[row]),
+        )
+
     def cards(self, rows: Positions) -> Cards:
         """Copies of some rows, by role."""
         return Cards(

@@ -1,8 +1,8 @@
 """Which nodes may take a pod, devices apart: cordons, taints, affinity, resources, hard topology spread.
 
-Asked by `decide` through the inventory. What only the node object decides is kept per set of tolerations and per affinity,
-and mended for nodes that changed; resources and spread are column arithmetic. What is not modelled here (volumes, host
-ports, inter-pod affinity, ...) is learnt when kube-scheduler refuses the node.
+Asked by `decide` through the inventory. Verdicts are kept per shape of pod (tolerations, affinity, resources) and mended for
+nodes that changed, or whose pods did; spread is column arithmetic. What is not modelled here (volumes, host ports, inter-pod
+affinity, ...) is learnt when kube-scheduler refuses the node.
 """
 
 from collections.abc import Callable, Collection
@@ -29,7 +29,7 @@ from controller.inventory.topologyspread import SpreadCounts, is_hard
 from hami_dra.api import names
 from hami_dra.api.core import Node, NodeSelector, Pod, Taint, Toleration
 from hami_dra.api.selectors import node_selector_matches, tolerates
-from hami_dra.vendors.protocol import Ints
+from hami_dra.vendors.protocol import Ints, Positions
 
 CODES: Final = (
     "",
@@ -63,6 +63,14 @@ class NodeFit:
     """Number of the first failing reason (`CODES`), 0 where it fits, 255 where there is no node."""
 
 
+class _Kept:
+    """Codes of one shape of pod, as they were at a version of the nodes and of their loads."""
+
+    def __init__(self) -> None:
+        self.version = (-1, -1)
+        self.codes: NodeCodes = np.zeros(0, dtype=np.uint8)
+
+
 class NodeFits:
     """`delegated`: extended resources that a DeviceClass serves. Nodes that do not offer them get them through claims."""
 
@@ -71,17 +79,56 @@ class NodeFits:
         self._spread = spread
         self._delegated = delegated
         self._columns: Recent[NodeColumn] = Recent(_KEPT)
+        self._verdicts: Recent[_Kept] = Recent(_KEPT)
 
     def of(self, pod: Pod, own: Placed | None = None) -> NodeFit:
         """`own`: what the inventory counts of this very pod; it does not stand in its own way."""
-        admitted = self._admitted(pod)
-        codes = self._taint_codes(pod).astype(np.uint8)
-        codes[(codes == 0) & ~admitted] = _NUMBER[names.NODE_AFFINITY]
-        codes[(codes == 0) & self._short(pod, own)] = _NUMBER[names.NODE_RESOURCES]
+        wanted = [(resource, amount) for resource, amount in pod_requests(pod).items() if amount > 0]
+        codes = self._kept(pod, wanted).copy()
+        if own is not None and (row := self._nodes.index_of(own.node)) >= 0:
+            rows = np.array([row], dtype=np.intp)
+            codes[row] = self._judged(pod, wanted, rows, own=own)[0]
         if _is_spread(pod):
-            uneven = self._spread.violates(pod, own, admitted, lambda: self._untainted(pod))
+            uneven = self._spread.violates(pod, own, self._admitted(pod), lambda: self._untainted(pod))
             codes[(codes == 0) & uneven] = _NUMBER[names.NODE_TOPOLOGY_SPREAD]
         return NodeFit(mask=codes == 0, codes=codes)
+
+    def _kept(self, pod: Pod, wanted: list[tuple[str, int]]) -> NodeCodes:
+        """Without spread, for a pod that counts nowhere yet. Not to be changed by the caller. Shape (nodes.size,)."""
+        nodes, spec = self._nodes, pod.spec
+        delegated = tuple(resource for resource, _ in wanted if self._delegated(resource))
+        key = (spec.tolerations, tuple(sorted(spec.node_selector.items())), _required(pod), tuple(wanted), delegated)
+        kept = self._verdicts.get(key, _Kept)
+        version = nodes.changes.version, nodes.loads.version
+        if kept.version != version:
+            changed, loaded = (
+                log.since(before) if before >= 0 else None
+                for log, before in zip((nodes.changes, nodes.loads), kept.version, strict=True)
+            )
+            if changed is None or loaded is None or len(kept.codes) != nodes.size:
+                kept.codes = self._judged(pod, wanted, np.arange(nodes.size))
+            else:
+                rows = np.concatenate((changed, loaded))
+                kept.codes[rows] = self._judged(pod, wanted, rows)
+            kept.version = version
+        return kept.codes
+
+    def _judged(
+        self, pod: Pod, wanted: list[tuple[str, int]], rows: Positions, *, own: Placed | None = None
+    ) -> NodeCodes:
+        """The first failing reason of each row. `own`: taken away from what is used."""
+        codes = self._taint_codes(pod)[rows].astype(np.uint8)
+        codes[(codes == 0) & ~self._admitted(pod)[rows]] = _NUMBER[names.NODE_AFFINITY]
+        for resource, amount in wanted:
+            offers = self._nodes.offers(resource)[rows]
+            left = offers - self._nodes.used(resource)[rows]
+            if own is not None:
+                left += own.requests[resource]
+            short = left < amount
+            if self._delegated(resource):
+                short &= offers > 0
+            codes[(codes == 0) & short] = _NUMBER[names.NODE_RESOURCES]
+        return codes
 
     def is_even(self, pod: Pod, row: int, own: Placed | None, unsure: Collection[Placed]) -> bool:
         """Whether the pod's hard spread constraints hold on the node whichever of the `unsure` pods come before it."""
@@ -89,18 +136,6 @@ class NodeFits:
             return True
         uneven = self._spread.violates(pod, own, self._admitted(pod), lambda: self._untainted(pod), unsure)
         return not uneven[row]
-
-    def _short(self, pod: Pod, own: Placed | None) -> Bools:
-        """Nodes that lack a resource (noderesources/fit.go)."""
-        short = np.zeros(self._nodes.size, dtype=np.bool_)
-        for resource, wanted in pod_requests(pod).items():
-            if wanted <= 0:
-                continue
-            lacking = self.left(resource, own) < wanted
-            if self._delegated(resource):
-                lacking &= self._nodes.offers(resource) > 0
-            short |= lacking
-        return short
 
     def left(self, resource: str, own: Placed | None = None) -> Ints:
         """What the nodes have left of a resource, with `own` taken away from them. Shape (nodes.size,)."""

@@ -49,6 +49,8 @@ class NodeColumns:
         self.present: Bools = np.zeros(_FIRST_SIZE, dtype=np.bool_)
         self.changes = ChangeLog()
         """Rows where a node came, went, or changed in what keeps pods away: labels, taints, cordon, readiness."""
+        self.loads = ChangeLog()
+        """Rows where what a node offers, or what its pods use of it, changed."""
         self.arrivals = 0
         """Grows whenever a node gets or loses its row."""
         self.scores = NodeScores()
@@ -116,6 +118,8 @@ class NodeColumns:
         offered = {**_UNDECLARED, **amounts(node.status.allocatable)}
         for resource in self._offers.keys() | offered.keys():
             self._column(self._offers, resource)[row] = offered.get(resource, 0)
+        if before is None or before.status.allocatable != node.status.allocatable:
+            self.loads.add(row)
         if before is None or not _alike(before, node):
             self.changes.add(row)
         return row
@@ -137,6 +141,7 @@ class NodeColumns:
         self._free.append(row)
         self._rank = None
         self.changes.add(row)
+        self.loads.add(row)
         return row
 
     def use(self, name: str, requests: Mapping[str, int], sign: int) -> None:
@@ -147,6 +152,8 @@ class NodeColumns:
             by_name[resource] += sign * wanted
             if row >= 0:
                 self._column(self._uses, resource)[row] = min(by_name[resource], MOST)
+        if row >= 0:
+            self.loads.add(row)
         if not by_name["pods"]:
             del self._used_by_name[name]
 

@@ -5,6 +5,7 @@ Amounts are integers: millicores for `cpu`, `Value()` for everything else; `pods
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from hami_dra.api.core import Container, Pod, QuantityText
@@ -15,6 +16,7 @@ MOST: Final = 2**62
 """Amounts are capped here, so that sums and comparisons of two of them fit an int64."""
 
 
+@lru_cache(maxsize=4096)
 def amount(resource: str, text: QuantityText) -> int:
     """0 for what is no quantity: the API server lets no such thing in, files may hold it."""
     try:

@@ -1,0 +1,88 @@
+"""Problems of claims that were seen before, but for their names: pods of one workload come with claims of equal specs.
+
+Called by `decide` and `scope`. In: as `prepare`. Out: as `prepare`, for a fraction of its cost. One `Problem` is kept for each
+of the latest combinations of specs, as long as their DeviceClasses stay the same objects; claims with admin access, whose
+namespace matters, are resolved each time. A cache and nothing else.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from controller.allocation.features import FeatureGates
+from controller.allocation.request import Problem, prepare
+from controller.inventory.changes import Recent
+from controller.inventory.inventory import Inventory
+from hami_dra.api.resource import DeviceClass, ResourceClaim
+
+_KEPT: Final = 128
+_encoder: Final = msgspec.json.Encoder()
+
+
+@dataclass(slots=True)
+class _Kept:
+    problem: Problem | None = None
+    classes: tuple[DeviceClass, ...] = ()
+    """Those that its requests name."""
+
+
+class Prepared:
+    """Those of one inventory."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._kept: Recent[_Kept] = Recent(_KEPT)
+
+    def of(
+        self,
+        claims: Sequence[ResourceClaim],
+        features: FeatureGates,
+        ignored_taints: AbstractSet[str] = frozenset(),
+        *,
+        checks_namespaces: bool = True,
+    ) -> Problem:
+        """`claims`: without an allocation. `checks_namespaces`: admin access needs the label. Raises AllocatorError."""
+        if any(map(_asks_admin_access, claims)):
+            allowed = self._inventory.admin_namespaces() if checks_namespaces else None
+            return self._resolve(claims, features, ignored_taints, allowed)
+        key = (tuple(_encoder.encode(claim.spec) for claim in claims), features, frozenset(ignored_taints))
+        kept = self._kept.get(key, _Kept)
+        problem = kept.problem
+        if problem is None or not self._stands(kept.classes):
+            problem = kept.problem = self._resolve(claims, features, ignored_taints, None)
+            kept.classes = tuple(view.device_class for view in problem.views)
+            return problem
+        return replace(
+            problem,
+            claims=tuple(known.for_claim(claim) for known, claim in zip(problem.claims, claims, strict=True)),
+        )
+
+    def _stands(self, classes: tuple[DeviceClass, ...]) -> bool:
+        now = self._inventory.classes
+        return all(now.get(each.metadata.name) is each for each in classes)
+
+    def _resolve(
+        self,
+        claims: Sequence[ResourceClaim],
+        features: FeatureGates,
+        ignored_taints: AbstractSet[str],
+        admin_namespaces: AbstractSet[str] | None,
+    ) -> Problem:
+        return prepare(
+            claims,
+            self._inventory.classes,
+            features=features,
+            admin_namespaces=admin_namespaces,
+            ignored_taints=ignored_taints,
+        )
+
+
+def prepared_of(inventory: Inventory) -> Prepared:
+    return inventory.derived(Prepared, Prepared)
+
+
+def _asks_admin_access(claim: ResourceClaim) -> bool:
+    return any(request.exactly and request.exactly.admin_access for request in claim.spec.devices.requests)
