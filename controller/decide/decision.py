@@ -19,6 +19,7 @@ from controller.decide.nodeverdicts import NodeVerdicts
 from controller.decide.outlook import Outlook, Wanted, look_out
 from controller.decide.promises import with_promises
 from controller.decide.quotas import QuotaVerdicts
+from controller.decide.shortcut import Shortcut, shortcut_of
 from controller.decide.trace import Trace, Worth, enough
 from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
@@ -63,6 +64,7 @@ class _Decision:
         self._pool_error = ""
         self._budget_error = ""
         self._tried: dict[int, Worth | None] = {}
+        self._shortcut: Shortcut | None = None
 
     def run(self) -> Decision | Refusal:
         verdicts = NodeVerdicts(self._inventory, self._demand)
@@ -90,6 +92,8 @@ class _Decision:
             self._inventory, self._demand.policies, self._demand.pod, wanted[: self._ours_wanted]
         )
         self._chooser.ranking = self._ranking
+        if not (self._options.first_fit or outlook.arranged or self._foreign.claims or self._room):
+            self._shortcut = shortcut_of(self._inventory, self._ours, wanted)
         trace = Trace(
             verdicts,
             wanted,
@@ -214,6 +218,8 @@ class _Decision:
         node = self._inventory.nodes.node(row)
         pools = self._inventory.pools_on(node.metadata.name)
         usage = self._inventory.usage
+        if self._shortcut is not None and (found := self._shortcut.solve(row, self._chooser)) is not None:
+            return found
         try:
             if self._foreign.claims:
                 theirs = solve(
@@ -248,7 +254,7 @@ class _Decision:
                 if entry.claim.key in by_key
             ),
             score=Score(float(values[row]), self._chooser.reported(solution), self._chooser.topology(solution)),
-            fitting=tuple((nodes.names[each], float(values[each])) for each in ranked),
+            fitting=tuple(zip(map(nodes.names.__getitem__, ranked.tolist()), values[ranked].tolist(), strict=True)),
             fitting_count=int(fitting.size),
             unfit_count=nodes.count - int(fitting.size),
             trace=trace,
@@ -287,6 +293,8 @@ class _Decision:
 
 def _most_promising(candidates: Ints, outlook: Outlook) -> tuple[tuple[int, float], Ints]:
     """The best (rank of prioritized lists, vendors' score) among the candidates (not empty), and those who have it."""
+    if outlook.flat:
+        return (0, 0.0), candidates
     ranks = outlook.rank[candidates]
     candidates = candidates[ranks == ranks.max()]
     scores = outlook.topology[candidates]

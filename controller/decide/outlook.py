@@ -47,6 +47,10 @@ class Outlook:
     """The same between nodes that are equal to the node policy too."""
     refused: dict[str, Bools] = field(default_factory=dict)
     """Reason code → candidates where no set of cards is legal."""
+    flat: bool = True
+    """All nodes are alike: nobody has a say, and no list is prioritized."""
+    arranged: bool = False
+    """Some vendor may have a say about sets of cards."""
 
 
 def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidates: Bools, *, rules: bool) -> Outlook:
@@ -56,8 +60,10 @@ def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidate
         np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.float64), np.zeros(size, dtype=np.float64)
     )
     drivers = {driver for driver in arranging_drivers(policies) if inventory.layouts.has(driver)} if rules else set()
+    outlook.arranged = bool(drivers)
     if not drivers and not any(group.prioritized for group, _ in wanted):
         return outlook
+    outlook.flat = False
     chosen = np.flatnonzero(candidates)
     asked: list[_Asked] = []
     for group, columns in wanted:

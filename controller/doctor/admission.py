@@ -15,7 +15,16 @@ from cryptography.exceptions import InvalidSignature
 from controller.bridge.installation import CONVERT_WEBHOOK
 from controller.doctor.installed import is_out, named
 from controller.doctor.model import Finding, Live, Raw, Severity, State
-from controller.reconcile.fence_rules import is_fence_rule, is_fence_taint, is_fenced_slice, is_intact, rule_name
+from controller.reconcile.fence_rules import (
+    driver_of,
+    is_fence_rule,
+    is_fence_taint,
+    is_fenced_slice,
+    is_in_force,
+    is_intact,
+    rule_names,
+    rules_of,
+)
 from hami_dra.api import kinds, names
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 
@@ -34,12 +43,11 @@ def fence(state: State) -> Iterator[Finding]:
     by_rules = state.live.serves_taint_rules if state.live is not None else bool(rules)
     for driver in sorted(state.managed & published):
         if by_rules:
-            yield from _rule(driver, rules.get(rule_name(driver)))
+            yield from _rule(driver, next(iter(rules_of(driver, rules.get)), None))
         else:
             yield from _open_slices(driver, state.slices)
-    ours = {rule_name(driver) for driver in state.managed}
     for name, rule in sorted(rules.items()):
-        if is_fence_rule(rule) and name not in ours:
+        if is_fence_rule(rule) and driver_of(name, state.managed) is None:
             selector = rule.spec.device_selector
             driver = (selector.driver if selector is not None else None) or "every driver"
             yield Finding(
@@ -59,11 +67,19 @@ def _speaks_of_fences(state: State) -> bool:
 
 
 def _rule(driver: str, rule: DeviceTaintRule | None) -> Iterator[Finding]:
-    name = rule_name(driver)
+    name = rule.metadata.name if rule is not None else rule_names(driver)[0]
     restart = "the controller puts it back within a second: see whether it runs and may write devicetaintrules"
     if rule is None:
         problem = f"it is missing: kube-scheduler may allocate devices of {driver} beside the controller"
         yield _error("fence", f"DeviceTaintRule {name}", problem, restart)
+    elif not is_intact(rule, driver) and is_in_force(rule, driver):
+        yield Finding(
+            check="fence",
+            severity=Severity.WARNING,
+            object=f"DeviceTaintRule {name}",
+            problem="it is being deleted, and stays in force until the controller has put another one in its place",
+            fix="see whether the controller runs and may write devicetaintrules; to do without the fence: hami-dra uninstall",
+        )
     elif not is_intact(rule, driver):
         problem = f"it was changed: it does not keep kube-scheduler off all devices of {driver}"
         yield _error("fence", f"DeviceTaintRule {name}", problem, restart)

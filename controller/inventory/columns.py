@@ -42,7 +42,8 @@ class DeviceColumns:
     """Columns of shape (capacity,), dtype int64 unless said otherwise; only the first `size` rows are in use or were.
 
     `active` bool. `exclusive` bool: wholly held by an exclusive allocation. `shared` bool: may be held by several. `blocked`
-    bool: idle, but others have drawn the shared counters that it needs.
+    bool: idle, but others have drawn the shared counters that it needs. `divided` bool: draws on shared counters, or is a part
+    of a card.
     `kind`: number of the capacity kind (`Device.capacity_kind`), `taint_kind`: of the set of taints, 0 = none.
     """
 
@@ -76,6 +77,7 @@ class DeviceColumns:
         self.exclusive: Bools = grown("exclusive", np.bool_)  # type: ignore[assignment] # as above
         self.shared: Bools = grown("shared", np.bool_)  # type: ignore[assignment] # as above
         self.blocked: Bools = grown("blocked", np.bool_)  # type: ignore[assignment] # as above
+        self.divided: Bools = grown("divided", np.bool_)  # type: ignore[assignment] # as above
         for name in _INTS:
             setattr(self, name, grown(name, np.int64))
 
@@ -114,6 +116,7 @@ class DeviceColumns:
         self.node[row] = node
         self.shared[row] = device.shared
         self.blocked[row] = False
+        self.divided[row] = bool(device.spec.consumes_counters) or device.is_part
         self.index[row] = device.index
         self.numa[row] = device.int_attribute(device.profile.numa, 0)
         self.slots_total[row], self.cores_total[row], self.memory_total[row] = totals_of(device)

@@ -8,6 +8,8 @@ and named in `problems`. Must not talk to a cluster.
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+
 from controller.inventory.changes import Incarnations
 from controller.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
 from controller.inventory.layouts import Layouts, is_part
@@ -27,7 +29,7 @@ from controller.inventory.workloads import Workloads
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.names import ADMIN_ACCESS_LABEL
 from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from hami_dra.vendors.protocol import Ints
+from hami_dra.vendors.protocol import Ints, Positions
 
 _NONE: Amounts = (0, 0, 0)
 _D = TypeVar("_D")
@@ -58,6 +60,8 @@ class Inventory:
         self._claims = Incarnations()
         self._derived: dict[type, object] = {}
         self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
+        self._rows_of_node: dict[int, Positions] = {}
+        self._rows_of_node_version = -1
         self._troubled: dict[PoolKey, str] = {}
         self._counters: dict[PoolKey, SharedCounters] = {}
 
@@ -84,6 +88,17 @@ class Inventory:
             for device in self._rows_of_pool.get(key, ())
             if device.row >= 0 and int(self.devices.node[device.row]) == row
         ]
+
+    def rows_of(self, node: int) -> Positions:
+        """The same by row of the node, kept until a device is published or withdrawn. Not to be changed by the caller."""
+        version = self.devices.structure.version
+        if self._rows_of_node_version != version:
+            self._rows_of_node.clear()
+            self._rows_of_node_version = version
+        rows = self._rows_of_node.get(node)
+        if rows is None:
+            rows = self._rows_of_node[node] = np.array(self.rows_on(self.nodes.names[node]), dtype=np.intp)
+        return rows
 
     def troubled_nodes(self) -> set[str]:
         """Nodes with a local pool that is incomplete or invalid: its devices are in no column, only the search sees them."""

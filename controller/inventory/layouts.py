@@ -170,7 +170,7 @@ def layout_of(cards: list[Device], instance_type: str = "") -> Layout:
 
 def is_part(device: Device) -> bool:
     """It is cut from a card, which is published too."""
-    return device.attribute(device.profile.partition) is not None
+    return device.is_part
 
 
 def _is_card(device: Device) -> bool:

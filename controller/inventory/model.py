@@ -88,6 +88,11 @@ class Device:
         named = _NUMBERED_NAME.fullmatch(self.id.device)
         return self.int_attribute(self.profile.index, int(named[1]) if named else UNNUMBERED)
 
+    @cached_property
+    def is_part(self) -> bool:
+        """It is cut from a card, which is published too."""
+        return self.attribute(self.profile.partition) is not None
+
     @property
     def taints(self) -> tuple[api.DeviceTaint, ...]:
         return self.spec.taints + self.extra_taints

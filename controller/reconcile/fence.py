@@ -2,8 +2,12 @@
 
 Run by the leader. For each managed driver one DeviceTaintRule; where the cluster has no such kind (1.36 by default), our
 drivers put the same taint into their slices, and this only watches that they all do. `ready` is True from the moment the
-fence is known to hold: every rule in place, quiet time over, probe claim refused, claims listed afresh. It is False at once
-when a rule is deleted or changed or a slice without the taint appears; rules are put back right then, and all begins anew.
+fence is known to hold: every rule in place, quiet time over, probe claim refused, claims listed afresh.
+
+A rule that somebody deletes stays in force by its finalizer. Another one is made at once, under the driver's other name; when that
+is proven, the first is let go. `ready` stays True all the while, for kube-scheduler never sees a moment without a rule.
+`ready` is False at once when a rule is changed, or goes although we did not let it go, or a slice without the taint appears;
+rules are put back right then, and all begins anew.
 """
 
 import asyncio
@@ -12,22 +16,14 @@ from collections.abc import Callable
 
 from controller.reconcile import messages
 from controller.reconcile.context import Context
-from controller.reconcile.fence_rules import (
-    is_fenced_slice,
-    is_intact,
-    is_proven,
-    proof,
-    rule_body,
-    rule_name,
-    rule_spec,
-)
+from controller.reconcile.fence_keeper import FenceKeeper
+from controller.reconcile.fence_rules import is_fenced_slice
 from controller.reconcile.probe import Outcome, Prober
 from controller.reconcile.settings import Settings
-from hami_dra.api import names
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.protocol import AlreadyExists, ClusterError, ConfigError
+from hami_dra.cluster.protocol import ClusterError, ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -52,17 +48,17 @@ def require_fenceable(settings: Settings, taint_rule_kind: Kind[DeviceTaintRule]
 class Fence:
     def __init__(self, context: Context, prober: Prober) -> None:
         self._world = context.world
-        self._writer = context.writer
         self._settings = context.settings
         self._clock = context.clock
-        self._events = context.events
         self._metrics = context.metrics
         self._prober = prober
-        self._in_force: dict[str, DeviceTaintRule] = {}
+        taint_rules = context.world.taint_rules
+        self._rules = FenceKeeper(context, taint_rules) if taint_rules is not None else None
         self._open_slices: dict[str, str] = {}
         """Slices of managed drivers without the taint -> driver; only where the cluster has no rules."""
         self._ready = False
-        self._broken = asyncio.Event()
+        self._again = asyncio.Event()
+        """Something is not as it should be, whether or not the fence holds."""
         self._closed = asyncio.Event()
         """No slice is open any more."""
         self._listeners: list[Callable[[], None]] = []
@@ -78,22 +74,16 @@ class Fence:
     # --- what the world says (subscribed by the controller) ------------------------------------------------------------
 
     def rule_changed(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
-        rule = new or old
-        assert rule is not None
-        for driver in self._settings.managed:
-            if rule.metadata.name == rule_name(driver):
-                in_force = self._in_force.get(driver)
-                if (
-                    new is None
-                    or not is_intact(new, driver)
-                    or (in_force and in_force.metadata.uid != new.metadata.uid)
-                ):
-                    self._fall(f"the fence rule of {driver} is gone or changed")
+        assert self._rules is not None
+        if driver := self._rules.lost(old, new):
+            self._fall(f"the fence rule of {driver} is gone or changed")
+        elif self._rules.asks_for_work(old, new):
+            self._again.set()
 
     def slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         published = new or old
         assert published is not None
-        if self._world.taint_rules is not None or published.spec.driver not in self._settings.managed:
+        if self._rules is not None or published.spec.driver not in self._settings.managed:
             return
         if new is None or is_fenced_slice(new):
             self._open_slices.pop(published.metadata.name, None)
@@ -112,39 +102,46 @@ class Fence:
         for published in list(self._world.slices.store):
             self.slice_changed(None, published)
         while True:
-            self._broken.clear()
+            self._again.clear()
             try:
                 if not await self._raise_up():
                     continue
+                self._set_ready(True)
+                if self._rules is not None:
+                    await self._rules.let_go()
             except ClusterError as error:
-                log.warning("fence not in force yet: %s", error)
+                log.warning("fence not as it should be yet: %s", error)
                 await self._clock.sleep(backoff.next())
                 continue
             backoff.reset()
-            self._set_ready(True)
-            await self._broken.wait()
+            await self._again.wait()
 
     async def _raise_up(self) -> bool:
-        """Whether the fence holds now; False: something fell meanwhile. Raises ClusterError, LeadershipLost."""
-        if self._world.taint_rules is not None:
-            for driver in sorted(self._settings.managed):
-                await self._put(driver, self._world.taint_rules.kind)
-            unproven = [driver for driver, rule in sorted(self._in_force.items()) if not is_proven(rule)]
+        """Whether the fence holds now; False: something changed meanwhile. Raises ClusterError, LeadershipLost."""
+        if self._rules is not None:
+            await self._rules.put()
+            if self._again.is_set():
+                return False
+            unproven = self._rules.unproven()
+            self._rules.holding |= {
+                driver: rule for driver, rule in self._rules.chosen.items() if driver not in unproven
+            }
         else:
             if self._open_slices:
                 log.info("waiting for the fence taint in %d slices", len(self._open_slices))
                 await self._closed.wait()
-                self._broken.clear()
+                self._again.clear()
             unproven = sorted(self._settings.managed)
         if unproven and not await self._prove(unproven):
             return False
-        await self._world.relist_claims()
-        return not self._broken.is_set()
+        if not self._ready:
+            await self._world.relist_claims()
+        return not self._again.is_set()
 
     async def _prove(self, drivers: list[str]) -> bool:
-        """Quiet time, then a probe of each driver that has devices. Whether all held and nothing fell meanwhile."""
+        """Quiet time, then a probe of each driver that has devices. Whether all held and nothing changed meanwhile."""
         await self._quiet()
-        if self._broken.is_set():
+        if self._again.is_set():
             return False
         published = {item.spec.driver for item in self._world.slices.store if item.spec.devices}
         for driver in drivers:
@@ -152,56 +149,22 @@ class Fence:
                 outcome = await self._prober.probe(driver)
                 if outcome is not Outcome.HOLDS:
                     self._report_failed_probe(driver, outcome)
+                    if outcome is Outcome.BROKEN:
+                        self._fall(f"kube-scheduler does not heed the fence of {driver}")
                     await self._clock.sleep(_PROBE_AGAIN)
                     return False
-            if driver in self._in_force:
-                await self._note_proof(driver)
-        return not self._broken.is_set()
-
-    async def _put(self, driver: str, kind: Kind[DeviceTaintRule]) -> None:
-        """Make or mend the rule."""
-        assert self._world.taint_rules is not None
-        feed, name = self._world.taint_rules, rule_name(driver)
-        found = feed.store.get(name)
-        if found is not None and is_intact(found, driver):
-            self._in_force[driver] = found
-            return
-        lost = driver in self._in_force
-        if found is not None and found.metadata.deletion_timestamp is None:
-            patch = {"metadata": {"uid": found.metadata.uid}, "spec": rule_spec(driver)}
-            rule = await self._writer.patch(kind, name, patch)
-            lost = True
-        else:
-            try:
-                rule = await self._writer.create(kind, rule_body(driver))
-            except AlreadyExists:
-                await feed.reflector.relist()
-                raise
-        self._in_force[driver] = rule
-        feed.reflector.observe(rule)
-        if lost:
-            self._metrics.fence_restored.labels(driver).inc()
-            note = (
-                f"the rule that keeps kube-scheduler off the devices of {driver} was gone or changed and was put back"
-            )
-            log.warning("%s", note)
-            self._events.tell(kind, rule, messages.warning(messages.FENCE_RESTORED, note), "Fence")
-        else:
-            log.info("fence rule for %s made", driver)
-
-    async def _note_proof(self, driver: str) -> None:
-        assert self._world.taint_rules is not None
-        feed, rule = self._world.taint_rules, self._in_force[driver]
-        patch = {"metadata": {"uid": rule.metadata.uid, "annotations": {names.FENCE_PROVEN: proof(rule)}}}
-        rule = await self._writer.patch(feed.kind, rule.metadata.name, patch)
-        self._in_force[driver] = rule
-        feed.reflector.observe(rule)
+                if self._again.is_set():
+                    return False
+            if self._rules is not None:
+                self._rules.holding[driver] = self._rules.chosen[driver]
+                await self._rules.note_proof(driver)
+        return not self._again.is_set()
 
     async def _quiet(self) -> None:
         """The quiet time, or until something falls."""
         try:
             async with asyncio.timeout(self._settings.quiet_time):
-                await self._broken.wait()
+                await self._again.wait()
         except TimeoutError:
             return
 
@@ -215,20 +178,17 @@ class Fence:
         else:
             note = f"kube-scheduler has not looked at the probe pod of {driver}: nothing is committed until it does"
         log.warning("%s", note)
-        rule = self._in_force.get(driver)
-        if rule is not None and self._world.taint_rules is not None:
-            self._events.tell(
-                self._world.taint_rules.kind, rule, messages.warning(messages.FENCE_BROKEN, note), "Fence"
-            )
+        if self._rules is not None:
+            self._rules.tell(driver, messages.warning(messages.FENCE_BROKEN, note))
 
     def _fall(self, why: str) -> None:
         if self._ready:
             log.warning("nothing is committed: %s", why)
         self._set_ready(False)
-        self._broken.set()
+        self._again.set()
 
     def _set_ready(self, ready: bool) -> None:
-        if ready and self._broken.is_set():
+        if ready and self._again.is_set():
             return
         if ready != self._ready:
             self._ready = ready

@@ -1,25 +1,55 @@
-"""What a fence looks like: the DeviceTaintRule of a driver, or the taint in its slices. Pure.
+"""What a fence looks like: the DeviceTaintRules of a driver, or the taint in its slices. Pure.
+
+A driver has one rule, under one of two names. Every rule carries a finalizer: one that somebody deletes stays in force, for
+kube-scheduler heeds rules that are being deleted, until another one under the other name is known to hold. So there is no moment
+without a rule, whoever deletes one. What no finalizer keeps (the finalizer taken off by hand, a changed spec) ends the fence at once.
 
 A rule that was proven carries the annotation hami.io/fence-proven with its own uid and generation, so that a new leader need
 not prove it again; a rule that was made anew or changed has other ones.
 """
 
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaint, DeviceTaintRule, ResourceSlice
 
 NO_SCHEDULE: Final = "NoSchedule"
-_NAME_PREFIX: Final = "hami-dra-fence-"
+_NAME_PREFIXES: Final = ("hami-dra-fence-", "hami-dra-fence2-")
+"""Neither begins with the other, so no two drivers share a name."""
 
 
-def rule_name(driver: str) -> str:
-    return f"{_NAME_PREFIX}{driver}"
+def rule_names(driver: str) -> tuple[str, str]:
+    """The first is the usual one; the second takes over while the first is being deleted, and the other way round."""
+    first, second = (f"{prefix}{driver}" for prefix in _NAME_PREFIXES)
+    return first, second
 
 
-def rule_body(driver: str) -> dict[str, Any]:
+def rules_of(driver: str, find: Callable[[str], DeviceTaintRule | None]) -> list[DeviceTaintRule]:
+    """Those that are there, the best first: intact and proven, intact, being deleted but in force, the rest. `find`: by name."""
+    present = [rule for name in rule_names(driver) if (rule := find(name)) is not None]
+    return sorted(
+        present,
+        key=lambda rule: (
+            not (is_intact(rule, driver) and is_proven(rule)),
+            not is_intact(rule, driver),
+            not is_in_force(rule, driver),
+        ),
+    )
+
+
+def driver_of(name: str, drivers: Iterable[str]) -> str | None:
+    """Whose fence a rule of this name is."""
+    return next((driver for driver in drivers if name in rule_names(driver)), None)
+
+
+def rule_body(driver: str, name: str = "") -> dict[str, Any]:
     return {
-        "metadata": {"name": rule_name(driver), "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY}},
+        "metadata": {
+            "name": name or rule_names(driver)[0],
+            "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY},
+            "finalizers": [names.FENCE_FINALIZER],
+        },
         "spec": rule_spec(driver),
     }
 
@@ -32,15 +62,55 @@ def rule_spec(driver: str) -> dict[str, Any]:
     }
 
 
+def mended(rule: DeviceTaintRule, driver: str) -> dict[str, Any]:
+    """The merge patch that makes it what it should be: spec and finalizer."""
+    return {**_with_finalizers(rule, {*rule.metadata.finalizers, names.FENCE_FINALIZER}), "spec": rule_spec(driver)}
+
+
+def released(rule: DeviceTaintRule) -> dict[str, Any]:
+    """The merge patch that lets it be deleted."""
+    return _with_finalizers(rule, {*rule.metadata.finalizers} - {names.FENCE_FINALIZER})
+
+
+def _with_finalizers(rule: DeviceTaintRule, finalizers: set[str]) -> dict[str, Any]:
+    """Guarded: a merge patch replaces the list, and others may write to it."""
+    meta = rule.metadata
+    guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+    return {"metadata": {**guard, "finalizers": sorted(finalizers)}}
+
+
 def is_fence_taint(taint: DeviceTaint) -> bool:
     return taint.key == names.FENCE_TAINT and taint.effect == NO_SCHEDULE
 
 
 def is_intact(rule: DeviceTaintRule, driver: str) -> bool:
+    """It fences the driver and nobody is deleting it."""
+    return rule.metadata.deletion_timestamp is None and _fences(rule, driver)
+
+
+def is_in_force(rule: DeviceTaintRule, driver: str) -> bool:
+    """It fences the driver, and goes only when we let it go."""
+    return _fences(rule, driver) and (rule.metadata.deletion_timestamp is None or has_finalizer(rule))
+
+
+def is_kept(rule: DeviceTaintRule, driver: str) -> bool:
+    """Nothing is to be done about it."""
+    return is_intact(rule, driver) and has_finalizer(rule)
+
+
+def has_finalizer(rule: DeviceTaintRule) -> bool:
+    return names.FENCE_FINALIZER in rule.metadata.finalizers
+
+
+def waits_for_release(rule: DeviceTaintRule) -> bool:
+    """Somebody deletes it, and our finalizer is what keeps it."""
+    return rule.metadata.deletion_timestamp is not None and has_finalizer(rule)
+
+
+def _fences(rule: DeviceTaintRule, driver: str) -> bool:
     selector = rule.spec.device_selector
     return (
-        rule.metadata.deletion_timestamp is None
-        and is_fence_taint(rule.spec.taint)
+        is_fence_taint(rule.spec.taint)
         and selector is not None
         and selector.driver == driver
         and selector.pool is None
@@ -50,7 +120,7 @@ def is_intact(rule: DeviceTaintRule, driver: str) -> bool:
 
 def is_fence_rule(rule: DeviceTaintRule) -> bool:
     """One of ours, whatever state it is in."""
-    return rule.metadata.name.startswith(_NAME_PREFIX) or rule.spec.taint.key == names.FENCE_TAINT
+    return rule.metadata.name.startswith(_NAME_PREFIXES) or rule.spec.taint.key == names.FENCE_TAINT
 
 
 def proof(rule: DeviceTaintRule) -> str:

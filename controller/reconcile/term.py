@@ -21,6 +21,7 @@ from controller.reconcile.commit import Committer
 from controller.reconcile.context import Context
 from controller.reconcile.demand import Assessor, Bridge
 from controller.reconcile.fence import Fence
+from controller.reconcile.fence_removal import remove_rule
 from controller.reconcile.fence_rules import is_fence_rule
 from controller.reconcile.foreign import ForeignWatch
 from controller.reconcile.gate import GateKeeper
@@ -37,7 +38,7 @@ from controller.reconcile.triggers import Triggers
 from controller.reconcile.undo import Undoer
 from controller.reconcile.world import World
 from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.protocol import ClusterError, NotFound
+from hami_dra.cluster.protocol import ClusterError
 
 log = logging.getLogger(__name__)
 
@@ -163,9 +164,7 @@ class Term:
         while feed is not None and rules:
             name = rules[-1].metadata.name
             try:
-                await self._context.writer.delete(feed.kind, name)
-            except NotFound:
-                rules.pop()
+                await remove_rule(self._context.cluster, self._context.writer, feed.kind, name)
             except ClusterError as error:
                 log.warning("fence rule %s not deleted yet: %s", name, error)
                 await self._context.clock.sleep(backoff.next())

@@ -8,7 +8,7 @@ through `say`.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from controller.reconcile import bodies
 from controller.reconcile.clock import Clock
+from controller.reconcile.fence_removal import remove_rule
 from controller.reconcile.fence_rules import is_fence_rule, is_fence_taint
 from controller.reconcile.gate import take_off
 from controller.reconcile.leaving import leaving_until
@@ -26,7 +27,7 @@ from hami_dra.api import kinds, names
 from hami_dra.api.core import Lease
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.api.resource import ResourceClaim
+from hami_dra.api.resource import DeviceTaintRule, ResourceClaim
 from hami_dra.api.times import timestamp
 from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, Invalid, NotFound
 
@@ -167,7 +168,7 @@ class Uninstaller:
             if await self._cluster.serves(kind):
                 for rule in (await self._cluster.list(kind)).items:
                     if is_fence_rule(rule):
-                        await self._delete(kind, rule.metadata.name)
+                        await self._remove_rule(kind, rule.metadata.name)
         drivers = {
             published.spec.driver
             for published in (await self._cluster.list(kinds.RESOURCE_SLICE)).items
@@ -240,12 +241,27 @@ class Uninstaller:
             if template.key not in needed:
                 await self._delete(kinds.RESOURCE_CLAIM_TEMPLATE, template.metadata.name, template.metadata.namespace)
 
+    async def _remove_rule(self, kind: Kind[DeviceTaintRule], name: str) -> None:
+        async def remove() -> bool:
+            return await remove_rule(self._cluster, self._writer, kind, name)
+
+        await self._persist(f"{kind.name} {name}", remove)
+
     async def _delete(self, kind: Kind[Any], name: str, namespace: str = "") -> None:
-        for attempt in range(_ATTEMPTS):
+        async def delete() -> bool:
             try:
                 await self._writer.delete(kind, name, namespace=namespace)
             except NotFound:
-                return
+                return False
+            return True
+
+        await self._persist(f"{kind.name} {namespace}/{name}" if namespace else f"{kind.name} {name}", delete)
+
+    async def _persist(self, what: str, delete: Callable[[], Awaitable[bool]]) -> None:
+        """`delete`: whether it was there."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                was_there = await delete()
             except Invalid:
                 raise
             except ClusterError:
@@ -253,8 +269,8 @@ class Uninstaller:
                     raise
                 await self._clock.sleep(_POLL)
             else:
-                where = f"{namespace}/{name}" if namespace else name
-                self._say(f"{kind.name} {where} deleted")
+                if was_there:
+                    self._say(f"{what} deleted")
                 return
 
 

@@ -7,7 +7,7 @@ the first.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from heapq import merge
 from itertools import chain, combinations
 
@@ -30,7 +30,7 @@ from hami_dra.api import names
 from hami_dra.api.resource import DeviceRequest
 from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Codes, Ints, PartUse, Positions
 from hami_dra.vendors.registry import VENDORS, vendor_of
-from hami_dra.vendors.wanted import NO_WISHES
+from hami_dra.vendors.wanted import NO_WISHES, Wishes
 
 _Chosen = tuple[str, str, frozenset[DeviceId]]
 """(claim key, request, devices)"""
@@ -62,16 +62,33 @@ class PolicyChooser:
         allowed = [devices[position] for position in positions.tolist()]
         if request.all_devices:
             return allowed
-        policy = self._policies.for_claim(request.claim_key)
         if len(allowed) < len(devices):
             cards, ask = cards.take(positions), ask.take(positions)
         view = self._parts(request, allowed, cards, ask, trial) if any(map(is_part, allowed)) else None
         if view is not None:
             cards, ask = view.cards, view.ask
+        return self._ordered(request, allowed, cards, ask, trial=trial, view=view)
+
+    def best(self, request: RequestView, rows: Positions, ask: Ask) -> Sequence[Device]:
+        """`order` where nothing was chosen before, of whole cards of one node that the vendors' rules are known to allow."""
+        devices = [self._columns.device(row) for row in rows.tolist()]
+        return self._ordered(request, devices, self._columns.cards(rows), ask)
+
+    def _ordered(
+        self,
+        request: RequestView,
+        allowed: Sequence[Device],
+        cards: Cards,
+        ask: Ask,
+        *,
+        trial: Trial | None = None,
+        view: PartsView | None = None,
+    ) -> Sequence[Device]:
+        policy = self._policies.for_claim(request.claim_key)
         scores = device_scores(cards, ask, policy.weights)
         for device, score in zip(allowed, scores.tolist(), strict=True):
             self._scores[request.claim_key, request.name, device.id] = score
-        packed = self._packed(request, allowed, cards, ask, trial) if policy.follows_node else None
+        packed = self._packed(request, allowed, cards, ask, trial=trial) if policy.follows_node else None
         keys: Sequence[Floats | Ints] = packed or device_keys(cards, scores, policy)
         order = device_order(
             cards, scores, policy, keys=keys, before=view.before if view else (), inside=view.inside if view else ()
@@ -187,7 +204,7 @@ class PolicyChooser:
                 )
 
     def _packed(
-        self, request: RequestView, allowed: Sequence[Device], cards: Cards, ask: Ask, trial: Trial
+        self, request: RequestView, allowed: Sequence[Device], cards: Cards, ask: Ask, *, trial: Trial | None
     ) -> list[Ints] | None:
         """What the node policy says of cards, with all cards of the node in view. Each of the shape of `allowed`."""
         if self.ranking is None or not allowed:
@@ -195,7 +212,7 @@ class PolicyChooser:
         node = max(int(self._columns.node[device.row]) for device in allowed)
         if node < 0:
             return None
-        add = partial(self._add, trial=trial) if trial.added else None
+        add = partial(self._add, trial=trial) if trial is not None and trial.added else None
         left = free_shares(cards)
         line, places = line_of(self._inventory, node, _rows(allowed), left, asked_shares(cards, ask), add=add)
         keys = self.ranking.card_keys(request, line)
@@ -275,14 +292,19 @@ def _with_parts(devices: Sequence[Device], count: int, numa: Ints, use: PartUse)
 def arranging_drivers(policies: Policies) -> frozenset[str]:
     """Drivers whose vendor may have a say about sets for some claim of the pod."""
     claims = tuple(policies.devices) or ("",)
+    return _arranging(
+        tuple([(policies.wishes.get(claim, NO_WISHES), policies.for_claim(claim).keys) for claim in claims])
+    )
+
+
+@lru_cache(maxsize=256)
+def _arranging(stated: tuple[tuple[Wishes, tuple[str, ...]], ...]) -> frozenset[str]:
+    """`stated`: wishes and device policy of each claim."""
     return frozenset(
         vendor.profile.driver
         for vendor in VENDORS
-        for claim in claims
-        if any(
-            vendor.arranges(wishes.of(vendor), policies.for_claim(claim).keys)
-            for wishes in policies.wishes.get(claim, NO_WISHES).each()
-        )
+        for wishes, keys in stated
+        if any(vendor.arranges(each.of(vendor), keys) for each in wishes.each())
     )
 
 

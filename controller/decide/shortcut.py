@@ -1,0 +1,73 @@
+"""The plain case, and most pods are one: a single request by count, where nothing ties the cards of a node together.
+
+There the columns know already which cards of a node will do, so the best of them are named without looking at the others one
+by one. The search has the last word, about the named cards alone; where it objects, all cards are searched as ever. Used by
+`decide.decision` for every node that it tries. Pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from controller.allocation.chooser import FirstFit
+from controller.allocation.errors import AllocatorError, BudgetExceeded
+from controller.allocation.prefilter import RequestColumns
+from controller.allocation.search import Effort, Solution, solve
+from controller.allocation.views import Problem, RequestView
+from controller.decide.outlook import Wanted
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import Device, Pool
+from controller.scoring.chooser import PolicyChooser
+
+_BUDGET: Final = 256
+"""Steps; there is nothing to choose."""
+
+
+class Shortcut:
+    """For one decision."""
+
+    def __init__(self, inventory: Inventory, problem: Problem, view: RequestView, column: RequestColumns) -> None:
+        self._inventory = inventory
+        self._problem = problem
+        self._view = view
+        self._column = column
+
+    def solve(self, row: int, chooser: PolicyChooser) -> Solution | None:
+        """None: for the search over all cards of the node to say."""
+        inventory, view = self._inventory, self._view
+        rows = inventory.rows_of(row)
+        rows = rows[self._column.codes[rows] == 0]
+        if len(rows) < view.count or inventory.devices.divided[rows].any():
+            return None
+        chosen = chooser.best(view, rows, self._column.ask(rows))[: view.count]
+        if len(chosen) < view.count:
+            return None
+        node = inventory.nodes.node(row)
+        pool = _pool(inventory.pools_on(node.metadata.name), chosen)
+        if pool is None:
+            return None
+        try:
+            return solve(self._problem, node, [pool], inventory.usage, FirstFit(), budget=_BUDGET, effort=Effort())
+        except (AllocatorError, BudgetExceeded):
+            return None
+
+
+def shortcut_of(inventory: Inventory, problem: Problem, wanted: Wanted) -> Shortcut | None:
+    """None where cards depend on each other, or on more than columns tell. `wanted`: nothing but the problem's requests."""
+    if len(wanted) != 1 or not problem.features.consumable_capacity:
+        return None
+    [(group, [column, *others])] = wanted
+    view = group.alternatives[0]
+    tied = view.constraints or view.all_devices or view.admin_access
+    return None if others or tied or column.roaming else Shortcut(inventory, problem, view, column)
+
+
+def _pool(pools: Sequence[Pool], chosen: Sequence[Device]) -> Pool | None:
+    """The one pool that they are of, with them and no others, in their order."""
+    driver, name, _ = chosen[0].id
+    if any(device.id.driver != driver or device.id.pool != name for device in chosen):
+        return None
+    for pool in pools:
+        if pool.name == name and pool.driver == driver:
+            return replace(pool, devices=tuple(chosen), among=())
+    return None

@@ -1,0 +1,176 @@
+"""The fence's DeviceTaintRules as objects of the cluster: found, mended, made, and let go once another one holds.
+
+Called by `fence`, which says what holds; this says nothing about that and knows no quiet time. For each managed driver `chosen` is the
+rule that is to stay, proven or not yet; `holding` is the one that is known to hold, written by `fence`. They differ while somebody
+deletes the one that holds and its successor is being proven.
+"""
+
+import logging
+
+from controller.reconcile import messages
+from controller.reconcile.bodies import Json
+from controller.reconcile.context import Context
+from controller.reconcile.fence_rules import (
+    driver_of,
+    is_fence_rule,
+    is_in_force,
+    is_intact,
+    is_kept,
+    is_proven,
+    mended,
+    proof,
+    released,
+    rule_body,
+    rule_names,
+    rules_of,
+    waits_for_release,
+)
+from controller.reconcile.world import Feed
+from hami_dra.api import names
+from hami_dra.api.resource import DeviceTaintRule
+from hami_dra.cluster.protocol import AlreadyExists, NotFound
+
+log = logging.getLogger(__name__)
+
+
+class FenceKeeper:
+    def __init__(self, context: Context, feed: Feed[DeviceTaintRule]) -> None:
+        self._feed = feed
+        self._managed = context.settings.managed
+        self._writer = context.writer
+        self._events = context.events
+        self._metrics = context.metrics
+        self.chosen: dict[str, DeviceTaintRule] = {}
+        self.holding: dict[str, DeviceTaintRule] = {}
+
+    def lost(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> str:
+        """The driver whose rule this change took out of force, or empty. It is not in `holding` any more."""
+        rule = new or old
+        assert rule is not None
+        driver = driver_of(rule.metadata.name, self.holding)
+        if driver is None or self.holding[driver].key != rule.key or _still_holds(self.holding[driver], new, driver):
+            return ""
+        del self.holding[driver]
+        return driver
+
+    def asks_for_work(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> bool:
+        """Whether `put` or `let_go` has something to do after this change."""
+        rule = new or old
+        assert rule is not None
+        driver = driver_of(rule.metadata.name, self._managed)
+        if driver is None:
+            return new is not None and _may_go(new)
+        return new is None or not is_kept(new, driver)
+
+    # --- the rule that is to stay ----------------------------------------------------------------------------------------
+
+    async def put(self) -> None:
+        """One for each driver. Raises ClusterError, LeadershipLost."""
+        for driver in sorted(self._managed):
+            await self._put(driver)
+
+    def unproven(self) -> list[str]:
+        return [driver for driver, rule in sorted(self.chosen.items()) if not is_proven(rule)]
+
+    async def note_proof(self, driver: str) -> None:
+        rule = self.chosen[driver]
+        patch = {"metadata": {"uid": rule.metadata.uid, "annotations": {names.FENCE_PROVEN: proof(rule)}}}
+        await self._patch(driver, rule, patch)
+
+    def tell(self, driver: str, message: messages.Message) -> None:
+        """An event about the rule that is to stay."""
+        self._events.tell(self._feed.kind, self.chosen[driver], message, "Fence")
+
+    async def _put(self, driver: str) -> None:
+        present = rules_of(driver, self._feed.store.get)
+        stays = [rule for rule in present if rule.metadata.deletion_timestamp is None]
+        if not stays:
+            await self._make(driver, present)
+            return
+        # of two that are intact the one that holds already; else the best
+        found = next((rule for rule in stays if is_intact(rule, driver) and self._is_holding(rule, driver)), stays[0])
+        if is_kept(found, driver):
+            self.chosen[driver] = found
+            return
+        await self._patch(driver, found, mended(found, driver))
+        if not is_intact(found, driver):
+            self._tell_restored(driver, self.chosen[driver], "was changed and was put right")
+
+    async def _make(self, driver: str, leaving: list[DeviceTaintRule]) -> None:
+        """A new one, under a name that is free. `leaving`: those that somebody deletes."""
+        known = driver in self.chosen
+        taken = {rule.metadata.name for rule in leaving}
+        name = next((name for name in rule_names(driver) if name not in taken), "")
+        if not name:
+            # somebody deleted the successor too: it makes room, and the other one stays in force meanwhile
+            name = self._to_give_up(driver, leaving).metadata.name
+            await self._release(name)
+        try:
+            rule = await self._writer.create(self._feed.kind, rule_body(driver, name))
+        except AlreadyExists:
+            await self._feed.reflector.relist()
+            raise
+        self._know(driver, rule)
+        kept = next((each for each in leaving if each.metadata.name != name and is_in_force(each, driver)), None)
+        if kept is not None:
+            what = f"is being deleted: it stays in force until {name}, which takes its place, is proven"
+            self._tell_restored(driver, kept, what)
+        elif known or leaving:
+            self._tell_restored(driver, rule, "was gone and was put back")
+        else:
+            log.info("fence rule for %s made", driver)
+
+    def _to_give_up(self, driver: str, leaving: list[DeviceTaintRule]) -> DeviceTaintRule:
+        """Not the one that holds; else the younger one, for kube-scheduler has known the other for longer."""
+        return max(
+            leaving, key=lambda rule: (not self._is_holding(rule, driver), rule.metadata.creation_timestamp or "")
+        )
+
+    # --- the rules that go -----------------------------------------------------------------------------------------------
+
+    async def let_go(self) -> None:
+        """Those that somebody deletes and that nothing rests upon any more. Raises ClusterError, LeadershipLost."""
+        needed = {rule.metadata.uid for rule in self.holding.values()}
+        for rule in list(self._feed.store):
+            if _may_go(rule) and rule.metadata.uid not in needed:
+                await self._release(rule.metadata.name)
+                log.info("fence rule %s let go", rule.metadata.name)
+
+    async def _release(self, name: str) -> None:
+        rule = self._feed.store.get(name)
+        if rule is None or not waits_for_release(rule):
+            return
+        try:
+            await self._writer.patch(self._feed.kind, name, released(rule))
+        except NotFound:
+            return
+
+    # --- both ------------------------------------------------------------------------------------------------------------
+
+    def _is_holding(self, rule: DeviceTaintRule, driver: str) -> bool:
+        return driver in self.holding and self.holding[driver].metadata.uid == rule.metadata.uid
+
+    async def _patch(self, driver: str, rule: DeviceTaintRule, patch: Json) -> None:
+        self._know(driver, await self._writer.patch(self._feed.kind, rule.metadata.name, patch))
+
+    def _know(self, driver: str, rule: DeviceTaintRule) -> None:
+        self.chosen[driver] = rule
+        self._feed.reflector.observe(rule)
+
+    def _tell_restored(self, driver: str, rule: DeviceTaintRule, what: str) -> None:
+        self._metrics.fence_restored.labels(driver).inc()
+        note = f"the rule that keeps kube-scheduler off the devices of {driver} {what}"
+        log.warning("%s", note)
+        self._events.tell(self._feed.kind, rule, messages.warning(messages.FENCE_RESTORED, note), "Fence")
+
+
+def _may_go(rule: DeviceTaintRule) -> bool:
+    """Of whatever driver: of one that nobody manages any more, nobody else lets it go."""
+    return is_fence_rule(rule) and waits_for_release(rule)
+
+
+def _still_holds(holding: DeviceTaintRule, now: DeviceTaintRule | None, driver: str) -> bool:
+    """Whether the rule is the one that was proven. To be deleted changes its generation, but not what it does."""
+    if now is None or now.metadata.uid != holding.metadata.uid or not is_in_force(now, driver):
+        return False
+    return now.metadata.deletion_timestamp is not None or now.metadata.generation == holding.metadata.generation
