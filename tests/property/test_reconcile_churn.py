@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from controller.decide import decide
-from controller.reconcile.fence_rules import rule_name
+from controller.reconcile.fence_rules import rule_names
 from hami_dra.api import kinds, names
 from hami_dra.cluster.lease import Timings
 from hami_dra.cluster.protocol import Conflict, NotFound, Unavailable
@@ -119,7 +119,7 @@ class Life:
 
     async def lose_fence(self):
         try:
-            await self.scene.cluster.delete(kinds.DEVICE_TAINT_RULE, rule_name(DRIVER))
+            await self.scene.cluster.delete(kinds.DEVICE_TAINT_RULE, rule_names(DRIVER)[0])
         except NotFound:
             return
 

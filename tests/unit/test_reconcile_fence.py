@@ -2,15 +2,27 @@
 
 import pytest
 
-from controller.reconcile.fence_rules import is_fenced_slice, is_intact, is_proven, proof, rule_name
+from controller.reconcile.fence_rules import (
+    driver_of,
+    is_fenced_slice,
+    is_intact,
+    is_kept,
+    is_proven,
+    proof,
+    rule_body,
+    rule_names,
+    rules_of,
+)
 from hami_dra.api import kinds, names
 from hami_dra.api.meta import ObjectMeta
 from hami_dra.api.resource import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
 from hami_dra.cluster.memory import default_kinds
 from hami_dra.cluster.protocol import ConfigError, ServerVersion, Unavailable
+from tests.support.mortal import Mortal
 from tests.support.scene import DRIVER, SPACE, claim, gpu_slice, play, pod, template
 
 RULE = kinds.DEVICE_TAINT_RULE
+FIRST, SECOND = rule_names(DRIVER)
 V1_36 = ServerVersion(1, 36, "v1.36.4")
 
 
@@ -34,6 +46,24 @@ def test_what_an_intact_rule_is():
     assert not is_intact(rule(deletion_timestamp="2026-01-01T00:00:00Z"), DRIVER)
 
 
+def test_whose_fence_a_rule_is():
+    assert driver_of(FIRST, [DRIVER]) == driver_of(SECOND, ["x", DRIVER]) == DRIVER
+    assert driver_of(FIRST, ["x"]) is None
+    drivers = ["x", "2-x", "fence-x", "fence2-x", "x-2", "hami-dra-fence-x"]
+    assert len({name for driver in drivers for name in rule_names(driver)}) == 2 * len(drivers)
+
+
+def test_of_two_rules_the_better_one_comes_first():
+    proven = rule(annotations={names.FENCE_PROVEN: proof(rule())})
+    ours = {"deletion_timestamp": "2026-01-01T00:00:00Z", "finalizers": (names.FENCE_FINALIZER,)}
+    ranked = [proven, rule(), rule(**ours), rule(effect="None")]
+    for place, better in enumerate(ranked):
+        for worse in ranked[place:]:
+            for found in ({FIRST: better, SECOND: worse}, {FIRST: worse, SECOND: better}):
+                assert rules_of(DRIVER, found.get)[0] == better
+    assert rules_of(DRIVER, {}.get) == []
+
+
 def test_a_proof_holds_for_one_version_of_one_rule():
     assert not is_proven(rule())
     assert is_proven(rule(annotations={names.FENCE_PROVEN: proof(rule())}))
@@ -49,6 +79,16 @@ async def first_commit(scene, name="p"):
     return scene.clock.monotonic()
 
 
+async def tear_out(scene, name=FIRST):
+    """As somebody does who does not want to wait."""
+    await scene.cluster.patch(RULE, name, {"metadata": {"finalizers": None}})
+    await scene.cluster.delete(RULE, name)
+
+
+async def rules(scene):
+    return {item.metadata.name: item for item in (await scene.cluster.list(RULE)).items}
+
+
 async def is_allocated(scene, name="c"):
     return (await scene.claim(name)).status.allocation is not None
 
@@ -62,7 +102,7 @@ def test_nothing_is_committed_before_rule_quiet_time_and_probe():
     async def story(scene):
         at = await first_commit(scene)
         assert 10 <= at < 11.5
-        found = await scene.cluster.get(RULE, rule_name(DRIVER))
+        found = await scene.cluster.get(RULE, FIRST)
         assert is_intact(found, DRIVER)
         assert is_proven(found)
         assert await probes(scene) == []
@@ -83,13 +123,13 @@ def test_a_proven_fence_need_not_be_proven_again_by_the_next_leader():
     play(story)
 
 
-@pytest.mark.parametrize("damage", ["deleted", "narrowed", "weakened"])
+@pytest.mark.parametrize("damage", ["torn out", "narrowed", "weakened"])
 def test_a_damaged_fence_is_put_back_within_a_second_and_proven_again(damage):
     async def story(scene):
         await scene.sleep(12)
-        name = rule_name(DRIVER)
-        if damage == "deleted":
-            await scene.cluster.delete(RULE, name)
+        name = FIRST
+        if damage == "torn out":
+            await tear_out(scene)
         elif damage == "narrowed":
             await scene.cluster.patch(RULE, name, {"spec": {"deviceSelector": {"pool": "n0"}}})
         else:
@@ -116,7 +156,7 @@ def test_a_write_already_under_way_does_not_follow_a_fallen_fence():
         async def fell(request):
             if request.label == "patch resourceclaims" and request.name == "c":
                 scene.cluster.hooks.remove(fell)
-                await scene.cluster.delete(RULE, rule_name(DRIVER))
+                await tear_out(scene)
                 await scene.sleep(0.1)
 
         scene.cluster.hooks.append(fell)
@@ -186,6 +226,210 @@ def test_without_anybody_looking_at_the_probe_nothing_is_committed():
     play(story, scheduler=False)
 
 
+# --- somebody deletes the rule -----------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_rule_stays_in_force_until_another_one_is_proven_and_nothing_waits_for_that():
+    async def story(scene):
+        await scene.sleep(12)
+        fence_was_down = []
+        scene.cluster.hooks.append(watch_for_a_gap(scene, fence_was_down))
+        await scene.cluster.delete(RULE, FIRST)
+        deleted = scene.clock.monotonic()
+        assert await first_commit(scene) - deleted < 1
+        found = await rules(scene)
+        assert found[FIRST].metadata.deletion_timestamp is not None
+        assert is_kept(found[SECOND], DRIVER)
+        assert not is_proven(found[SECOND])
+        await scene.sleep(5)
+        assert FIRST in await rules(scene)
+        await scene.sleep(7)
+        [(name, left)] = (await rules(scene)).items()
+        assert (name, is_proven(left)) == (SECOND, True)
+        assert fence_was_down == []
+        assert scene.metric("hami_dra_fence_ready") == 1
+        assert scene.metric("hami_dra_fence_restored_total", driver=DRIVER) == 1
+        [event] = await scene.events("FenceRestored")
+        assert event["regarding"]["uid"] == found[FIRST].metadata.uid
+        assert f"stays in force until {SECOND}" in event["note"]
+        # and back
+        await scene.cluster.delete(RULE, SECOND)
+        await scene.sleep(12)
+        assert list(await rules(scene)) == [FIRST]
+        assert fence_was_down == []
+
+    play(story)
+
+
+def watch_for_a_gap(scene, found):
+    """A hook: puts into `found` each request before which there was no rule in force."""
+    looking = False
+
+    async def look(request):
+        nonlocal looking
+        if looking:
+            return
+        looking = True
+        try:
+            if not await rules(scene):
+                found.append(request)
+        finally:
+            looking = False
+
+    return look
+
+
+def test_whoever_deletes_the_successors_too_never_gets_a_moment_without_a_rule():
+    async def story(scene):
+        await scene.sleep(12)
+        fence_was_down = []
+        scene.cluster.hooks.append(watch_for_a_gap(scene, fence_was_down))
+        first = (await rules(scene))[FIRST].metadata.uid
+        for _ in range(20):
+            for name in await rules(scene):
+                await scene.cluster.delete(RULE, name)
+            await scene.sleep(1.5)
+        found = await rules(scene)
+        assert found[FIRST].metadata.uid == first  # what holds stays until something else does
+        assert is_kept(found[SECOND], DRIVER)
+        assert scene.metric("hami_dra_fence_ready") == 1
+        assert await first_commit(scene)
+        await scene.sleep(12)
+        assert list(await rules(scene)) == [SECOND]
+        assert fence_was_down == []
+
+    play(story)
+
+
+def test_a_rule_torn_out_while_its_successor_is_not_proven_ends_the_fence():
+    async def story(scene):
+        await scene.sleep(12)
+        await scene.cluster.delete(RULE, FIRST)
+        await scene.sleep(3)
+        assert scene.metric("hami_dra_fence_ready") == 1
+        await scene.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": None}})
+        fell = scene.clock.monotonic()
+        await scene.sleep(0.1)
+        assert scene.metric("hami_dra_fence_ready") == 0
+        assert 10 <= await first_commit(scene) - fell < 12
+
+    play(story)
+
+
+def test_a_rule_deleted_while_no_controller_runs_waits_for_one():
+    async def story(scene):
+        await scene.sleep(12)
+        await scene.stop(scene.controllers[0])
+        await scene.cluster.delete(RULE, FIRST)
+        await scene.sleep(1000)
+        assert list(await rules(scene)) == [FIRST]
+        before = scene.clock.monotonic()
+        scene.start()
+        assert await first_commit(scene) - before >= 10
+        await scene.sleep(1)
+        assert list(await rules(scene)) == [SECOND]
+
+    play(story)
+
+
+def test_both_rules_deleted_while_no_controller_runs():
+    async def story(scene):
+        await scene.cluster.create(RULE, rule_body(DRIVER, SECOND))
+        for name in (FIRST, SECOND):
+            await scene.cluster.delete(RULE, name)
+        scene.start()
+        assert await first_commit(scene) >= 10
+        await scene.sleep(1)
+        [(_, left)] = (await rules(scene)).items()
+        assert is_kept(left, DRIVER)
+
+    async def begin(scene):
+        await scene.cluster.create(RULE, rule_body(DRIVER))
+        await story(scene)
+
+    play(begin, controller=False)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before the write", "after it"])
+@pytest.mark.parametrize("write", [1, 2, 6, 11, 12], ids=["successor", "probe", "amid the probe", "proof", "release"])
+def test_a_controller_that_dies_while_it_replaces_a_rule_leaves_no_gap_and_the_next_one_goes_on(write, before):
+    async def story(scene):
+        mortal = Mortal(scene.cluster, 0, before=before)
+        first = scene.start(through=mortal)
+        await scene.sleep(12)
+        fence_was_down = []
+        scene.cluster.hooks.append(watch_for_a_gap(scene, fence_was_down))
+        mortal.at_write(mortal.writes + write, before=before)
+        await scene.cluster.delete(RULE, FIRST)
+        await scene.sleep(15)
+        assert mortal.dead.is_set()
+        await scene.stop(first)
+        scene.start()
+        await first_commit(scene)
+        await scene.sleep(15)
+        [(name, left)] = (await rules(scene)).items()
+        assert (name, is_kept(left, DRIVER), is_proven(left)) == (SECOND, True, True)
+        assert fence_was_down == []
+        assert await probes(scene) == []
+
+    play(story, controller=False)
+
+
+def test_a_rule_of_a_version_that_knew_no_finalizer_gets_it_and_stays_proven():
+    async def story(scene):
+        await scene.sleep(12)
+        await scene.stop(scene.controllers[0])
+        await scene.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": None}})
+        before = scene.clock.monotonic()
+        scene.start()
+        assert await first_commit(scene) - before < 1
+        assert is_kept((await rules(scene))[FIRST], DRIVER)
+        # somebody takes it off: it comes back, and the fence was never down
+        await scene.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": None}})
+        await scene.sleep(1)
+        assert is_kept((await rules(scene))[FIRST], DRIVER)
+        assert scene.metric("hami_dra_fence_ready") == 1
+        assert scene.metric("hami_dra_fence_restored_total", driver=DRIVER) == 0
+
+    play(story)
+
+
+def test_finalizers_of_others_are_left_alone():
+    async def story(scene):
+        await scene.sleep(12)
+        both = [names.FENCE_FINALIZER, "example.com/backup"]
+        await scene.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": both}})
+        await scene.cluster.delete(RULE, FIRST)
+        await scene.sleep(12)
+        found = await rules(scene)
+        assert found[FIRST].metadata.finalizers == ("example.com/backup",)
+        assert is_proven(found[SECOND])
+        # its name is not free yet: the next one to be deleted waits
+        await scene.cluster.delete(RULE, SECOND)
+        await scene.sleep(12)
+        assert list(await rules(scene)) == [FIRST, SECOND]
+        assert scene.metric("hami_dra_fence_ready") == 1
+        await scene.cluster.patch(RULE, FIRST, {"metadata": {"finalizers": None}})
+        await scene.sleep(12)
+        [(name, left)] = (await rules(scene)).items()
+        assert (name, is_proven(left)) == (FIRST, True)
+
+    play(story)
+
+
+def test_the_rule_of_a_driver_that_nobody_manages_any_more_can_be_deleted():
+    async def story(scene):
+        await scene.cluster.create(RULE, rule_body("other.example.com"))
+        await scene.sleep(12)
+        assert len(await rules(scene)) == 2
+        await scene.cluster.delete(RULE, rule_names("other.example.com")[0])
+        await scene.sleep(1)
+        assert list(await rules(scene)) == [FIRST]
+        assert scene.metric("hami_dra_fence_ready") == 1
+
+    play(story)
+
+
 # --- 1.36 ------------------------------------------------------------------------------------------------------------------
 
 
@@ -228,7 +472,7 @@ def test_on_1_36_a_slice_without_the_taint_stops_everything_until_it_has_it():
 def test_on_1_36_with_v1beta2_served_rules_are_used():
     async def story(scene):
         await first_commit(scene)
-        found = await scene.cluster.get(kinds.DEVICE_TAINT_RULE_V1BETA2, rule_name(DRIVER))
+        found = await scene.cluster.get(kinds.DEVICE_TAINT_RULE_V1BETA2, FIRST)
         assert is_intact(found, DRIVER)
 
     served = (*default_kinds(V1_36), kinds.DEVICE_TAINT_RULE_V1BETA2)

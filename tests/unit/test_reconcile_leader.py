@@ -2,6 +2,7 @@
 
 import asyncio
 
+from controller.reconcile.fence_rules import rule_body, rule_names
 from controller.reconcile.settings import Mode
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
@@ -9,7 +10,7 @@ from hami_dra.api.meta import ObjectMeta
 from hami_dra.cluster.lease import Timings
 from hami_dra.cluster.protocol import Unavailable
 from tests.support.mortal import Mortal
-from tests.support.scene import claim, play, pod, template
+from tests.support.scene import DRIVER, claim, play, pod, template
 
 TIMINGS = Timings()
 RETRY = 1.2 * TIMINGS.retry
@@ -222,6 +223,13 @@ def test_native_mode_allocates_nothing_and_clears_away_gate_and_fence():
         await scene.sleep(12)
         assert (await scene.cluster.list(kinds.DEVICE_TAINT_RULE)).items
         await scene.stop(scene.controllers[0])
+        # one that somebody deletes, and one of a version that knew no finalizer
+        await scene.cluster.create(kinds.DEVICE_TAINT_RULE, rule_body(DRIVER, rule_names(DRIVER)[1]))
+        await scene.cluster.delete(kinds.DEVICE_TAINT_RULE, rule_names(DRIVER)[1])
+        await scene.cluster.create(
+            kinds.DEVICE_TAINT_RULE, {"metadata": {"name": rule_names("old")[0]}, "spec": rule_body("old")["spec"]}
+        )
+        assert len((await scene.cluster.list(kinds.DEVICE_TAINT_RULE)).items) == 3
         await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
         await scene.add(kinds.POD, pod("p", claims=["c"], gated=True))
         scene.start(mode=Mode.NATIVE)

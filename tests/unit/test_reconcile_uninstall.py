@@ -2,12 +2,13 @@
 
 import pytest
 
+from controller.reconcile.fence_rules import rule_body, rule_names
 from controller.reconcile.uninstall import Plan, StillActing, Uninstaller
 from hami_dra.api import kinds, names
 from hami_dra.cluster.lease import Timings
 from hami_dra.cluster.memory import default_kinds
-from hami_dra.cluster.protocol import ServerVersion
-from tests.support.scene import SPACE, claim, gpu_slice, play, pod, template
+from hami_dra.cluster.protocol import Conflict, ServerVersion, Unavailable
+from tests.support.scene import DRIVER, SPACE, claim, gpu_slice, play, pod, template
 
 ELECTED = {"quiet_time": 0.0, "probe": False, "leader_election": True, "lease": Timings()}
 
@@ -31,7 +32,7 @@ async def admission(scene):
     await scene.cluster.create(kinds.SECRET, {"metadata": secret}, namespace=names.SYSTEM_NAMESPACE)
 
 
-async def check_nothing_of_ours_is_left(scene):
+async def check_nothing_of_ours_is_left(scene, *, policies=True):
     for kind in (
         kinds.MUTATING_POLICY,
         kinds.MUTATING_POLICY_BINDING,
@@ -40,7 +41,8 @@ async def check_nothing_of_ours_is_left(scene):
         kinds.DEVICE_TAINT_RULE,
     ):
         assert (await scene.cluster.list(kind)).items == (), kind.name
-    assert [item.metadata.name for item in (await scene.cluster.list(kinds.VALIDATING_POLICY)).items] == ["theirs"]
+    others = ["theirs"] if policies else []
+    assert [item.metadata.name for item in (await scene.cluster.list(kinds.VALIDATING_POLICY)).items] == others
     for found in await scene.pods():
         assert not found.spec.scheduling_gates
     for held in await scene.claims():
@@ -87,6 +89,26 @@ def test_everything_goes_in_order_and_running_pods_stay():
         assert scene.metric("hami_dra_leader") == 0
         await scene.sleep(600)
         assert scene.metric("hami_dra_leader") == 1
+
+    play(story, controller=False)
+
+
+@pytest.mark.parametrize("trouble", [None, Conflict("changed"), Unavailable("away")], ids=["", "conflict", "away"])
+def test_fence_rules_go_even_if_no_controller_is_there_to_let_them_go(trouble):
+    async def story(scene):
+        kind = kinds.DEVICE_TAINT_RULE
+        old = rule_body("gpu.nvidia.com")
+        del old["metadata"]["finalizers"]
+        for body in (rule_body(DRIVER), rule_body(DRIVER, rule_names(DRIVER)[1]), old):
+            await scene.cluster.create(kind, body)
+        await scene.cluster.delete(kind, rule_names(DRIVER)[1])
+        assert len((await scene.cluster.list(kind)).items) == 3
+        if trouble is not None:
+            scene.cluster.fail_next(trouble, verb="patch", kind=kind, times=2)
+        said = await uninstall(scene)
+        await check_nothing_of_ours_is_left(scene, policies=False)
+        for name in (*rule_names(DRIVER), rule_names("gpu.nvidia.com")[0]):
+            assert said.count(f"DeviceTaintRule {name} deleted") == 1
 
     play(story, controller=False)
 

@@ -69,7 +69,8 @@ class State:
         if not meta.get("finalizers"):
             self.remove(kind, key, record, record.raw)
         elif "deletionTimestamp" not in meta:
-            marked = {**meta, "deletionTimestamp": self.timestamp(), "deletionGracePeriodSeconds": 0}
+            ends = {"deletionTimestamp": self.timestamp(), "deletionGracePeriodSeconds": 0}
+            marked = {**meta, **ends, "generation": meta.get("generation", 0) + 1}
             self.store(kind, key, record, self.next_record({**record.raw, "metadata": marked}))
 
     def remove(self, kind: Kind[Any], key: str, before: Record, raw: Raw) -> Record:
