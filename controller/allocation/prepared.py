@@ -7,7 +7,7 @@ namespace matters, are resolved each time. A cache and nothing else.
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -55,10 +55,8 @@ class Prepared:
             problem = kept.problem = self._resolve(claims, features, ignored_taints, None)
             kept.classes = tuple(view.device_class for view in problem.views)
             return problem
-        return replace(
-            problem,
-            claims=tuple(known.for_claim(claim) for known, claim in zip(problem.claims, claims, strict=True)),
-        )
+        renamed = [known.for_claim(claim) for known, claim in zip(problem.claims, claims, strict=True)]
+        return Problem(tuple(renamed), problem.features, problem.ignored_taints)
 
     def _stands(self, classes: tuple[DeviceClass, ...]) -> bool:
         now = self._inventory.classes

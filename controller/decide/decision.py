@@ -1,5 +1,6 @@
 """One run of `decide`: claims sorted by owner, nodes filtered over columns, the best of them searched. Pure."""
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -69,15 +70,14 @@ class _Decision:
     def run(self) -> Decision | Refusal:
         verdicts = NodeVerdicts(self._inventory, self._demand)
         wanted = self._wanted()
-        candidates = verdicts.mask.copy()
+        candidates = verdicts.mask
         for group, columns in wanted:
-            candidates &= enough(self._inventory, group, columns)
+            candidates = candidates & enough(self._inventory, group, columns)
         quota = self._quota(wanted)
         if quota is not None:
             affordable = quota.affordable()
             self._only_quota = bool((candidates & ~affordable).any())
-            candidates &= affordable
-        troubled = verdicts.mask & self._troubled()
+            candidates = candidates & affordable
         outlook = look_out(
             self._inventory,
             self._demand.policies,
@@ -86,8 +86,10 @@ class _Decision:
             rules=self._scope.vendor_rules,
         )
         for refused in outlook.refused.values():
-            candidates &= ~refused
-        fitting = np.flatnonzero(candidates | troubled)
+            candidates = candidates & ~refused
+        if troubled := self._inventory.troubled_nodes():
+            candidates = candidates | (verdicts.mask & self._rows(troubled))
+        fitting = candidates.nonzero()[0]
         self._ranking = rank_nodes(
             self._inventory, self._demand.policies, self._demand.pod, wanted[: self._ours_wanted]
         )
@@ -117,8 +119,9 @@ class _Decision:
         """What we allocate, and what kube-scheduler will. Raises AllocatorError."""
         waiting = [entry.claim for entry in self._demand.claims if entry.claim.status.allocation is None]
         everything = self._prepare(waiting)
+        nothing = Problem((), self._options.gates, frozenset())
         if self._options.managed is None:
-            return everything, self._prepare([])
+            return everything, nothing
         found = owners(self._inventory, everything, self._options.managed)
         for claim, owner in zip(waiting, found, strict=True):
             if owner is Owner.MIXED:
@@ -128,7 +131,7 @@ class _Decision:
                 )
         foreign = [claim for claim, owner in zip(waiting, found, strict=True) if owner is Owner.FOREIGN]
         if not foreign:
-            return everything, self._prepare([])
+            return everything, nothing
         ours = [claim for claim, owner in zip(waiting, found, strict=True) if owner is not Owner.FOREIGN]
         return self._prepare(ours), self._prepare(foreign)
 
@@ -163,10 +166,10 @@ class _Decision:
         """How many of `_wanted` are requests of ours."""
         return sum(len(claim.requests) for claim in self._ours.claims)
 
-    def _troubled(self) -> Bools:
+    def _rows(self, troubled: Iterable[str]) -> Bools:
         """Nodes whose pools cannot be used as published: the search goes there to say so."""
         mask = np.zeros(self._inventory.nodes.size, dtype=np.bool_)
-        for name in self._inventory.troubled_nodes():
+        for name in troubled:
             row = self._inventory.nodes.index_of(name)
             if row >= 0:
                 mask[row] = True
@@ -188,6 +191,7 @@ class _Decision:
             if found is not None:
                 return preferred, found
             candidates = candidates[candidates != preferred]
+        tie = None if outlook.flat else outlook.tie
         exhausted = 0
         second_best: tuple[Worth, int, Solution] | None = None
         disappointments = 0
@@ -195,7 +199,7 @@ class _Decision:
             promise, most = _most_promising(candidates, outlook)
             if second_best is not None and (second_best[0] >= promise or disappointments == _DISAPPOINTMENTS):
                 break
-            best = best_node(self._ranking.values, nodes.rank, most, self._demand.policies.node, outlook.tie)
+            best = best_node(self._ranking.values, nodes.rank, most, self._demand.policies.node, tie)
             try:
                 found = self._solve(best)
             except BudgetExceeded as error:

@@ -20,7 +20,7 @@ class NodeVerdicts:
         nodes = inventory.nodes
         fit = inventory.node_fit(demand.pod)
         self.codes = fit.codes
-        self.mask = fit.mask.copy()
+        self.mask = fit.mask
         self.reasons: list[tuple[str, Bools]] = []
         """What is not in `codes`: reason code and the nodes it refuses, each node once."""
         if demand.required_node:
@@ -61,10 +61,11 @@ class NodeVerdicts:
             for resource, amount in (+together).items():
                 offered = inventory.nodes.offers(resource)
                 self._refuse(names.NODE_RESOURCES, (offered > 0) & (offered - inventory.nodes.used(resource) < amount))
-        rows = [inventory.nodes.index_of(name) for name in demand.refused_nodes]
-        refused = np.zeros(inventory.nodes.size, dtype=np.bool_)
-        refused[[row for row in rows if row >= 0]] = True
-        self._refuse(names.NODE_REFUSED, refused)
+        if demand.refused_nodes:
+            rows = [inventory.nodes.index_of(name) for name in demand.refused_nodes]
+            refused = np.zeros(inventory.nodes.size, dtype=np.bool_)
+            refused[[row for row in rows if row >= 0]] = True
+            self._refuse(names.NODE_REFUSED, refused)
 
     def _refuse(self, code: str, refused: Bools) -> None:
         mine = self.mask & refused

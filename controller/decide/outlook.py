@@ -45,25 +45,27 @@ class Outlook:
     """What the vendors say, summed over the requests; higher is better."""
     tie: Floats
     """The same between nodes that are equal to the node policy too."""
+    flat: bool
+    """All nodes are alike: nobody has a say, and no list is prioritized."""
+    arranged: bool
+    """Some vendor may have a say about sets of cards."""
     refused: dict[str, Bools] = field(default_factory=dict)
     """Reason code → candidates where no set of cards is legal."""
-    flat: bool = True
-    """All nodes are alike: nobody has a say, and no list is prioritized."""
-    arranged: bool = False
-    """Some vendor may have a say about sets of cards."""
 
 
 def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidates: Bools, *, rules: bool) -> Outlook:
     """`wanted`: every request of ours with the columns of its alternatives. `rules`: ask the vendors at all."""
     size = inventory.nodes.size
-    outlook = Outlook(
-        np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.float64), np.zeros(size, dtype=np.float64)
-    )
     drivers = {driver for driver in arranging_drivers(policies) if inventory.layouts.has(driver)} if rules else set()
-    outlook.arranged = bool(drivers)
     if not drivers and not any(group.prioritized for group, _ in wanted):
-        return outlook
-    outlook.flat = False
+        return _flat(size)
+    outlook = Outlook(
+        np.zeros(size, dtype=np.int64),
+        np.zeros(size, dtype=np.float64),
+        np.zeros(size, dtype=np.float64),
+        flat=False,
+        arranged=bool(drivers),
+    )
     chosen = np.flatnonzero(candidates)
     asked: list[_Asked] = []
     for group, columns in wanted:
@@ -82,6 +84,13 @@ def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidate
     if asked:
         _ask(outlook, asked, chosen, size)
     return outlook
+
+
+@lru_cache(maxsize=4)
+def _flat(size: int) -> Outlook:
+    rank, score = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.float64)
+    rank.flags.writeable = score.flags.writeable = False
+    return Outlook(rank, score, score, flat=True, arranged=False)
 
 
 class _Asked:

@@ -1,26 +1,21 @@
 """The plain case, and most pods are one: a single request by count, where nothing ties the cards of a node together.
 
 There the columns know already which cards of a node will do, so the best of them are named without looking at the others one
-by one. The search has the last word, about the named cards alone; where it objects, all cards are searched as ever. Used by
-`decide.decision` for every node that it tries. Pure.
+by one. The rules of the search have the last word, about the named cards alone; where they object, all cards are searched as
+ever. Used by `decide.decision` for every node that it tries. Pure.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final
 
-from controller.allocation.chooser import FirstFit
-from controller.allocation.errors import AllocatorError, BudgetExceeded
+from controller.allocation.candidates import Candidates
+from controller.allocation.holdings import Holdings
 from controller.allocation.prefilter import RequestColumns
-from controller.allocation.search import Effort, Solution, solve
+from controller.allocation.search import Solution
 from controller.allocation.views import Problem, RequestView
 from controller.decide.outlook import Wanted
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Device, Pool
 from controller.scoring.chooser import PolicyChooser
-
-_BUDGET: Final = 256
-"""Steps; there is nothing to choose."""
 
 
 class Shortcut:
@@ -46,10 +41,17 @@ class Shortcut:
         pool = _pool(inventory.pools_on(node.metadata.name), chosen)
         if pool is None:
             return None
-        try:
-            return solve(self._problem, node, [pool], inventory.usage, FirstFit(), budget=_BUDGET, effort=Effort())
-        except (AllocatorError, BudgetExceeded):
-            return None
+        candidates = Candidates(self._problem, node, [pool], inventory.usage)
+        held = Holdings(self._problem, candidates, inventory.usage)
+        for candidate in candidates.of(view):
+            if candidate.error is not None or held.take(view, candidate) is None:
+                return None
+        [picks] = held.picks
+        return (
+            Solution(node.metadata.name, self._problem, (tuple(picks),), len(picks))
+            if len(picks) == view.count
+            else None
+        )
 
 
 def shortcut_of(inventory: Inventory, problem: Problem, wanted: Wanted) -> Shortcut | None:
@@ -69,5 +71,5 @@ def _pool(pools: Sequence[Pool], chosen: Sequence[Device]) -> Pool | None:
         return None
     for pool in pools:
         if pool.name == name and pool.driver == driver:
-            return replace(pool, devices=tuple(chosen), among=())
+            return Pool(driver, name, pool.generation, tuple(chosen))
     return None

@@ -117,17 +117,18 @@ class NodeFits:
         self, pod: Pod, wanted: list[tuple[str, int]], rows: Positions, *, own: Placed | None = None
     ) -> NodeCodes:
         """The first failing reason of each row. `own`: taken away from what is used."""
+        nodes = self._nodes
         codes = self._taint_codes(pod)[rows].astype(np.uint8)
-        codes[(codes == 0) & ~self._admitted(pod)[rows]] = _NUMBER[names.NODE_AFFINITY]
+        if pod.spec.node_selector or pod.spec.affinity is not None:
+            codes[(codes == 0) & ~self._admitted(pod)[rows]] = _NUMBER[names.NODE_AFFINITY]
+        short = np.zeros(len(rows), dtype=np.bool_)
         for resource, amount in wanted:
-            offers = self._nodes.offers(resource)[rows]
-            left = offers - self._nodes.used(resource)[rows]
+            offers = nodes.offers(resource)[rows]
+            left = offers - nodes.used(resource)[rows]
             if own is not None:
                 left += own.requests[resource]
-            short = left < amount
-            if self._delegated(resource):
-                short &= offers > 0
-            codes[(codes == 0) & short] = _NUMBER[names.NODE_RESOURCES]
+            short |= (left < amount) & (offers > 0) if self._delegated(resource) else left < amount
+        codes[(codes == 0) & short] = _NUMBER[names.NODE_RESOURCES]
         return codes
 
     def is_even(self, pod: Pod, row: int, own: Placed | None, unsure: Collection[Placed]) -> bool:

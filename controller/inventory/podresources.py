@@ -27,7 +27,10 @@ def amount(resource: str, text: QuantityText) -> int:
 
 
 def amounts(resources: Mapping[str, QuantityText]) -> Amounts:
-    return Counter({name: amount(name, text) for name, text in resources.items()})
+    found: Amounts = Counter()
+    for name, text in resources.items():
+        found[name] = amount(name, text)
+    return found
 
 
 def pod_requests(pod: Pod) -> Amounts:
@@ -48,7 +51,7 @@ def pod_requests(pod: Pod) -> Amounts:
             peak |= sidecars
         else:
             peak |= sidecars + requests
-    total |= peak
+    total |= peak  # also drops what is not positive
     if spec.resources is not None:
         for name, text in spec.resources.requests.items():
             if _settable_on_pods(name):
@@ -57,7 +60,8 @@ def pod_requests(pod: Pod) -> Amounts:
             # the API server fills the request in: what the containers want, or else the limit
             if _settable_on_pods(name) and name not in spec.resources.requests and name not in total:
                 total[name] = amount(name, text)
-    total.update(amounts(spec.overhead))
+    if spec.overhead:
+        total.update(amounts(spec.overhead))
     total["pods"] = 1
     return total
 

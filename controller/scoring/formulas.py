@@ -126,11 +126,18 @@ def ranked_nodes(
     """The first `most` of `candidates`, best first, by the rule of `best_node`."""
     keys = scores[candidates] if node_policy == names.SPREAD else -scores[candidates]
     if 0 < most < len(candidates):
-        bound = np.partition(keys, most - 1)[most - 1]
-        better, tied = np.flatnonzero(keys < bound), np.flatnonzero(keys == bound)
-        places = most - len(better)
-        if places < len(tied):  # on an idle cluster all are tied
-            tied = tied[np.argpartition(rank[candidates[tied]], places - 1)[:places]]
-        near = np.concatenate((better, tied))
+        near = (keys == keys.min()).nonzero()[0]
+        if len(near) > most:  # on an idle cluster all are tied
+            ranks = rank[candidates[near]]
+            near = near[_lowest(ranks, most)]
+        elif len(near) < most:
+            near = (keys <= np.partition(keys, most - 1)[most - 1]).nonzero()[0]
         candidates, keys = candidates[near], keys[near]
     return candidates[np.lexsort((rank[candidates], keys))][:most]
+
+
+def _lowest(ranks: Ints, most: int) -> npt.NDArray[np.intp]:
+    """Positions of at least the `most` lowest; ranks are spread evenly as a rule, so few have to be sorted."""
+    bound = int(ranks.max()) * 4 * most // len(ranks)
+    found = (ranks <= bound).nonzero()[0]
+    return found if len(found) >= most else np.argpartition(ranks, most - 1)[:most]
