@@ -1,4 +1,4 @@
-"""Options that commands which serve a cluster have in common: one spelling, one set of values, one help text."""
+"""Options that commands which talk to a cluster have in common: one spelling, one set of values, one help text."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -24,3 +24,4 @@ class Gate(StrEnum):
 Kubeconfig = Annotated[
     str | None, typer.Option(envvar="KUBECONFIG", help="Path; default: in-cluster, else ~/.kube/config.")
 ]
+Context = Annotated[str | None, typer.Option(help="Of the kubeconfig; default: its current one.")]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hami_dra.cli.errors import CommandError
+from hami_dra.cli.service_options import Context, Kubeconfig
 from hami_dra.cli.tables import print_wide
 
 if TYPE_CHECKING:
@@ -90,8 +91,8 @@ def slices(
     publish: Annotated[bool, typer.Option("--publish", help="Write the fleet to a cluster and keep it true.")] = False,
     once: Annotated[bool, typer.Option("--once", help="With --publish: write and end.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Take the fleet off a cluster and end.")] = False,
-    kubeconfig: Annotated[Path | None, typer.Option(help="With --publish and --remove: of the cluster.")] = None,
-    context: Annotated[str | None, typer.Option(help="Of the kubeconfig.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
 ) -> None:
     chosen = [
         name
@@ -250,7 +251,7 @@ def _parse(raw: dict[str, Any]) -> "FleetFile":
 
 
 def _publish(
-    path: Path, kubeconfig: Path | None, context: str | None, *, fence: "FenceMode", once: bool, remove: bool
+    path: Path, kubeconfig: str | None, context: str | None, *, fence: "FenceMode", once: bool, remove: bool
 ) -> None:
     import asyncio
     import logging
@@ -277,7 +278,7 @@ async def _keep(
     path: Path,
     file: "FleetFile",
     version: "Version | None",
-    kubeconfig: Path | None,
+    kubeconfig: str | None,
     context: str | None,
     *,
     fence: "FenceMode",
@@ -290,7 +291,7 @@ async def _keep(
     from hami_dra.driver.fleet import Fleet
     from hami_dra.driver.fleet_file import follow
 
-    cluster = connect(str(kubeconfig) if kubeconfig else None, context)
+    cluster = connect(kubeconfig, context)
     try:
         await require_version(cluster)
         fleet = Fleet(cluster, file, fence=fence)

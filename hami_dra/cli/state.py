@@ -19,7 +19,8 @@ from hami_dra.api import kinds, names
 from hami_dra.api.kinds import Kind
 from hami_dra.cli.errors import CommandError
 from hami_dra.cli.progress import Told, quiet
-from hami_dra.cli.service_options import Kubeconfig as Kubeconfig  # noqa: PLC0414 (one of the options offered here)
+from hami_dra.cli.service_options import Context as Context  # noqa: PLC0414 (the options offered here)
+from hami_dra.cli.service_options import Kubeconfig as Kubeconfig  # noqa: PLC0414 (as above)
 from hami_dra.cluster.documents import Document
 from hami_dra.cluster.protocol import ClusterError, ConfigError, Forbidden, NotFound
 
@@ -34,7 +35,6 @@ Files = Annotated[
         help="File or folder, such as what `hami-dra snapshot` wrote; may be repeated. Without: the live cluster.",
     ),
 ]
-Context = Annotated[str | None, typer.Option(help="Of the kubeconfig.")]
 
 NEEDED: Final[tuple[Kind[Any], ...]] = (
     kinds.NODE,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hami_dra.cli.errors import CommandError
+from hami_dra.cli.service_options import Context, Kubeconfig
 from hami_dra.cli.tables import print_wide
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def topology(
         typer.Option("-f", "--filename", help="Files with ResourceSlices, and ResourceClaims if any."),
     ] = None,
     publish_as: Annotated[str, typer.Option(help="With --machine: imitate another driver.")] = "",
-    kubeconfig: Annotated[Path | None, typer.Option(help="Of the cluster.")] = None,
-    context: Annotated[str | None, typer.Option(help="Of the kubeconfig.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
 ) -> None:
     from hami_dra.driver.cards_view import cards_of
 
@@ -120,7 +121,7 @@ def _of_files(paths: Sequence[Path]) -> "Found":
     return slices, claims
 
 
-def _of_cluster(node: str, kubeconfig: Path | None, context: str | None) -> "Found":
+def _of_cluster(node: str, kubeconfig: str | None, context: str | None) -> "Found":
     import asyncio
 
     from hami_dra.cluster.protocol import ClusterError, ConfigError
@@ -131,11 +132,11 @@ def _of_cluster(node: str, kubeconfig: Path | None, context: str | None) -> "Fou
         raise CommandError(str(error)) from error
 
 
-async def _list(node: str, kubeconfig: Path | None, context: str | None) -> "Found":
+async def _list(node: str, kubeconfig: str | None, context: str | None) -> "Found":
     from hami_dra.api.kinds import RESOURCE_CLAIM, RESOURCE_SLICE
     from hami_dra.cluster.http import connect
 
-    cluster = connect(str(kubeconfig) if kubeconfig else None, context)
+    cluster = connect(kubeconfig, context)
     try:
         listing = await cluster.list(RESOURCE_SLICE, field_selector=f"spec.nodeName={node}")
         claims = await cluster.list(RESOURCE_CLAIM)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hami_dra.api import names
-from hami_dra.cli.service_options import Kubeconfig
+from hami_dra.cli.service_options import Context, Kubeconfig
 
 if TYPE_CHECKING:
     from controller.reconcile.uninstall import Plan
@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
 def uninstall(
     *,
     kubeconfig: Kubeconfig = None,
+    context: Context = None,
     installation: Annotated[
         str, typer.Option(help="The controller's --installation: claims of others are left alone.")
     ] = names.MANAGED_BY,
@@ -38,16 +39,16 @@ def uninstall(
     from controller.reconcile.uninstall import Plan
     from hami_dra.cli.service import run_service
 
-    run_service(_run(kubeconfig, Plan(installation=installation, namespace=namespace)))
+    run_service(_run(kubeconfig, context, Plan(installation=installation, namespace=namespace)))
 
 
-async def _run(kubeconfig: str | None, plan: "Plan") -> None:
+async def _run(kubeconfig: str | None, context: str | None, plan: "Plan") -> None:
     from controller.reconcile.clock import LoopClock
     from controller.reconcile.uninstall import StillActing, Uninstaller
     from hami_dra.cli.errors import CommandError
     from hami_dra.cluster.http import connect
 
-    cluster = connect(kubeconfig)
+    cluster = connect(kubeconfig, context)
     try:
         await Uninstaller(cluster, plan, LoopClock(), typer.echo).run()
     except StillActing as error:
