@@ -15,6 +15,7 @@ metrics of the processes, and dry runs that the API server answers as it would a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import ssl
 import sys
@@ -146,6 +147,8 @@ class Installation:
         self.api.delete(f"/apis/resource.k8s.io/v1/deviceclasses?labelSelector={names.PROBE_LABEL}")
         for rule in self.fence_rules():
             self.api.remove(rule)
+            with contextlib.suppress(ApiError):  # it had no finalizer, and is gone
+                self.api.patch(self.api.path_of(rule), {"metadata": {"finalizers": None}})
 
     def fence_rules(self, *drivers: str) -> list[Object]:
         """The DeviceTaintRules of the fence (of some drivers); none where the cluster does not serve them."""

@@ -16,6 +16,7 @@ import pytest
 from hack.controlplane.api import ApiError, NotReached
 from hack.installation import DRIVER, QUICK
 from tests.e2e import observe
+from tests.e2e.fence_story import the_one_rule
 from tests.e2e.objects import legacy_pod, pod, policies, request, template
 from tests.e2e.observe import Expired, Watcher
 
@@ -373,8 +374,7 @@ def test_no_card_is_ever_given_twice_and_every_pod_that_can_run_does(lab):
     assert follower.slice_events >= sum(map(len, LATER.values()))
     assert successor.metric("hami_dra_commits_total", result="done") > 0
 
-    (restored,) = lab.hami.fence_rules("nvidia.hami.io")
-    assert restored["metadata"]["uid"] != fence["metadata"]["uid"]
+    assert the_one_rule(lab)["metadata"]["uid"] != fence["metadata"]["uid"]
     lab.hami.wait_for("one leader", lambda: sum(each.metric("hami_dra_leader") for each in lab.hami.controllers()) == 1)
 
     lab.clear()

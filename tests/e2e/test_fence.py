@@ -3,6 +3,7 @@
 import pytest
 
 from hack.controlplane.api import ApiError
+from tests.e2e.fence_story import a_rule_deleted_while_no_controller_runs_keeps_kube_scheduler_off, the_one_rule
 from tests.e2e.lab import T4
 from tests.e2e.objects import claim, part, pod, request, template
 from tests.e2e.observe import Watcher
@@ -95,17 +96,23 @@ def test_a_deleted_fence_rule_is_restored_and_nothing_is_given_twice(lab):
         for number, name in enumerate(names):
             lab.create(pod(name, templates=["part"], gated=number % 2 == 0))
             if number in (6, 14):
-                (rule,) = lab.hami.wait_for("the rule", lambda: lab.hami.fence_rules("nvidia.hami.io"))
-                lab.api.remove(rule)
+                rules = lab.hami.fence_rules("nvidia.hami.io")
+                for rule in rules:
+                    lab.api.remove(rule)
         lab.wait_running(names=names)
-    (restored,) = lab.hami.fence_rules("nvidia.hami.io")
-    assert restored["metadata"]["uid"] != rule["metadata"]["uid"]
+    assert the_one_rule(lab)["metadata"]["uid"] not in {rule["metadata"]["uid"] for rule in rules}
     assert watcher.problems == []
     assert watcher.allocations_seen >= len(names)
+    assert all("hami.io/allocated-by" in item["metadata"]["annotations"] for item in lab.claims())  # none by others
+
+
+def test_a_rule_deleted_while_no_controller_runs_keeps_kube_scheduler_off(lab, controller):
+    lab.machines(T4, "t4")
+    a_rule_deleted_while_no_controller_runs_keeps_kube_scheduler_off(lab, controller)
 
 
 def test_a_changed_fence_rule_is_put_right(lab):
-    (rule,) = lab.hami.fence_rules("nvidia.hami.io")
+    rule = the_one_rule(lab)
     lab.api.patch(lab.api.path_of(rule), {"spec": {"deviceSelector": {"pool": "some"}}})
 
     def restored():
