@@ -34,7 +34,7 @@ class Shortcut:
         rows = rows[self._column.codes[rows] == 0]
         if len(rows) < view.count or inventory.devices.divided[rows].any():
             return None
-        chosen = chooser.best(view, rows, self._column.ask(rows))[: view.count]
+        chosen = chooser.best(view, rows, self._column.ask)[: view.count]
         if len(chosen) < view.count:
             return None
         node = inventory.nodes.node(row)

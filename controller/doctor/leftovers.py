@@ -30,7 +30,7 @@ def _fence(state: State, why: str, *, out: bool) -> Iterator[Finding]:
             yield _error(
                 f"DeviceTaintRule {rule.metadata.name}",
                 f"a fence rule is left, and {why}: kube-scheduler cannot allocate these devices",
-                _UNINSTALL if out else f"kubectl delete devicetaintrule {rule.metadata.name}",
+                _UNINSTALL if out else "restart the controller: in native mode it takes them away when it starts",
             )
     fenced = Counter(
         item.spec.driver

@@ -6,6 +6,7 @@ have node NOWHERE. Columns hold what whole-cluster arithmetic needs; everything 
 
 from collections import defaultdict
 from collections.abc import Hashable
+from dataclasses import fields
 from typing import Final
 
 import numpy as np
@@ -63,6 +64,7 @@ class DeviceColumns:
         """By number of the taint kind: a device with these taints, none of the columns' own, for theirs change."""
         self._rows: dict[DeviceId, int] = {}
         self._free: list[int] = []
+        self._block: npt.NDArray[np.int64] = np.zeros((len(_INTS), 0), dtype=np.int64)
         self._allocate(_FIRST_SIZE)
 
     def _allocate(self, length: int) -> None:
@@ -78,8 +80,11 @@ class DeviceColumns:
         self.shared: Bools = grown("shared", np.bool_)  # type: ignore[assignment] # as above
         self.blocked: Bools = grown("blocked", np.bool_)  # type: ignore[assignment] # as above
         self.divided: Bools = grown("divided", np.bool_)  # type: ignore[assignment] # as above
-        for name in _INTS:
-            setattr(self, name, grown(name, np.int64))
+        block = np.zeros((len(_INTS), length), dtype=np.int64)
+        block[:, : self._block.shape[1]] = self._block
+        self._block = block
+        for number, name in enumerate(_INTS):
+            setattr(self, name, block[number])
 
     node: Ints
     index: Ints
@@ -177,31 +182,15 @@ class DeviceColumns:
 
     def state(self, row: int) -> tuple[int, ...]:
         """All that `cards` and the flags say of a row: rows of one state are alike to whoever reads nothing else."""
-        return (
-            int(self.kind[row]),
-            bool(self.exclusive[row]),
-            bool(self.blocked[row]),
-            int(self.index[row]),
-            int(self.numa[row]),
-            int(self.slots_used[row]),
-            int(self.cores_used[row]),
-            int(self.memory_used[row]),
-            int(self.mark[row]),
-        )
+        return bool(self.exclusive[row]), bool(self.blocked[row]), *self._block[_STATES, row].tolist()
 
     def cards(self, rows: Positions) -> Cards:
         """Copies of some rows, by role."""
-        return Cards(
-            index=self.index[rows],
-            numa=self.numa[rows],
-            slots_total=self.slots_total[rows],
-            slots_used=self.slots_used[rows],
-            cores_total=self.cores_total[rows],
-            cores_used=self.cores_used[rows],
-            memory_total=self.memory_total[rows],
-            memory_used=self.memory_used[rows],
-            mark=self.mark[rows],
-        )
+        return Cards(*self._block[_CARDS, rows])
+
+    def states(self, rows: Positions) -> npt.NDArray[np.int64]:
+        """Kind and usage of some rows, all that `cards` says and a request's amounts hang on. Shape (columns, n)."""
+        return self._block[_STATES, rows]
 
     def _taint_kind(self, device: Device) -> int:
         """Taints of one kind keep the same requests away; since when a taint is there makes no difference."""
@@ -218,10 +207,10 @@ class DeviceColumns:
         return self.size - 1
 
 
-_INTS: Final = (
-    "node", "index", "numa", "kind", "taint_kind",
-    "slots_total", "slots_used", "cores_total", "cores_used", "memory_total", "memory_used", "mark",
-)  # fmt: skip
+_INTS: Final = ("node", "taint_kind", "kind", *(each.name for each in fields(Cards)))
+"""The rows of the block that holds them: what belongs together is read at once."""
+_STATES: Final = slice(_INTS.index("kind"), None)
+_CARDS: Final = slice(_INTS.index("kind") + 1, None)
 
 
 class NodeScores:

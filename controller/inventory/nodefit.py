@@ -121,13 +121,14 @@ class NodeFits:
         codes = self._taint_codes(pod)[rows].astype(np.uint8)
         if pod.spec.node_selector or pod.spec.affinity is not None:
             codes[(codes == 0) & ~self._admitted(pod)[rows]] = _NUMBER[names.NODE_AFFINITY]
-        short = np.zeros(len(rows), dtype=np.bool_)
-        for resource, amount in wanted:
-            offers = nodes.offers(resource)[rows]
-            left = offers - nodes.used(resource)[rows]
-            if own is not None:
-                left += own.requests[resource]
-            short |= (left < amount) & (offers > 0) if self._delegated(resource) else left < amount
+        offers, used = nodes.loads_of([resource for resource, _ in wanted], rows)
+        if own is not None:
+            used -= np.array([[own.requests[resource]] for resource, _ in wanted], dtype=np.int64)
+        lacking = offers - used < np.array([[amount] for _, amount in wanted], dtype=np.int64)
+        elsewhere = [number for number, (resource, _) in enumerate(wanted) if self._delegated(resource)]
+        if elsewhere:
+            lacking[elsewhere] &= offers[elsewhere] > 0
+        short = lacking.any(axis=0)
         codes[(codes == 0) & short] = _NUMBER[names.NODE_RESOURCES]
         return codes
 

@@ -5,7 +5,7 @@ row yet; usage is kept by name until then.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,10 +15,11 @@ from controller.inventory.changes import ChangeLog
 from controller.inventory.columns import Bools, NodeScores
 from controller.inventory.podresources import MOST, Amounts, amounts, pod_requests
 from hami_dra.api.core import Node, Pod, Taint
-from hami_dra.vendors.protocol import Ints
+from hami_dra.vendors.protocol import Ints, Positions
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _FIRST_SIZE: Final = 64
+_FIRST_RESOURCES: Final = 8
 _NOTHING: Final[Mapping[str, int]] = {}
 _UNDECLARED: Final = dict.fromkeys(("cpu", "memory", "pods", "ephemeral-storage"), MOST)
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -54,8 +55,10 @@ class NodeColumns:
         self.arrivals = 0
         """Grows whenever a node gets or loses its row."""
         self.scores = NodeScores()
-        self._offers: dict[str, Ints] = {}
-        self._uses: dict[str, Ints] = {}
+        self._resources: dict[str, int] = {}
+        self._offers: Ints = np.zeros((_FIRST_RESOURCES, _FIRST_SIZE), dtype=np.int64)
+        self._uses: Ints = np.zeros((_FIRST_RESOURCES, _FIRST_SIZE), dtype=np.int64)
+        """By number of the resource and row."""
         self._used_by_name: defaultdict[str, Amounts] = defaultdict(Counter)
         self._index: dict[str, int] = {}
         self._free: list[int] = []
@@ -93,11 +96,16 @@ class NodeColumns:
         Every kubelet declares cpu, memory, pods and ephemeral-storage; a node that does not (in a file) is not thereby
         full: these are `MOST` then.
         """
-        return self._column(self._offers, resource)[: self.size]
+        return self._offers[self._number(resource), : self.size]
 
     def used(self, resource: str) -> Ints:
         """Shape (size,)."""
-        return self._column(self._uses, resource)[: self.size]
+        return self._uses[self._number(resource), : self.size]
+
+    def loads_of(self, resources: Iterable[str], rows: Positions) -> tuple[Ints, Ints]:
+        """What some nodes offer and what is used of it. Each of shape (resources, rows)."""
+        numbers = np.array([self._number(resource) for resource in resources], dtype=np.intp)[:, None]
+        return self._offers[numbers, rows], self._uses[numbers, rows]
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -113,11 +121,12 @@ class NodeColumns:
             self.arrivals += 1
             self._rank = None
             for resource, used in self._used_by_name.get(name, _NOTHING).items():
-                self._column(self._uses, resource)[row] = min(used, MOST)
+                self._uses[self._number(resource), row] = min(used, MOST)
         before, self.nodes[row] = self.nodes[row], node
         offered = {**_UNDECLARED, **amounts(node.status.allocatable)}
-        for resource in self._offers.keys() | offered.keys():
-            self._column(self._offers, resource)[row] = offered.get(resource, 0)
+        self._offers[:, row] = 0
+        for resource, amount in offered.items():
+            self._offers[self._number(resource), row] = amount
         if before is None or before.status.allocatable != node.status.allocatable:
             self.loads.add(row)
         if before is None or not _alike(before, node):
@@ -134,9 +143,7 @@ class NodeColumns:
         self.present[row] = False
         self.count -= 1
         self.arrivals += 1
-        for columns in (self._offers, self._uses):
-            for column in columns.values():
-                column[row] = 0
+        self._offers[:, row] = self._uses[:, row] = 0
         self.scores.clear(row)
         self._free.append(row)
         self._rank = None
@@ -151,26 +158,26 @@ class NodeColumns:
         for resource, wanted in requests.items():
             by_name[resource] += sign * wanted
             if row >= 0:
-                self._column(self._uses, resource)[row] = min(by_name[resource], MOST)
+                self._uses[self._number(resource), row] = min(by_name[resource], MOST)
         if row >= 0:
             self.loads.add(row)
         if not by_name["pods"]:
             del self._used_by_name[name]
 
-    def _column(self, columns: dict[str, Ints], resource: str) -> Ints:
-        column = columns.get(resource)
-        if column is None or len(column) < len(self.present):
-            fresh = np.zeros(len(self.present), dtype=np.int64)
-            if column is not None:
-                fresh[: len(column)] = column
-            columns[resource] = column = fresh
-        return column
+    def _number(self, resource: str) -> int:
+        number = self._resources.setdefault(resource, len(self._resources))
+        if number == len(self._offers):
+            self._offers, self._uses = (
+                np.concatenate((each, np.zeros_like(each))) for each in (self._offers, self._uses)
+            )
+        return number
 
     def _next_row(self) -> int:
         if self.size == len(self.present):
             fresh = np.zeros(2 * self.size, dtype=np.bool_)
             fresh[: self.size] = self.present
             self.present = fresh
+            self._offers, self._uses = (np.hstack((each, np.zeros_like(each))) for each in (self._offers, self._uses))
         self.names.append("")
         self.nodes.append(None)
         self.size += 1

@@ -57,7 +57,7 @@ class Metrics:
             "hami_dra_overlaps", "Foreign allocations that overlap with ours.", ["driver"], registry=self.registry
         )
         self.fence_restored = Counter(
-            "hami_dra_fence_restored", "Fence rules that were gone or changed and were put back.", ["driver"],
+            "hami_dra_fence_restored", "Fence rules that somebody deleted or changed, replaced or put back.", ["driver"],
             registry=self.registry,
         )  # fmt: skip
         self.fence_ready = Gauge("hami_dra_fence_ready", "1 while the fence is known to hold.", registry=self.registry)

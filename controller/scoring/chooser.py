@@ -6,16 +6,18 @@ of one node, with what the search has already chosen for earlier requests of the
 the first.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from heapq import merge
 from itertools import chain, combinations
+from typing import Final
 
 import numpy as np
 
 from controller.allocation.chooser import RequestView, Trial
 from controller.allocation.lists import refused_by_lists
 from controller.allocation.search import Solution
+from controller.inventory.changes import Recent
 from controller.inventory.inventory import Inventory
 from controller.inventory.layouts import is_part
 from controller.inventory.model import Device, DeviceId
@@ -23,7 +25,7 @@ from controller.inventory.roles import ask_of, asked_shares, free_shares, used_o
 from controller.scoring.formulas import Floats, device_keys, device_order, device_scores, group_order
 from controller.scoring.kept import line_of
 from controller.scoring.parts import PartsView, Surroundings, parts_view
-from controller.scoring.policies import Policies
+from controller.scoring.policies import DevicePolicy, Policies
 from controller.scoring.ranking import Ranking
 from controller.scoring.scenes import cells_of, scene_of
 from hami_dra.api import names
@@ -38,6 +40,19 @@ _Chosen = tuple[str, str, frozenset[DeviceId]]
 
 CardOfRequest = tuple[str, str, DeviceId]
 """(claim key, request, device)"""
+_ORDERS_KEPT: Final = 1 << 12
+
+
+class _Orders(Recent[tuple[list[int], list[float]]]):
+    """Of one inventory: for cards in some states, the order of their positions and their scores."""
+
+    def __init__(self, _: Inventory) -> None:
+        super().__init__(_ORDERS_KEPT)
+
+
+def _order_and_scores(cards: Cards, ask: Ask, policy: DevicePolicy) -> tuple[list[int], list[float]]:
+    scores = device_scores(cards, ask, policy.weights)
+    return device_order(cards, scores, policy).tolist(), scores.tolist()
 
 
 class PolicyChooser:
@@ -69,10 +84,21 @@ class PolicyChooser:
             cards, ask = view.cards, view.ask
         return self._ordered(request, allowed, cards, ask, trial=trial, view=view)
 
-    def best(self, request: RequestView, rows: Positions, ask: Ask) -> Sequence[Device]:
-        """`order` where nothing was chosen before, of whole cards of one node that the vendors' rules are known to allow."""
+    def best(self, request: RequestView, rows: Positions, ask: Callable[[Positions], Ask]) -> Sequence[Device]:
+        """`order` where nothing was chosen before, of whole cards of one node that the vendors' rules are known to allow.
+
+        `ask`: what the request takes of the cards in some rows. Cards in the same states are ordered alike, so that is kept.
+        """
         devices = [self._columns.device(row) for row in rows.tolist()]
-        return self._ordered(request, devices, self._columns.cards(rows), ask)
+        policy = self._policies.for_claim(request.claim_key)
+        if policy.follows_node or request.match_attributes:
+            return self._ordered(request, devices, self._columns.cards(rows), ask(rows))
+        key = request.shape, policy.keys, policy.weights, self._columns.states(rows).tobytes()
+        order, scores = self._inventory.derived(_Orders, _Orders).get(
+            key, lambda: _order_and_scores(self._columns.cards(rows), ask(rows), policy)
+        )
+        self._note(request, devices, scores)
+        return [devices[position] for position in order]
 
     def _ordered(
         self,
@@ -86,8 +112,7 @@ class PolicyChooser:
     ) -> Sequence[Device]:
         policy = self._policies.for_claim(request.claim_key)
         scores = device_scores(cards, ask, policy.weights)
-        for device, score in zip(allowed, scores.tolist(), strict=True):
-            self._scores[request.claim_key, request.name, device.id] = score
+        self._note(request, allowed, scores.tolist())
         packed = self._packed(request, allowed, cards, ask, trial=trial) if policy.follows_node else None
         keys: Sequence[Floats | Ints] = packed or device_keys(cards, scores, policy)
         order = device_order(
@@ -97,6 +122,10 @@ class PolicyChooser:
             groups = [common_values(request, device) for device in allowed]
             order = group_order(order, groups, keys, matched_count(request), tight=names.BINPACK in policy.hami_keys)
         return [allowed[position] for position in order.tolist()]
+
+    def _note(self, request: RequestView, devices: Sequence[Device], scores: Sequence[float]) -> None:
+        for device, score in zip(devices, scores, strict=True):
+            self._scores[request.claim_key, request.name, device.id] = score
 
     def sets(
         self, request: RequestView, devices: Sequence[Device], count: int, trial: Trial
