@@ -13,7 +13,7 @@ from controller.doctor.examine import CHECKS, examine
 from controller.doctor.model import Live, Severity, State, WebhookSeen
 from controller.doctor.rights import needed_rights
 from controller.inventory.inventory import Inventory
-from controller.reconcile.fence_rules import rule_body
+from controller.reconcile.fence_rules import rule_body, rule_names
 from hami_dra.api import names
 from hami_dra.api.core import Lease, ResourceQuota
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim
@@ -72,6 +72,13 @@ def rule(driver=DRIVER, *, proven=True, **changes):
     raw["spec"] = {**raw["spec"], **changes}
     raw["spec"]["taint"] = {key: value for key, value in raw["spec"]["taint"].items() if value is not None}
     return msgspec.convert(raw, DeviceTaintRule)
+
+
+def being_deleted(fence, finalizers=(names.FENCE_FINALIZER,)):
+    meta = msgspec.structs.replace(
+        fence.metadata, deletion_timestamp="2026-01-01T00:00:00Z", generation=3, finalizers=tuple(finalizers)
+    )
+    return msgspec.structs.replace(fence, metadata=meta)
 
 
 def state(*, classes=(), live=live(), slices=None, nodes=None, rules=None, claims=(), pods=(), quotas=(), **changes):  # noqa: B008 (frozen)
@@ -257,13 +264,26 @@ def test_every_rule_that_is_bound_to_an_account_is_a_question():
         ([], "error", "it is missing"),
         ([rule(deviceSelector={"driver": DRIVER, "pool": "n1"})], "error", "it was changed"),
         ([rule(proven=False)], "warning", "no probe has shown"),
+        ([being_deleted(rule())], "warning", "stays in force"),
+        ([being_deleted(rule(), finalizers=["example.com/backup"])], "error", "it was changed"),
     ],
-    ids=["missing", "changed", "unproven"],
+    ids=["missing", "changed", "unproven", "being deleted", "being deleted without us"],
 )
 def test_a_fence_that_does_not_hold(rules, severity, words):
     found = one("fence", rules=rules)
     assert (found.severity, found.object) == (severity, f"DeviceTaintRule hami-dra-fence-{DRIVER}")
     assert words in found.problem
+
+
+def test_the_rule_that_takes_the_place_of_another_one_is_the_fence():
+    first, second = rule_names(DRIVER)
+    successor = rule()
+    successor = msgspec.structs.replace(successor, metadata=msgspec.structs.replace(successor.metadata, name=second))
+    assert findings("fence", rules=[successor]) == []
+    assert findings("fence", rules=[being_deleted(rule()), successor]) == []
+    lost = msgspec.structs.replace(successor, metadata=msgspec.structs.replace(successor.metadata, annotations={}))
+    assert one("fence", rules=[being_deleted(rule()), lost]).object == f"DeviceTaintRule {second}"
+    assert one("fence", rules=[], managed=frozenset({DRIVER})).object == f"DeviceTaintRule {first}"
 
 
 def test_a_file_that_leaves_generations_out_still_tells_that_the_fence_was_proven():
