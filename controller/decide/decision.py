@@ -1,6 +1,6 @@
 """One run of `decide`: claims sorted by owner, nodes filtered over columns, the best of them searched. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -17,17 +17,18 @@ from controller.allocation.search import Effort, Solution, solve
 from controller.decide.answers import ClaimAllocation, Decision, Refusal, Score
 from controller.decide.demand import Demand, Options
 from controller.decide.nodeverdicts import NodeVerdicts
-from controller.decide.outlook import Outlook, Wanted, look_out
+from controller.decide.outlook import Outlook, Wanted, look_out, unarranged
 from controller.decide.promises import with_promises
 from controller.decide.quotas import QuotaVerdicts
 from controller.decide.shortcut import Shortcut, shortcut_of
+from controller.decide.standing import standings_of
 from controller.decide.trace import Trace, Worth, enough
 from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.quota.room import room_of
 from controller.scoring.chooser import PolicyChooser
 from controller.scoring.formulas import best_node, ranked_nodes
-from controller.scoring.ranking import Plain, Ranking, rank_nodes
+from controller.scoring.ranking import Plain, Ranking, rank_nodes, reads_kept_score
 from hami_dra.api import names
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.vendors.protocol import Ints
@@ -68,8 +69,52 @@ class _Decision:
         self._shortcut: Shortcut | None = None
 
     def run(self) -> Decision | Refusal:
-        verdicts = NodeVerdicts(self._inventory, self._demand)
         wanted = self._wanted()
+        return self._at_once(wanted) or self._considered(wanted)
+
+    def _at_once(self, wanted: Wanted) -> Decision | None:
+        """Of a plain pod whose like came just before. None: all nodes are to be looked at."""
+        demand, inventory, policies = self._demand, self._inventory, self._demand.policies
+        if (
+            self._options.first_fit
+            or not reads_kept_score(policies)
+            or self._foreign.claims
+            or self._room
+            or demand.peculiar
+            or inventory.troubled_nodes()
+        ):
+            return None
+        shortcut = shortcut_of(inventory, self._ours, wanted)
+        outlook = unarranged(inventory, policies, wanted, rules=self._scope.vendor_rules)
+        if shortcut is None or outlook is None:
+            return None
+        [(group, [column])] = wanted
+        standing = standings_of(inventory).of(
+            demand.pod,
+            column,
+            group.alternatives[0].count,
+            sign=1.0 if policies.node == names.SPREAD else -1.0,
+            offered=demand.plugin_resources,
+        )
+        if not standing:
+            return None
+        ranked = standing.first(max(self._options.report_nodes, 1))
+        best = int(ranked[0])
+        found = shortcut.solve(best, self._chooser)
+        if found is None:
+            return None
+        self._tried[best] = found.rank, self._chooser.topology(found)
+
+        def look() -> tuple[NodeVerdicts, Ints]:
+            verdicts = NodeVerdicts(inventory, demand)
+            return verdicts, (verdicts.mask & enough(inventory, group, [column])).nonzero()[0]
+
+        trace = self._trace(look, wanted, None, outlook)
+        return self._decision(best, found, trace, ranked, len(standing))
+
+    def _considered(self, wanted: Wanted) -> Decision | Refusal:
+        """With all nodes in view."""
+        verdicts = NodeVerdicts(self._inventory, self._demand)
         candidates = verdicts.mask
         for group, columns in wanted:
             candidates = candidates & enough(self._inventory, group, columns)
@@ -96,22 +141,29 @@ class _Decision:
         self._chooser.ranking = self._ranking
         if not (self._options.first_fit or outlook.arranged or self._foreign.claims or self._room):
             self._shortcut = shortcut_of(self._inventory, self._ours, wanted)
-        trace = Trace(
-            verdicts,
-            wanted,
-            self._ours_wanted,
-            quota,
-            outlook,
-            fitting,
-            self._ranking,
-            None if self._options.first_fit else self._chooser,
-            self._tried,
-        )
+        trace = self._trace(lambda: (verdicts, fitting), wanted, quota, outlook)
         found = self._search(fitting, outlook)
         if found is None:
             return self._refusal(trace)
-        node, trace.solution = found
-        return self._decision(node, trace.solution, trace)
+        node, solution = found
+        ranked = ranked_nodes(
+            self._ranking.values,
+            self._inventory.nodes.rank,
+            fitting,
+            self._demand.policies.node,
+            self._options.report_nodes,
+        )
+        return self._decision(node, solution, trace, ranked, int(fitting.size))
+
+    def _trace(
+        self,
+        look: Callable[[], tuple[NodeVerdicts, Ints]],
+        wanted: Wanted,
+        quota: QuotaVerdicts | None,
+        outlook: Outlook,
+    ) -> Trace:
+        chooser = None if self._options.first_fit else self._chooser
+        return Trace(look, wanted, self._ours_wanted, quota, outlook, self._ranking, chooser, self._tried)
 
     # -- what is asked -----------------------------------------------------------------------------------------------
 
@@ -241,15 +293,15 @@ class _Decision:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def _decision(self, row: int, solution: Solution, trace: Trace) -> Decision:
-        nodes, fitting = self._inventory.nodes, trace.fitting
+    def _decision(self, row: int, solution: Solution, trace: Trace, ranked: Ints, fitting: int) -> Decision:
+        """`ranked`: rows of the best nodes, `fitting`: how many fit."""
+        trace.solution = solution
+        nodes, chooser, values = self._inventory.nodes, self._chooser, self._ranking.values
         by_key = {claim.claim.key: json for claim, json in zip(self._ours.claims, solution.allocations(), strict=True)}
         if self._scope.vendor_rules:
             by_key = {
                 key: with_promises(json, partial(self._demand.policies.wishes_of, key)) for key, json in by_key.items()
             }
-        values = self._ranking.values
-        ranked = ranked_nodes(values, nodes.rank, fitting, self._demand.policies.node, self._options.report_nodes)
         return Decision(
             node=nodes.names[row],
             allocations=tuple(
@@ -257,10 +309,10 @@ class _Decision:
                 for entry in self._demand.claims
                 if entry.claim.key in by_key
             ),
-            score=Score(float(values[row]), self._chooser.reported(solution), self._chooser.topology(solution)),
+            score=Score(float(values[row]), chooser.reported(solution), chooser.topology(solution)),
             fitting=tuple(zip(map(nodes.names.__getitem__, ranked.tolist()), values[ranked].tolist(), strict=True)),
-            fitting_count=int(fitting.size),
-            unfit_count=nodes.count - int(fitting.size),
+            fitting_count=fitting,
+            unfit_count=nodes.count - fitting,
             trace=trace,
         )
 

@@ -36,6 +36,17 @@ class Demand:
     plugin_resources: tuple[str, ...] = ()
     """Extended resources that stand for the cards it may get: nodes whose device plugin still offers one are refused."""
 
+    @property
+    def peculiar(self) -> bool:
+        """Something beside the pod's own shape decides which nodes may take it."""
+        return bool(
+            self.refused_nodes
+            or self.preferred_node
+            or self.required_node
+            or self.companions
+            or any(entry.claim.status.allocation is not None for entry in self.claims)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Options:

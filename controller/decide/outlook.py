@@ -14,6 +14,7 @@ import numpy as np
 
 from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import RequestGroup, RequestView
+from controller.allocation.scope import matching_drivers
 from controller.decide.likeness import NO_SAY, Alike, Likeness, likeness_of
 from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
@@ -55,10 +56,10 @@ class Outlook:
 
 def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidates: Bools, *, rules: bool) -> Outlook:
     """`wanted`: every request of ours with the columns of its alternatives. `rules`: ask the vendors at all."""
+    if (flat := unarranged(inventory, policies, wanted, rules=rules)) is not None:
+        return flat
     size = inventory.nodes.size
-    drivers = {driver for driver in arranging_drivers(policies) if inventory.layouts.has(driver)} if rules else set()
-    if not drivers and not any(group.prioritized for group, _ in wanted):
-        return _flat(size)
+    drivers = _arranging(inventory, policies, wanted) if rules else set()
     outlook = Outlook(
         np.zeros(size, dtype=np.int64),
         np.zeros(size, dtype=np.float64),
@@ -84,6 +85,22 @@ def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidate
     if asked:
         _ask(outlook, asked, chosen, size)
     return outlook
+
+
+def unarranged(inventory: Inventory, policies: Policies, wanted: Wanted, *, rules: bool) -> Outlook | None:
+    """Where no vendor has a say, and no list is prioritized: the same for all nodes. None: they must be looked at."""
+    if any(group.prioritized for group, _ in wanted) or (rules and _arranging(inventory, policies, wanted)):
+        return None
+    return _flat(inventory.nodes.size)
+
+
+def _arranging(inventory: Inventory, policies: Policies, wanted: Wanted) -> set[str]:
+    """Drivers of devices that the requests select, whose vendors may have a say about sets."""
+    drivers = {driver for driver in arranging_drivers(policies) if inventory.layouts.has(driver)}
+    if not drivers:
+        return drivers
+    views = [view for group, _ in wanted for view in group.alternatives]
+    return drivers & frozenset[str]().union(*(matching_drivers(inventory, view) for view in views))
 
 
 @lru_cache(maxsize=4)

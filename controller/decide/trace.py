@@ -4,7 +4,9 @@ Handed out with the answer, so that nothing is computed twice. It refers to colu
 the inventory changes, and let it go. Pure.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -25,17 +27,16 @@ Worth = tuple[int, float]
 """(rank of prioritized lists, what the vendors say of the sets): nodes are compared by these first."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Trace:
-    verdicts: NodeVerdicts
+    look: Callable[[], tuple[NodeVerdicts, Ints]]
+    """`verdicts` and `fitting`; for plain pods nobody needed them until somebody asks here."""
     wanted: Wanted
     """Every request with the columns of its alternatives: ours, then those of other drivers."""
     ours: int
     """How many of `wanted` are ours."""
     quota: QuotaVerdicts | None
     outlook: Outlook
-    fitting: Ints
-    """Rows of the nodes that were worth a search."""
     ranking: Ranking
     chooser: PolicyChooser | None
     """None under `first-fit`: nothing was scored."""
@@ -43,6 +44,19 @@ class Trace:
     """Rows of the nodes that were searched: what was found there, or None."""
     solution: Solution | None = None
     _shortage: Shortage | None = None
+
+    @cached_property
+    def _seen(self) -> tuple[NodeVerdicts, Ints]:
+        return self.look()
+
+    @property
+    def verdicts(self) -> NodeVerdicts:
+        return self._seen[0]
+
+    @property
+    def fitting(self) -> Ints:
+        """Rows of the nodes that were worth a search."""
+        return self._seen[1]
 
     def shortage(self) -> Shortage | None:
         """Where the quota of the namespace is in the way. None: it has none."""

@@ -15,7 +15,7 @@ from controller.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
 from controller.inventory.layouts import Layouts, is_part
 from controller.inventory.ledger import Ledger
 from controller.inventory.model import Device, DeviceId, Pool
-from controller.inventory.nodefit import NodeFit, NodeFits
+from controller.inventory.nodefit import NodeFit, NodeFits, PlainFit
 from controller.inventory.nodes import NodeColumns
 from controller.inventory.pods import PodBook
 from controller.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice, trouble
@@ -116,6 +116,10 @@ class Inventory:
     def node_fit(self, pod: Pod) -> NodeFit:
         """Devices apart. What the inventory counts of this pod itself does not stand in its way."""
         return self._fits.of(pod, self._pods.placed(pod.metadata.uid))
+
+    def plain_fit(self, pod: Pod) -> PlainFit | None:
+        """The same as kept for all pods of its shape. None: the pod is spread, or is counted somewhere already."""
+        return None if self._pods.placed(pod.metadata.uid) is not None else self._fits.plain(pod)
 
     def left(self, pod: Pod, resource: str) -> Ints:
         """What the nodes have left of a resource as `node_fit` counts it, `MOST` less what is used where a node does not

@@ -63,12 +63,17 @@ class NodeFit:
     """Number of the first failing reason (`CODES`), 0 where it fits, 255 where there is no node."""
 
 
-class _Kept:
-    """Codes of one shape of pod, as they were at a version of the nodes and of their loads."""
+_Wanted = list[tuple[str, int]]
+"""(resource, amount) of what a pod asks for, above 0."""
+
+
+class PlainFit:
+    """One shape of pod, as it stood at a version of the nodes and of their loads. Itself the key of that shape."""
 
     def __init__(self) -> None:
         self.version = (-1, -1)
         self.codes: NodeCodes = np.zeros(0, dtype=np.uint8)
+        """As in `NodeFit`. Not to be changed by who asks."""
 
 
 class NodeFits:
@@ -79,12 +84,12 @@ class NodeFits:
         self._spread = spread
         self._delegated = delegated
         self._columns: Recent[NodeColumn] = Recent(_KEPT)
-        self._verdicts: Recent[_Kept] = Recent(_KEPT)
+        self._verdicts: Recent[PlainFit] = Recent(_KEPT)
 
     def of(self, pod: Pod, own: Placed | None = None) -> NodeFit:
         """`own`: what the inventory counts of this very pod; it does not stand in its own way."""
-        wanted = [(resource, amount) for resource, amount in pod_requests(pod).items() if amount > 0]
-        codes = self._kept(pod, wanted).copy()
+        wanted = _wanted(pod)
+        codes = self._kept(pod, wanted).codes.copy()
         if own is not None and (row := self._nodes.index_of(own.node)) >= 0:
             rows = np.array([row], dtype=np.intp)
             codes[row] = self._judged(pod, wanted, rows, own=own)[0]
@@ -93,12 +98,16 @@ class NodeFits:
             codes[(codes == 0) & uneven] = _NUMBER[names.NODE_TOPOLOGY_SPREAD]
         return NodeFit(mask=codes == 0, codes=codes)
 
-    def _kept(self, pod: Pod, wanted: list[tuple[str, int]]) -> NodeCodes:
-        """Without spread, for a pod that counts nowhere yet. Not to be changed by the caller. Shape (nodes.size,)."""
+    def plain(self, pod: Pod) -> PlainFit | None:
+        """For a pod that counts nowhere yet. None: its topology spread needs all nodes and pods in view."""
+        return None if _is_spread(pod) else self._kept(pod, _wanted(pod))
+
+    def _kept(self, pod: Pod, wanted: _Wanted) -> PlainFit:
+        """Without spread, for a pod that counts nowhere yet."""
         nodes, spec = self._nodes, pod.spec
-        delegated = tuple(resource for resource, _ in wanted if self._delegated(resource))
-        key = (spec.tolerations, tuple(sorted(spec.node_selector.items())), _required(pod), tuple(wanted), delegated)
-        kept = self._verdicts.get(key, _Kept)
+        delegated = tuple([resource for resource, _ in wanted if self._delegated(resource)])
+        selector = tuple(sorted(spec.node_selector.items())) if spec.node_selector else ()
+        kept = self._verdicts.get((spec.tolerations, selector, _required(pod), tuple(wanted), delegated), PlainFit)
         version = nodes.changes.version, nodes.loads.version
         if kept.version != version:
             changed, loaded = (
@@ -111,11 +120,9 @@ class NodeFits:
                 rows = np.concatenate((changed, loaded))
                 kept.codes[rows] = self._judged(pod, wanted, rows)
             kept.version = version
-        return kept.codes
+        return kept
 
-    def _judged(
-        self, pod: Pod, wanted: list[tuple[str, int]], rows: Positions, *, own: Placed | None = None
-    ) -> NodeCodes:
+    def _judged(self, pod: Pod, wanted: _Wanted, rows: Positions, *, own: Placed | None = None) -> NodeCodes:
         """The first failing reason of each row. `own`: taken away from what is used."""
         nodes = self._nodes
         codes = self._taint_codes(pod)[rows].astype(np.uint8)
@@ -185,6 +192,10 @@ class NodeFits:
             if row >= 0:
                 mask[row] = admits(pod, self._nodes.node(row))
         return mask
+
+
+def _wanted(pod: Pod) -> _Wanted:
+    return [(resource, amount) for resource, amount in pod_requests(pod).items() if amount > 0]
 
 
 def taint_code(tolerations: tuple[Toleration, ...], node: Node) -> str:

@@ -38,8 +38,15 @@ class Ranking(Protocol):
         """By what the cards of a node are ordered, most important first, lower is better. None: by the device policy."""
 
 
+def reads_kept_score(policies: Policies) -> bool:
+    """Nodes are compared by what the inventory keeps of them, whatever the pod: the ranking is `Plain`."""
+    return policies.node not in {names.FAIR_SHARE, names.FGD} and not policies.packing.minds_scarcity
+
+
 def rank_nodes(inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> Ranking:
     """`wanted`: the requests that are still to be met."""
+    if reads_kept_score(policies):
+        return Plain(inventory)
     if policies.node == names.FAIR_SHARE:
         return _FairShare(inventory, policies, pod, wanted)
     if policies.node == names.FGD:
@@ -51,9 +58,7 @@ def rank_nodes(inventory: Inventory, policies: Policies, pod: Pod, wanted: Wante
             if ground.typical.known
             else _FairShare(inventory, policies, pod, wanted)
         )
-    if policies.packing.minds_scarcity and wanted:
-        return _Hami(inventory, policies, wanted)
-    return Plain(inventory)
+    return _Hami(inventory, policies, wanted) if wanted else Plain(inventory)
 
 
 class Plain:

@@ -25,7 +25,7 @@ from hami_dra.vendors.wanted import NO_WISHES
 Narrow = npt.NDArray[np.int32]
 NEVER: Final = 2 * WHOLE_CARD
 """What a request takes of a card that it cannot have: more than there is."""
-_COVERED: Final = 0.95
+_COVERED: Final = 0.98
 """Part of the pods whose shapes are typical (pkg/simulator, typical pods)."""
 _MOST_BARE: Final = 0.2
 """Pods without devices count for no more than this part: a cluster may run thousands of them beside its cards."""
