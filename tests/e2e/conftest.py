@@ -1,6 +1,7 @@
 """Fixtures of the tests that run against a real Kubernetes; how it is made is in hack/controlplane.
 
-`lab` is hami-dra installed, with a namespace and machines of the test's own (lab.py); a module shares one installation.
+`lab` is hami-dra installed, with a namespace and machines of the test's own (lab.py); a module shares one installation, and modules
+that want it as it ships hand it on, as long as they leave it as it was.
 
 A test that asks for `control_plane` (or `api`, `namespace`, `nodes`, `create`) shares one control plane per session and
 version. The version is $HAMI_DRA_K8S (default 1.37.1; several with commas), or what the test or its module pins:
@@ -24,6 +25,22 @@ from tests.e2e.lab import Lab
 _LOG = logging.getLogger(__name__)
 _VERSIONS = os.environ.get("HAMI_DRA_K8S", build.DEFAULT_VERSION).split(",")
 _WHY_MISSING = pytest.StashKey[dict[str, str]]()
+_HERE = "tests/e2e"
+# These take longer than half a minute each. Begun last, one of them would run alone at the end.
+_LONGEST = (
+    "test_chart_on_cluster.py",
+    "test_crash.py",
+    "test_churn.py",
+    "test_uninstall.py",
+    "test_fleet_on_cluster.py",
+    "test_http_cluster.py",
+    "test_bad_input.py",
+    "test_spread_constraints.py",
+    "test_webhook_down.py",
+    "test_doctor_status.py",
+)
+_NEXT = pytest.StashKey[pytest.Item | None]()
+_HANDED_ON = pytest.StashKey[Installation | None]()
 _CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
 # The components' own client limits bind about 10 pods/s; tests are not about them.
 _CLIENT_QPS = 5000
@@ -32,6 +49,7 @@ _CLIENT_QPS = 5000
 def pytest_configure(config):
     config.addinivalue_line("markers", "kubernetes(*versions): run on these versions whatever HAMI_DRA_K8S says")
     config.stash[_WHY_MISSING] = {}
+    config.stash[_HANDED_ON] = None
 
 
 def pytest_generate_tests(metafunc):
@@ -51,9 +69,26 @@ def _versions_of(item):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    """Long modules first, so that no worker is left with one in the end; those that share an installation in a row."""
     for item in items:
         if _versions_of(item):
             item.add_marker(pytest.mark.e2e)
+    items.sort(key=lambda item: (_place(item.path.name), _shares(item)))
+
+
+def _place(module):
+    return _LONGEST.index(module) if module in _LONGEST else len(_LONGEST)
+
+
+def _shares(item):
+    """Whether the test wants hami-dra as it ships, on the shared control plane."""
+    found = item._fixtureinfo.name2fixturedefs
+    return all(name in found and found[name][-1].baseid == _HERE for name in ("hami", "control_plane"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item, nextitem):
+    item.config.stash[_NEXT] = nextitem
 
 
 def pytest_collection_finish(session):
@@ -181,13 +216,51 @@ def make_installation(control_plane):
 
 
 @pytest.fixture(scope="module")
-def hami(make_installation):
+def hami(control_plane, request):
     """hami-dra as it ships: exclusive mode, gate, webhook; one controller. A module may define its own."""
-    installation = make_installation()
-    installation.start_controller(*QUICK)
-    installation.start_webhook()
-    installation.wait_ready()
-    return installation
+    stash = request.config.stash
+    installation, stash[_HANDED_ON] = stash[_HANDED_ON], None
+    if installation is None:
+        installation = Installation(control_plane)
+        installation.install()
+        installation.start_controller(*QUICK)
+        installation.start_webhook()
+        installation.wait_ready()
+    begun = _processes(installation)
+    yield installation
+    following = stash[_NEXT]
+    if (
+        following
+        and _shares(following)
+        and _version(following) == control_plane.version
+        and _is_well(installation, begun)
+    ):
+        stash[_HANDED_ON] = installation
+    else:
+        installation.remove()
+
+
+def _version(item):
+    return item.callspec.params["control_plane"]
+
+
+def _processes(installation):
+    """Name and pid of each program that runs."""
+    return {name: each.process.pid for name, each in installation.programs.items() if each.process.running}
+
+
+def _is_well(installation, begun):
+    """Whether the same programs still run, and do what they are there for."""
+    try:
+        return (
+            _processes(installation) == begun
+            and installation.is_deciding()
+            and installation.is_gating()
+            and installation.is_refusing_tolerations()
+            and installation.is_converting()
+        )
+    except ApiError:
+        return False
 
 
 @pytest.fixture

@@ -1,0 +1,135 @@
+"""Plain pods are placed from what is kept of their shape; with all nodes looked at anew and all cards searched the answer is the same."""
+
+from unittest.mock import patch
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.decide import Decision, Demand, Options, PodClaim, decide, decision, standing
+from controller.scoring.policies import DevicePolicy, Policies
+from hami_dra.api.core import Node, Pod
+from hami_dra.api.resource import DeviceClass, ResourceClaim
+from tests.support.changing import MACHINES, NODES, ChangingCluster
+
+CLASSES = {"any": "true", "nvidia": 'device.driver == "nvidia.hami.io"'}
+WANTED = [
+    ("any", 1, {"memory": "8Gi", "cores": "10"}),
+    ("nvidia", 1, {"memory": "5Gi", "cores": "0"}),
+    ("nvidia", 2, {"memory": "3Gi", "cores": "100"}),
+    ("nvidia", 1, {}),
+    ("any", 3, {}),
+]
+POLICIES = [
+    Policies(node=node, device=DevicePolicy(device))
+    for node, device in (
+        ("binpack", ("binpack",)),
+        ("spread", ("spread",)),
+        ("binpack", ("spread", "mutex")),
+        ("spread", ("binpack",)),
+        ("binpack", ("topology-aware",)),
+        ("fair-share", ("binpack",)),
+    )
+]
+
+pod = st.tuples(st.sampled_from(WANTED), st.sampled_from(POLICIES), st.sampled_from(["1", "3"]))
+node = st.sampled_from(NODES)
+step = st.one_of(
+    st.tuples(st.just("place"), pod, st.integers(1, 4)),
+    st.tuples(st.just("place"), pod, st.integers(1, 4)),
+    st.tuples(st.just("place"), pod, st.integers(1, 4)),
+    st.tuples(st.just("end"), st.integers(0, 9), st.just("")),
+    st.tuples(st.just("publish"), node, st.sampled_from(MACHINES)),
+    st.tuples(st.just("withdraw"), node, st.just("")),
+    st.tuples(st.just("take"), node, st.integers(0, 7)),
+    st.tuples(st.just("leave"), node, st.integers(0, 7)),
+    st.tuples(st.just("gone"), node, st.just("")),
+    st.tuples(st.just("node"), node, st.sampled_from(["", "full", "cordoned", "tainted", "plugin"])),
+)
+
+
+class Cluster(ChangingCluster):
+    def __init__(self):
+        super().__init__()
+        for name, expression in CLASSES.items():
+            body = {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+            self.inventory.class_changed(None, msgspec.convert(body, DeviceClass))
+        self.placed = []
+        self.count = 0
+
+    def node(self, name, state):
+        allocatable = {"cpu": "1" if state == "full" else "8", "pods": "9"}
+        if state == "plugin":
+            allocatable["nvidia.com/gpu"] = "8"
+        spec = {"unschedulable": state == "cordoned"}
+        if state == "tainted":
+            spec["taints"] = [{"key": "mine", "effect": "NoSchedule"}]
+        status = {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
+        new = msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": spec, "status": status}, Node)
+        self.inventory.node_changed(self.nodes.get(name), new)
+        self.nodes[name] = new
+
+    def demand(self, wanted, policies, cpu):
+        self.count += 1
+        name = f"p{self.count}"
+        device_class, count, capacity = wanted
+        exactly = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
+        exactly["capacity"] = {"requests": capacity}
+        claim = {"metadata": {"name": name, "namespace": "d", "uid": name}}
+        claim["spec"] = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+        body = {"metadata": {"name": name, "namespace": "d", "uid": name}}
+        body["spec"] = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
+        plugin = ("nvidia.com/gpu",) if device_class == "nvidia" else ()
+        claims = (PodClaim("r", msgspec.convert(claim, ResourceClaim)),)
+        return Demand(msgspec.convert(body, Pod), claims, policies, plugin_resources=plugin)
+
+    def place(self, pod, replicas):
+        for _ in range(replicas):
+            demand = self.demand(*pod)
+            at_once = decide(self.inventory, demand, Options())
+            with patch.object(decision, "shortcut_of", return_value=None):
+                considered = decide(self.inventory, demand, Options())
+            assert at_once == considered
+            assert type(at_once) is type(considered)
+            if isinstance(at_once, Decision):
+                assert at_once.trace.fitting.tolist() == considered.trace.fitting.tolist()
+                uid = demand.pod.metadata.uid
+                self.inventory.assume(uid, at_once.allocations[0].allocation)
+                self.inventory.assume_pod(demand.pod, at_once.node)
+                self.placed.append(uid)
+
+    def end(self, which, _):
+        if self.placed:
+            uid = self.placed.pop(which % len(self.placed))
+            self.inventory.forget(uid)
+            self.inventory.forget_pod(uid)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(step, min_size=4, max_size=30))
+def test_at_once_as_considered(steps):
+    with patch.object(standing, "_OFTEN", 1):
+        cluster = Cluster()
+        for what, first, second in steps:
+            getattr(cluster, what)(first, second)
+
+
+def test_replicas_are_placed_without_a_look_at_all_nodes():
+    cluster = Cluster()
+    whole = decision._Decision._considered
+    with patch.object(decision._Decision, "_considered", autospec=True, side_effect=whole) as looked:
+        cluster.place((WANTED[1], POLICIES[0], "1"), standing._OFTEN + 6)
+    # `place` looks itself, once for each; the first of a shape only says that it is there
+    assert looked.call_count == 2 * standing._OFTEN + 6
+
+
+def test_nodes_are_put_in_order_only_for_shapes_that_come_often():
+    cluster = Cluster()
+    build = standing.Standing.build
+    with patch.object(standing.Standing, "build", autospec=True, side_effect=build) as built:
+        for number in range(3 * standing._OFTEN):
+            with patch.object(standing, "_FEW", -1 if number % 4 == 3 else 16):
+                cluster.place((WANTED[1], POLICIES[0], "1"), 1)
+        assert not built.called
+        cluster.place((WANTED[1], POLICIES[0], "1"), standing._OFTEN)
+        assert built.called
