@@ -46,6 +46,7 @@ QUICK: Final = (
     "--unschedulable-timeout=2s",
     "--gate-patience=2s",
     "--orphan-age=3s",
+    "--event-interval=3s",
 )
 """Flags of a controller that does all it does sooner: for tests, on small clusters and a busy machine."""
 

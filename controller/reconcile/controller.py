@@ -85,7 +85,13 @@ class Controller:
             cards=self.settings.card_metrics,
             also=self.settings.legacy_metrics,
         )
-        events = Events(self._cluster, self._clock, self.metrics, self.settings.identity)
+        events = Events(
+            self._cluster,
+            self._clock,
+            self.metrics,
+            self.settings.identity,
+            same_topic=self.settings.event_interval,
+        )
         async with AsyncExitStack() as stack:
             if self._listen is not None:
                 host, port = self._listen

@@ -2,7 +2,7 @@
 
 Called by every part of `reconcile`: `tell` queues a message and returns at once; `run` sends in the background.
 The same message about the same object again becomes a series of the first event, counted up at most once a minute. So does
-one of the same topic with other figures, for half a minute (Kubernetes does not let an event's note be changed); the newest
+one of the same topic with other figures, for a time that is a setting (Kubernetes does not let an event's note be changed); the newest
 figures are told when that time is over, unless something went well for the object meanwhile.
 Too many are dropped and counted; a lost event loses nobody's allocation. It must not raise.
 
@@ -35,7 +35,6 @@ _WAITING_MOST: Final = 2_000
 _REMEMBERED: Final = 4_000
 _SERIES_SECONDS: Final = 60.0
 _FORGET_SECONDS: Final = 600.0
-_SAME_TOPIC_SECONDS: Final = 30.0
 _NAME_LENGTH: Final = 200
 
 _Key = tuple[str, str, str]
@@ -92,11 +91,15 @@ class _Lane:
 
 
 class Events:
-    def __init__(self, cluster: Cluster, clock: Clock, metrics: Metrics, identity: str) -> None:
+    def __init__(
+        self, cluster: Cluster, clock: Clock, metrics: Metrics, identity: str, *, same_topic: float = 30.0
+    ) -> None:
+        """`same_topic`: seconds during which other figures of the same topic belong to the series."""
         self._cluster = cluster
         self._clock = clock
         self._metrics = metrics
         self._identity = identity[:128]
+        self._same_topic = same_topic
         now = clock.monotonic()
         self._warnings = _Lane(300.0, 25.0, now)
         self._others = _Lane(50.0, 10.0, now)
@@ -116,7 +119,7 @@ class Events:
         series = self._known.get(key)
         if message.type != WARNING:
             self._later.pop(who, None)
-        if series is not None and _goes_on(series, message, now):
+        if series is not None and self._goes_on(series, message, now):
             self._known.move_to_end(key)
             series.count += 1
             series.last_at = now
@@ -134,10 +137,15 @@ class Events:
             self._known.popitem(last=False)
         self._enqueue(lane, _Job(series, {**self._body(kind, about, message, action), **_naming(series, moment)}))
 
+    def _goes_on(self, series: _Series, message: Message, now: float) -> bool:
+        """Whether the message is one more of the series."""
+        same = series.note == message.note or now - series.began_at < self._same_topic
+        return same and now - series.last_at < _FORGET_SECONDS
+
     def _put_off(self, series: _Series, key: _Key, later: _Later) -> None:
         others = self._later.setdefault(key[0], {})
         if key not in others:
-            heapq.heappush(self._due, (series.began_at + _SAME_TOPIC_SECONDS, key))
+            heapq.heappush(self._due, (series.began_at + self._same_topic, key))
             self._wake.set()
         others[key] = later
 
@@ -217,12 +225,6 @@ class Events:
         except ClusterError as error:
             self._metrics.events_dropped.inc()
             log.debug("event not sent: %s", error)
-
-
-def _goes_on(series: _Series, message: Message, now: float) -> bool:
-    """Whether the message is one more of the series."""
-    same = series.note == message.note or now - series.began_at < _SAME_TOPIC_SECONDS
-    return same and now - series.last_at < _FORGET_SECONDS
 
 
 def _naming(series: _Series, moment: datetime) -> dict[str, Any]:

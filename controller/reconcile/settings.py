@@ -56,13 +56,14 @@ class Settings:
     gate_patience: float = 10.0
     """How long a pod without room keeps the gate; then autoscaler and preemption should see it."""
     orphan_age: float = 60.0
-    orphan_interval: float = 10.0
     sweep_interval: float = 1.0
     retry_first: float = 1.0
     retry_most: float = 60.0
     reconsider: float = 300.0
     """A pod without room is looked at again after this even if nothing happened."""
 
+    event_interval: float = 30.0
+    """How long newer figures of the same warning about an object wait to be told."""
     quota_interval: float = 5.0
     """How often at most the usage of quotas is written on them."""
 
@@ -87,6 +88,10 @@ class Settings:
     @property
     def silent_timeout(self) -> float:
         return self.unschedulable_timeout * self.silent_factor
+
+    @property
+    def orphan_interval(self) -> float:
+        return self.orphan_age / 6
 
     @property
     def write_timeout(self) -> float:

@@ -104,6 +104,9 @@ def controller(
     orphan_age: Annotated[
         str, typer.Option(help="After how long an allocation that no pod refers to is freed.")
     ] = "60s",
+    event_interval: Annotated[
+        str, typer.Option(help="How long newer figures of the same warning about a pod wait to be told.")
+    ] = "30s",
     quiet_time: Annotated[
         str, typer.Option(help="How long nothing is committed after the fence was made or mended.")
     ] = "10s",
@@ -175,6 +178,7 @@ def controller(
         unschedulable_timeout=seconds(unschedulable_timeout, "--unschedulable-timeout"),
         gate_patience=seconds(gate_patience, "--gate-patience"),
         orphan_age=seconds(orphan_age, "--orphan-age"),
+        event_interval=seconds(event_interval, "--event-interval"),
         quiet_time=seconds(quiet_time, "--quiet-time"),
         probe=probe,
         probe_image=probe_image,
