@@ -6,6 +6,7 @@ that ties go to a fixed order which is not that of the file (as the FGD artefact
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass
 from functools import cache
@@ -86,6 +87,8 @@ class Churn:
     """Percent of the cards' demand that found no node when it came."""
     roomy: float
     """As in `Arrival`, on average."""
+    events: int
+    """Jobs that came; the second half of them was measured."""
 
 
 def arrival(trace: Trace, policy: Policy, seed: int, load: float = 1.3) -> Arrival:
@@ -141,7 +144,7 @@ def churn(trace: Trace, policy: Policy, seed: int, *, load: float, events: int) 
             refused += 0 if came else job.demand
             if event % _SAMPLED == 0:
                 roomy.append(cluster.roomy())
-    return Churn(100.0 * refused / max(asked, 1), float(np.mean(roomy)) if roomy else 0.0)
+    return Churn(100.0 * refused / max(asked, 1), float(np.mean(roomy)) if roomy else 0.0, events)
 
 
 class Cluster:
@@ -265,7 +268,7 @@ def _specs(job: Job) -> tuple[Any, Any]:
         part = {"memory": f"{_MEMORY * job.milli // CARD}M", "cores": str(job.milli // 10)}
         exactly["capacity"] = {"requests": part}
     if job.models:
-        listed = ", ".join(f'"{model}"' for model in job.models)
+        listed = ", ".join(json.dumps(model, ensure_ascii=False) for model in job.models)
         expression = f'device.attributes["hami.io"].productName in [{listed}]'
         exactly["selectors"] = [{"cel": {"expression": expression}}]
     claim = {"spec": {"devices": {"requests": [{"name": "card", "exactly": exactly}]}}}

@@ -57,6 +57,7 @@ def table(rows: Sequence[Row], load: float, loads: Sequence[float]) -> str:
         "8-card nodes at half load",
         f"in churn at {percents} %",
         f"rejected in churn, % at {percents} %",
+        "seeds: arrival, churn",
     ]
     lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
     for row in rows:
@@ -69,6 +70,7 @@ def table(rows: Sequence[Row], load: float, loads: Sequence[float]) -> str:
             _mean(row.roomy, 0),
             " / ".join(_mean(row.churn(each, "roomy"), 0) for each in loads) or "-",
             " / ".join(_mean(row.churn(each, "rejected"), 2) for each in loads) or "-",
+            f"{len(row.arrivals)}, {' / '.join(str(len(row.churns.get(each, {}))) for each in loads) or '-'}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
