@@ -176,7 +176,8 @@ class Fence:
                 "DRADeviceTaintRules on"
             )
         else:
-            note = f"kube-scheduler has not looked at the probe pod of {driver}: nothing is committed until it does"
+            until = "the rule that is being deleted stays" if self._ready else "nothing is committed"
+            note = f"kube-scheduler has not looked at the probe pod of {driver}: {until} until it does"
         log.warning("%s", note)
         if self._rules is not None:
             self._rules.tell(driver, messages.warning(messages.FENCE_BROKEN, note))
