@@ -1,6 +1,7 @@
 """The bodies of every write to claims and pods. Pure: objects in, JSON out.
 
-All are merge patches guarded by uid and resourceVersion: each changes what was read, or nothing.
+All are merge patches guarded by uid and resourceVersion: each changes what was read, or nothing. Only the nomination of a node
+is guarded by the uid alone, for it holds whatever else changed.
 """
 
 from typing import Any
@@ -55,6 +56,16 @@ def unmark(claim: ResourceClaim) -> Json:
 def disown(claim: ResourceClaim) -> Json:
     """Only our annotation goes: the allocation and its finalizer stay with the pod that uses them."""
     return {"metadata": {**guard(claim), "annotations": {names.ALLOCATED_BY: None}}}
+
+
+def nominate(pod: Pod, node: str) -> Json:
+    """Where the pod is expected. kube-scheduler tries this node first, and no other if it fits."""
+    return {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node}}
+
+
+def withdraw_nomination(pod: Pod) -> Json:
+    guards = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+    return {"metadata": guards, "status": {"nominatedNodeName": None}}
 
 
 def lift_gate(pod: Pod) -> Json:

@@ -1,8 +1,9 @@
 """Writes a decision down: all claims of the pod, or none.
 
-Called by the placer, many at a time, each for another pod. The order (docs/decision.md): the pod is read once more; every
-claim gets the finalizer and our annotation; every claim gets allocation and reservation in one status write. A crash
-between any two of them leaves something that the next leader finishes or takes back. Lifting the gate is the caller's.
+Called by the placer, many at a time, each for another pod. The order (docs/decision.md): the pod is told its node, and so
+read once more; every claim gets the finalizer and our annotation; every claim gets allocation and reservation in one status
+write. A crash between any two of them leaves something that the next leader finishes or takes back. Lifting the gate is the
+caller's.
 """
 
 import asyncio
@@ -12,13 +13,14 @@ from typing import Any
 
 from controller.allocation.stamping import new_share_id, stamped
 from controller.decide import ClaimAllocation, Decision
+from controller.reconcile import bodies
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
 from controller.reconcile.pods import has_our_gate, is_live, other_gates
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.protocol import ClusterError, NotFound
+from hami_dra.cluster.protocol import ClusterError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +34,17 @@ class Committer:
         share_id: Callable[[], str] = new_share_id,
     ) -> None:
         self._cluster = context.cluster
+        self._writer = context.writer
+        self._world = context.world
         self._clock = context.clock
         self._claims = claims
         self._may_go_on = may_go_on
         self._share_id = share_id
 
     async def commit(self, pod: Pod, decision: Decision) -> Pod:
-        """Returns the pod as read before the first write. Raises Stale (decide again), Rejected, LeadershipLost."""
-        current = await self._read(pod, decision)
+        """Returns the pod as it was before the first write to a claim. Raises Stale (decide again), Rejected, LeadershipLost."""
+        current = await self._nominate(pod, decision.node)
+        self._check(pod, current, decision)
         marked = await _all([self._claims.mark(entry.claim) for entry in decision.allocations])
         _raise_first(marked)
         results = await _all(
@@ -58,13 +63,41 @@ class Committer:
         allocation = stamped(entry.allocation, self._clock.wall(), self._share_id)
         return await self._claims.allocate(claim, allocation, pod, self._may_go_on)
 
-    async def _read(self, pod: Pod, decision: Decision) -> Pod:
+    async def _nominate(self, pod: Pod, node: str) -> Pod:
+        """Writes the node into the pod's status and returns the pod as it is now.
+
+        kube-scheduler, which otherwise asks every node of the cluster and then writes the name itself, tries that one only.
+        It is a hint: where it cannot be written the pod is just read.
+        """
+        if pod.spec.node_name or pod.status.nominated_node_name == node:
+            return await self._read(pod)
         try:
-            current = await self._cluster.get(POD, pod.metadata.name, pod.metadata.namespace)
+            current = await self._writer.patch(
+                POD,
+                pod.metadata.name,
+                bodies.nominate(pod, node),
+                namespace=pod.metadata.namespace,
+                subresource="status",
+            )
+        except (NotFound, Conflict):
+            raise Stale(f"pod {pod.key} is gone") from None
+        except ClusterError as error:
+            log.info("pod %s: node %s not nominated: %s", pod.key, node, error)
+            return await self._read(pod)
+        self._world.observe_pod(current)
+        return current
+
+    async def _read(self, pod: Pod) -> Pod:
+        try:
+            return await self._cluster.get(POD, pod.metadata.name, pod.metadata.namespace)
         except NotFound:
             raise Stale(f"pod {pod.key} is gone") from None
         except ClusterError as error:
             raise Stale(f"pod {pod.key} cannot be read: {error}") from error
+
+    @staticmethod
+    def _check(pod: Pod, current: Pod, decision: Decision) -> None:
+        """Whether the decision still suits the pod. Raises Stale."""
         if current.metadata.uid != pod.metadata.uid or not is_live(current):
             raise Stale(f"pod {pod.key} is gone")
         if current.spec.node_name not in ("", decision.node):
@@ -73,7 +106,6 @@ class Committer:
             raise Stale(f"pod {pod.key} waits for another gate")
         if has_our_gate(pod) and not has_our_gate(current):
             log.debug("pod %s: the gate was lifted meanwhile", pod.key)
-        return current
 
     async def _take_back(self, done: list[ResourceClaim], pod: Pod) -> None:
         """Nobody but the pod itself can have come to rely on them: it cannot be bound while a claim is missing."""

@@ -22,7 +22,7 @@ from controller.reconcile.demand import Answer, Assessor, NotOurs, Ready, Wait
 from controller.reconcile.fence import Fence
 from controller.reconcile.gate import GateKeeper
 from controller.reconcile.patience import Patience
-from controller.reconcile.pods import has_our_gate
+from controller.reconcile.pods import has_our_gate, node_made_free
 from controller.reconcile.queue import FOREVER, Queue
 from controller.reconcile.refusals import Refusals
 from controller.reconcile.triggers import Triggers
@@ -283,7 +283,7 @@ class Placer:
 
     def _waits_for_nominated(self, pod: Pod, demand: Demand, decision: Decision, now: float) -> bool:
         """kube-scheduler is emptying a node for this pod: no victim shall have died in vain."""
-        nominated = demand.preferred_node
+        nominated = node_made_free(pod)
         if not nominated or decision.node == nominated or demand.required_node:
             return False
         if now >= self._patience.runs_out(pod.metadata.uid, "nomination", now):

@@ -46,5 +46,14 @@ def is_unschedulable(pod: Pod) -> bool:
     return condition is not None and condition.status == "False" and condition.reason == UNSCHEDULABLE
 
 
+def node_made_free(pod: Pod) -> str:
+    """The node that kube-scheduler is emptying for the pod by preemption, or empty.
+
+    We nominate nodes too (`commit`). But whenever kube-scheduler calls a pod unschedulable it writes the nomination anew, or
+    takes it away where no preemption helps; only for a pod that never preempts it leaves it as it is.
+    """
+    return pod.status.nominated_node_name if is_unschedulable(pod) and pod.spec.preemption_policy != "Never" else ""
+
+
 def priority(pod: Pod) -> int:
     return pod.spec.priority or 0

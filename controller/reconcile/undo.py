@@ -15,7 +15,15 @@ from controller.inventory.nodes import UNSCHEDULABLE_TAINT
 from controller.reconcile import bodies, messages
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
-from controller.reconcile.pods import claim_refs, is_live, is_pending, is_unschedulable, scheduled_condition
+from controller.reconcile.pods import (
+    claim_refs,
+    is_live,
+    is_pending,
+    is_unschedulable,
+    node_made_free,
+    scheduled_condition,
+)
+from controller.reconcile.queue import FOREVER
 from controller.reconcile.refusals import Refusals
 from controller.reconcile.settings import Settings
 from hami_dra.api.core import Node, Pod
@@ -51,8 +59,10 @@ class Verdict:
     why: str
 
 
-def verdict(watched: Watched, pod: Pod, node: Node | None, now: float, settings: Settings) -> Verdict | None:
-    """Why to give up on this node for this pod, or None: keep waiting."""
+def verdict(
+    watched: Watched, pod: Pod, node: Node | None, now: float, settings: Settings, *, victims: bool = False
+) -> Verdict | None:
+    """Why to give up on this node for this pod, or None: keep waiting. `victims`: pods are on their way out of the node."""
     if pod.spec.node_name:
         # kube-scheduler does not write claims that are reserved, so nothing stops a binding that is on its way
         return Verdict("misplaced", f"kube-scheduler bound the pod to node {pod.spec.node_name} while it was moved")
@@ -62,13 +72,16 @@ def verdict(watched: Watched, pod: Pod, node: Node | None, now: float, settings:
         return Verdict("node", f"node {watched.node} is not ready")
     if node.spec.unschedulable and not _tolerates_cordon(pod):
         return Verdict("node", f"node {watched.node} is cordoned")
-    if not is_unschedulable(pod) or pod.status.nominated_node_name == watched.node:
+    if not is_unschedulable(pod):
         return None
     if watched.refused_at is not None:
         patient_until = watched.refused_at + settings.unschedulable_timeout
     else:
         # the condition is from before the commit: a busy kube-scheduler may not have looked again yet
         patient_until = watched.since + settings.silent_timeout
+    if node_made_free(pod) == watched.node:
+        # a nomination of ours stays where kube-scheduler runs without preemption: then nobody is on his way out
+        patient_until = FOREVER if victims else patient_until + settings.nomination_patience
     if now < patient_until:
         return None
     condition = scheduled_condition(pod)
@@ -79,6 +92,7 @@ def verdict(watched: Watched, pod: Pod, node: Node | None, now: float, settings:
 class Undoer:
     def __init__(self, context: Context, claims: ClaimWriter, refusals: Refusals) -> None:
         self._cluster = context.cluster
+        self._writer = context.writer
         self._world = context.world
         self._inventory = context.inventory
         self._settings = context.settings
@@ -109,8 +123,8 @@ class Undoer:
             self._watched.pop(pod.metadata.uid, None)
             return
         self._refresh(new)
-        if new.status.nominated_node_name:
-            self._refusals.lift(new.metadata.uid, new.status.nominated_node_name, self._clock.monotonic())
+        if node := node_made_free(new):
+            self._refusals.lift(new.metadata.uid, node, self._clock.monotonic())
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         claim = new or old
@@ -177,6 +191,8 @@ class Undoer:
             held = [claim for claim in self._claims_of(pod) if self._may_clear(claim, node)]
             if not held and found.cause != "sibling":
                 return
+            if found.cause in ("node", "unschedulable"):
+                pod = await self._withdraw(pod, node)
             affected = self._affected(pod, held)
             self.undoing.update(affected)
             if refuse and not pod.spec.node_name:
@@ -193,6 +209,21 @@ class Undoer:
                 if current is not None and current.metadata.uid == uid:
                     self._look_again(current)
 
+    async def _withdraw(self, pod: Pod, node: str) -> Pod:
+        """The pod is not expected there any more: kube-scheduler need not keep room for it. As it is now, as far as known."""
+        if pod.status.nominated_node_name != node:
+            return pod
+        meta = pod.metadata
+        try:
+            pod = await self._writer.patch(
+                POD, meta.name, bodies.withdraw_nomination(pod), namespace=meta.namespace, subresource="status"
+            )
+        except ClusterError as error:
+            log.info("pod %s: nomination of node %s not withdrawn: %s", pod.key, node, error)
+            return pod
+        self._world.observe_pod(pod)
+        return pod
+
     async def _clear(self, claim: ResourceClaim, node: str) -> bool:
         return await self._claims.clear(claim, lambda newest: self._may_clear(newest, node))
 
@@ -205,7 +236,7 @@ class Undoer:
         """Before the claims are cleared: whoever decides anew must know."""
         now = self._clock.monotonic()
         for uid, other in affected.items():
-            if other.status.nominated_node_name != node:
+            if node_made_free(other) != node:
                 self._refusals.add(uid, node, why, now)
 
     def _tell(self, pod: Pod, cleared: int, node: str, found: Verdict) -> None:
@@ -221,7 +252,10 @@ class Undoer:
         pod = self._world.pod(watched.key)
         if pod is None or now < watched.not_before:
             return None
-        found = verdict(watched, pod, self._world.node(watched.node), now, self._settings)
+        victims = node_made_free(pod) == watched.node and any(
+            other.metadata.deletion_timestamp is not None for other in self._world.pods_on(watched.node)
+        )
+        found = verdict(watched, pod, self._world.node(watched.node), now, self._settings, victims=victims)
         if found is None or not any(self._may_clear(claim, watched.node) for claim in self._claims_of(pod)):
             return None
         return found

@@ -4,7 +4,8 @@ Takes pods without node, without gates and with its scheduler name, highest prio
 fitting node by name to which the nodeSelectors of all its claims agree. It allocates nothing itself (every device
 counts as fenced): a pod whose claims are not all allocated is Unschedulable, as is one that fits nowhere.
 Like upstream it appends the pod to `reservedFor` where that is missing, and when no node is left it gives up one claim that
-kept the pod from a node it would fit, if nobody else reserved it (the deallocation in PostFilter). No preemption.
+kept the pod from a node it would fit, if nobody else reserved it (the deallocation in PostFilter). No preemption: so it takes
+the nomination of a node away from a pod that it finds unschedulable.
 """
 
 from collections import Counter
@@ -139,10 +140,11 @@ class Scheduler:
     async def _unschedulable(self, pod: Pod, message: str) -> None:
         wanted = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         raw = await self._cluster.get_raw(POD, pod.metadata.name, pod.metadata.namespace)
-        conditions: list[dict[str, Any]] = (raw.get("status") or {}).get("conditions") or []
-        for condition in conditions:
-            if wanted.items() <= condition.items():
-                return
+        status = raw.get("status") or {}
+        conditions: list[dict[str, Any]] = status.get("conditions") or []
+        told = any(wanted.items() <= condition.items() for condition in conditions)
+        if told and not status.get("nominatedNodeName"):
+            return
         since = self._cluster.timestamp()
         others = [condition for condition in conditions if condition.get("type") != "PodScheduled"]
         before = next((item for item in conditions if item.get("type") == "PodScheduled"), {})
@@ -153,7 +155,10 @@ class Scheduler:
             pod.metadata.name,
             {
                 "metadata": {"resourceVersion": raw["metadata"]["resourceVersion"], "uid": pod.metadata.uid},
-                "status": {"conditions": [*others, {**wanted, "lastTransitionTime": since}]},
+                "status": {
+                    "conditions": [*others, {**wanted, "lastTransitionTime": since}],
+                    "nominatedNodeName": None,
+                },
             },
             namespace=pod.metadata.namespace,
             subresource="status",

@@ -376,6 +376,7 @@ ALLOWED = {
         ("patch", "resource.k8s.io", "resourceclaims/status", ""),
         ("patch", "resource.k8s.io", "resourceclaims/binding", ""),
         ("patch", "", "pods", "any"),
+        ("patch", "", "pods/status", "any"),
         ("create", "resource.k8s.io", "devicetaintrules", ""),
         ("create", "resource.k8s.io", "resourceclaimtemplates", "any"),
         ("create", "events.k8s.io", "events", "any"),

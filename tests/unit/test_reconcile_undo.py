@@ -20,10 +20,10 @@ def refused_pod(**status):
     return Pod(metadata=ObjectMeta(name="p"), status=PodStatus(conditions=(condition,), **status))
 
 
-def judge(pod=None, node=None, *, now, refused_at=None, since=0.0):
+def judge(pod=None, node=None, *, now, refused_at=None, since=0.0, victims=False):
     watched = Watched("ns/p", "n1", since, None, refused_at)
     node = Node(metadata=ObjectMeta(name="n1"), status=READY) if node is None else node
-    found = verdict(watched, pod or refused_pod(), node or None, now, SETTINGS)
+    found = verdict(watched, pod or refused_pod(), node or None, now, SETTINGS, victims=victims)
     return found.cause if found else None
 
 
@@ -44,8 +44,18 @@ def test_a_pod_that_kube_scheduler_has_not_looked_at_is_waited_for():
 
 
 def test_a_node_that_is_being_emptied_for_the_pod_is_waited_for():
-    assert judge(pod=refused_pod(nominated_node_name="n1"), now=1000, refused_at=0) is None
-    assert judge(pod=refused_pod(nominated_node_name="n2"), now=1000, refused_at=0) == "unschedulable"
+    nominated = refused_pod(nominated_node_name="n1")
+    assert judge(pod=nominated, now=1000, refused_at=0, victims=True) is None
+    assert judge(pod=nominated, now=74, refused_at=0) is None
+    assert judge(pod=refused_pod(nominated_node_name="n2"), now=15, refused_at=0) == "unschedulable"
+
+
+def test_a_nomination_that_nobody_makes_room_for_is_our_own():
+    """kube-scheduler takes ours away when it refuses the node, unless it runs without preemption or the pod wants none."""
+    nominated = refused_pod(nominated_node_name="n1")
+    assert judge(pod=nominated, now=75, refused_at=0) == "unschedulable"
+    gentle = Pod(spec=PodSpec(preemption_policy="Never"), status=nominated.status)
+    assert judge(pod=gentle, now=15, refused_at=0, victims=True) == "unschedulable"
 
 
 def test_a_pod_that_is_bound_elsewhere_is_not_waited_for():
@@ -71,10 +81,10 @@ async def check_all(scene):
     await scene.check_nothing_leaked()
 
 
-async def refuse(scene, name, message="0/2 nodes are available: no volume."):
-    """What kube-scheduler says of a pod it cannot place."""
+async def refuse(scene, name, message="0/2 nodes are available: no volume.", nominated=None):
+    """What kube-scheduler says of a pod it cannot place, and which node it empties for it."""
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    patch = {"status": {"conditions": [condition]}}
+    patch = {"status": {"conditions": [condition], "nominatedNodeName": nominated}}
     await scene.cluster.patch(kinds.POD, name, patch, namespace=SPACE, subresource="status")
 
 
@@ -145,6 +155,19 @@ async def ungated(scene, name):
     return not (await scene.pod(name)).spec.scheduling_gates
 
 
+def test_kube_scheduler_keeps_no_room_on_a_node_that_was_given_up():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("a"))
+        await scene.add(kinds.POD, pod("p", claims=["a"], preemptionPolicy="Never"))
+        await until_on(scene, "a", "n0")
+        await refuse(scene, "p", nominated="n0")
+        await scene.sleep(20)
+        assert await node_in_claim(scene, "a") == ""
+        assert (await scene.pod("p")).status.nominated_node_name == ""
+
+    play(story, nodes=1, scheduler=False, **QUICK)
+
+
 def test_a_refusal_ends_by_itself():
     async def story(scene):
         await scene.add(kinds.RESOURCE_CLAIM, claim("a"))
@@ -174,6 +197,7 @@ def test_a_node_that_goes_bad_between_commit_and_binding(trouble):
             await scene.cluster.delete(kinds.NODE, "n0")
         await until_on(scene, "a", "n1")
         await until_on(scene, "b", "n1")
+        assert (await scene.pod("p")).status.nominated_node_name == "n1"
         await bind(scene, "p")
         await check_all(scene)
         assert scene.metric("hami_dra_undos_total", cause="node") == 2
@@ -215,8 +239,7 @@ def test_a_node_that_kube_scheduler_empties_for_the_pod_is_taken_when_it_is_free
         clear = {"status": {"allocation": None, "reservedFor": None}}
         await scene.cluster.patch(kinds.RESOURCE_CLAIM, "a", clear, namespace=SPACE, subresource="status")
         await scene.add_node("n2")
-        nominate = {"status": {"nominatedNodeName": "n0"}}
-        await scene.cluster.patch(kinds.POD, "p", nominate, namespace=SPACE, subresource="status")
+        await refuse(scene, "p", nominated="n0")
         await scene.sleep(20)
         assert await node_in_claim(scene, "a") == ""
         await scene.cluster.patch(kinds.POD, "victim", {"metadata": {"finalizers": None}}, namespace=SPACE)
@@ -236,8 +259,7 @@ def test_a_nomination_that_leads_nowhere_is_not_waited_for_for_ever():
         await scene.add(kinds.RESOURCE_CLAIM, claim("a"))
         body = pod("p", claims=["a"], cpu="4", schedulingGates=[{"name": "example.com/hold"}])
         await scene.add(kinds.POD, body)
-        nominate = {"status": {"nominatedNodeName": "n0"}}
-        await scene.cluster.patch(kinds.POD, "p", nominate, namespace=SPACE, subresource="status")
+        await refuse(scene, "p", nominated="n0")
         lift = {"spec": {"schedulingGates": None}}
         await scene.cluster.patch(kinds.POD, "p", lift, namespace=SPACE)
         await scene.sleep(50)

@@ -173,10 +173,48 @@ def test_a_claim_that_somebody_else_allocated_first_is_left_to_them():
     play(story, **QUICK)
 
 
-def test_the_pod_is_read_again_before_its_first_commit():
+def nominates(request):
+    return (
+        request.verb == "patch"
+        and request.kind is kinds.POD
+        and request.subresource == "status"
+        and "nominatedNodeName" in request.body["status"]
+    )
+
+
+def committed(scene):
+    async def done():
+        return scene.metric("hami_dra_commits_total", result="done") == 1
+
+    return scene.until(done)
+
+
+def test_the_pod_is_told_its_node_and_need_not_be_read():
+    async def story(scene):
+        await one_pod(scene)
+        await committed(scene)
+        assert scene.cluster.requests["get pods"] == 0
+        assert (await scene.pod("p")).status.nominated_node_name == "n0"
+
+    play(story, scheduler=False, **QUICK)
+
+
+@pytest.mark.parametrize("error", [Forbidden("no right to pods/status"), Unavailable("lost"), Invalid("no")])
+def test_without_a_nomination_the_pod_is_just_read(error):
+    async def story(scene):
+        scene.cluster.fail_next(error, verb="patch", kind=kinds.POD, subresource="status")
+        await one_pod(scene)
+        await committed(scene)
+        assert scene.cluster.requests["get pods"] == 1
+        assert scene.metric("hami_dra_commits_total", result="stale") == 0
+
+    play(story, scheduler=False, **QUICK)
+
+
+def test_the_pod_is_looked_at_again_before_its_first_commit():
     async def story(scene):
         async def vanish(request):
-            if request.verb == "get" and request.kind is kinds.POD and request.name == "p":
+            if nominates(request):
                 scene.cluster.hooks.remove(vanish)
                 await scene.delete_pod("p")
 

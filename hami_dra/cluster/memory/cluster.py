@@ -280,6 +280,7 @@ class MemoryCluster(Steering):
             "spec": {**spec, "nodeName": node},
             "status": {**status, "conditions": [*others, scheduled]},
         }
+        bound["status"].pop("nominatedNodeName", None)  # ClearingNominatedNodeNameAfterBinding
         self._commit(kinds.POD, object_key(namespace, name), record, bound)
         _finish(fault)
 
