@@ -60,7 +60,7 @@ def _device_result(pick: Pick) -> Json:
     if view.features.binding_conditions and device.spec.binding_failure_conditions:
         result["bindingFailureConditions"] = list(device.spec.binding_failure_conditions)
     if view.shared(device):
-        result["consumedCapacity"] = {name: str(share.quantity) for name, share in pick.need.shares.items()}
+        result["consumedCapacity"] = dict(pick.need.spelled)
     if device.slice.spec.skip_node_operations and view.features.optional_node_operations:
         result["skipNodeOperations"] = list(device.slice.spec.skip_node_operations)
     return result

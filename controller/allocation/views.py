@@ -24,12 +24,12 @@ from hami_dra.api.quantity import InvalidQuantity
 class Need:
     """What one request takes of one device, usage apart."""
 
-    shares: Mapping[str, capacity.Share]
-    """By capacity name, for every capacity of the device."""
     amounts: tuple[tuple[str, Amount, Amount], ...]
     """(capacity name, amount taken, total of the device)."""
     demand: Mapping[str, int]
     """As `RequestView.demand`."""
+    spelled: Mapping[str, str]
+    """By capacity name, as the allocation result spells the amounts."""
 
 
 _NEEDS_KEPT: Final = 1 << 12
@@ -172,7 +172,7 @@ class RequestView:
 
     def _calculate(self, device: Device) -> Need | None:
         if not self.features.consumable_capacity:
-            return Need({}, (), device.totals)
+            return Need((), device.totals, {})
         capacities = device.spec.capacity
         percent = self.memory_percents.get(device.id.driver)
         requests = self.capacity_requests
@@ -192,9 +192,9 @@ class RequestView:
             return None
         demand = {name: capacity.whole(share.amount) for name, share in shares.items()}
         return Need(
-            shares,
             tuple((name, share.amount, share.total) for name, share in shares.items()),
             demand if device.shared else device.totals,
+            {name: str(share.quantity) for name, share in shares.items()},
         )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from controller.allocation.prefilter import RequestColumns
 from controller.inventory.changes import Recent
+from controller.inventory.columns import NOWHERE, UNSEEN
 from controller.inventory.inventory import Inventory
 from controller.inventory.nodefit import NodeCodes
 from controller.scoring.formulas import Floats
@@ -140,12 +141,13 @@ class Standings:
         if before[:2] != now[:2] or any(after - old > _MOST_NEWS for old, after in zip(before, now, strict=True)):
             return None
         logs = nodes.changes, nodes.loads, devices.changes
-        altered, loaded, used = (log.since(version) for log, version in zip(logs, before[2:], strict=True))
+        altered, loaded, used = (log.entries(version) for log, version in zip(logs, before[2:], strict=True))
         if altered is None or loaded is None or used is None:
             return None
-        owners = devices.node[used]
-        rows = np.unique(np.concatenate((altered, loaded, owners[owners >= 0])))
-        return rows if len(rows) <= _FEW else None
+        rows = {*altered, *loaded, *(int(devices.node[row]) for row in {*used})}
+        rows.discard(NOWHERE)
+        rows.discard(UNSEEN)
+        return np.array(sorted(rows), dtype=np.intp) if len(rows) <= _FEW else None
 
 
 def standings_of(inventory: Inventory) -> Standings:

@@ -35,10 +35,14 @@ class ChangeLog:
 
     def since(self, version: int) -> Positions | None:
         """The rows that changed after `version`, each once, or None where that is no longer known: then all did."""
-        if version < self._forgotten:
+        rows = self.entries(version)
+        if rows is None:
             return None
-        rows = self._rows[version - self._forgotten :]
         return np.array(sorted(set(rows)), dtype=np.intp) if len(rows) <= _FEW else np.unique(np.array(rows, np.intp))
+
+    def entries(self, version: int) -> list[int] | None:
+        """The same as they came, so the same row may be there several times: where they are few, that is faster."""
+        return self._rows[version - self._forgotten :] if version >= self._forgotten else None
 
 
 class Recent(Generic[V]):

@@ -111,32 +111,30 @@ class NodeFits:
         version = nodes.changes.version, nodes.loads.version
         if kept.version != version:
             changed, loaded = (
-                log.since(before) if before >= 0 else None
+                log.entries(before) if before >= 0 else None
                 for log, before in zip((nodes.changes, nodes.loads), kept.version, strict=True)
             )
             if changed is None or loaded is None or len(kept.codes) != nodes.size:
                 kept.codes = self._judged(pod, wanted, np.arange(nodes.size))
             else:
-                rows = np.concatenate((changed, loaded))
+                rows = np.array([*{*changed, *loaded}], dtype=np.intp)
                 kept.codes[rows] = self._judged(pod, wanted, rows)
             kept.version = version
         return kept
 
     def _judged(self, pod: Pod, wanted: _Wanted, rows: Positions, *, own: Placed | None = None) -> NodeCodes:
         """The first failing reason of each row. `own`: taken away from what is used."""
-        nodes = self._nodes
-        codes = self._taint_codes(pod)[rows].astype(np.uint8)
+        codes: NodeCodes = self._taint_codes(pod)[rows].astype(np.uint8)
         if pod.spec.node_selector or pod.spec.affinity is not None:
             codes[(codes == 0) & ~self._admitted(pod)[rows]] = _NUMBER[names.NODE_AFFINITY]
-        offers, used = nodes.loads_of([resource for resource, _ in wanted], rows)
+        offers, used = self._nodes.loads_of([resource for resource, _ in wanted], rows)
         if own is not None:
             used -= np.array([[own.requests[resource]] for resource, _ in wanted], dtype=np.int64)
         lacking = offers - used < np.array([[amount] for _, amount in wanted], dtype=np.int64)
         elsewhere = [number for number, (resource, _) in enumerate(wanted) if self._delegated(resource)]
         if elsewhere:
             lacking[elsewhere] &= offers[elsewhere] > 0
-        short = lacking.any(axis=0)
-        codes[(codes == 0) & short] = _NUMBER[names.NODE_RESOURCES]
+        codes[(codes == 0) & np.logical_or.reduce(lacking)] = _NUMBER[names.NODE_RESOURCES]
         return codes
 
     def is_even(self, pod: Pod, row: int, own: Placed | None, unsure: Collection[Placed]) -> bool:

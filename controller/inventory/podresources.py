@@ -51,7 +51,8 @@ def pod_requests(pod: Pod) -> Amounts:
             peak |= sidecars
         else:
             peak |= sidecars + requests
-    total |= peak  # also drops what is not positive
+    if spec.init_containers or spec.resources is not None:
+        total |= peak  # also drops what is not positive
     if spec.resources is not None:
         for name, text in spec.resources.requests.items():
             if _settable_on_pods(name):
@@ -78,5 +79,6 @@ def _requests(container: Container) -> Amounts:
 def _sum(parts: Iterable[Amounts]) -> Amounts:
     total: Amounts = Counter()
     for part in parts:
-        total.update(part)
+        for name, wanted in part.items():
+            total[name] += wanted
     return total
