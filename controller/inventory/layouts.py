@@ -6,6 +6,7 @@ a card (MIG) no position.
 """
 
 from collections import defaultdict
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -137,33 +138,55 @@ class Layouts:
         return found.metadata.labels.get(INSTANCE_TYPE, "") if found is not None else ""
 
 
+_Card = tuple[int, int, int, str, str, str]
+"""(index, link group, NUMA node, product, links, distances): all that a layout knows of a card."""
+
+
 def layout_of(cards: list[Device], instance_type: str = "") -> Layout:
     """`cards` in order of their index. What is published wrongly (a row of another length) counts as not known."""
-    numbers = [card.index for card in cards]
+    return _layout(
+        tuple(
+            [
+                (
+                    card.index,
+                    max(card.int_attribute(card.profile.link_group, 0), 0),
+                    card.int_attribute(card.profile.numa, 0),
+                    card.string_attribute(card.profile.product),
+                    card.string_attribute(card.profile.links),
+                    card.string_attribute(card.profile.distance),
+                )
+                for card in cards
+            ]
+        ),
+        instance_type,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _layout(cards: tuple[_Card, ...], instance_type: str) -> Layout:
+    """Machines of one model are wired alike."""
+    numbers, groups, numas, products, links, distances = zip(*cards, strict=True)
     known = [number for number in numbers if number != UNNUMBERED]
-
-    def table(text: str, self_index: int, unknown: str) -> str:
-        """The characters of a row for the cards that are there, by position; the row is by index."""
-        return "".join(
-            "-" if number == self_index else text[number] if 0 <= number < len(text) else unknown for number in numbers
-        )
-
-    lanes = []
-    distance = []
     unique = len(set(known)) == len(numbers)
-    for card, number in zip(cards, numbers, strict=True):
-        links = table(card.string_attribute(card.profile.links), number, "0") if unique else "0" * len(cards)
-        lanes.append(tuple(max(_DIGITS.find(letter), 0) for letter in links))
-        distance.append(
-            table(card.string_attribute(card.profile.distance), number, "0") if unique else "0" * len(cards)
+
+    def table(text: str, self_index: int) -> str:
+        """The characters of a row for the cards that are there, by position; the row is by index."""
+        if not unique:
+            return "0" * len(cards)
+        return "".join(
+            "-" if number == self_index else text[number] if 0 <= number < len(text) else "0" for number in numbers
         )
+
     return Layout(
-        index=tuple(numbers),
-        group=tuple(max(card.int_attribute(card.profile.link_group, 0), 0) for card in cards),
-        numa=tuple(card.int_attribute(card.profile.numa, 0) for card in cards),
-        product=tuple(card.string_attribute(card.profile.product) for card in cards),
-        lanes=tuple(lanes),
-        distance=tuple(distance),
+        index=numbers,
+        group=groups,
+        numa=numas,
+        product=products,
+        lanes=tuple(
+            tuple(max(_DIGITS.find(letter), 0) for letter in table(text, number))
+            for text, number in zip(links, numbers, strict=True)
+        ),
+        distance=tuple(table(text, number) for text, number in zip(distances, numbers, strict=True)),
         instance_type=instance_type,
     )
 

@@ -47,6 +47,12 @@ class Device:
     row: int = -1
     extra_taints: tuple[api.DeviceTaint, ...] = ()
     """From DeviceTaintRules; the slice's own are in `spec.taints`."""
+    shared: bool = field(init=False)
+    profile: DriverProfile = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shared = bool(self.spec.allow_multiple_allocations)
+        self.profile = profile_of(self.id.driver)
 
     @cached_property
     def selector_input(self) -> DeviceInput:
@@ -73,14 +79,6 @@ class Device:
     def totals(self) -> Mapping[str, int]:
         """Capacity name, verbatim → `Value()` of the whole device; 0 for text that is no quantity."""
         return {name: value_of(capacity.value) for name, capacity in self.spec.capacity.items()}
-
-    @cached_property
-    def shared(self) -> bool:
-        return bool(self.spec.allow_multiple_allocations)
-
-    @cached_property
-    def profile(self) -> DriverProfile:
-        return profile_of(self.id.driver)
 
     @cached_property
     def index(self) -> int:
