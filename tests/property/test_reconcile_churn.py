@@ -12,12 +12,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from controller.decide import decide
-from controller.reconcile.fence_rules import rule_names
 from hami_dra.api import kinds, names
 from hami_dra.cluster.lease import Timings
 from hami_dra.cluster.protocol import Conflict, NotFound, Unavailable
 from tests.support.mortal import Mortal
-from tests.support.scene import DRIVER, claim, first_fit, play, pod, template
+from tests.support.scene import claim, first_fit, play, pod, template
 
 SETTINGS = {"quiet_time": 2.0, "probe": True, "lease": Timings()}
 SIZES = (2, 4, 6)
@@ -118,8 +117,17 @@ class Life:
         await self.scene.patch_node(f"n{self.random.randrange(3)}", {"status": {"conditions": conditions}}, status=True)
 
     async def lose_fence(self):
+        """Somebody deletes a rule, and may not want to wait until it is let go."""
+        kind = kinds.DEVICE_TAINT_RULE
+        rules = (await self.scene.cluster.list(kind)).items
+        if not rules:
+            return
+        name = self.random.choice(rules).metadata.name
+        impatient = self.random.random() < 0.5
         try:
-            await self.scene.cluster.delete(kinds.DEVICE_TAINT_RULE, rule_names(DRIVER)[0])
+            if impatient:
+                await self.scene.cluster.patch(kind, name, {"metadata": {"finalizers": None}})
+            await self.scene.cluster.delete(kind, name)
         except NotFound:
             return
 
