@@ -9,15 +9,13 @@ import numpy as np
 
 from controller.allocation.chooser import FirstFit
 from controller.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
-from controller.allocation.prefilter import prefilter_of
-from controller.allocation.prepared import prepared_of
-from controller.allocation.request import Problem
-from controller.allocation.scope import Owner, Scope, owners
+from controller.allocation.scope import Scope
 from controller.allocation.search import Effort, Solution, solve
 from controller.decide.answers import ClaimAllocation, Decision, Refusal, Score
 from controller.decide.demand import Demand, Options
 from controller.decide.nodeverdicts import NodeVerdicts
 from controller.decide.outlook import Outlook, Wanted, look_out, unarranged
+from controller.decide.problems import problems_of, wanted_of
 from controller.decide.promises import with_promises
 from controller.decide.quotas import QuotaVerdicts
 from controller.decide.shortcut import Shortcut, shortcut_of
@@ -30,7 +28,6 @@ from controller.scoring.chooser import PolicyChooser
 from controller.scoring.formulas import best_node, ranked_nodes
 from controller.scoring.ranking import Plain, Ranking, rank_nodes, reads_kept_score
 from hami_dra.api import names
-from hami_dra.api.resource import ResourceClaim
 from hami_dra.vendors.protocol import Ints
 
 _POOLS_NAMED: Final = 3
@@ -57,7 +54,7 @@ class _Decision:
         self._options = options
         self._scope = Scope(options.managed, vendor_rules=not options.first_fit)
         self._elsewhere = Scope(options.managed, foreign=True, vendor_rules=False)
-        self._ours, self._foreign = self._problems()
+        self._ours, self._foreign = problems_of(inventory, demand, options)
         self._chooser = PolicyChooser(inventory, demand.policies)
         self._only_quota = False
         self._room = None if options.first_fit else room_of(inventory, demand.pod.metadata.namespace)
@@ -69,7 +66,10 @@ class _Decision:
         self._shortcut: Shortcut | None = None
 
     def run(self) -> Decision | Refusal:
-        wanted = self._wanted()
+        wanted = [
+            *wanted_of(self._inventory, self._demand, self._ours, self._scope),
+            *wanted_of(self._inventory, self._demand, self._foreign, self._elsewhere),
+        ]
         return self._at_once(wanted) or self._considered(wanted)
 
     def _at_once(self, wanted: Wanted) -> Decision | None:
@@ -99,7 +99,7 @@ class _Decision:
         if not standing:
             return None
         ranked = standing.first(max(self._options.report_nodes, 1))
-        best = int(ranked[0])
+        best, ranked = int(ranked[0]), ranked[: self._options.report_nodes]
         found = shortcut.solve(best, self._chooser)
         if found is None:
             return None
@@ -166,46 +166,6 @@ class _Decision:
         return Trace(look, wanted, self._ours_wanted, quota, outlook, self._ranking, chooser, self._tried)
 
     # -- what is asked -----------------------------------------------------------------------------------------------
-
-    def _problems(self) -> tuple[Problem, Problem]:
-        """What we allocate, and what kube-scheduler will. Raises AllocatorError."""
-        waiting = [entry.claim for entry in self._demand.claims if entry.claim.status.allocation is None]
-        everything = self._prepare(waiting)
-        nothing = Problem((), self._options.gates, frozenset())
-        if self._options.managed is None:
-            return everything, nothing
-        found = owners(self._inventory, everything, self._options.managed)
-        for claim, owner in zip(waiting, found, strict=True):
-            if owner is Owner.MIXED:
-                raise AllocatorError(
-                    f"ResourceClaim {claim.key}: spec.devices.requests: some can only be met by devices that hami-dra manages, "
-                    "others only by devices that it does not; split them into two claims"
-                )
-        foreign = [claim for claim, owner in zip(waiting, found, strict=True) if owner is Owner.FOREIGN]
-        if not foreign:
-            return everything, nothing
-        ours = [claim for claim, owner in zip(waiting, found, strict=True) if owner is not Owner.FOREIGN]
-        return self._prepare(ours), self._prepare(foreign)
-
-    def _prepare(self, claims: list[ResourceClaim]) -> Problem:
-        return prepared_of(self._inventory).of(claims, self._options.gates, {self._options.fence_key})
-
-    def _wanted(self) -> Wanted:
-        """Every request with the columns of its alternatives."""
-        prefilter = prefilter_of(self._inventory)
-        wishes = self._demand.policies.wishes_of
-        return [
-            (
-                group,
-                [
-                    prefilter.columns(view, scope, problem.ignored_taints, wishes(view.claim_key, view.name))
-                    for view in group.alternatives
-                ],
-            )
-            for problem, scope in ((self._ours, self._scope), (self._foreign, self._elsewhere))
-            for claim in problem.claims
-            for group in claim.requests
-        ]
 
     def _quota(self, wanted: Wanted) -> QuotaVerdicts | None:
         """None where no quota of the namespace is about cards."""

@@ -1,0 +1,52 @@
+"""What a pod's claims ask of us and of kube-scheduler, and the columns of cards that belong to it. Pure."""
+
+from controller.allocation.errors import AllocatorError
+from controller.allocation.prefilter import prefilter_of
+from controller.allocation.prepared import prepared_of
+from controller.allocation.request import Problem
+from controller.allocation.scope import Owner, Scope, owners
+from controller.decide.demand import Demand, Options
+from controller.decide.outlook import Wanted
+from controller.inventory.inventory import Inventory
+from hami_dra.api.resource import ResourceClaim
+
+
+def problems_of(inventory: Inventory, demand: Demand, options: Options) -> tuple[Problem, Problem]:
+    """The claims without an allocation: those that we allocate, and those that kube-scheduler will. Raises AllocatorError."""
+
+    def problem(claims: list[ResourceClaim]) -> Problem:
+        return prepared_of(inventory).of(claims, options.gates, {options.fence_key})
+
+    waiting = [entry.claim for entry in demand.claims if entry.claim.status.allocation is None]
+    everything, nothing = problem(waiting), Problem((), options.gates, frozenset())
+    if options.managed is None:
+        return everything, nothing
+    found = owners(inventory, everything, options.managed)
+    for claim, owner in zip(waiting, found, strict=True):
+        if owner is Owner.MIXED:
+            raise AllocatorError(
+                f"ResourceClaim {claim.key}: spec.devices.requests: some can only be met by devices that hami-dra manages, "
+                "others only by devices that it does not; split them into two claims"
+            )
+    foreign = [claim for claim, owner in zip(waiting, found, strict=True) if owner is Owner.FOREIGN]
+    if not foreign:
+        return everything, nothing
+    ours = [claim for claim, owner in zip(waiting, found, strict=True) if owner is not Owner.FOREIGN]
+    return problem(ours), problem(foreign)
+
+
+def wanted_of(inventory: Inventory, demand: Demand, problem: Problem, scope: Scope) -> Wanted:
+    """Every request of the problem with the columns of its alternatives, up to date."""
+    prefilter = prefilter_of(inventory)
+    wishes = demand.policies.wishes_of
+    return [
+        (
+            group,
+            [
+                prefilter.columns(view, scope, problem.ignored_taints, wishes(view.claim_key, view.name))
+                for view in group.alternatives
+            ],
+        )
+        for claim in problem.claims
+        for group in claim.requests
+    ]
