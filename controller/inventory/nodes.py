@@ -96,11 +96,13 @@ class NodeColumns:
         Every kubelet declares cpu, memory, pods and ephemeral-storage; a node that does not (in a file) is not thereby
         full: these are `MOST` then.
         """
-        return self._offers[self._number(resource), : self.size]
+        number = self._number(resource)  # before the table is named: a new resource may make it anew
+        return self._offers[number, : self.size]
 
     def used(self, resource: str) -> Ints:
         """Shape (size,)."""
-        return self._uses[self._number(resource), : self.size]
+        number = self._number(resource)
+        return self._uses[number, : self.size]
 
     def loads_of(self, resources: Iterable[str], rows: Positions) -> tuple[Ints, Ints]:
         """What some nodes offer and what is used of it. Each of shape (resources, rows)."""
@@ -121,12 +123,14 @@ class NodeColumns:
             self.arrivals += 1
             self._rank = None
             for resource, used in self._used_by_name.get(name, _NOTHING).items():
-                self._uses[self._number(resource), row] = min(used, MOST)
+                number = self._number(resource)
+                self._uses[number, row] = min(used, MOST)
         before, self.nodes[row] = self.nodes[row], node
         offered = {**_UNDECLARED, **amounts(node.status.allocatable)}
         self._offers[:, row] = 0
         for resource, amount in offered.items():
-            self._offers[self._number(resource), row] = amount
+            number = self._number(resource)
+            self._offers[number, row] = amount
         if before is None or before.status.allocatable != node.status.allocatable:
             self.loads.add(row)
         if before is None or not _alike(before, node):
@@ -158,7 +162,8 @@ class NodeColumns:
         for resource, wanted in requests.items():
             by_name[resource] += sign * wanted
             if row >= 0:
-                self._uses[self._number(resource), row] = min(by_name[resource], MOST)
+                number = self._number(resource)
+                self._uses[number, row] = min(by_name[resource], MOST)
         if row >= 0:
             self.loads.add(row)
         if not by_name["pods"]:

@@ -247,6 +247,25 @@ def test_what_a_device_plugin_still_offers_can_be_read():
     assert inventory.nodes.offers("amd.com/gpu").tolist() == [0, 0]
 
 
+def test_any_number_of_resources_is_kept():
+    """Each use of a name may be the first one: of a node's offer, of a pod before its node comes and after, of a question."""
+
+    def running(name, domain):
+        requests = {f"{domain}/r{number}": "1" for number in range(40)}
+        return pod(name, nodeName="n1", containers=[{"name": "main", "resources": {"requests": requests}}])
+
+    inventory = Inventory()
+    inventory.pod_changed(None, running("before", "before"))
+    inventory.node_changed(None, node("n1", allocatable={f"offered/r{number}": "2" for number in range(40)}))
+    inventory.pod_changed(None, running("after", "after"))
+    for number in range(40):
+        assert inventory.nodes.used(f"asked/r{number}").tolist() == [0]
+        assert inventory.nodes.offers(f"wanted/r{number}").tolist() == [0]
+        assert inventory.nodes.used(f"before/r{number}").tolist() == [1]
+        assert inventory.nodes.used(f"after/r{number}").tolist() == [1]
+        assert inventory.nodes.offers(f"offered/r{number}").tolist() == [2]
+
+
 # --- assumptions ---------------------------------------------------------------------------------------------------
 
 
