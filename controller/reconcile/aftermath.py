@@ -59,6 +59,7 @@ class Aftermath:
         self._in_flight = in_flight
         self._wake = wake
         self._made_room = made_room
+        context.events.yield_to(lambda: bool(in_flight.pods))
         self._slots = asyncio.Semaphore(context.settings.commits_at_once)
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
@@ -85,6 +86,7 @@ class Aftermath:
             self._inventory.forget(uid)
         for uid in self._in_flight.pods.values():
             self._inventory.forget_pod(uid)
+        self._events.yield_to(lambda: False)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Subscribed by the term: what is gone needs no pause any more."""

@@ -6,8 +6,8 @@ one of the same topic with other figures, for a time that is a setting (Kubernet
 figures are told when that time is over, unless something went well for the object meanwhile.
 Too many are dropped and counted; a lost event loses nobody's allocation. It must not raise.
 
-An event costs the API server half of what a write to a claim costs. So what went well is told at a slow pace while many pods
-are placed at once, and never before a warning.
+An event costs the API server half of what a write to a claim costs. So what went well is told at a slow pace while commits are
+under way (`yield_to`), and never before a warning.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import contextlib
 import heapq
 import logging
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -36,6 +37,9 @@ _REMEMBERED: Final = 4_000
 _SERIES_SECONDS: Final = 60.0
 _FORGET_SECONDS: Final = 600.0
 _NAME_LENGTH: Final = 200
+_BUSY_SHARE: Final = 0.05
+_LOOK_AGAIN: Final = 0.5
+"""Seconds after which it is seen that a busy time is over."""
 
 _Key = tuple[str, str, str]
 """Object, reason, topic: what makes a series."""
@@ -80,14 +84,15 @@ class _Lane:
         self._tokens = burst
         self._filled_at = now
 
-    def take(self, now: float) -> float:
-        """Seconds until the next one may be sent; 0.0: it may, and this call counted it."""
-        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second)
+    def take(self, now: float, share: float = 1.0) -> float:
+        """Seconds until the next one may be sent; 0.0: it may, and this call counted it. `share` of the pace holds."""
+        per_second = self._per_second * share
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * per_second)
         self._filled_at = now
         if self._tokens >= 1:
             self._tokens -= 1
             return 0.0
-        return max((1 - self._tokens) / self._per_second, 0.001)
+        return max((1 - self._tokens) / per_second, 0.001)
 
 
 class Events:
@@ -102,7 +107,8 @@ class Events:
         self._same_topic = same_topic
         now = clock.monotonic()
         self._warnings = _Lane(300.0, 25.0, now)
-        self._others = _Lane(50.0, 10.0, now)
+        self._others = _Lane(50.0, 20.0, now)
+        self._is_busy: Callable[[], bool] = lambda: False
         self._wake = asyncio.Event()
         self._known: OrderedDict[_Key, _Series] = OrderedDict()
         self._serial = 0
@@ -110,6 +116,10 @@ class Events:
         """By object and series."""
         self._due: list[tuple[float, _Key]] = []
         """A heap. Entries whose news are gone stay until their time."""
+
+    def yield_to(self, is_busy: Callable[[], bool]) -> None:
+        """While this is true there is more urgent work for the API server than news of what went well."""
+        self._is_busy = is_busy
 
     def tell(self, kind: Kind[Any], about: Object, message: Message, action: str = "Allocate") -> None:
         now = self._clock.monotonic()
@@ -176,8 +186,9 @@ class Events:
             await self._wait()
             self._tell_what_is_due()
             while lane := self._next_lane():
-                if pause := lane.take(self._clock.monotonic()):
-                    await self._clock.sleep(pause)
+                share = _BUSY_SHARE if lane is self._others and self._is_busy() else 1.0
+                if pause := lane.take(self._clock.monotonic(), share):
+                    await self._clock.sleep(min(pause, _LOOK_AGAIN))
                     continue
                 job = lane.jobs.popleft()
                 job.series.queued = False

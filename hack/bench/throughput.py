@@ -5,16 +5,20 @@
 Each variant gets a fresh control plane with raised client limits, the same nodes, slices and pods; one pod has one claim
 for a part of a card. The node life-cycle controller is off: nodes stay Ready without heartbeats, and only what schedules
 is measured. Prints pods/s from the first create to the last bind, the ratio to kube-scheduler alone, and the CPU seconds
-of every process in between.
+of every process in between, this one included, which creates and watches the pods. The machine has few cores and all share
+them: where it is never idle, pods/s are the inverse of the CPU time a pod costs all of them together, and that figure is less
+disturbed by what else runs. `--requests` adds how often the API server was asked what, for each pod.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,10 +43,20 @@ class Result:
     bound: int
     seconds: float
     cpu: dict[str, float] = field(default_factory=dict)
+    """Seconds by process."""
+    idle: float = 0.0
+    """Share of the machine that nobody used meanwhile; where it is not small, something waited."""
+    requests: dict[str, float] = field(default_factory=dict)
+    """`VERB resource` -> how many the API server answered with success."""
 
     @property
     def rate(self) -> float:
         return self.bound / self.seconds if self.seconds else 0.0
+
+    @property
+    def milliseconds(self) -> float:
+        """CPU time of all processes for one pod."""
+        return 1000 * sum(self.cpu.values()) / self.bound if self.bound else 0.0
 
 
 def card(index: int) -> dict[str, Any]:
@@ -81,9 +95,13 @@ def furnish(plane: ControlPlane, nodes: int, cards: int) -> None:
     status = {"capacity": resources, "allocatable": resources, "conditions": [{"type": "Ready", "status": "True"}]}
     names = [f"node-{number:05d}" for number in range(nodes)]
     in_parallel(plane, [("/api/v1/nodes", {"metadata": {"name": name}}) for name in names])
-    for name in names:
+
+    def make_ready(name: str) -> None:
         plane.api.patch(f"/api/v1/nodes/{name}/status", {"status": status})
         plane.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+
+    with ThreadPoolExecutor(CREATORS) as pool:
+        list(pool.map(make_ready, names))
     devices = [card(index) for index in range(cards)]
     slices = [
         {
@@ -156,7 +174,8 @@ def measure(variant: str, *, version: str, nodes: int, cards: int, pods: int, pa
                     if finished.is_set():
                         return
 
-        before = plane.cpu_seconds()
+        asked, ticks = requests(plane), machine_ticks()
+        before = cpu_seconds(plane)
         watcher = threading.Thread(target=follow, daemon=True)
         watcher.start()
         start = time.monotonic()
@@ -165,9 +184,33 @@ def measure(variant: str, *, version: str, nodes: int, cards: int, pods: int, pa
         created = time.monotonic() - start
         finished.wait(patience)
         finished.set()
-        cpu = {name: value - before.get(name, 0.0) for name, value in plane.cpu_seconds().items()}
+        cpu = {name: value - before.get(name, 0.0) for name, value in cpu_seconds(plane).items()}
+        idle, all_ticks = (now - then for now, then in zip(machine_ticks(), ticks, strict=True))
+        answered = {name: float(count - asked[name]) for name, count in requests(plane).items() if count > asked[name]}
         print(f"  {variant}: {len(bound)} bound, all created after {created:.1f} s", file=sys.stderr, flush=True)
-        return Result(variant, len(bound), last[0] - start, cpu)
+        return Result(variant, len(bound), last[0] - start, cpu, idle / all_ticks, answered)
+
+
+def cpu_seconds(plane: ControlPlane) -> dict[str, float]:
+    return {**plane.cpu_seconds(), "this program": time.process_time()}
+
+
+def machine_ticks() -> tuple[int, int]:
+    """Idle and all, since the machine was started (proc(5), /proc/stat)."""
+    user, nice, system, idle, iowait, *others = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9])
+    return idle + iowait, user + nice + system + idle + iowait + sum(others)
+
+
+def requests(plane: ControlPlane) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for labels, count in re.findall(
+        r"^apiserver_request_total\{(.*)\} (\S+)$", plane.api.text("/metrics"), re.MULTILINE
+    ):
+        label = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        if label["code"].startswith("2"):
+            path = "/".join(part for part in (label["resource"], label["subresource"]) if part)
+            found[f"{label['verb']} {path}"] += int(float(count))
+    return found
 
 
 def start_controller(plane: ControlPlane, *, gate: bool) -> None:
@@ -188,6 +231,7 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=1000)
     parser.add_argument("--patience", type=float, default=180, help="seconds after which unbound pods are given up")
     parser.add_argument("--variant", action="append", choices=VARIANTS, help="only these; default: all")
+    parser.add_argument("--requests", action="store_true", help="also what the API server was asked for each pod")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     chosen = parser.parse_args()
     results = [
@@ -209,7 +253,21 @@ def main() -> int:
         ratio = f"{result.rate / results[0].rate:5.2f} x" if results[0].rate else ""
         cpu = ", ".join(f"{name} {seconds:.1f}" for name, seconds in result.cpu.items())
         print(f"  {result.variant:<22} {result.rate:7.1f} pods/s  {ratio}  ({result.bound} bound; CPU s: {cpu})")
+        less = f"{results[0].milliseconds / result.milliseconds:5.2f} x" if result.milliseconds else ""
+        print(f"  {'':<22} {result.milliseconds:7.1f} ms CPU a pod {less}; machine idle {result.idle:.0%}")
+    if chosen.requests:
+        print_requests(results)
     return 0
+
+
+def print_requests(results: list[Result]) -> None:
+    """A line for each kind of request of which some variant makes one for every fifty pods or more; watches do not count."""
+    shares = [{name: count / max(result.bound, 1) for name, count in result.requests.items()} for result in results]
+    frequent = sorted({name for share in shares for name, count in share.items() if count >= 0.02})
+    print("requests for each pod: " + " | ".join(result.variant for result in results))
+    for name in frequent:
+        if not name.startswith("WATCH"):
+            print(f"  {name:<32}" + "".join(f"{share.get(name, 0.0):8.2f}" for share in shares))
 
 
 if __name__ == "__main__":

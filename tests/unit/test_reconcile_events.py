@@ -138,6 +138,22 @@ def test_after_a_while_the_same_again_is_a_new_event():
     playing(story)
 
 
+def test_what_went_well_is_told_slowly_while_commits_are_under_way():
+    async def story(cluster, events, metrics):
+        busy = True
+        events.yield_to(lambda: busy)
+        for number in range(200):
+            pod = Pod(metadata=ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}"))
+            events.tell(kinds.POD, pod, messages.Message("Normal", "FilteringSucceed", "find fit node(n1)"))
+        await asyncio.sleep(20)
+        assert 65 <= cluster.requests["create events"] <= 75
+        busy = False
+        await asyncio.sleep(10)
+        assert cluster.requests["create events"] == 200
+
+    playing(story)
+
+
 def test_what_went_well_is_told_slowly_and_after_every_warning():
     async def story(cluster, events, metrics):
         well = messages.Message("Normal", "FilteringSucceed", "find fit node(n1)")
@@ -145,7 +161,7 @@ def test_what_went_well_is_told_slowly_and_after_every_warning():
             pod = Pod(metadata=ObjectMeta(name=f"p{number}", namespace="ns", uid=f"u{number}"))
             events.tell(kinds.POD, pod, well)
         await asyncio.sleep(5)
-        assert 90 <= cluster.requests["create events"] <= 110
+        assert 140 <= cluster.requests["create events"] <= 160
         for number in range(100):
             pod = Pod(metadata=ObjectMeta(name=f"q{number}", namespace="ns", uid=f"v{number}"))
             events.tell(kinds.POD, pod, messages.warning("FilteringFailed", "no room"))
