@@ -106,8 +106,9 @@ def arrival(trace: Trace, policy: Policy, seed: int, load: float = 1.3) -> Arriv
 
 
 def churn(trace: Trace, policy: Policy, seed: int, *, load: float, events: int) -> Churn:
-    """Jobs are drawn from the trace, one an event; before it comes random ones leave until the load is not passed with it. The
-    second half of the events is measured.
+    """Jobs are drawn from the trace, one an event; before it comes random ones leave until the load is not passed with it, and
+    one after each that found no node: a policy that cannot reach the load would be stuck. The second half of the events is
+    measured.
     """
     cluster = Cluster(trace, policy, seed)
     chance = random.Random(seed)
@@ -130,9 +131,11 @@ def churn(trace: Trace, policy: Policy, seed: int, *, load: float, events: int) 
             break
     asked = refused = 0
     roomy: list[int] = []
+    came = True
     for event in range(events):
         job = chance.choice(trace.jobs)
-        while running and held + job.demand > most:
+        while running and (held + job.demand > most or not came):
+            came = True
             place = chance.randrange(len(running))
             running[place], running[-1] = running[-1], running[place]
             number, gone = running.pop()

@@ -46,6 +46,13 @@ def test_churn_holds_the_load(small):
     assert found.roomy > 0
 
 
+def test_a_load_that_is_never_reached_does_not_stop_the_churn(tmp_path):
+    """The node has CPU for three of its eight cards."""
+    jobs = "".join(f"j{number},32000,1,1,1000,\n" for number in range(4))
+    found = churn(read_trace(trace_of(tmp_path, jobs)), policy_of("binpack"), 42, load=0.9, events=40)
+    assert found.rejected == pytest.approx(50, abs=10)
+
+
 def test_table_picture_and_figures(tmp_path, capsys):
     options = [
         "--seeds",

@@ -237,3 +237,86 @@ def test_no_cards_anywhere_is_a_refusal():
     for policy in ("fair-share", "fgd"):
         report = simulated(CLASS, host("a"), whole(1), *pods("whole1", "1"), policies=Policies(node=policy))
         assert [entry["error"] for entry in report.unplaced] == [""]
+
+
+# --- several kinds of cards, by both policies ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def learns_at_once(monkeypatch):
+    """`fgd` knows what is typical from the first pod on, not from the two hundredth."""
+    monkeypatch.setattr("controller.scoring.typical._FEWEST", 1)
+
+
+def of_driver(driver, node, *cards):
+    """Slices of another vendor beside those of `slices`."""
+    body = slices(node, *cards)
+    body["metadata"]["name"] = f"{node}-{driver}"
+    body["spec"] = {**body["spec"], "driver": driver, "pool": {**body["spec"]["pool"], "name": f"{node}-{driver}"}}
+    return body
+
+
+def asking(name, wanted, cpu):
+    return pod(name, f"template:{wanted}", containers=[{"name": "c", "resources": {"requests": {"cpu": cpu}}}])
+
+
+@pytest.mark.usefixtures("learns_at_once")
+@pytest.mark.parametrize("policy", ["fair-share", "fgd"])
+def test_cards_of_another_vendor_in_the_node_want_their_cpu_too(policy):
+    other = {"name": "gpu", "exactly": {"deviceClassName": "other"}}
+    cluster = [
+        CLASS,
+        device_class("other", "metax.hami.io"),
+        host("a-mixed", cpu="40"),
+        slices("a-mixed", ("T4", 16, 0)),
+        of_driver("metax.hami.io", "a-mixed", *[("C500", 64, 0)] * 4),
+        host("b-plain"),
+        slices("b-plain", *[("T4", 16, 0)] * 2),
+        whole(1),
+        template("other1", other),
+    ]
+    # 36 of 40 cores for the one card of its vendor would leave four cards of the other without
+    arriving = [asking("p0", "whole1", "36"), *(asking(f"o{number}", "other1", "9") for number in range(4))]
+    found = placed(cluster, arriving, policy)
+    assert [node for node, _ in found] == ["b-plain", *["a-mixed"] * 4]
+    assert placed(cluster, arriving[:1], "binpack")[0][0] == "a-mixed"
+
+
+@pytest.mark.usefixtures("learns_at_once")
+@pytest.mark.parametrize(("policy", "expected"), [("fair-share", "gpu-1"), ("fgd", "gpu-0")])
+def test_cards_of_two_sizes_in_one_node(policy, expected):
+    # fair-share breaks the card of which least is left then; fgd the one whose rest still serves what is typical
+    cluster = [
+        CLASS,
+        host("a"),
+        slices("a", ("H100", 80, 0), ("T4", 16, 0)),
+        host("z"),
+        slices("z", *[("T4", 16, 0)] * 9),
+    ]
+    cluster += [template("small", _part("4Gi")), template("typical", _part("16Gi"))]
+    running = [asking(f"t{number}", "typical", "1") for number in range(9)]
+    for each in running:
+        each["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "z"}
+    cluster[3]["metadata"]["labels"] = {"kubernetes.io/hostname": "z"}
+    found = placed(cluster, [*running, asking("p", "small", "1")], policy)
+    assert found[-1] == ("a", [expected])
+
+
+@pytest.mark.usefixtures("learns_at_once")
+@pytest.mark.parametrize("policy", ["fair-share", "fgd"])
+def test_cards_without_memory_and_cores_are_as_full_as_their_slots(policy):
+    bodies = [slices("a", *[("X", 16, 0)] * 2), slices("b", *[("X", 16, 0)] * 2)]
+    for body in bodies:
+        for device in body["spec"]["devices"]:
+            device["capacity"] = {"shares": {**device["capacity"]["shares"], "value": "4"}}
+    one = {"name": "gpu", "exactly": {"deviceClassName": "vgpu", "capacity": {"requests": {"shares": "2"}}}}
+    cluster = [CLASS, host("a", cpu="", memory=""), host("b", cpu="", memory=""), *bodies, template("half", one)]
+    found = placed(cluster, pods("half", *["0"] * 4), policy)
+    assert found == [("a", ["gpu-0"]), ("a", ["gpu-0"]), ("a", ["gpu-1"]), ("a", ["gpu-1"])]
+
+
+@pytest.mark.usefixtures("learns_at_once")
+def test_islands_and_nodes_without_figures_under_fgd():
+    cards = [("H100", 80, 1), ("H100", 80, 2), ("H100", 80, 1), ("H100", 80, 2), ("H100", 80, 1)]
+    cluster = [CLASS, host("a", memory=""), slices("a", *cards), whole(2)]
+    assert placed(cluster, pods("whole2", "1", "1"), "fgd") == [("a", ["gpu-1", "gpu-3"]), ("a", ["gpu-0", "gpu-2"])]
