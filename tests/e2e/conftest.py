@@ -19,14 +19,13 @@ import pytest
 from hack.controlplane import build
 from hack.controlplane.api import ApiError
 from hack.controlplane.cluster import ControlPlane
-from hack.installation import QUICK, Installation
+from hack.installation import Installation
 from tests.e2e.lab import Lab
+from tests.support.installations import as_it_ships, fixture_is_of, note_next, place
 
 _LOG = logging.getLogger(__name__)
 _VERSIONS = os.environ.get("HAMI_DRA_K8S", build.DEFAULT_VERSION).split(",")
 _WHY_MISSING = pytest.StashKey[dict[str, str]]()
-_HERE = "tests/e2e"
-# These take longer than half a minute each. Begun last, one of them would run alone at the end.
 _LONGEST = (
     "test_chart_on_cluster.py",
     "test_crash.py",
@@ -39,8 +38,6 @@ _LONGEST = (
     "test_webhook_down.py",
     "test_doctor_status.py",
 )
-_NEXT = pytest.StashKey[pytest.Item | None]()
-_HANDED_ON = pytest.StashKey[Installation | None]()
 _CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
 # The components' own client limits bind about 10 pods/s; tests are not about them.
 _CLIENT_QPS = 5000
@@ -49,7 +46,6 @@ _CLIENT_QPS = 5000
 def pytest_configure(config):
     config.addinivalue_line("markers", "kubernetes(*versions): run on these versions whatever HAMI_DRA_K8S says")
     config.stash[_WHY_MISSING] = {}
-    config.stash[_HANDED_ON] = None
 
 
 def pytest_generate_tests(metafunc):
@@ -69,26 +65,21 @@ def _versions_of(item):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Long modules first, so that no worker is left with one in the end; those that share an installation in a row."""
+    """Long modules first; those that share an installation in a row."""
     for item in items:
         if _versions_of(item):
             item.add_marker(pytest.mark.e2e)
-    items.sort(key=lambda item: (_place(item.path.name), _shares(item)))
-
-
-def _place(module):
-    return _LONGEST.index(module) if module in _LONGEST else len(_LONGEST)
+    items.sort(key=lambda item: (place(item, _LONGEST), _shares(item)))
 
 
 def _shares(item):
     """Whether the test wants hami-dra as it ships, on the shared control plane."""
-    found = item._fixtureinfo.name2fixturedefs
-    return all(name in found and found[name][-1].baseid == _HERE for name in ("hami", "control_plane"))
+    return all(fixture_is_of(item, name, "tests/e2e") for name in ("hami", "control_plane"))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item, nextitem):
-    item.config.stash[_NEXT] = nextitem
+    note_next(item, nextitem)
 
 
 def pytest_collection_finish(session):
@@ -218,49 +209,12 @@ def make_installation(control_plane):
 @pytest.fixture(scope="module")
 def hami(control_plane, request):
     """hami-dra as it ships: exclusive mode, gate, webhook; one controller. A module may define its own."""
-    stash = request.config.stash
-    installation, stash[_HANDED_ON] = stash[_HANDED_ON], None
-    if installation is None:
-        installation = Installation(control_plane)
-        installation.install()
-        installation.start_controller(*QUICK)
-        installation.start_webhook()
-        installation.wait_ready()
-    begun = _processes(installation)
-    yield installation
-    following = stash[_NEXT]
-    if (
-        following
-        and _shares(following)
-        and _version(following) == control_plane.version
-        and _is_well(installation, begun)
-    ):
-        stash[_HANDED_ON] = installation
-    else:
-        installation.remove()
 
+    def wanted_by(item):
+        return _shares(item) and item.callspec.params["control_plane"] == control_plane.version
 
-def _version(item):
-    return item.callspec.params["control_plane"]
-
-
-def _processes(installation):
-    """Name and pid of each program that runs."""
-    return {name: each.process.pid for name, each in installation.programs.items() if each.process.running}
-
-
-def _is_well(installation, begun):
-    """Whether the same programs still run, and do what they are there for."""
-    try:
-        return (
-            _processes(installation) == begun
-            and installation.is_deciding()
-            and installation.is_gating()
-            and installation.is_refusing_tolerations()
-            and installation.is_converting()
-        )
-    except ApiError:
-        return False
+    with as_it_ships(request.config, control_plane, wanted_by) as installation:
+        yield installation
 
 
 @pytest.fixture

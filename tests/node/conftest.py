@@ -11,13 +11,14 @@ import pytest
 
 from hack.controlplane import build
 from hack.controlplane.cluster import ControlPlane
-from hack.installation import QUICK, Installation
 from hack.node import node as real
 from hack.node.requirements import why_not
 from tests.node.bench import Bench
+from tests.support.installations import as_it_ships, fixture_is_of, note_next, place
 
 _WHY_MISSING = pytest.StashKey[str]()
 _CLIENT_QPS = 5000
+_LONGEST = ("test_node_restarts.py", "test_node_load.py", "test_node_runs.py", "test_node_nvml.py")
 
 
 def pytest_configure(config):
@@ -26,9 +27,20 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    """Long modules first; those that share an installation in a row."""
     for item in items:
         if "machine_room" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.node)
+    items.sort(key=lambda item: (place(item, _LONGEST), _shares(item)))
+
+
+def _shares(item):
+    return fixture_is_of(item, "hami", "tests/node")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item, nextitem):
+    note_next(item, nextitem)
 
 
 def pytest_collection_finish(session):
@@ -67,15 +79,10 @@ def node(plane):
 
 
 @pytest.fixture(scope="module")
-def hami(plane):
-    """hami-dra as it ships: exclusive mode, gate, webhook; one controller."""
-    installation = Installation(plane)
-    installation.install()
-    installation.start_controller(*QUICK)
-    installation.start_webhook()
-    installation.wait_ready()
-    yield installation
-    installation.remove()
+def hami(plane, request):
+    """hami-dra as it ships: exclusive mode, gate, webhook; one controller. A module may define its own."""
+    with as_it_ships(request.config, plane, _shares) as installation:
+        yield installation
 
 
 @pytest.fixture
