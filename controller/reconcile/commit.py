@@ -1,9 +1,9 @@
 """Writes a decision down: all claims of the pod, or none.
 
 Called by the placer, many at a time, each for another pod. The order (docs/decision.md): the pod is told its node, and so
-read once more; every claim gets the finalizer and our annotation; every claim gets allocation and reservation in one status
-write. A crash between any two of them leaves something that the next leader finishes or takes back. Lifting the gate is the
-caller's.
+read once more, while every claim gets the finalizer and our annotation; then every claim gets allocation and reservation in
+one status write. A crash between any two of them leaves something that the next leader finishes or takes back. Lifting the
+gate is the caller's.
 """
 
 import asyncio
@@ -42,10 +42,14 @@ class Committer:
         self._share_id = share_id
 
     async def commit(self, pod: Pod, decision: Decision) -> Pod:
-        """Returns the pod as it was before the first write to a claim. Raises Stale (decide again), Rejected, LeadershipLost."""
-        current = await self._nominate(pod, decision.node)
-        self._check(pod, current, decision)
-        marked = await _all([self._claims.mark(entry.claim) for entry in decision.allocations])
+        """Returns the pod as it was before the first allocation. Raises Stale (decide again), Rejected, LeadershipLost."""
+        marks = [self._claims.mark(entry.claim) for entry in decision.allocations]
+        outcomes = await _all([self._nominate(pod, decision), *marks])
+        current: Pod | BaseException = outcomes[0]
+        marked = outcomes[1:]
+        if isinstance(current, BaseException):
+            await self._unmark(decision, marked)
+            raise current
         _raise_first(marked)
         results = await _all(
             [
@@ -63,12 +67,17 @@ class Committer:
         allocation = stamped(entry.allocation, self._clock.wall(), self._share_id)
         return await self._claims.allocate(claim, allocation, pod, self._may_go_on)
 
-    async def _nominate(self, pod: Pod, node: str) -> Pod:
-        """Writes the node into the pod's status and returns the pod as it is now.
+    async def _nominate(self, pod: Pod, decision: Decision) -> Pod:
+        """Writes the node into the pod's status and returns the pod as it is now. Raises Stale, LeadershipLost.
 
         kube-scheduler, which otherwise asks every node of the cluster and then writes the name itself, tries that one only.
         It is a hint: where it cannot be written the pod is just read.
         """
+        current = await self._told(pod, decision.node)
+        self._check(pod, current, decision)
+        return current
+
+    async def _told(self, pod: Pod, node: str) -> Pod:
         if pod.spec.node_name or pod.status.nominated_node_name == node:
             return await self._read(pod)
         try:
@@ -106,6 +115,16 @@ class Committer:
             raise Stale(f"pod {pod.key} waits for another gate")
         if has_our_gate(pod) and not has_our_gate(current):
             log.debug("pod %s: the gate was lifted meanwhile", pod.key)
+
+    async def _unmark(self, decision: Decision, marked: list[Any]) -> None:
+        """Nothing comes of the decision: claims that nobody had marked before are as they were."""
+        pairs = zip(decision.allocations, marked, strict=True)
+        new = [
+            claim
+            for entry, claim in pairs
+            if isinstance(claim, ResourceClaim) and not self._claims.is_ours(entry.claim)
+        ]
+        await _all([self._claims.unmark(claim, lambda _: True) for claim in new])
 
     async def _take_back(self, done: list[ResourceClaim], pod: Pod) -> None:
         """Nobody but the pod itself can have come to rely on them: it cannot be bound while a claim is missing."""
