@@ -1,33 +1,25 @@
 """A real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-scheduler, kube-controller-manager.
 
-Used by tests/e2e, hack/bench and, through the command line below, by `make cluster`. In: a version and options. Out: a
+Used by tests/e2e, hack/bench and, through detached.py, by `make cluster`. In: a version and options. Out: a
 URL, a CA file, kubeconfig files, an administrator's client, and a handle on each process. Any number can run side by
 side. Nothing is left behind: not after stop(), not after the owner's death. It must not import the product.
 
     with ControlPlane("1.37.1") as plane:
         plane.api.get("/api/v1/nodes")
-
-    python hack/controlplane/cluster.py up --name play --kwok     # prints the path of the kubeconfig
-    python hack/controlplane/cluster.py down --name play
 """
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import contextlib
 import json
 import secrets
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from hack.controlplane import build
 from hack.controlplane.api import Api, ApiError, NotReached
@@ -319,41 +311,3 @@ class ControlPlane:
 
 def _switches(values: Mapping[str, bool]) -> str:
     return ",".join(f"{name}={str(on).lower()}" for name, on in values.items())
-
-
-def main(arguments: list[str] | None = None) -> int:
-    from hack.controlplane import detached
-
-    parser = argparse.ArgumentParser(description="A real Kubernetes control plane in the background.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="start one and print the path of its kubeconfig")
-    serve = commands.add_parser("serve", help="what `up` runs in the background")
-    down = commands.add_parser("down", help="stop one and remove everything of it")
-    for command in (up, serve, down):
-        command.add_argument("--name", default="default")
-    for command in (up, serve):
-        command.add_argument("--version", default=build.DEFAULT_VERSION, choices=["1.37.1", "1.36.4"])
-        command.add_argument("--kwok", action="store_true", help="also run kwok: it keeps nodes Ready and runs pods")
-        command.add_argument("--client-qps", type=int, default=None, help="raise the components' client limits")
-    commands.add_parser("list", help="print the clusters that are up")
-    chosen = parser.parse_args(arguments)
-    try:
-        match chosen.command:
-            case "up":
-                cluster = detached.up(chosen.name, chosen.version, kwok=chosen.kwok, client_qps=chosen.client_qps)
-                print(cluster.kubeconfig)
-            case "serve":
-                detached.serve(chosen.name, chosen.version, kwok=chosen.kwok, client_qps=chosen.client_qps)
-            case "down":
-                detached.down(chosen.name)
-            case _:
-                for one in detached.running():
-                    print(f"{one.name}\t{one.version}\t{one.kubeconfig}")
-    except (build.BuildError, detached.ClusterError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,12 +1,16 @@
-"""A control plane that outlives the command that started it: `cluster.py up` and `down`, and `make cluster`.
+"""A control plane that outlives the command that started it: for `make cluster`, and for who wants a bare one.
 
 In: a name. Out: a `Detached` record, also kept as <cache>/clusters/<name>/state.json. A supervisor process owns the
 control plane; further programs (controller, webhook) are added with spawn(). down() ends all of them and removes the
 folder, so nothing is left. Names are independent of each other: several clusters can be up side by side.
+
+    python hack/controlplane/detached.py up --name play --kwok     # prints the path of the kubeconfig
+    python hack/controlplane/detached.py down --name play
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -21,7 +25,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from hack.controlplane import build
+from hack.controlplane.cluster import ControlPlane
+from hack.controlplane.kwok_nodes import Kwok
 from hack.controlplane.processes import end_group, start_time
 
 _START_SECONDS: Final = 120
@@ -81,7 +90,7 @@ def up(
     folder = _folder(name)
     folder.mkdir(parents=True, mode=0o700)
     log = folder / "supervisor.log"
-    command = [sys.executable, str(Path(__file__).with_name("cluster.py")), "serve", "--name", name]
+    command = [sys.executable, str(Path(__file__)), "serve", "--name", name]
     command += ["--version", version, *(["--kwok"] if kwok else [])]
     command += ["--client-qps", str(client_qps)] if client_qps else []
     supervisor = _background(command, log)
@@ -128,9 +137,6 @@ def spawn(name: str, label: str, command: Sequence[str], env: Mapping[str, str] 
 
 def serve(name: str, version: str, *, kwok: bool = False, client_qps: int | None = None) -> None:
     """The supervisor's whole life: start, write the state, wait for SIGTERM, stop."""
-    from hack.controlplane.cluster import ControlPlane
-    from hack.controlplane.kwok_nodes import Kwok
-
     ended = threading.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sign, lambda *_: ended.set())
@@ -168,3 +174,39 @@ def _end(pid: int, started: int, grace: float = 5.0) -> None:
     end_group(pid, started, grace)
     with contextlib.suppress(ChildProcessError):  # it was started by another process
         os.waitpid(pid, os.WNOHANG)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="A real Kubernetes control plane in the background.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    to_start = commands.add_parser("up", help="start one and print the path of its kubeconfig")
+    to_serve = commands.add_parser("serve", help="what `up` runs in the background")
+    to_end = commands.add_parser("down", help="stop one and remove everything of it")
+    for command in (to_start, to_serve, to_end):
+        command.add_argument("--name", default="default")
+    for command in (to_start, to_serve):
+        command.add_argument("--version", default=build.DEFAULT_VERSION, choices=["1.37.1", "1.36.4"])
+        command.add_argument("--kwok", action="store_true", help="also run kwok: it keeps nodes Ready and runs pods")
+        command.add_argument("--client-qps", type=int, default=None, help="raise the components' client limits")
+    commands.add_parser("list", help="print the clusters that are up")
+    chosen = parser.parse_args(arguments)
+    try:
+        match chosen.command:
+            case "up":
+                cluster = up(chosen.name, chosen.version, kwok=chosen.kwok, client_qps=chosen.client_qps)
+                print(cluster.kubeconfig)
+            case "serve":
+                serve(chosen.name, chosen.version, kwok=chosen.kwok, client_qps=chosen.client_qps)
+            case "down":
+                down(chosen.name)
+            case _:
+                for one in running():
+                    print(f"{one.name}\t{one.version}\t{one.kubeconfig}")
+    except (build.BuildError, ClusterError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
