@@ -220,7 +220,7 @@ def start_controller(plane: ControlPlane, *, gate: bool) -> None:
     installation = Installation(plane)
     installation.install(webhook=False)
     installation.start_controller("--manage", DRIVER, f"--gate={'on' if gate else 'off'}")
-    installation.wait_ready()
+    installation.wait_ready(seconds=300)
 
 
 def main() -> int:
