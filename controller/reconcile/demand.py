@@ -21,7 +21,8 @@ from controller.reconcile.context import Context
 from controller.reconcile.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
 from controller.reconcile.pods import ClaimRef, claim_refs, is_live, is_pending, is_probe, other_gates
 from controller.reconcile.refusals import Refusals
-from controller.scoring.policies import InvalidPolicy, Policies, resolve
+from controller.scoring.policies import InvalidPolicy, Policies
+from controller.scoring.resolving import resolve
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate

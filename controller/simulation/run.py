@@ -15,7 +15,8 @@ from controller.allocation.stamping import new_share_id, stamped
 from controller.bridge.convert import ConversionRefused, convert_pod
 from controller.bridge.convert import Options as ConvertOptions
 from controller.decide import Decision, Demand, Options, PodClaim, Refusal, decide
-from controller.scoring.policies import InvalidPolicy, Policies, resolve
+from controller.scoring.policies import InvalidPolicy, Policies
+from controller.scoring.resolving import resolve
 from controller.simulation.objects import Raw, gather, read
 from controller.simulation.report import Report, claim_entry
 from controller.simulation.view import View

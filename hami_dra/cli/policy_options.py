@@ -8,11 +8,11 @@ from controller.scoring.policies import (
     DevicePolicy,
     InvalidPolicy,
     Policies,
-    check_wishes,
     parse_device_policy,
     parse_node_policy,
     parse_packing_weights,
 )
+from controller.scoring.resolving import check_wishes
 from controller.simulation import Settings
 from hami_dra.api import names
 from hami_dra.cli.errors import CommandError

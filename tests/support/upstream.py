@@ -26,7 +26,8 @@ from controller.allocation.request import prepare
 from controller.allocation.search import solve
 from controller.decide import Decision, Demand, Options, PodClaim, decide
 from controller.inventory.inventory import Inventory
-from controller.scoring.policies import DevicePolicy, InvalidPolicy, Policies, resolve
+from controller.scoring.policies import DevicePolicy, InvalidPolicy, Policies
+from controller.scoring.resolving import resolve
 from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node, Pod
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice

@@ -12,7 +12,8 @@ from controller.explain.picture import take
 from controller.explain.telling import told
 from controller.inventory.inventory import Inventory
 from controller.scoring.packing import Packing
-from controller.scoring.policies import DevicePolicy, Policies, Weights, resolve
+from controller.scoring.policies import DevicePolicy, Policies, Weights
+from controller.scoring.resolving import resolve
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaint
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of

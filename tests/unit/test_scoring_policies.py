@@ -11,8 +11,8 @@ from controller.scoring.policies import (
     Weights,
     parse_device_policy,
     parse_weights,
-    resolve,
 )
+from controller.scoring.resolving import resolve
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta
