@@ -99,6 +99,7 @@ def picture(rows: Sequence[Row], title: str, load: float, loads: Sequence[float]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total} {top + height + 70}" {_TEXT}>',
         f"<title>{_escaped(title)}</title>",
+        '<rect width="100%" height="100%" fill="#ffffff"/>',
         f'<text x="{gap}" y="22" font-size="15" font-weight="bold">{_escaped(title)}</text>',
     ]
     for number, (name, unit, values) in enumerate(panels):
