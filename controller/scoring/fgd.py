@@ -29,14 +29,14 @@ from controller.scoring.typical import Narrow, Typical
 from hami_dra.vendors.protocol import Ints, Positions
 
 _CHUNK: Final = 1024
-"""Nodes that are judged at a time: tables of (requests, nodes, cards) stay in the processor's caches."""
+"""Nodes that are judged at a time: tables of (groups, nodes, cards) stay in the processor's caches."""
 _CPU_UNIT: Final = 128_000
 _CARDS_UNIT: Final = 8
 """Best fit: the CPU and cards of a large node (the paper's)."""
 
 
 class Fragments:
-    """Some nodes as the typical requests see them. `shares`: int32, shape (requests, nodes, cards)."""
+    """Some nodes as the typical requests see them, group by group. `shares`: int32, shape (groups, nodes, cards)."""
 
     def __init__(self, typical: Typical, shares: Narrow) -> None:
         self._typical = typical
@@ -68,9 +68,8 @@ class Fragments:
     def _mean(self, count: Narrow, useful: Narrow, total: Ints, cpu: Ints) -> Floats:
         """All that is left, less what each typical request could use of it. Frequencies add up to 1."""
         typical = self._typical
-        shape = (-1, *(1 for _ in total.shape))
-        served = (count >= typical.count.reshape(shape)) & (cpu >= typical.cpu.reshape(shape))
-        used = np.tensordot(typical.frequency, np.where(served, useful, 0), axes=1)
+        served = count >= typical.cards_wanted.reshape(-1, *(1 for _ in total.shape))
+        used = (np.where(served, useful, 0) * typical.weight(cpu)).sum(axis=0)
         mean: Floats = (total * (typical.bare + typical.frequency.sum()) - used) / WHOLE_CARD
         return mean
 

@@ -4,6 +4,7 @@ Called by `scoring.fgd`. In: `Inventory.workloads`. Out: for each typical reques
 Refreshed now and then, not with every pod: the frequencies of thousands of pods hardly move with one. Pure.
 """
 
+from collections.abc import Hashable
 from typing import Final
 
 import numpy as np
@@ -38,6 +39,9 @@ _MOST_SHAPES: Final = 64
 class Typical:
     """`frequency`, `cpu` (millicores), `count` (cards): shape (requests,). `bare`: frequency of pods without devices.
     Frequencies add up to 1, or to 0 while no pods are known.
+
+    Requests that want the same cards and differ in CPU alone are one group, for what is left of the cards is the same to all of
+    them: `shares`, `weight` and `cards_wanted` go by group.
     """
 
     def __init__(self, inventory: Inventory, grid: CardGrid) -> None:
@@ -54,6 +58,10 @@ class Typical:
         self.frequency: Floats = np.zeros(0, dtype=np.float64)
         self.cpu: Ints = np.zeros(0, dtype=np.int64)
         self.count: Ints = np.zeros(0, dtype=np.int64)
+        self.cards_wanted: Ints = np.zeros(0, dtype=np.int64)
+        """Shape (groups,): how many."""
+        self._starts: Ints = np.zeros(0, dtype=np.int64)
+        """The first request of each group; requests stand group by group."""
         self._shares: Narrow = np.zeros((0, 1), dtype=np.int32)
 
     @property
@@ -62,10 +70,17 @@ class Typical:
         return bool(self.frequency.size)
 
     def shares(self, rows: Ints) -> Narrow:
-        """What each typical request takes of the devices in some rows, in millionths; NEVER where it cannot have them, and
-        for row -1. Shape (requests, *rows.shape).
+        """What requests of each group take of the devices in some rows, in millionths; NEVER where they cannot have them, and
+        for row -1. Shape (groups, *rows.shape).
         """
         found: Narrow = self._shares[:, rows]
+        return found
+
+    def weight(self, cpu: Ints) -> Floats:
+        """How frequent those of each group are whose CPU is there. `cpu`: millicores. Shape (groups, *cpu.shape)."""
+        shape = (-1, *(1 for _ in cpu.shape))
+        served = np.where(cpu >= self.cpu.reshape(shape), self.frequency.reshape(shape), 0.0)
+        found: Floats = np.add.reduceat(served, self._starts, axis=0) if len(self._starts) else served
         return found
 
     def refresh(self) -> "Typical":
@@ -99,22 +114,27 @@ class Typical:
         return tuple(view for view in views if not view.admin_access)
 
     def _tabulate(self) -> None:
-        requests = self._requests
-        devices = self._inventory.devices
+        groups: dict[tuple[Hashable, int], list[tuple[RequestView, float, int]]] = {}
+        for request in self._requests:
+            groups.setdefault((request[0].shape, max(request[0].count, 1)), []).append(request)
+        self._requests = requests = [request for group in groups.values() for request in group]
+        self._starts = np.cumsum([0, *(len(group) for group in groups.values())], dtype=np.int64)[:-1]
         self.frequency = np.array([frequency for _, frequency, _ in requests], dtype=np.float64)
         self.cpu = np.array([cpu for _, _, cpu in requests], dtype=np.int64)
         self.count = np.array([max(view.count, 1) for view, _, _ in requests], dtype=np.int64)
-        self._shares = np.full((len(requests), devices.size + 1), NEVER, dtype=np.int32)
+        self.cards_wanted = np.array([count for _, count in groups], dtype=np.int64)
+        devices = self._inventory.devices
+        self._shares = np.full((len(groups), devices.size + 1), NEVER, dtype=np.int32)
         rows = np.flatnonzero(devices.active[: devices.size])
         cards = devices.cards(rows)
-        tables: dict[object, Ints] = {}
-        for number, (view, _, _) in enumerate(requests):
-            table = tables.get(view.shape)
+        tables: dict[Hashable, Ints] = {}
+        for number, ((shape, _), ((view, _, _), *_)) in enumerate(groups.items()):
+            table = tables.get(shape)
             if table is None:
                 column = RequestColumns(self._inventory, view, Scope(), frozenset({names.FENCE_TAINT}), NO_WISHES)
                 column.refresh()
                 table = np.where(column.could(rows), asked_shares(cards, column.ask(rows)), NEVER)
-                tables[view.shape] = table
+                tables[shape] = table
             self._shares[number, rows] = table
 
 
