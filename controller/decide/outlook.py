@@ -59,7 +59,7 @@ def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidate
     if (flat := unarranged(inventory, policies, wanted, rules=rules)) is not None:
         return flat
     size = inventory.nodes.size
-    drivers = _arranging(inventory, policies, wanted) if rules else set()
+    drivers = _arranging(inventory, policies, wanted) if rules else frozenset[str]()
     outlook = Outlook(
         np.zeros(size, dtype=np.int64),
         np.zeros(size, dtype=np.float64),
@@ -94,9 +94,9 @@ def unarranged(inventory: Inventory, policies: Policies, wanted: Wanted, *, rule
     return _flat(inventory.nodes.size)
 
 
-def _arranging(inventory: Inventory, policies: Policies, wanted: Wanted) -> set[str]:
+def _arranging(inventory: Inventory, policies: Policies, wanted: Wanted) -> frozenset[str]:
     """Drivers of devices that the requests select, whose vendors may have a say about sets."""
-    drivers = {driver for driver in arranging_drivers(policies) if inventory.layouts.has(driver)}
+    drivers = arranging_drivers(policies) & inventory.layouts.drivers()
     if not drivers:
         return drivers
     views = [view for group, _ in wanted for view in group.alternatives]

@@ -16,15 +16,13 @@ _FEW: Final = 32
 
 
 class ChangeLog:
-    """Row numbers in the order they changed. `version` grows by one with each entry."""
+    """Row numbers in the order they changed."""
 
     def __init__(self) -> None:
+        self.version = 0
+        """Grows by one with each entry. Not to be changed by who reads."""
         self._rows: list[int] = []
         self._forgotten = 0
-
-    @property
-    def version(self) -> int:
-        return self._forgotten + len(self._rows)
 
     def add(self, row: int) -> None:
         if len(self._rows) >= KEPT:
@@ -32,6 +30,7 @@ class ChangeLog:
             del self._rows[:half]
             self._forgotten += half
         self._rows.append(row)
+        self.version += 1
 
     def since(self, version: int) -> Positions | None:
         """The rows that changed after `version`, each once, or None where that is no longer known: then all did."""

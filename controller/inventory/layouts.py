@@ -6,6 +6,7 @@ a card (MIG) no position.
 """
 
 from collections import defaultdict
+from collections.abc import KeysView
 from functools import lru_cache
 from typing import Final
 
@@ -50,10 +51,10 @@ class Layouts:
         self._refresh()
         return self._layouts.get((node, driver))
 
-    def has(self, driver: str) -> bool:
-        """Whether any node has a layout of that driver, now or lately."""
+    def drivers(self) -> KeysView[str]:
+        """Those of which any node has a layout, now or lately."""
         self._refresh()
-        return driver in self._numbers
+        return self._numbers.keys()
 
     def numbers(self, driver: str) -> Ints:
         """Per node row the number of its layout, for `numbered`; NO_POSITION where `of` gives None. Shape (nodes.size,)."""

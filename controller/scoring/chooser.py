@@ -7,7 +7,7 @@ the first.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from heapq import merge
 from itertools import chain, combinations
 from typing import Final
@@ -64,9 +64,12 @@ class PolicyChooser:
         self._policies = policies
         self._scores: dict[CardOfRequest, float] = {}
         self._topology: dict[_Chosen, float] = {}
-        self._arranging = arranging_drivers(policies)
         self.ranking: Ranking | None = None
         """Of the nodes, where the node policy has a say in the choice of cards."""
+
+    @cached_property
+    def _arranging(self) -> frozenset[str]:
+        return arranging_drivers(self._policies)
 
     def order(self, request: RequestView, devices: Sequence[Device], trial: Trial) -> Sequence[Device]:
         if not devices:
