@@ -55,9 +55,8 @@ def table(rows: Sequence[Row], load: float, loads: Sequence[float]) -> str:
         "sd",
         "jobs placed",
         "8-card nodes at half load",
-        f"in churn at {percents} %",
-        f"rejected in churn, % at {percents} %",
-        "seeds: arrival, churn",
+        *([f"in churn at {percents} %", f"rejected in churn, % at {percents} %"] if loads else []),
+        "seeds: arrival, churn" if loads else "seeds",
     ]
     lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
     for row in rows:
@@ -68,10 +67,13 @@ def table(rows: Sequence[Row], load: float, loads: Sequence[float]) -> str:
             f"{statistics.stdev(row.allocated):.2f}" if len(row.allocated) > 1 else "-",
             _mean(placed, 0),
             _mean(row.roomy, 0),
-            " / ".join(_mean(row.churn(each, "roomy"), 0) for each in loads) or "-",
-            " / ".join(_mean(row.churn(each, "rejected"), 2) for each in loads) or "-",
-            f"{len(row.arrivals)}, {' / '.join(str(len(row.churns.get(each, {}))) for each in loads) or '-'}",
         ]
+        seeds = str(len(row.arrivals))
+        if loads:
+            cells += [" / ".join(_mean(row.churn(each, "roomy"), 0) for each in loads)]
+            cells += [" / ".join(_mean(row.churn(each, "rejected"), 2) for each in loads)]
+            seeds += ", " + " / ".join(str(len(row.churns.get(each, {}))) for each in loads)
+        cells.append(seeds)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
