@@ -6,7 +6,7 @@ Made by `prepare`, evaluated by constraints. In: an expression and a device. Out
 from dataclasses import dataclass
 
 from controller.allocation.errors import AllocatorError
-from controller.allocation.selectors import owner_of_claim
+from controller.allocation.selectors import Origin
 from controller.inventory.model import Device
 from hami_dra.api import resource as api
 from hami_dra.cel import CompileError, EvaluationError
@@ -16,17 +16,11 @@ from hami_dra.cel.attribute import compile_attribute
 @dataclass(frozen=True, slots=True)
 class DerivedAttribute:
     expression: str
-    owner: str
-    """The object it stands in."""
-    field: str
-
-    @property
-    def origin(self) -> str:
-        return f"{self.owner}: {self.field}"
+    origin: Origin
 
     def of_claim(self, key: str) -> "DerivedAttribute":
         """The same in another ResourceClaim."""
-        return DerivedAttribute(self.expression, owner_of_claim(key), self.field)
+        return DerivedAttribute(self.expression, self.origin.of_claim(key))
 
     def of(self, device: Device) -> api.DeviceAttribute:
         """Raises AllocatorError: it does not compile, or it fails on this device."""

@@ -19,7 +19,7 @@ from controller.allocation.kinds import NOT_OF_CLASS, UNJUDGED, DeviceKinds
 from controller.allocation.lists import refused_by_lists
 from controller.allocation.request import RequestView
 from controller.allocation.scope import Scope
-from controller.inventory.columns import NOWHERE, Bools
+from controller.inventory.columns import NOWHERE, Bools, grown
 from controller.inventory.inventory import Inventory
 from hami_dra.api import names
 from hami_dra.vendors.protocol import Ask, Codes, Ints, Positions
@@ -139,16 +139,16 @@ class RequestColumns:
     def refresh(self) -> None:
         devices, nodes = self._inventory.devices, self._inventory.nodes
         if len(self.fitting) < nodes.size:
-            self.fitting = _grown(self.fitting, len(nodes.present))
+            self.fitting = grown(self.fitting, len(nodes.present))
         if self._version == devices.changes.version:
             return
         changed = None if self._version < 0 else devices.changes.since(self._version)
         republished = None if self._structure < 0 else devices.structure.since(self._structure)
         if len(self.codes) < devices.size:
             length = len(devices.active)
-            self._node = _grown(self._node, length)
-            self._published = _grown_codes(self._published, length)
-            self.codes = _grown_codes(self.codes, length)
+            self._node = grown(self._node, length)
+            self._published = grown(self._published, length, NOT_OF_CLASS)
+            self.codes = grown(self.codes, length, NOT_OF_CLASS)
         if changed is None or republished is None or len(changed) > _FEW:
             self._all()
         else:
@@ -296,15 +296,3 @@ def _where(codes: Codes, later: Codes | Ints) -> None:
     """Rows without a reason take the later one."""
     open_rows = codes == 0
     codes[open_rows] = later[open_rows]
-
-
-def _grown_codes(column: Codes, length: int) -> Codes:
-    fresh = np.full(length, NOT_OF_CLASS, dtype=np.uint8)
-    fresh[: len(column)] = column
-    return fresh
-
-
-def _grown(column: Ints, length: int) -> Ints:
-    fresh = np.zeros(length, dtype=np.int64)
-    fresh[: len(column)] = column
-    return fresh

@@ -8,6 +8,7 @@ namespace matters, are resolved each time. A cache and nothing else.
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -45,14 +46,15 @@ class Prepared:
         checks_namespaces: bool = True,
     ) -> Problem:
         """`claims`: without an allocation. `checks_namespaces`: admin access needs the label. Raises AllocatorError."""
+        resolve = partial(prepare, claims, self._inventory.classes, features=features, ignored_taints=ignored_taints)
         if any(map(_asks_admin_access, claims)):
             allowed = self._inventory.admin_namespaces() if checks_namespaces else None
-            return self._resolve(claims, features, ignored_taints, allowed)
+            return resolve(admin_namespaces=allowed)
         key = (tuple(_encoder.encode(claim.spec) for claim in claims), features, frozenset(ignored_taints))
         kept = self._kept.get(key, _Kept)
         problem = kept.problem
         if problem is None or not self._stands(kept.classes):
-            problem = kept.problem = self._resolve(claims, features, ignored_taints, None)
+            problem = kept.problem = resolve()
             kept.classes = tuple(view.device_class for view in problem.views)
             return problem
         renamed = [known.for_claim(claim) for known, claim in zip(problem.claims, claims, strict=True)]
@@ -61,21 +63,6 @@ class Prepared:
     def _stands(self, classes: tuple[DeviceClass, ...]) -> bool:
         now = self._inventory.classes
         return all(now.get(each.metadata.name) is each for each in classes)
-
-    def _resolve(
-        self,
-        claims: Sequence[ResourceClaim],
-        features: FeatureGates,
-        ignored_taints: AbstractSet[str],
-        admin_namespaces: AbstractSet[str] | None,
-    ) -> Problem:
-        return prepare(
-            claims,
-            self._inventory.classes,
-            features=features,
-            admin_namespaces=admin_namespaces,
-            ignored_taints=ignored_taints,
-        )
 
 
 def prepared_of(inventory: Inventory) -> Prepared:

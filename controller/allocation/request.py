@@ -12,7 +12,7 @@ from controller.allocation.derived import DerivedAttribute
 from controller.allocation.errors import AllocatorError
 from controller.allocation.features import FeatureGates
 from controller.allocation.parameters import memory_percent
-from controller.allocation.selectors import compile_all, owner_of_claim
+from controller.allocation.selectors import Origin, compile_all, owner_of_claim
 from controller.allocation.views import ClaimRequests, Needs, Problem, RequestGroup, RequestView
 from hami_dra.api import names
 from hami_dra.api import resource as api
@@ -121,7 +121,9 @@ class _Resolver:
         if spec.derived_attributes and not self._features.derived_attributes:
             raise AllocatorError(f"{where}: derivedAttributes needs the feature gate DRADerivedAttributes")
         derived = {
-            entry.name: DerivedAttribute(entry.expression, owner, f"request {name}: derivedAttributes[{entry.name}]")
+            entry.name: DerivedAttribute(
+                entry.expression, Origin(owner, f"request {name}: derivedAttributes[{entry.name}]")
+            )
             for entry in spec.derived_attributes
         }
         percents = memory_percent(device_class, claim, requested_names)

@@ -14,22 +14,32 @@ from hami_dra.api import resource as api
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an expression stands, for messages."""
+
+    owner: str
+    """The object, such as `DeviceClass x`."""
+    field: str
+
+    def __str__(self) -> str:
+        return f"{self.owner}: {self.field}"
+
+    def of_claim(self, key: str) -> "Origin":
+        """The same field of another ResourceClaim."""
+        return Origin(owner_of_claim(key), self.field)
+
+
+@dataclass(frozen=True, slots=True)
 class Selector:
     """One CEL selector. A compile error is kept until a device is looked at: upstream compiles no earlier either."""
 
     expression: str
-    owner: str
-    """The object it stands in, such as `DeviceClass x`."""
-    field: str
+    origin: Origin
     compiled: cel.Selector | cel.CompileError
-
-    @property
-    def origin(self) -> str:
-        return f"{self.owner}: {self.field}"
 
     def of_claim(self, key: str) -> "Selector":
         """The same selector in another ResourceClaim."""
-        return Selector(self.expression, owner_of_claim(key), self.field, self.compiled)
+        return Selector(self.expression, self.origin.of_claim(key), self.compiled)
 
     def matches(self, device: Device) -> bool:
         """Raises AllocatorError: it does not compile, or it fails on this device. Neither means "does not match"."""
@@ -72,7 +82,7 @@ def compile_all(selectors: Sequence[api.DeviceSelector], owner: str, field: str)
         if selector.cel is None:
             raise AllocatorError(f"{owner}: {field}[{index}]: only CEL selectors are known; set cel.expression")
         expression = selector.cel.expression
-        result.append(Selector(expression, owner, f"{field}[{index}]", _compile(expression)))
+        result.append(Selector(expression, Origin(owner, f"{field}[{index}]"), _compile(expression)))
     return tuple(result)
 
 

@@ -70,23 +70,19 @@ class _Decision:
             *wanted_of(self._inventory, self._demand, self._ours, self._scope),
             *wanted_of(self._inventory, self._demand, self._foreign, self._elsewhere),
         ]
-        return self._at_once(wanted) or self._considered(wanted)
+        flat = unarranged(
+            self._inventory, self._demand.policies, wanted[: self._ours_wanted], rules=self._scope.vendor_rules
+        )
+        if flat is not None and not (self._options.first_fit or self._foreign.claims or self._room):
+            self._shortcut = shortcut_of(self._inventory, self._ours, wanted)
+            if self._shortcut is not None and (found := self._at_once(wanted, self._shortcut, flat)) is not None:
+                return found
+        return self._considered(wanted, flat)
 
-    def _at_once(self, wanted: Wanted) -> Decision | None:
+    def _at_once(self, wanted: Wanted, shortcut: Shortcut, outlook: Outlook) -> Decision | None:
         """Of a plain pod whose like came just before. None: all nodes are to be looked at."""
         demand, inventory, policies = self._demand, self._inventory, self._demand.policies
-        if (
-            self._options.first_fit
-            or not reads_kept_score(policies)
-            or self._foreign.claims
-            or self._room
-            or demand.peculiar
-            or inventory.troubled_nodes()
-        ):
-            return None
-        shortcut = shortcut_of(inventory, self._ours, wanted)
-        outlook = unarranged(inventory, policies, wanted, rules=self._scope.vendor_rules)
-        if shortcut is None or outlook is None:
+        if not reads_kept_score(policies) or demand.peculiar or inventory.troubled_nodes():
             return None
         [(group, [column])] = wanted
         standing = standings_of(inventory).of(
@@ -112,8 +108,8 @@ class _Decision:
         trace = self._trace(look, wanted, None, outlook)
         return self._decision(best, found, trace, ranked, len(standing))
 
-    def _considered(self, wanted: Wanted) -> Decision | Refusal:
-        """With all nodes in view."""
+    def _considered(self, wanted: Wanted, flat: Outlook | None) -> Decision | Refusal:
+        """With all nodes in view. `flat`: where the vendors have no say between them."""
         verdicts = NodeVerdicts(self._inventory, self._demand)
         candidates = verdicts.mask
         for group, columns in wanted:
@@ -123,7 +119,7 @@ class _Decision:
             affordable = quota.affordable()
             self._only_quota = bool((candidates & ~affordable).any())
             candidates = candidates & affordable
-        outlook = look_out(
+        outlook = flat or look_out(
             self._inventory,
             self._demand.policies,
             wanted[: self._ours_wanted],
@@ -139,8 +135,6 @@ class _Decision:
             self._inventory, self._demand.policies, self._demand.pod, wanted[: self._ours_wanted]
         )
         self._chooser.ranking = self._ranking
-        if not (self._options.first_fit or outlook.arranged or self._foreign.claims or self._room):
-            self._shortcut = shortcut_of(self._inventory, self._ours, wanted)
         trace = self._trace(lambda: (verdicts, fitting), wanted, quota, outlook)
         found = self._search(fitting, outlook)
         if found is None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from controller.allocation.prefilter import RequestColumns
 from controller.inventory.changes import Recent
-from controller.inventory.columns import Bools
+from controller.inventory.columns import Bools, grown
 from controller.inventory.inventory import Inventory
 from controller.inventory.layouts import NO_POSITION
 from controller.scoring.scenes import cells_of
@@ -76,8 +76,8 @@ class Likeness:
             self._node = devices.node[: devices.size].copy()
             self._judge(np.flatnonzero(layout >= 0), np.flatnonzero(devices.active[: devices.size]))
             return
-        self.number = _grown(self.number, len(layout))
-        self._node = _grown(self._node, devices.size)
+        self.number = grown(self.number, len(layout), NO_POSITION)
+        self._node = grown(self._node, devices.size, NO_POSITION)
         touched = np.unique(np.concatenate((moved, self._node[changed], devices.node[changed])))
         self._node[changed] = devices.node[changed]
         touched = touched[touched >= 0]
@@ -158,11 +158,3 @@ def _of_driver(inventory: Inventory, vendor: Vendor) -> Bools:
     return np.array(
         [sample.id.driver == vendor.profile.driver for sample in inventory.devices.kind_samples], dtype=np.bool_
     )
-
-
-def _grown(column: Ints, length: int) -> Ints:
-    if len(column) >= length:
-        return column
-    fresh = np.full(length, NO_POSITION, dtype=np.int64)
-    fresh[: len(column)] = column
-    return fresh

@@ -48,16 +48,14 @@ class Outlook:
     """The same between nodes that are equal to the node policy too."""
     flat: bool
     """All nodes are alike: nobody has a say, and no list is prioritized."""
-    arranged: bool
-    """Some vendor may have a say about sets of cards."""
     refused: dict[str, Bools] = field(default_factory=dict)
     """Reason code → candidates where no set of cards is legal."""
 
 
 def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidates: Bools, *, rules: bool) -> Outlook:
-    """`wanted`: every request of ours with the columns of its alternatives. `rules`: ask the vendors at all."""
-    if (flat := unarranged(inventory, policies, wanted, rules=rules)) is not None:
-        return flat
+    """Where `unarranged` has none. `wanted`: every request of ours with the columns of its alternatives. `rules`: ask the vendors
+    at all.
+    """
     size = inventory.nodes.size
     drivers = _arranging(inventory, policies, wanted) if rules else frozenset[str]()
     outlook = Outlook(
@@ -65,7 +63,6 @@ def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidate
         np.zeros(size, dtype=np.float64),
         np.zeros(size, dtype=np.float64),
         flat=False,
-        arranged=bool(drivers),
     )
     chosen = np.flatnonzero(candidates)
     asked: list[_Asked] = []
@@ -107,7 +104,7 @@ def _arranging(inventory: Inventory, policies: Policies, wanted: Wanted) -> froz
 def _flat(size: int) -> Outlook:
     rank, score = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.float64)
     rank.flags.writeable = score.flags.writeable = False
-    return Outlook(rank, score, score, flat=True, arranged=False)
+    return Outlook(rank, score, score, flat=True)
 
 
 class _Asked:

@@ -7,7 +7,7 @@ have node NOWHERE. Columns hold what whole-cluster arithmetic needs; everything 
 from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import fields
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,18 @@ UNSEEN: Final = -2
 _FIRST_SIZE: Final = 64
 
 Bools = npt.NDArray[np.bool_]
+
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+def grown(column: npt.NDArray[_Scalar], length: int, fill: int = 0) -> npt.NDArray[_Scalar]:
+    """At least so long; what is new holds `fill`."""
+    if len(column) >= length:
+        return column
+    fresh = np.full(length, fill, dtype=column.dtype)
+    fresh[: len(column)] = column
+    return fresh
 
 
 class Interned:

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.inventory.columns import DeviceColumns
+from controller.inventory.columns import DeviceColumns, grown
 from controller.inventory.model import UNNUMBERED, Device
 from controller.inventory.nodes import NodeColumns
 from hami_dra.vendors.protocol import Ints, Layout, Positions
@@ -63,7 +63,7 @@ class Layouts:
         if numbers is None:
             return np.full(self._nodes.size, NO_POSITION, dtype=np.int64)
         if len(numbers) < self._nodes.size:
-            numbers = self._numbers[driver] = _grown(numbers, self._nodes.size)
+            numbers = self._numbers[driver] = grown(numbers, self._nodes.size, NO_POSITION)
         return numbers[: self._nodes.size]
 
     def numbered(self, number: int) -> Layout:
@@ -83,7 +83,7 @@ class Layouts:
         relabelled = None if self._node_version < 0 else nodes.changes.since(self._node_version)
         self._version, self._node_version = version, node_version
         if len(self.position) < devices.size:
-            self.position = _grown(self.position, len(devices.active))
+            self.position = grown(self.position, len(devices.active), NO_POSITION)
         touched = self._moved(np.arange(devices.size) if changed is None else changed)
         for node in self._rows_of_node.keys() if relabelled is None else relabelled.tolist():
             if self._labels.get(node, "") != self._instance_type(node):
@@ -131,7 +131,7 @@ class Layouts:
             self._layouts[node, driver] = self._list[number], rows
             numbers = self._numbers.get(driver, _NOTHING)
             if len(numbers) <= node:
-                numbers = self._numbers[driver] = _grown(numbers, 2 * (node + 1))
+                numbers = self._numbers[driver] = grown(numbers, 2 * (node + 1), NO_POSITION)
             numbers[node] = number
 
     def _instance_type(self, node: int) -> str:
@@ -199,9 +199,3 @@ def is_part(device: Device) -> bool:
 
 def _is_card(device: Device) -> bool:
     return vendor_of(device.id.driver) is not None and not is_part(device)
-
-
-def _grown(column: Ints, length: int) -> Ints:
-    fresh = np.full(length, NO_POSITION, dtype=np.int64)
-    fresh[: len(column)] = column
-    return fresh

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from controller.inventory.columns import grown
 from controller.inventory.nodes import NodeColumns
 from hami_dra.api.core import Node
 from hami_dra.vendors.protocol import Ints
@@ -26,9 +27,7 @@ class NodeColumn:
         if self._version != nodes.changes.version:
             changed = None if self._version < 0 else nodes.changes.since(self._version)
             if len(self._values) < nodes.size:
-                fresh = np.full(len(nodes.present), self._absent, dtype=np.int64)
-                fresh[: len(self._values)] = self._values
-                self._values = fresh
+                self._values = grown(self._values, len(nodes.present), self._absent)
             for row in range(nodes.size) if changed is None else changed.tolist():
                 node = nodes.nodes[row]
                 self._values[row] = self._absent if node is None else self._judge(node)

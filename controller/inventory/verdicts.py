@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from controller.inventory.changes import Recent
-from controller.inventory.columns import Bools, DeviceColumns
+from controller.inventory.columns import Bools, DeviceColumns, grown
 from controller.inventory.model import Device
 from hami_dra.cel import CompileError, DeviceInput, EvaluationError, Features, Selector, compile_selector
 
@@ -75,9 +75,7 @@ class _Column:
         if self._version != columns.structure.version:
             changed = None if self._version < 0 else columns.structure.since(self._version)
             if len(self._values) < columns.size:
-                fresh = np.zeros(len(columns.active), dtype=np.bool_)
-                fresh[: len(self._values)] = self._values
-                self._values = fresh
+                self._values = grown(self._values, len(columns.active))
             for row in range(columns.size) if changed is None else changed.tolist():
                 self._values[row] = columns.active[row] and self._verdict(columns.device(row))
             self._version = columns.structure.version

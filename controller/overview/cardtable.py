@@ -12,12 +12,11 @@ otherwise. All arrays have shape (devices.size,).
 """
 
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from controller.inventory.columns import NOWHERE, Bools
+from controller.inventory.columns import NOWHERE, Bools, grown
 from controller.inventory.inventory import Inventory
 from controller.inventory.layouts import is_part
 from controller.inventory.model import Device
@@ -28,8 +27,6 @@ from hami_dra.api.core import Node
 from hami_dra.api.resource import DeviceTaint
 from hami_dra.vendors.protocol import Ints, Positions
 from hami_dra.vendors.registry import VENDORS, vendor_of
-
-S = TypeVar("S", bound=np.generic)
 
 NO_CARD: Final = -1
 _NOTHING: Final[Ints] = np.zeros(0, dtype=np.int64)
@@ -128,9 +125,9 @@ class CardTable:
         self._version = devices.structure.version
         length = len(devices.active)
         if len(self._driver) < length:
-            self._is_part = _grown(self._is_part, length)
-            self._driver = _grown(self._driver, length)
-            self._island = _grown(self._island, length)
+            self._is_part = grown(self._is_part, length)
+            self._driver = grown(self._driver, length)
+            self._island = grown(self._island, length)
         for row in range(devices.size) if changed is None else changed.tolist():
             device = devices.devices[row]
             if device is not None:
@@ -215,9 +212,3 @@ def _node_state(node: Node) -> int:
     if keys & {NOT_READY_TAINT.key, UNREACHABLE_TAINT.key}:
         return NOT_READY
     return CORDONED if UNSCHEDULABLE_TAINT.key in keys else READY
-
-
-def _grown(column: npt.NDArray[S], length: int) -> npt.NDArray[S]:
-    fresh = np.zeros(length, dtype=column.dtype)
-    fresh[: len(column)] = column
-    return fresh

@@ -8,13 +8,14 @@ from typing import Any
 
 from hami_dra.api import names
 from hami_dra.api.core import Pod
+from hami_dra.api.meta import Object
 from hami_dra.api.resource import ResourceClaim
 
 Json = dict[str, Any]
 
 
-def guard(claim: ResourceClaim) -> Json:
-    return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
+def guard(about: Object) -> Json:
+    return {"uid": about.metadata.uid, "resourceVersion": about.metadata.resource_version}
 
 
 def is_marked(claim: ResourceClaim, installation: str) -> bool:
@@ -64,8 +65,7 @@ def nominate(pod: Pod, node: str) -> Json:
 
 
 def withdraw_nomination(pod: Pod) -> Json:
-    guards = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
-    return {"metadata": guards, "status": {"nominatedNodeName": None}}
+    return {"metadata": guard(pod), "status": {"nominatedNodeName": None}}
 
 
 def lift_gate(pod: Pod) -> Json:
@@ -74,8 +74,7 @@ def lift_gate(pod: Pod) -> Json:
     A merge patch like every other write here; a JSON patch that tests and removes costs the API server just as much.
     """
     others = [{"name": gate.name} for gate in pod.spec.scheduling_gates if gate.name != names.GATE]
-    guards = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
-    return {"metadata": guards, "spec": {"schedulingGates": others or None}}
+    return {"metadata": guard(pod), "spec": {"schedulingGates": others or None}}
 
 
 def pinned_node(claim: ResourceClaim) -> str:

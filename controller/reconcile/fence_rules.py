@@ -11,6 +11,7 @@ not prove it again; a rule that was made anew or changed has other ones.
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from controller.reconcile.bodies import guard
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaint, DeviceTaintRule, ResourceSlice
 
@@ -74,9 +75,7 @@ def released(rule: DeviceTaintRule) -> dict[str, Any]:
 
 def _with_finalizers(rule: DeviceTaintRule, finalizers: set[str]) -> dict[str, Any]:
     """Guarded: a merge patch replaces the list, and others may write to it."""
-    meta = rule.metadata
-    guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-    return {"metadata": {**guard, "finalizers": sorted(finalizers)}}
+    return {"metadata": {**guard(rule), "finalizers": sorted(finalizers)}}
 
 
 def is_fence_taint(taint: DeviceTaint) -> bool:

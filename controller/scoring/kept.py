@@ -6,7 +6,7 @@ Called by `scoring.ranking` and, for the node that is searched, by `scoring.choo
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import RequestGroup, RequestView
 from controller.inventory.cardgrid import CardGrid
 from controller.inventory.changes import ChangeLog, Recent
-from controller.inventory.columns import Bools
+from controller.inventory.columns import Bools, grown
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Device
 from controller.inventory.roles import WHOLE_CARD, asked_shares
@@ -27,7 +27,6 @@ from hami_dra.vendors.protocol import Cards, Ints, Positions
 Wanted = Sequence[tuple[RequestGroup, list[RequestColumns]]]
 """Every request of ours with the columns of its alternatives."""
 _SHAPES_KEPT: Final = 256
-_Column = TypeVar("_Column", Ints, Floats)
 
 
 class Kept:
@@ -73,7 +72,7 @@ class Kept:
         changes = self.grid.changes
         size = self.grid.rows.shape[0]
         if len(self.free) < size:
-            self.free, self.partial = _grown(self.free, size), _grown(self.partial, size)
+            self.free, self.partial = grown(self.free, size), grown(self.partial, size)
         if self._version != changes.version:
             changed = None if self._version < 0 else changes.since(self._version)
             nodes = np.arange(size) if changed is None else changed
@@ -136,8 +135,8 @@ class After:
         grid = self._grid
         size = grid.rows.shape[0]
         if len(self._free) < size:
-            self._free, self._partial = _grown(self._free, size), _grown(self._partial, size)
-            self._scarce = _grown(self._scarce, size)
+            self._free, self._partial = grown(self._free, size), grown(self._partial, size)
+            self._scarce = grown(self._scarce, size)
         scarcities = [each for line in self._scarcity for each in line]
         moved = False
         if self._layouts != grid.layouts:
@@ -222,12 +221,6 @@ def first_alternative(alternatives: Sequence[RequestView], columns: list[Request
         enough = np.True_ if view.all_devices else column.fitting[nodes] + column.roaming >= view.count
         found[np.broadcast_to(enough, found.shape)] = number
     return found
-
-
-def _grown(column: _Column, length: int) -> _Column:
-    fresh: _Column = np.zeros(length, dtype=column.dtype)
-    fresh[: len(column)] = column
-    return fresh
 
 
 @dataclass(frozen=True, slots=True)
