@@ -20,6 +20,8 @@ PYTEST = [str(BIN / "pytest"), "-q", "--durations=5"]
 WORKERS = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "--no-loadscope-reorder"]
 # each with a control plane of its own; they wait more than they compute. Their conftest.py says in which order.
 PLANES = ["-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile", "--no-loadscope-reorder"]
+ON_CLUSTER = ["tests/e2e", "tests/hostile/cluster"]
+NOT_UNIT = [f"--ignore={folder}" for folder in (*ON_CLUSTER, "tests/node", "tests/browser")]
 BUILD = [sys.executable, "hack/controlplane/build.py"]
 
 SUITES: dict[str, list[list[str]]] = {
@@ -28,13 +30,13 @@ SUITES: dict[str, list[list[str]]] = {
     "mypy": [[str(BIN / "mypy")]],
     "layers": [[str(BIN / "lint-imports"), "--no-cache"]],
     "oracles": [[sys.executable, "hack/oracle/oracle.py"]],
-    "unit": [[*PYTEST, *WORKERS, "--ignore=tests/e2e", "--ignore=tests/node", "--ignore=tests/browser", "tests"]],
+    "unit": [[*PYTEST, *WORKERS, *NOT_UNIT, "tests"]],
     "build browser": [[sys.executable, "-m", "hack.browser.chromium"]],
     "browser": [[*PYTEST, "--ignore=tests/browser/test_page_at_size.py", "tests/browser"]],
     "build 1.37.1": [[*BUILD, "1.37.1", "kwok", "kubectl"], [sys.executable, "hack/helm/helm.py"]],
-    "e2e 1.37.1": [[*PYTEST, *PLANES, "tests/e2e"]],
+    "e2e 1.37.1": [[*PYTEST, *PLANES, *ON_CLUSTER]],
     "build 1.36.4": [[*BUILD, "1.36.4"]],
-    "e2e 1.36.4": [[*PYTEST, *PLANES, "-m", "on_1_36", "tests/e2e"]],
+    "e2e 1.36.4": [[*PYTEST, *PLANES, "-m", "on_1_36", *ON_CLUSTER]],
     "build node": [[*BUILD, "1.37.1", "kubelet", "containerd", "runc", "node-programs"]],
     "node": [[*PYTEST, *PLANES, "tests/node"]],
     # what was moved out of `all` for its length: more examples, trouble repeated

@@ -8,6 +8,8 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.support.control_plane_fixtures"]
+
 settings.register_profile("default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("soak", settings.get_profile("default"), derandomize=False, max_examples=3_000)
 settings.load_profile(os.environ.get("HAMI_DRA_PROPERTIES", "default"))

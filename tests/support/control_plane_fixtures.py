@@ -1,4 +1,6 @@
-"""Fixtures of the tests that run against a real Kubernetes; how it is made is in hack/controlplane.
+"""Fixtures of the tests that run against a real Kubernetes (tests/e2e, tests/hostile/cluster); how it is made: hack/controlplane.
+
+Loaded as a plugin by tests/conftest.py, so that several folders share one control plane per worker.
 
 `lab` is hami-dra installed, with a namespace and machines of the test's own (lab.py); a module shares one installation, and modules
 that want it as it ships hand it on, as long as they leave it as it was.
@@ -74,7 +76,7 @@ def pytest_collection_modifyitems(items):
 
 def _shares(item):
     """Whether the test wants hami-dra as it ships, on the shared control plane."""
-    return all(fixture_is_of(item, name, "tests/e2e") for name in ("hami", "control_plane"))
+    return all(fixture_is_of(item, name, "") for name in ("hami", "control_plane"))
 
 
 @pytest.hookimpl(tryfirst=True)
