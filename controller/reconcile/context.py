@@ -9,7 +9,8 @@ from controller.reconcile.events import Events
 from controller.reconcile.metrics import Metrics
 from controller.reconcile.settings import Settings
 from controller.reconcile.world import World
-from controller.reconcile.writer import Writer
+from controller.reconcile.writer import LeadershipLost, Writer
+from hami_dra.cluster.guard import LoopGuard
 from hami_dra.cluster.protocol import Cluster
 
 
@@ -26,3 +27,7 @@ class Context:
     events: Events
     metrics: Metrics
     decision_log: DecisionLog = field(default_factory=DecisionLog)
+
+    def guard(self, loop: str) -> LoopGuard:
+        """Return the guard of one loop of the term: only lost leadership ends the loop."""
+        return LoopGuard(loop, self.metrics.internal_error, passing=(LeadershipLost,))

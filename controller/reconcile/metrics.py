@@ -80,6 +80,12 @@ class Metrics:
         self.events_dropped = Counter(
             "hami_dra_events_dropped", "Events not sent because too many were waiting.", registry=self.registry
         )
+        self.internal_errors = Counter(
+            "hami_dra_internal_errors",
+            "Errors nobody planned for while one object was handled, by loop: it was logged and left out, the loop went on.",
+            ["loop"],
+            registry=self.registry,
+        )
 
     def begin(self, managed: Iterable[str], *, exclusive: bool) -> None:
         """Told by the controller at start. What has happened never is said to be 0: the first time would go unseen else."""
@@ -101,6 +107,10 @@ class Metrics:
         if not leads:
             self.fence_ready.set(0)
             self.queue = None
+
+    def internal_error(self, loop: str) -> None:
+        """Told by a `LoopGuard`."""
+        self.internal_errors.labels(loop).inc()
 
     def refused(self, reasons: Iterable[str], *, error: bool) -> None:
         """A decision that found no place. `error`: it could not even search."""
