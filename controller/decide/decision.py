@@ -62,6 +62,8 @@ class _Decision:
         self._effort = Effort()
         self._pool_error = ""
         self._budget_error = ""
+        self._exhausted = 0
+        """Searches that ran out of steps."""
         self._tried: dict[int, Worth | None] = {}
         self._shortcut: Shortcut | None = None
 
@@ -192,27 +194,20 @@ class _Decision:
         nodes = self._inventory.nodes
         preferred = nodes.index_of(self._demand.preferred_node)
         if preferred >= 0 and preferred in candidates:
-            found = self._solve(preferred)
+            found = self._solve_within_budget(preferred)
             self._tried[preferred] = (found.rank, self._chooser.topology(found)) if found is not None else None
             if found is not None:
                 return preferred, found
             candidates = candidates[candidates != preferred]
         tie = None if outlook.flat else outlook.tie
-        exhausted = 0
         second_best: tuple[Worth, int, Solution] | None = None
         disappointments = 0
-        while candidates.size:
+        while candidates.size and self._exhausted < _BUDGETS:
             promise, most = _most_promising(candidates, outlook)
             if second_best is not None and (second_best[0] >= promise or disappointments == _DISAPPOINTMENTS):
                 break
             best = best_node(self._ranking.values, nodes.rank, most, self._demand.policies.node, tie)
-            try:
-                found = self._solve(best)
-            except BudgetExceeded as error:
-                self._budget_error = str(error)
-                found, exhausted = None, exhausted + 1
-                if exhausted == _BUDGETS:
-                    break
+            found = self._solve_within_budget(best)
             self._tried[best] = None
             if found is not None:
                 self._tried[best] = worth = found.rank, self._chooser.topology(found)
@@ -223,6 +218,15 @@ class _Decision:
                     second_best = worth, best, found
             candidates = candidates[candidates != best]
         return second_best[1:] if second_best is not None else None
+
+    def _solve_within_budget(self, row: int) -> Solution | None:
+        """Search the node; a search that runs out of steps counts as "does not fit". Raises AllocatorError."""
+        try:
+            return self._solve(row)
+        except BudgetExceeded as error:
+            self._budget_error = str(error)
+            self._exhausted += 1
+            return None
 
     def _solve(self, row: int) -> Solution | None:
         node = self._inventory.nodes.node(row)
@@ -275,7 +279,6 @@ class _Decision:
         error = str(selector_errors[0]) if selector_errors else self._pool_error
         report = trace.report(self._inventory, self._options.report_nodes)
         message = self._budget_error or f"no available node, {self._inventory.nodes.count} nodes do not meet"
-        shortage = trace.shortage()
         shortage = trace.shortage()
         quotas = shortage.notes if shortage is not None and names.RESOURCE_QUOTA_NOT_FIT in report.reasons else ()
         return Refusal(

@@ -11,20 +11,24 @@ RACKS = [device(f"gpu-{index}", rack=index // 16, serial=index) for index in ran
 
 def furnished(nodes):
     inventory = Inventory()
-    allocatable = {"cpu": "64", "memory": "1Ti", "pods": "110"}
-    for name in (f"node-{number}" for number in range(nodes)):
-        status = {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
-        inventory.node_changed(None, parse({"metadata": {"name": name, "uid": name}, "status": status}, Node))
-        local = slice_of(*RACKS, name=f"slice-{name}", pool=name, nodeName=name)
-        inventory.slice_changed(None, parse(local, ResourceSlice))
+    for number in range(nodes):
+        add_node(inventory, f"node-{number}", RACKS)
     inventory.class_changed(None, parse(GPU, DeviceClass))
     return inventory
 
 
-def asked(inventory, *claims):
+def add_node(inventory, name, devices):
+    allocatable = {"cpu": "64", "memory": "1Ti", "pods": "110"}
+    status = {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
+    inventory.node_changed(None, parse({"metadata": {"name": name, "uid": name}, "status": status}, Node))
+    local = slice_of(*devices, name=f"slice-{name}", pool=name, nodeName=name)
+    inventory.slice_changed(None, parse(local, ResourceSlice))
+
+
+def asked(inventory, *claims, **options):
     pod = parse({"metadata": {"name": "pod", "namespace": "ns", "uid": "pod"}}, Pod)
-    parsed = [parse(each, ResourceClaim) for each in claims]
-    return decide(inventory, Demand(pod, tuple(PodClaim(each.metadata.name, each) for each in parsed)), Options())
+    entries = tuple(PodClaim(each.metadata.name, each) for each in (parse(raw, ResourceClaim) for raw in claims))
+    return decide(inventory, Demand(pod, entries, **options), Options())
 
 
 def of_one_rack(count):
@@ -40,6 +44,21 @@ def test_a_search_without_end_on_every_node_ends_with_a_word_about_it():
     assert "given up after" in answer.message
     assert "simplify the claim: fewer requests, or constraints that fewer devices can meet" in answer.message
     assert isinstance(asked(inventory, *of_one_rack(16)), Decision)
+
+
+def test_a_search_without_end_on_the_nominated_node_leaves_the_other_nodes():
+    inventory = furnished(1)
+    wide = [device(f"gpu-{index}", rack=index // 64, serial=index) for index in range(128)]
+    add_node(inventory, "roomy", wide)
+    claims = of_one_rack(17)
+    assert asked(inventory, *claims).node == "roomy"
+    assert asked(inventory, *claims, preferred_node="node-0").node == "roomy"
+
+
+def test_a_search_without_end_on_the_nominated_node_of_many_ends_with_a_word_about_it():
+    answer = asked(furnished(8), *of_one_rack(17), preferred_node="node-5")
+    assert isinstance(answer, Refusal)
+    assert "given up after" in answer.message
 
 
 def test_many_nodes_where_a_short_search_finds_nothing_do_not_use_up_the_effort():

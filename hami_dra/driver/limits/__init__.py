@@ -1,4 +1,4 @@
-"""What the API server demands of a ResourceSlice, checked before it is sent.
+"""Check ResourceSlices against what the API server demands of them, without an API server.
 
 Called by `hami-dra slices --check` and by tests of everything that publishes. In: objects. Out: violations, each with the
 object, the field and the fix. Pure. The rules are those of k8s.io/kubernetes pkg/apis/resource/validation 1.37 with default
