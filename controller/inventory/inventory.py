@@ -291,6 +291,11 @@ class Inventory:
             self._counters.pop(key, None)
         else:
             self._counters[key] = counters
+        self._mark_blocked(key)
+
+    def _mark_blocked(self, key: PoolKey) -> None:
+        """Write the column `blocked` of a pool whose rows were made again, from its counters as they stand."""
+        counters = self._counters.get(key)
         for device in self._rows_of_pool.get(key, ()):
             blocked = counters is not None and counters.blocked(device.id)
             self.devices.set_blocked(self.devices.row_of(device.id), blocked=blocked)
@@ -337,6 +342,7 @@ class Inventory:
                     self.devices.move(device.row, UNSEEN)
                 else:
                     self._put_row(device, node)
+            self._mark_blocked(key)
 
     def _recount(self, devices: set[DeviceId]) -> None:
         for device_id in devices:

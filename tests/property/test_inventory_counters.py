@@ -63,6 +63,13 @@ def test_blocked_is_what_the_search_could_not_pay(seed):
                 claims[name] = f"claim-{number}"
                 inventory.assume(claims[name], held(name))
         check(inventory)
+    if chance.random() < 0.5:
+        # the Node comes and goes while its slices stay; meanwhile somebody else may let go of a device
+        inventory.node_changed(node("n"), None)
+        if claims and chance.random() < 0.5:
+            inventory.forget(claims.pop(chance.choice(list(claims))))
+        inventory.node_changed(None, node("n"))
+        check(inventory)
     # published anew, with what is held by then
     for each in list(published()):
         inventory.slice_changed(each, each)
@@ -71,6 +78,26 @@ def test_blocked_is_what_the_search_could_not_pay(seed):
         inventory.forget(uid)
     check(inventory)
     assert not inventory.devices.blocked[: inventory.devices.size].any()
+
+
+def test_a_node_that_comes_after_its_slices_or_comes_again_finds_the_same_blocked_devices():
+    """Reflectors list side by side, so any order is an order in which the controller starts."""
+    usual, late, again = cut_up(), Inventory(), cut_up()
+    for each in published():
+        late.slice_changed(None, each)
+    for inventory in (usual, late, again):
+        inventory.assume("c", held("gpu-0"))
+    again.node_changed(node("n"), None)
+    for inventory in (late, again):
+        inventory.node_changed(None, node("n"))
+        check(inventory)
+    assert blocked_devices(usual)
+    assert blocked_devices(late) == blocked_devices(again) == blocked_devices(usual)
+
+
+def blocked_devices(inventory):
+    rows = inventory.devices.blocked[: inventory.devices.size].nonzero()[0]
+    return {inventory.devices.device(row).id.device for row in rows}
 
 
 def test_without_counters_nothing_is_blocked_any_more():
