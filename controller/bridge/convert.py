@@ -10,7 +10,7 @@ Two kinds of pods stay as they are: those labelled `hami.io/webhook: ignore`, an
 cards, which kube-scheduler serves as extended resources through a DeviceClass (KEP-5004).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -189,8 +189,8 @@ class _Conversion:
             for wish, index in zip(wishes, sharing.request_of, strict=True)
         )
         self._warnings.extend(
-            f"{wishes[index].container.where} gets cards of its own for the whole life of the pod: what it asks for cannot "
-            "be compared with what the others ask for (a percentage of memory and a number of MiB: give both in MiB)"
+            f"{wishes[index].container.where} gets devices of its own for the whole life of the pod: what it asks for "
+            f"cannot be compared with what the other containers ask for. {_to_share(wishes)}"
             for index in sharing.alone
         )
 
@@ -254,3 +254,10 @@ class _Conversion:
         while (name := CLAIM_NAME if number == 1 else f"{CLAIM_NAME}-{number}") in taken:
             number += 1
         return name
+
+
+def _to_share(wishes: Sequence[_Wish]) -> str:
+    """Say how to ask so that an init container can use the devices of the others."""
+    if len({wish.cards.memory_percent is None for wish in wishes}) > 1:
+        return "Give the memory of both in MiB"
+    return "Ask for the same amounts in both"

@@ -52,12 +52,17 @@ class CardRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         return self.memory_percent is None and names.CAP_MEMORY not in self.capacity
 
     def joined(self, other: "CardRequest") -> "CardRequest | None":
-        """The smallest request that covers both, for containers that never run at the same time.
+        """Return the smallest request that covers both, for containers that never run at the same time.
 
-        None where nobody can say which is larger: a percentage of an unknown card and a number of bytes, or alternatives.
+        None where nobody can say which is larger: a percentage of an unknown card and a number of bytes, alternatives, or
+        whole cards of one size and more than they have.
         """
+        if self == other:
+            return self
         if self.alternatives or other.alternatives:
-            return self if self == other else None
+            return None
+        if self.exact or other.exact:
+            return self._joined_exact(other)
         all_memory = self.takes_all_memory or other.takes_all_memory
         if not all_memory and (self.memory_percent is None) != (other.memory_percent is None):
             return None
@@ -72,6 +77,18 @@ class CardRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
             },
             memory_percent=None if all_memory else max(percents, default=None),
             priority=min(priorities, default=None),
+        )
+
+    def _joined_exact(self, other: "CardRequest") -> "CardRequest | None":
+        """Join two requests of which at least one takes whole cards of one size: the result takes such cards, too."""
+        whole, part = (self, other) if self.exact else (other, self)
+        if part.memory_percent is not None or (part.exact and part.capacity != whole.capacity):
+            return None
+        if any(amount > whole.capacity.get(name, amount) for name, amount in part.capacity.items()):
+            return None
+        priorities = [priority for priority in (whole.priority, part.priority) if priority is not None]
+        return msgspec.structs.replace(
+            whole, count=max(whole.count, part.count), priority=min(priorities, default=None)
         )
 
 

@@ -300,7 +300,8 @@ def test_sidecars_add_up():
 def test_a_percentage_and_a_size_cannot_be_compared():
     conversion = converted(container("app", gpumem=100), init=[container("load", gpumem_percentage=10)])
     assert pointers(conversion) == {"load": ["nvidia-1"], "app": ["nvidia-0"]}
-    assert conversion.warnings[0].startswith('init container "load" gets cards of its own')
+    assert conversion.warnings[0].startswith('init container "load" gets devices of its own')
+    assert conversion.warnings[0].endswith("Give the memory of both in MiB")
 
 
 def test_percentages_compare_with_each_other():

@@ -54,5 +54,28 @@ def test_joining_takes_the_larger_of_everything_and_the_higher_priority():
     assert cards(percent=30).joined(cards(1, 1)) is None
 
 
+def exact(count, cores):
+    return CardRequest(count, {"neuroncores": cores}, exact=True)
+
+
+def test_whole_cards_of_one_size_stay_whole():
+    """10 NeuronCores are five whole devices of two."""
+    assert exact(5, 2).joined(exact(5, 2)) == exact(5, 2)
+    assert exact(5, 2).joined(exact(7, 2)) == exact(7, 2)
+    assert share([(Role.INIT, exact(5, 2)), (Role.APP, exact(7, 2))]).requests == (exact(7, 2),)
+
+
+def test_whole_cards_cover_parts_that_are_no_larger():
+    for part in (CardRequest(1, {"neuroncores": 1}), CardRequest(1, {"neuroncores": 2}), CardRequest(1)):
+        assert exact(5, 2).joined(part) == exact(5, 2)
+        assert part.joined(exact(5, 2)) == exact(5, 2)
+
+
+def test_whole_cards_of_one_size_do_not_compare_with_what_is_larger():
+    assert exact(5, 2).joined(CardRequest(1, {"neuroncores": 4})) is None
+    assert exact(5, 2).joined(exact(5, 4)) is None
+    assert exact(5, 2).joined(CardRequest(1, {}, memory_percent=50)) is None
+
+
 def test_a_capacity_that_one_of_two_leaves_out_is_all_of_it():
     assert CardRequest(1, {"slices": 2}).joined(CardRequest(1, {})) == CardRequest(1, {})

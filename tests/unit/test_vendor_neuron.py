@@ -257,6 +257,27 @@ def test_cores_become_alternatives_from_few_devices_to_many():
     assert whole["cel"]["expression"] == ('device.capacity["neuron.hami.io"].neuroncores.compareTo(quantity("4")) == 0')
 
 
+def with_init(app, init):
+    raw = pod("web", limits={CORES: app})
+    raw["spec"]["initContainers"] = [{"name": "load", "image": "i", "resources": {"limits": {CORES: init}}}]
+    return convert_pod(raw, "team")
+
+
+@pytest.mark.parametrize("cores", [10, 14, 18, 22, 34])
+def test_an_init_container_does_not_make_shares_of_whole_devices(cores):
+    conversion = with_init(cores, cores)
+    (template,) = conversion.templates
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    assert request == converted(neuroncore=cores)
+    assert request["exactly"]["deviceClassName"] == "neuron-device.hami.io"
+    assert not conversion.warnings
+
+
+def test_cores_that_do_not_compare_are_not_called_a_percentage():
+    (warning,) = with_init(10, 4).warnings
+    assert warning.endswith("with what the other containers ask for. Ask for the same amounts in both")
+
+
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
