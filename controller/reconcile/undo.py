@@ -10,8 +10,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
-from controller.inventory.nodes import UNSCHEDULABLE_TAINT
+from controller.inventory.nodefit import taint_code
 from controller.reconcile import bodies, messages
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
@@ -26,17 +27,21 @@ from controller.reconcile.pods import (
 from controller.reconcile.queue import FOREVER
 from controller.reconcile.refusals import Refusals
 from controller.reconcile.settings import Settings
+from hami_dra.api import names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.meta import Condition
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.api.selectors import tolerates
 from hami_dra.cluster.protocol import ClusterError, NotFound
 
 log = logging.getLogger(__name__)
 
 _TRY_AGAIN = 5.0
 """Seconds until an undo that could not be carried out is tried again."""
+_TROUBLES: Final = {names.NODE_NOT_READY: "not ready", names.NODE_UNSCHEDULABLE: "cordoned"}
+"""Reasons against a node, by the code of the taint that the pod does not tolerate; `decide` asks the same way. Any other taint
+is for kube-scheduler to judge.
+"""
 
 
 @dataclass(slots=True)
@@ -68,10 +73,9 @@ def verdict(
         return Verdict("misplaced", f"kube-scheduler bound the pod to node {pod.spec.node_name} while it was moved")
     if node is None:
         return Verdict("node", f"node {watched.node} is gone")
-    if _is_not_ready(node):
-        return Verdict("node", f"node {watched.node} is not ready")
-    if node.spec.unschedulable and not _tolerates_cordon(pod):
-        return Verdict("node", f"node {watched.node} is cordoned")
+    trouble = _TROUBLES.get(taint_code(pod.spec.tolerations, node))
+    if trouble is not None:
+        return Verdict("node", f"node {watched.node} is {trouble}")
     if not is_unschedulable(pod):
         return None
     if watched.refused_at is not None:
@@ -338,12 +342,3 @@ class Undoer:
                 await self._wake.wait()
         except TimeoutError:
             return
-
-
-def _is_not_ready(node: Node) -> bool:
-    return any(condition.type == "Ready" and condition.status != "True" for condition in node.status.conditions)
-
-
-def _tolerates_cordon(pod: Pod) -> bool:
-    """DaemonSet pods run on cordoned nodes."""
-    return any(tolerates(toleration, UNSCHEDULABLE_TAINT) for toleration in pod.spec.tolerations)

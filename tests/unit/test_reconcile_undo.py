@@ -70,6 +70,10 @@ def test_a_node_that_is_no_good_any_more_is_given_up_at_once():
     assert judge(pod=Pod(), node=cordoned, now=0) == "node"
     daemon = Pod(spec=PodSpec(tolerations=(Toleration(key="node.kubernetes.io/unschedulable", operator="Exists"),)))
     assert judge(pod=daemon, node=cordoned, now=0) is None
+    tolerant = Pod(spec=PodSpec(tolerations=(Toleration(operator="Exists"),)))
+    assert judge(pod=tolerant, node=not_ready, now=0) is None
+    evicted_late = Pod(spec=PodSpec(tolerations=(Toleration(operator="Exists", effect="NoExecute"),)))
+    assert judge(pod=evicted_late, node=not_ready, now=0) == "node"
 
 
 # --- stories ---------------------------------------------------------------------------------------------------------------
@@ -203,6 +207,20 @@ def test_a_node_that_goes_bad_between_commit_and_binding(trouble):
         assert scene.metric("hami_dra_undos_total", cause="node") == 2
 
     play(story, scheduler=False, **QUICK)
+
+
+def test_a_pod_that_tolerates_a_node_that_is_not_ready_keeps_its_devices_there():
+    async def story(scene):
+        await scene.patch_node("n0", {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, status=True)
+        await scene.add(kinds.RESOURCE_CLAIM, claim("a"))
+        await scene.add(kinds.POD, pod("p", claims=["a"], tolerations=[{"operator": "Exists"}]))
+        await until_on(scene, "a", "n0")
+        await scene.sleep(60)
+        assert scene.metric("hami_dra_undos_total", cause="node") == 0
+        await bind(scene, "p")
+        await check_all(scene)
+
+    play(story, nodes=1, scheduler=False, **QUICK)
 
 
 def test_what_kube_scheduler_takes_back_itself_is_completed():
