@@ -11,7 +11,7 @@ from controller.dashboard.paging import leaf
 from controller.dashboard.source import Source
 from controller.explain.model import Explanation
 from controller.inventory.model import DeviceId
-from controller.reconcile.pods import FINISHED, is_pending, is_probe, other_gates, scheduled_condition
+from controller.reconcile.pods import is_finished, is_pending, is_probe, other_gates, scheduled_condition
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys, claim_refs
 from hami_dra.api.resource import ResourceClaim
@@ -73,7 +73,7 @@ class PodPages:
             pod
             for pod in self._source.pods()
             if pod.spec.resource_claims
-            and pod.status.phase not in FINISHED
+            and not is_finished(pod)
             and not is_probe(pod)
             and (text in pod.key or text == pod.spec.node_name)
             and (not state or state == ("placed" if pod.spec.node_name else "waiting"))

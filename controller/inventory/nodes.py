@@ -17,7 +17,6 @@ from controller.inventory.podresources import MOST, Amounts, amounts, pod_reques
 from hami_dra.api.core import Node, Pod, Taint
 from hami_dra.vendors.protocol import Ints, Positions
 
-FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _FIRST_SIZE: Final = 64
 _FIRST_RESOURCES: Final = 8
 _NOTHING: Final[Mapping[str, int]] = {}

@@ -6,10 +6,11 @@ Fed by the inventory. Adds up what they take of their nodes (`NodeColumns`) and 
 from collections.abc import Collection
 
 from controller.inventory.changes import Incarnations
-from controller.inventory.nodes import FINISHED, NodeColumns, Placed, place
+from controller.inventory.nodes import NodeColumns, Placed, place
 from controller.inventory.topologyspread import SpreadCounts
 from controller.inventory.workloads import Workloads
 from hami_dra.api.core import Pod
+from hami_dra.api.podstate import is_bound, is_finished
 
 
 class PodBook:
@@ -44,14 +45,14 @@ class PodBook:
             return
         self._workloads.pod_seen(new)
         uid = new.metadata.uid
-        over = new.status.phase in FINISHED
-        if over or new.spec.node_name:
+        bound_now = is_bound(new)
+        if new.spec.node_name or is_finished(new):
             self.forget(uid)
         bound = self._bound.get(uid)
-        if bound is not None and not over and _count_alike(bound.pod, new):
+        if bound is not None and bound_now and _count_alike(bound.pod, new):
             return
         self._unbind(uid)
-        if new.spec.node_name and not over:
+        if bound_now:
             self._bound[uid] = placed = place(new, new.spec.node_name)
             self._count(uid, placed)
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller.inventory.nodes import FINISHED
 from controller.inventory.podresources import pod_requests
 from hami_dra.api.core import Pod, PodResourceClaim
+from hami_dra.api.podstate import is_finished
 from hami_dra.api.resource import ResourceClaim
 
 
@@ -53,7 +53,7 @@ class Workloads:
 
     def pod_seen(self, pod: Pod) -> None:
         uid = pod.metadata.uid
-        if pod.status.phase in FINISHED:
+        if is_finished(pod):
             self.pod_gone(uid)
             return
         before = self._pods.get(uid)

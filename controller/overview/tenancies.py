@@ -12,9 +12,8 @@ from controller.inventory.roles import used_of
 from controller.overview.model import Tenant
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.podstate import is_finished
 from hami_dra.api.resource import ResourceClaim
-
-_POD_ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class Tenancies:
@@ -46,7 +45,7 @@ def _users(pods: Iterable[Pod], wanted: set[str]) -> Mapping[str, set[str]]:
     """Claim → pods that refer to it, for claims that say of nobody whom they are reserved for (files often do not)."""
     found: dict[str, set[str]] = defaultdict(set)
     for pod in pods if wanted else ():
-        if pod.status.phase not in _POD_ENDED:
+        if not is_finished(pod):
             for key in claim_keys(pod):
                 if key in wanted:
                     found[key].add(pod.metadata.name)

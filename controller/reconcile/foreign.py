@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from controller.reconcile import messages
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
+from controller.reconcile.pods import is_bound
 from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import DeviceRequestAllocationResult, ResourceClaim
@@ -127,7 +128,7 @@ class ForeignWatch:
         return overlaps(uses, self._totals(device))
 
     def _is_bound(self, claim: ResourceClaim) -> bool:
-        return any(pod.spec.node_name for pod in self._world.pods_of(claim.key))
+        return any(map(is_bound, self._world.pods_of(claim.key)))
 
     def _managed_devices(self, claim: ResourceClaim) -> list[tuple[str, str]]:
         """(driver, `driver/pool/device`) of what it holds of ours."""

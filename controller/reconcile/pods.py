@@ -6,19 +6,14 @@ from hami_dra.api.meta import Condition
 from hami_dra.api.podclaims import ClaimRef as ClaimRef  # noqa: PLC0414 (offered here too)
 from hami_dra.api.podclaims import claim_keys as claim_keys  # noqa: PLC0414 (offered here too)
 from hami_dra.api.podclaims import claim_refs as claim_refs  # noqa: PLC0414 (offered here too)
+from hami_dra.api.podstate import is_bound as is_bound  # noqa: PLC0414 (offered here too)
+from hami_dra.api.podstate import is_done as is_done  # noqa: PLC0414 (offered here too)
+from hami_dra.api.podstate import is_finished as is_finished  # noqa: PLC0414 (offered here too)
+from hami_dra.api.podstate import is_leaving as is_leaving  # noqa: PLC0414 (offered here too)
+from hami_dra.api.podstate import is_live as is_live  # noqa: PLC0414 (offered here too)
+from hami_dra.api.podstate import is_pending as is_pending  # noqa: PLC0414 (offered here too)
 
-FINISHED = frozenset({"Succeeded", "Failed"})
 UNSCHEDULABLE = "Unschedulable"
-
-
-def is_live(pod: Pod) -> bool:
-    """Not finished and not on its way out: it may still want a place or hold one."""
-    return pod.metadata.deletion_timestamp is None and pod.status.phase not in FINISHED
-
-
-def is_pending(pod: Pod) -> bool:
-    """Live and not bound."""
-    return not pod.spec.node_name and is_live(pod)
 
 
 def is_probe(pod: Pod) -> bool:

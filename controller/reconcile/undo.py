@@ -18,6 +18,8 @@ from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
 from controller.reconcile.pods import (
     claim_refs,
+    is_bound,
+    is_leaving,
     is_live,
     is_pending,
     is_unschedulable,
@@ -256,9 +258,7 @@ class Undoer:
         pod = self._world.pod(watched.key)
         if pod is None or now < watched.not_before:
             return None
-        victims = node_made_free(pod) == watched.node and any(
-            other.metadata.deletion_timestamp is not None for other in self._world.pods_on(watched.node)
-        )
+        victims = node_made_free(pod) == watched.node and any(map(is_leaving, self._world.pods_on(watched.node)))
         found = verdict(watched, pod, self._world.node(watched.node), now, self._settings, victims=victims)
         if found is None or not any(self._may_clear(claim, watched.node) for claim in self._claims_of(pod)):
             return None
@@ -298,7 +298,7 @@ class Undoer:
         if not self._claims.is_ours(claim) or bodies.pinned_node(claim) != node:
             return False
         users = {pod.metadata.uid: pod for pod in self._world.pods_of(claim.key)}
-        bound = any(pod.spec.node_name == node for pod in users.values())
+        bound = any(is_bound(pod) and pod.spec.node_name == node for pod in users.values())
         reserved_elsewhere = any(
             consumer.resource != "pods" or consumer.uid not in users for consumer in claim.status.reserved_for
         )

@@ -13,9 +13,10 @@ from controller.inventory.inventory import Inventory
 from controller.simulation.objects import Item, Raw, gather, read
 from controller.simulation.run import Settings, asked_of
 from controller.simulation.view import View
-from controller.simulation.workloads import FINISHED, Workloads
+from controller.simulation.workloads import Workloads
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
+from hami_dra.api.podstate import is_bound
 from hami_dra.cluster.documents import Document
 
 
@@ -54,7 +55,7 @@ def question(documents: Iterable[Document], kind: str, key: str, settings: Setti
             view.feed(item)
     view.assume_nodes()
     for item in items:
-        if item.kind is kinds.POD and item.key != target.key and _is_running(item.object):
+        if item.kind is kinds.POD and item.key != target.key and is_bound(item.object):
             view.run(item.object)
     pod, asked = asked_of(source, _unplaced(raw), view, settings)
     return Question(
@@ -100,10 +101,6 @@ def _freed(item: Item, target: Pod, notes: list[str]) -> Item:
         return item
     left = {name: value for name, value in status.items() if name not in {"allocation", "reservedFor", "devices"}}
     return read(item.source, kinds.RESOURCE_CLAIM, {**item.raw, "status": left})
-
-
-def _is_running(pod: Pod) -> bool:
-    return bool(pod.spec.node_name) and pod.status.phase not in FINISHED
 
 
 def _unplaced(raw: Raw) -> Raw:

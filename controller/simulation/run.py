@@ -20,9 +20,10 @@ from controller.scoring.resolving import resolve
 from controller.simulation.objects import Raw, gather, read
 from controller.simulation.report import Report, claim_entry
 from controller.simulation.view import View
-from controller.simulation.workloads import FINISHED, Workloads
+from controller.simulation.workloads import Workloads
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod, PodResourceClaim
+from hami_dra.api.podstate import is_finished
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.cluster.documents import Document
 from hami_dra.vendors.registry import plugin_resources
@@ -94,7 +95,7 @@ def asked_of(source: str, raw: Raw, view: View, settings: Settings) -> tuple[Pod
 
 def _has_its_place(pod: Pod, view: View) -> bool:
     """Running pods count on their node; finished ones and those on their way out need none."""
-    if pod.status.phase in FINISHED:
+    if is_finished(pod):
         return True
     if pod.spec.node_name:
         view.run(pod)

@@ -12,10 +12,10 @@ from controller.inventory.nodefit import admits, pinned_names, taint_code
 from controller.simulation.objects import BadManifest, Item, Raw, describe, read
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
+from hami_dra.api.podstate import is_live
 
 MOST_PODS: Final = 100_000
 """Of one workload; more is a typing error, and would only take memory."""
-FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _HASH_LABEL: Final = "pod-template-hash"
 _DAEMON_TOLERATIONS: Final = (
     ("not-ready", "NoExecute"),
@@ -43,7 +43,7 @@ class Workloads:
         self._owned: dict[tuple[str, str, str], list[Pod]] = {}
         for item in pods:
             pod: Pod = item.object
-            if pod.status.phase not in FINISHED and pod.metadata.deletion_timestamp is None:
+            if is_live(pod):
                 for owner in _owners(pod):
                     self._owned.setdefault(owner, []).append(pod)
 

@@ -12,10 +12,10 @@ from typing import Any, Final
 from controller.inventory.nodefit import pinned_names
 from controller.simulation import Settings
 from controller.simulation.objects import READ, Item, gather
-from controller.simulation.workloads import FINISHED
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.podstate import is_finished, is_live
 from hami_dra.api.resource import AllocationResult
 from hami_dra.cluster.documents import Document
 
@@ -99,7 +99,7 @@ def state_of(documents: Iterable[Document]) -> tuple[State, tuple[str, ...]]:
     for item in gathered.items:
         if item.kind is kinds.POD:
             pods[item.key] = item.object
-            if item.object.status.phase not in FINISHED:
+            if not is_finished(item.object):
                 for key in claim_keys(item.object):
                     users.setdefault(key, set()).add(item.key)
         elif item.kind is kinds.RESOURCE_CLAIM and item.object.status.allocation is not None:
@@ -128,7 +128,7 @@ def apply(state: State, change: Change) -> Changed:
     replaced = {
         key
         for key, pod in state.pods.items()
-        if key not in gone and _is_live(pod) and _is_placed_anew(state, pod, without, replace=change.replace)
+        if key not in gone and is_live(pod) and _is_placed_anew(state, pod, without, replace=change.replace)
     }
     away = {key for key, pod in state.pods.items() if pod.spec.node_name in without} - replaced
     # a claim stays where it is as long as somebody uses it there
@@ -182,10 +182,6 @@ def _check_additions(state: State, change: Change) -> None:
     for item in gather(change.additions).items:
         if item.kind is kinds.POD and item.key in state.pods:
             raise BadChange(f"{item.source}: Pod {item.key} is there already; give it another name")
-
-
-def _is_live(pod: Pod) -> bool:
-    return pod.status.phase not in FINISHED and pod.metadata.deletion_timestamp is None
 
 
 def _is_placed_anew(state: State, pod: Pod, without: frozenset[str], *, replace: bool) -> bool:

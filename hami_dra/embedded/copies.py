@@ -15,13 +15,6 @@ POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a generated claim: which entry of its pod's spec.resourceClaims it is for."""
 
 
-def is_done(pod: Pod) -> bool:
-    """Uses nothing any more: finished, or deleted before it ever had a node."""
-    if pod.status.phase in ("Succeeded", "Failed"):
-        return True
-    return pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
-
-
 def claim_names(pod: Pod) -> dict[str, str | None]:
     """Entry of spec.resourceClaims -> name of its claim; None while a template's claim is not made yet."""
     generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}

@@ -14,10 +14,11 @@ from typing import Any
 
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM
+from hami_dra.api.podstate import is_done
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.api.selectors import node_selector_matches
 from hami_dra.embedded.claims import ClaimController
-from hami_dra.embedded.copies import Copies, is_done
+from hami_dra.embedded.copies import Copies
 from hami_dra.embedded.fit import Amounts, requested, unfit
 from hami_dra.embedded.worker import Worker
 

@@ -14,6 +14,7 @@ import msgspec
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod, PodSpec
 from hami_dra.api.kinds import POD, Kind
+from hami_dra.api.podstate import is_finished
 from hami_dra.api.workloads import Workload
 from hami_dra.cluster.protocol import AlreadyExists
 from hami_dra.embedded.copies import Copies
@@ -67,7 +68,7 @@ class WorkloadController:
             await self._create(workload, name)
 
     def _wanted(self, workload: Workload, mine: list[Pod]) -> _Wanted:
-        running = [pod for pod in mine if pod.status.phase not in ("Succeeded", "Failed")]
+        running = [pod for pod in mine if not is_finished(pod)]
         spec, taken = workload.spec, self._copies.pods.store
         if self._kind == kinds.DAEMON_SET:
             wish = Pod(spec=msgspec.convert(spec.template.spec, PodSpec))

@@ -22,6 +22,7 @@ from controller.reconcile.controller import Controller
 from controller.reconcile.settings import Settings
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
+from hami_dra.api.podstate import is_live
 from hami_dra.api.quantity import Quantity
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.cluster.lease import Timings
@@ -333,6 +334,16 @@ class Scene:
     async def delete_pod(self, name: str) -> None:
         await self.cluster.delete(kinds.POD, name, namespace=SPACE)
 
+    async def finish_pod(self, name: str) -> None:
+        """Its containers run and end; the pod itself is kept, as those of a Job are."""
+
+        async def running() -> bool:
+            return (await self.pod(name)).status.phase == "Running"
+
+        await self.until(running)
+        patch = {"status": {"phase": "Succeeded"}}
+        await self.cluster.patch(kinds.POD, name, patch, namespace=SPACE, subresource="status")
+
     async def patch_node(self, name: str, patch: dict[str, Any], *, status: bool = False) -> None:
         await self.cluster.patch(kinds.NODE, name, patch, subresource="status" if status else "")
 
@@ -407,7 +418,7 @@ class Scene:
 
     async def check_bound_pods_have_their_claims(self) -> None:
         for found in await self.pods():
-            if not found.spec.node_name or found.metadata.deletion_timestamp:
+            if not found.spec.node_name or not is_live(found):
                 continue
             for held in await self.claims_of(found.metadata.name):
                 allocation = held.status.allocation

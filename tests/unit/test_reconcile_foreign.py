@@ -6,7 +6,7 @@ import pytest
 from controller.reconcile.foreign import Use, overlaps
 from hami_dra.api import kinds
 from hami_dra.api.resource import DeviceRequestAllocationResult, ResourceClaim
-from tests.support.scene import DRIVER, claim, play, pod
+from tests.support.scene import DRIVER, SPACE, claim, play, pod
 
 QUICK = {"quiet_time": 0.0, "probe": False}
 
@@ -51,6 +51,13 @@ def held(scene, name):
     return allocated
 
 
+def given_back(scene, name):
+    async def unallocated():
+        return (await scene.claim(name)).status.allocation is None
+
+    return unallocated
+
+
 def test_an_overlap_is_told_and_our_unbound_claim_moves():
     async def story(scene):
         await scene.add(kinds.RESOURCE_CLAIM, claim("ours", 12), claim("theirs", 12))
@@ -70,6 +77,28 @@ def test_an_overlap_is_told_and_our_unbound_claim_moves():
         assert scene.metric("hami_dra_undos_total", cause="overlap") == 1
         assert len(await scene.events("ForeignAllocation")) == 1
         assert len(await scene.events("AllocationUndone")) == 1
+
+    play(story, nodes=1, scheduler=False, **QUICK)
+
+
+def test_a_finished_pod_of_our_claim_does_not_keep_it_on_a_device_that_is_given_twice():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("ours", 12), claim("theirs", 12))
+        await scene.add(kinds.POD, pod("run1", claims=["ours"]))
+        await scene.until(held(scene, "ours"))
+        await scene.cluster.bind("run1", SPACE, "n0")
+        await scene.finish_pod("run1")
+        await scene.until(given_back(scene, "ours"))
+        await scene.add(kinds.POD, pod("run2", claims=["ours"]))
+        await scene.until(held(scene, "ours"))
+        await scene.allocate_as_somebody_else("theirs", "n0", memory=12)
+
+        async def moved():
+            allocation = (await scene.claim("ours")).status.allocation
+            return allocation is not None and allocation.devices.results[0].device == "gpu-1"
+
+        await scene.until(moved, seconds=10)
+        await scene.check_never_overcommitted()
 
     play(story, nodes=1, scheduler=False, **QUICK)
 

@@ -303,6 +303,62 @@ def test_a_claim_with_a_bound_user_is_never_taken_back():
     play(story, scheduler=False, **QUICK)
 
 
+def test_a_finished_pod_of_a_shared_claim_does_not_keep_it_on_a_node_that_went_bad():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("shared"))
+        await scene.add(kinds.POD, pod("run1", claims=["shared"]))
+        await until_on(scene, "shared", "n0")
+        await bind(scene, "run1")
+        await scene.finish_pod("run1")
+        await until_on(scene, "shared", "")
+        await scene.add(kinds.POD, pod("run2", claims=["shared"]))
+        await until_on(scene, "shared", "n0")
+        await scene.patch_node("n0", {"spec": {"unschedulable": True}})
+        await until_on(scene, "shared", "n1")
+        await bind(scene, "run2")
+        await check_all(scene)
+
+    play(story, scheduler=False, **QUICK)
+
+
+def test_a_pod_that_is_being_deleted_keeps_its_devices_until_it_has_ended():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("shared"))
+        await scene.add(kinds.POD, pod("run1", claims=["shared"]))
+        await until_on(scene, "shared", "n0")
+        await bind(scene, "run1")
+        patch = {"metadata": {"finalizers": ["example.com/slow"]}}
+        await scene.cluster.patch(kinds.POD, "run1", patch, namespace=SPACE)
+        await scene.delete_pod("run1")
+        await scene.add(kinds.POD, pod("run2", claims=["shared"]))
+        await refuse(scene, "run2")
+        await scene.patch_node("n0", {"spec": {"unschedulable": True}})
+        await scene.sleep(100)
+        assert await node_in_claim(scene, "shared") == "n0"
+        await scene.finish_pod("run1")
+        await until_on(scene, "shared", "n1")
+
+    play(story, scheduler=False, **QUICK)
+
+
+def test_a_finished_pod_that_cannot_go_is_no_victim_to_wait_for():
+    """kube-scheduler's nomination of a node is trusted while pods are on their way out there; this one holds nothing."""
+
+    async def story(scene):
+        await scene.add(kinds.POD, pod("done", cpu="1", nodeName="n0"))
+        patch = {"metadata": {"finalizers": ["example.com/stuck"]}}
+        await scene.cluster.patch(kinds.POD, "done", patch, namespace=SPACE)
+        await scene.finish_pod("done")
+        await scene.delete_pod("done")
+        await scene.add(kinds.RESOURCE_CLAIM, claim("a"))
+        await scene.add(kinds.POD, pod("p", claims=["a"], cpu="4"))
+        await until_on(scene, "a", "n0")
+        await refuse(scene, "p", nominated="n0")
+        await until_on(scene, "a", "n1")
+
+    play(story, scheduler=False, **QUICK)
+
+
 def test_a_pod_that_was_bound_meanwhile_keeps_its_claims():
     async def story(scene):
         await scene.add(kinds.RESOURCE_CLAIM, claim("a"))
