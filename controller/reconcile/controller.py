@@ -18,6 +18,7 @@ from controller.reconcile.context import Context
 from controller.reconcile.decisionlog import DecisionLog
 from controller.reconcile.demand import Bridge
 from controller.reconcile.events import Events
+from controller.reconcile.exposition import Exposition
 from controller.reconcile.fence import require_fenceable
 from controller.reconcile.leaving import LeavingWatch
 from controller.reconcile.metrics import Metrics
@@ -95,7 +96,10 @@ class Controller:
         async with AsyncExitStack() as stack:
             if self._listen is not None:
                 host, port = self._listen
-                bound = await stack.enter_async_context(serving(host, port, self.metrics, self._unready, scrape.blocks))
+                exposition = Exposition(self.metrics, scrape.blocks)
+                bound = await stack.enter_async_context(
+                    serving(host, port, render=exposition.render, unready=self._unready)
+                )
                 log.info("health and metrics on port %d", bound)
             group = await stack.enter_async_context(asyncio.TaskGroup())
             group.create_task(world.run(), name="world")

@@ -1,67 +1,82 @@
 """/healthz, /readyz and /metrics of a program that serves a cluster.
 
-Started by the controller when it was given a port, and for the node driver. healthz: the loop answers. readyz: the local copies are complete and
-fresh; a standby is ready too. Must not change anything.
+Started by the controller when it was given a port, and for the node driver. healthz: the program is alive. readyz: its local
+copies are complete and fresh; a standby is ready too. It must change nothing. It may run in a thread of its own: what it
+calls (`unhealthy`, `unready`, `render`) is the caller's to make safe for that.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Final
 
-from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from aiohttp import hdrs, web
+
+from controller.reconcile.exposition import Rendered, SharedRender
+from hami_dra.httpserver import Limits, listening
+
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_RENDER_SECONDS: Final = 20.0
 
 
-class HasRegistry(Protocol):
-    """What a program counts."""
-
-    registry: CollectorRegistry
+def _nothing() -> tuple[str, ...]:
+    return ()
 
 
 @asynccontextmanager
 async def serving(
     host: str,
     port: int,
-    metrics: HasRegistry,
-    unready: Callable[[], list[str]],
-    more: Callable[[], Iterable[str]] = tuple,
+    *,
+    render: Callable[[], Awaitable[Rendered]],
+    unready: Callable[[], Iterable[str]],
+    unhealthy: Callable[[], Iterable[str]] = _nothing,
+    limits: Limits | None = None,
 ) -> AsyncIterator[int]:
-    """Yields the port (a free one for 0). `unready`: why not ready, empty when ready. `more`: what /metrics says after the
-    registry's text, in pieces; between two of them others run. Raises OSError when the port is taken.
+    """Yield the port (a free one for 0). `unhealthy`, `unready`: why not, empty when all is well; `render`: /metrics.
+
+    Raises OSError when the port is taken.
     """
+    shared = SharedRender(render)
 
     async def healthz(_request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+        return _answer(unhealthy())
 
     async def readyz(_request: web.Request) -> web.Response:
-        problems = unready()
-        if problems:
-            return web.Response(status=503, text="".join(f"{problem}\n" for problem in problems))
-        return web.Response(text="ok\n")
+        return _answer((*unhealthy(), *unready()))
 
-    async def exposition(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
-        response.enable_compression()
-        await response.prepare(request)
-        await response.write(generate_latest(metrics.registry))
-        for text in more():
-            if text:
-                await response.write(text.encode())
-            await asyncio.sleep(0)
-        await response.write_eof()
-        return response
+    async def metrics(request: web.Request) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(_RENDER_SECONDS):
+                rendered = await shared.get()
+        except TimeoutError:
+            return web.Response(status=503, text="the metrics could not be collected in time\n")
+        if "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, ""):
+            encoded = {hdrs.CONTENT_TYPE: _CONTENT_TYPE, hdrs.CONTENT_ENCODING: "gzip"}
+            return web.Response(body=b"".join(rendered.pieces), headers=encoded)
+        return await _stream(request, rendered)
 
     app = web.Application()
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
-    app.router.add_get("/metrics", exposition, allow_head=False)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
-    await runner.setup()
+    app.router.add_get("/metrics", metrics, allow_head=False)
     try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        address = runner.addresses[0]
-        yield int(address[1])
+        async with listening(app, host, port, limits=limits) as bound:
+            yield bound
     finally:
-        await runner.cleanup()
+        await shared.close()
+
+
+def _answer(problems: Iterable[str]) -> web.Response:
+    text = "".join(f"{problem}\n" for problem in problems)
+    return web.Response(status=503, text=text) if text else web.Response(text="ok\n")
+
+
+async def _stream(request: web.Request, rendered: Rendered) -> web.StreamResponse:
+    """Tens of megabytes for a large cluster: unpacked piece by piece, never as a whole."""
+    response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: _CONTENT_TYPE})
+    await response.prepare(request)
+    for text in rendered.plain():
+        await response.write(text)
+    await response.write_eof()
+    return response

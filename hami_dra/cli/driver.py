@@ -304,6 +304,7 @@ async def _serve(
     import logging
     import signal
 
+    from controller.reconcile.exposition import Exposition
     from controller.reconcile.server import serving
     from hami_dra.cluster.http import connect
     from hami_dra.driver.node.metrics import DriverMetrics
@@ -324,7 +325,7 @@ async def _serve(
         )
         rediscover: Callable[[], None] = driver.rediscover
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rediscover)
-        async with serving(*listen, metrics, driver.unready) as bound:
+        async with serving(*listen, render=Exposition(metrics).render, unready=driver.unready) as bound:
             logging.getLogger(__name__).info("health and metrics on port %d", bound)
             await driver.run()
     finally:

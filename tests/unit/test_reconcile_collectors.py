@@ -17,6 +17,7 @@ from controller.reconcile.collectors.figures import PackingFigures, QuotaFigures
 from controller.reconcile.collectors.lines import BLOCK, Gauge, NameSet, blocks, labels
 from controller.reconcile.collectors.pods import PodGauges
 from controller.reconcile.collectors.running import QueueFigures
+from controller.reconcile.exposition import Exposition
 from controller.reconcile.metrics import Metrics
 from controller.reconcile.queue import Queue, Rank
 from controller.reconcile.server import serving
@@ -456,7 +457,7 @@ async def test_while_much_is_said_others_run_and_it_comes_compressed():
     metrics = Metrics()
     background = asyncio.create_task(others())
     async with (
-        serving("127.0.0.1", 0, metrics, list, more) as port,
+        serving("127.0.0.1", 0, render=Exposition(metrics, more).render, unready=list) as port,
         aiohttp.ClientSession() as session,
         session.get(f"http://127.0.0.1:{port}/metrics", headers={"Accept-Encoding": "gzip"}) as response,
     ):

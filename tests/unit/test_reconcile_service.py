@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from controller.reconcile import logs, narrate
+from controller.reconcile.exposition import Exposition
 from controller.reconcile.metrics import Metrics
 from controller.reconcile.server import serving
 from controller.reconcile.settings import Mode, Settings
@@ -29,7 +30,7 @@ async def test_the_server_says_alive_ready_and_counts():
     problems = ["list pods: away"]
     metrics = Metrics()
     metrics.decisions.labels("placed").inc()
-    async with serving("127.0.0.1", 0, metrics, lambda: problems) as port:
+    async with serving("127.0.0.1", 0, render=Exposition(metrics).render, unready=lambda: problems) as port:
         assert await get(port, "/healthz") == (200, "ok\n")
         assert await get(port, "/readyz") == (503, "list pods: away\n")
         problems.clear()

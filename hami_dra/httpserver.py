@@ -1,0 +1,272 @@
+"""Serve an aiohttp application so that no client holds a file descriptor for ever and no crowd of clients takes them all.
+
+    async with listening(app, "0.0.0.0", 8080) as port: ...
+
+Used for /healthz and /metrics of controller and driver (`controller.reconcile.server`) and by the webhook
+(`controller.bridge.server`). aiohttp has one timeout (`keepalive_timeout`) and accepts any number of connections; what is
+missing is here: a limit on connections that counts TLS handshakes, and deadlines for headers, idle connections and requests.
+
+At the limit the connection that has been without a request for longest is closed in favour of the new one; so clients that
+send nothing (slowloris) shut nobody out. A new connection is refused only while all others have a request in their handler.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+log = logging.getLogger(__name__)
+
+_BACKLOG: Final = 128
+_SWEEP_SECONDS: Final = 1.0
+_OUT_OF_FILES_PAUSE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds, and a number of connections. A connection that exceeds its time is cut, without an answer."""
+
+    connections: int = 256
+    headers: float = 10.0
+    """From the connection to the end of its first request's headers and body; a TLS handshake takes some of it."""
+    idle: float = 120.0
+    """From the end of one request to the end of the next one's headers and body. Go's clients (the API server, Prometheus)
+    close theirs after 90 s: a server that does so first may cut a request that is just being sent."""
+    request: float = 30.0
+    """In the handler, until it has returned its answer or, where it streams, has written it. Reading the answer of a handler
+    that returned counts as `idle`."""
+
+
+class _Connection:
+    """One accepted socket, from `accept` on. `since`: when its present state began, on the loop's clock."""
+
+    def __init__(self, now: float) -> None:
+        self.since = now
+        self.handling = False
+        self.requests = 0
+        self.transport: asyncio.Transport | None = None
+        self.opening: asyncio.Task[None] | None = None
+        """Handshake and what follows it, until the protocol has the transport."""
+
+    def cut(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+        elif self.opening is not None:
+            self.opening.cancel()
+
+
+class _Protocol(asyncio.Protocol):
+    """Stands between the transport and aiohttp's protocol, to see connections come and go."""
+
+    def __init__(self, inner: "web.RequestHandler", connection: _Connection, crowd: "_Crowd") -> None:
+        self._inner = inner
+        self._connection = connection
+        self._crowd = crowd
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._connection.transport = transport
+        self._crowd.known[self._inner] = self._connection
+        self._inner.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._crowd.leave(self._connection)
+        self._crowd.known.pop(self._inner, None)
+        self._inner.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._inner.data_received(data)
+
+    def eof_received(self) -> None:
+        self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+
+class _Crowd:
+    """All connections of one server."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.connections: set[_Connection] = set()
+        self.known: dict[web.RequestHandler, _Connection] = {}
+
+    def enter(self, now: float) -> _Connection | None:
+        """A place for one more connection; None where every other one is at work."""
+        if len(self.connections) >= self.limits.connections and not self.make_room():
+            return None
+        connection = _Connection(now)
+        self.connections.add(connection)
+        return connection
+
+    def make_room(self) -> bool:
+        """Cut the connection that has been without a request for longest; those that never had one first."""
+        waiting = [each for each in self.connections if not each.handling]
+        if not waiting:
+            return False
+        oldest = min(waiting, key=lambda each: (each.requests > 0, each.since))
+        self.leave(oldest)
+        oldest.cut()
+        return True
+
+    def leave(self, connection: _Connection) -> None:
+        self.connections.discard(connection)
+
+    def sweep(self, now: float) -> None:
+        for connection in tuple(self.connections):
+            if now - connection.since > self._allowed(connection):
+                self.leave(connection)
+                connection.cut()
+
+    async def end_handshakes(self) -> None:
+        opening = [each.opening for each in self.connections if each.opening is not None]
+        for task in opening:
+            task.cancel()
+        if opening:
+            await asyncio.wait(opening)
+
+    def _allowed(self, connection: _Connection) -> float:
+        if connection.handling:
+            return self.limits.request
+        return self.limits.idle if connection.requests else self.limits.headers
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Mark the connection as one at work. The body is read before that, so that who sends it slowly can be cut."""
+        connection = self.known.get(request.protocol)
+        await request.read()
+        if connection is None:  # another server's, where an application has several
+            return await handler(request)
+        loop = asyncio.get_running_loop()
+        connection.handling, connection.since = True, loop.time()
+        try:
+            return await handler(request)
+        finally:
+            connection.requests += 1
+            connection.handling, connection.since = False, loop.time()
+
+
+@asynccontextmanager
+async def listening(
+    app: web.Application,
+    host: str,
+    port: int,
+    *,
+    limits: Limits | None = None,
+    tls: ssl.SSLContext | None = None,
+    shutdown_timeout: float = 1.0,
+) -> AsyncIterator[int]:
+    """Yield the port (a free one for 0). Adds a middleware to `app`. Raises OSError when the port is taken.
+
+    `shutdown_timeout`: seconds that requests under way get when the block ends.
+    """
+    chosen = limits or Limits()
+    crowd = _Crowd(chosen)
+    app.middlewares.append(crowd.middleware)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=shutdown_timeout,
+        keepalive_timeout=chosen.idle,
+    )
+    await runner.setup()
+    tasks: list[asyncio.Task[None]] = []
+    sockets: list[socket.socket] = []
+    try:
+        sockets.extend(await _bind(host, port))
+        tasks.extend(asyncio.create_task(_accept(each, runner, crowd, tls)) for each in sockets)
+        tasks.append(asyncio.create_task(_sweep(crowd)))
+        yield int(sockets[0].getsockname()[1])
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for each in sockets:
+            each.close()
+        await crowd.end_handshakes()
+        await runner.cleanup()
+
+
+async def _bind(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets at every address that the name means, as asyncio's own servers have them."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            each = socket.socket(family, kind, protocol)
+            sockets.append(each)
+            each.setblocking(False)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            each.bind(address)
+            each.listen(_BACKLOG)
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
+
+
+async def _accept(listener: socket.socket, runner: web.AppRunner, crowd: _Crowd, tls: ssl.SSLContext | None) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            accepted, _ = await loop.sock_accept(listener)
+        except OSError as error:
+            # no file descriptor left, or a client that gave up before it was accepted
+            log.debug("a connection could not be accepted: %s", error)
+            crowd.make_room()
+            await asyncio.sleep(_OUT_OF_FILES_PAUSE)
+            continue
+        connection = crowd.enter(loop.time())
+        if connection is None:
+            accepted.close()
+            continue
+        connection.opening = asyncio.create_task(_open(accepted, connection, runner, crowd, tls))
+
+
+async def _open(
+    accepted: socket.socket,
+    connection: _Connection,
+    runner: web.AppRunner,
+    crowd: _Crowd,
+    tls: ssl.SSLContext | None,
+) -> None:
+    server = runner.server
+    assert server is not None
+    try:
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: _Protocol(server(), connection, crowd),
+            sock=accepted,
+            ssl=tls,
+            ssl_handshake_timeout=crowd.limits.headers if tls is not None else None,
+        )
+    except OSError as error:  # an SSLError is one, and so is a handshake that takes too long
+        log.debug("a connection was not opened: %s", error)
+    finally:
+        if connection.transport is None:
+            crowd.leave(connection)
+            accepted.close()
+        connection.opening = None
+
+
+async def _sweep(crowd: _Crowd) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(_SWEEP_SECONDS)
+        crowd.sweep(loop.time())

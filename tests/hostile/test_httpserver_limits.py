@@ -1,0 +1,143 @@
+"""L5: clients that send nothing, send slowly, read nothing or never finish a handshake hold neither descriptors nor the server."""
+
+import asyncio
+import ssl
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from controller.bridge.certificates import renewed
+from hami_dra.httpserver import Limits, listening
+
+QUICK = {"headers": 0.3, "idle": 5.0, "request": 5.0}
+
+
+def application(**handlers):
+    app = web.Application()
+
+    async def hello(_request):
+        return web.Response(text="hello")
+
+    for path, handler in {"": hello, **handlers}.items():
+        app.router.add_route("*", f"/{path}", handler)
+    return app
+
+
+async def get(port, path="/", scheme="http"):
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
+        session.get(f"{scheme}://127.0.0.1:{port}{path}") as answer,
+    ):
+        return await answer.text()
+
+
+async def read_to_end(reader):
+    """How many bytes came until the server ended the connection, by whatever means."""
+    received = 0
+    async with asyncio.timeout(10):
+        with suppress(ConnectionError):
+            while data := await reader.read(65536):
+                received += len(data)
+    return received
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"],
+)
+async def test_a_client_that_does_not_finish_its_request_is_cut(sent):
+    async with listening(application(), "127.0.0.1", 0, limits=Limits(**QUICK)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        await read_to_end(reader)
+        writer.close()
+        assert await get(port) == "hello"
+
+
+async def test_a_crowd_of_silent_clients_shuts_nobody_out():
+    limits = Limits(connections=8, headers=60.0)
+    async with listening(application(), "127.0.0.1", 0, limits=limits) as port:
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+        async with asyncio.timeout(10):
+            for _ in range(5):
+                assert await get(port) == "hello"
+        # those that came first had to go, so that descriptors are bounded
+        for reader, _ in clients[:30]:
+            await read_to_end(reader)
+        for _, writer in clients:
+            writer.close()
+
+
+async def test_a_connection_in_use_is_not_given_up_for_new_ones():
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(_request):
+        begun.set()
+        await go_on.wait()
+        return web.Response(text="done")
+
+    async with listening(application(slow=slow), "127.0.0.1", 0, limits=Limits(connections=2)) as port:
+        first = asyncio.create_task(get(port, "/slow"))
+        await begun.wait()
+        for _ in range(5):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+        assert await get(port) == "hello"
+        go_on.set()
+        assert await first == "done"
+
+
+async def test_an_idle_connection_and_an_endless_request_are_cut():
+    async def endless(_request):
+        await asyncio.Event().wait()
+
+    limits = Limits(headers=5.0, idle=0.2, request=0.2)
+    async with listening(application(endless=endless), "127.0.0.1", 0, limits=limits) as port:
+        for path in (b"/", b"/endless"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET " + path + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+            await read_to_end(reader)
+            writer.close()
+
+
+async def test_a_client_that_does_not_read_its_answer_is_cut():
+    async def large(_request):
+        return web.Response(body=bytes(64 << 20))
+
+    limits = Limits(headers=5.0, idle=0.3, request=5.0)
+    async with listening(application(large=large), "127.0.0.1", 0, limits=limits) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+        await asyncio.sleep(2.0)  # longer than a sweep and `idle`; reads nothing
+        assert await read_to_end(reader) < 64 << 20
+        writer.close()
+
+
+async def test_handshakes_that_never_end_count_and_are_cut(tmp_path):
+    material = renewed(None, ["localhost"], datetime.now(UTC))
+    files = tmp_path / "tls.crt", tmp_path / "tls.key"
+    for path, text in zip(files, (material.certificate, material.key), strict=True):
+        path.write_bytes(text)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*files)
+    limits = Limits(connections=4, headers=0.5)
+    async with listening(application(), "127.0.0.1", 0, limits=limits, tls=context) as port:
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+        assert await get(port, scheme="https") == "hello"
+        for reader, writer in clients:
+            await read_to_end(reader)
+            writer.close()
+
+
+async def test_a_port_that_is_taken_is_an_error_and_ending_leaves_nothing_open():
+    async with listening(application(), "127.0.0.1", 0) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with pytest.raises(OSError, match="in use"):
+            async with listening(application(), "127.0.0.1", port):
+                pass
+        assert await get(port) == "hello"
+    await read_to_end(reader)
+    writer.close()
