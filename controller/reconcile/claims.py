@@ -24,6 +24,8 @@ from hami_dra.cluster.protocol import ClusterError, Conflict, Forbidden, Invalid
 log = logging.getLogger(__name__)
 
 _CONFLICTS_MOST = 20
+_FIRST_PAUSE = 0.02
+"""Seconds before the second try of a write; doubles. Somebody who changes a claim all the time must not keep us busy."""
 
 
 class Stale(Exception):
@@ -62,7 +64,7 @@ class ClaimWriter:
 
     async def mark(self, claim: ResourceClaim) -> ResourceClaim:
         """Finalizer and annotation, unless they are there. Raises Stale, Rejected, LeadershipLost."""
-        backoff = Backoff()
+        backoff = Backoff(_FIRST_PAUSE)
         for _ in range(_CONFLICTS_MOST):
             _check_free(claim)
             if bodies.is_marked(claim, self._installation):
@@ -76,7 +78,7 @@ class ClaimWriter:
         self, claim: ResourceClaim, allocation: bodies.Json, pod: Pod, may_go_on: Callable[[], bool]
     ) -> ResourceClaim:
         """The one status write of a marked claim. Raises Stale, Rejected, LeadershipLost; then it is not allocated by us."""
-        backoff = Backoff()
+        backoff = Backoff(_FIRST_PAUSE)
         wanted = _shares(allocation)
         unclear = False
         for _ in range(_CONFLICTS_MOST):
@@ -98,7 +100,7 @@ class ClaimWriter:
 
         A claim that is being deleted is never written: the claim controller clears it.
         """
-        backoff = Backoff()
+        backoff = Backoff(_FIRST_PAUSE)
         uid = claim.metadata.uid
         self._clearing.add(uid)
         try:
@@ -114,7 +116,7 @@ class ClaimWriter:
 
     async def unmark(self, claim: ResourceClaim, still_wanted: Callable[[ResourceClaim], bool]) -> None:
         """Our annotation and the finalizer go from a claim that is not allocated. Raises LeadershipLost, Rejected."""
-        backoff = Backoff()
+        backoff = Backoff(_FIRST_PAUSE)
         try:
             while (
                 claim.status.allocation is None and self.is_ours(claim) and _is_writable(claim) and still_wanted(claim)
@@ -155,6 +157,7 @@ class ClaimWriter:
             raise Stale(f"claim {claim.key} is gone") from None
         except Conflict:
             self._metrics.conflicts.inc()
+            await self._clock.sleep(backoff.next())
             return False, await self.read(claim)
         except (Invalid, Forbidden) as error:
             raise Rejected(str(error)) from error

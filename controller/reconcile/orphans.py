@@ -2,22 +2,41 @@
 
 Two leftovers are possible: an allocation without a reservation (an Unreserve, a reservation dropped by hand), which no other
 component ever frees; and the finalizer and annotation of a claim that was never allocated in the end. Either must have
-been so for a minute, and is then checked live: the claim read again, and all pods of its namespace listed.
-Order: allocation, then finalizer and annotation. Claims without our annotation are never touched.
+been so for a minute. Claims without our annotation are never touched.
+
+An allocation holds a device, so it is freed first and by a loop of its own: forged annotations, which any tenant may write on
+thousands of claims, cannot delay it. Before that the pods of the namespace are listed, once for all its claims; a claim that changed
+meanwhile is left for later, as every write is guarded by its resourceVersion. Annotation and finalizer of a claim that is
+not allocated mean nothing to anybody, so our own copy of the pods is enough.
+What one sweep sends is limited (`_CLAIMS_MOST`), and so is the time for one claim (`_PATIENCE`).
 """
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Final
 
 from controller.reconcile import messages
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
 from controller.reconcile.pods import claim_keys, is_live
+from controller.reconcile.suspects import Suspects
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.cluster.protocol import ClusterError
 
 log = logging.getLogger(__name__)
+
+_CLAIMS_MOST: Final = 100
+"""Claims that one sweep handles, of each of the two leftovers: at most three requests for each."""
+_AT_ONCE: Final = 8
+"""Namespaces (allocations) or claims (annotations) that are handled side by side."""
+_PATIENCE: Final = 20.0
+"""Seconds for one request or claim: a claim that somebody changes all the time must not hold up the others."""
+_ALLOCATION_BACKOFF: Final = 600.0
+_MARK_BACKOFF: Final = 3_600.0
+"""Seconds between two tries of one claim, at most."""
 
 
 class Orphans:
@@ -29,47 +48,101 @@ class Orphans:
         self._events = context.events
         self._metrics = context.metrics
         self._claims = claims
-        self._since: dict[str, float] = {}
-        """Claim uid -> when it was first seen without anybody."""
+        self._guard = context.guard("orphans")
+        self._allocated = Suspects(self._settings.orphan_age, _ALLOCATION_BACKOFF)
+        self._marked = Suspects(self._settings.orphan_age, _MARK_BACKOFF)
 
     async def run(self) -> None:
         """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._repeat(self.free_allocations), name="orphaned allocations")
+            group.create_task(self._repeat(self.remove_marks), name="orphaned annotations")
+
+    async def free_allocations(self) -> None:
+        """Free allocations that nobody uses: one LIST for each of their namespaces, at most two writes for each claim."""
+        by_namespace: dict[str, list[ResourceClaim]] = {}
+        for claim in self._due(self._allocated, self._has_lost_allocation):
+            by_namespace.setdefault(claim.metadata.namespace, []).append(claim)
+        await self._side_by_side(by_namespace, lambda namespace: self._free_in(namespace, by_namespace[namespace]))
+
+    async def remove_marks(self) -> None:
+        """Take annotation and finalizer off claims that are not allocated: one write for each."""
+        due = {claim.key: claim for claim in self._due(self._marked, self._has_lost_mark)}
+        await self._side_by_side(due, lambda key: self._remove_mark(due[key]))
+
+    async def _repeat(self, sweep: Callable[[], Awaitable[None]]) -> None:
         while True:
             await self._clock.sleep(self._settings.orphan_interval)
-            await self.sweep()
+            await sweep()
 
-    async def sweep(self) -> None:
-        now = self._clock.monotonic()
-        suspects = [claim for claim in self._world.claims.store if self._looks_lost(claim)]
-        self._since = {claim.metadata.uid: self._since.get(claim.metadata.uid, now) for claim in suspects}
-        for claim in suspects:
-            if now - self._since[claim.metadata.uid] >= self._settings.orphan_age:
-                await self._free(claim)
-                await asyncio.sleep(0)
+    async def _side_by_side(self, keys: Iterable[str], handle: Callable[[str], Awaitable[None]]) -> None:
+        """Handle `_AT_ONCE` of them at a time, each under a guard of its own."""
+        free = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(key: str) -> None:
+            async with free:
+                with self._guard.each(key):
+                    await handle(key)
+
+        async with asyncio.TaskGroup() as group:
+            for key in keys:
+                group.create_task(one(key))
+
+    # --- which ---
+
+    def _due(self, suspects: Suspects, looks_lost: Callable[[ResourceClaim], bool]) -> list[ResourceClaim]:
+        lost = [claim for claim in self._world.claims.store if looks_lost(claim)]
+        return suspects.due(lost, self._clock.monotonic(), _CLAIMS_MOST)
+
+    def _has_lost_allocation(self, claim: ResourceClaim) -> bool:
+        return claim.status.allocation is not None and self._looks_lost(claim)
+
+    def _has_lost_mark(self, claim: ResourceClaim) -> bool:
+        return claim.status.allocation is None and self._looks_lost(claim)
 
     def _looks_lost(self, claim: ResourceClaim) -> bool:
         if not self._claims.is_ours(claim) or claim.status.reserved_for:
             return False
         return not any(is_live(pod) for pod in self._world.pods_of(claim.key))
 
-    async def _free(self, claim: ResourceClaim) -> None:
+    # --- one namespace, one claim ---
+
+    async def _free_in(self, namespace: str, claims: Iterable[ResourceClaim]) -> None:
         try:
-            newest = await self._claims.read(claim)
-            if not self._looks_lost(newest) or await self._is_used(newest):
-                self._since.pop(claim.metadata.uid, None)
+            async with asyncio.timeout(_PATIENCE):
+                pods = await self._cluster.list(POD, namespace=namespace)
+        except (ClusterError, TimeoutError) as error:
+            log.warning("namespace %s: orphaned claims not freed yet: its pods cannot be listed: %s", namespace, error)
+            return
+        used = {key for pod in pods.items if is_live(pod) for key in claim_keys(pod)}
+        for claim in claims:
+            with self._guard.each(claim.key):
+                await self._free(claim, is_used=claim.key in used)
+
+    async def _free(self, claim: ResourceClaim, *, is_used: bool) -> None:
+        self._allocated.tried(claim, self._clock.monotonic())
+        if is_used:
+            return
+        async with self._trying(claim):
+            if not await self._claims.clear(claim, self._looks_lost):
                 return
-            if await self._claims.clear(newest, self._looks_lost):
-                self._metrics.orphans_freed.inc()
-                note = "allocation freed: nobody had reserved it and no pod referred to the claim"
-                self._events.tell(RESOURCE_CLAIM, newest, messages.warning(messages.ORPHAN_FREED, note), "Free")
-                newest = await self._claims.read(newest)
-            await self._claims.unmark(newest, self._looks_lost)
+            self._metrics.orphans_freed.inc()
+            note = "allocation freed: nobody had reserved it and no pod referred to the claim"
+            self._events.tell(RESOURCE_CLAIM, claim, messages.warning(messages.ORPHAN_FREED, note), "Free")
+            await self._claims.unmark(self._world.claim(claim.key) or claim, self._looks_lost)
+
+    async def _remove_mark(self, claim: ResourceClaim) -> None:
+        self._marked.tried(claim, self._clock.monotonic())
+        async with self._trying(claim):
+            await self._claims.unmark(claim, self._looks_lost)
+
+    @asynccontextmanager
+    async def _trying(self, claim: ResourceClaim) -> AsyncIterator[None]:
+        """Give up for now on what fails or takes too long."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                yield
         except Stale as error:
             log.debug("orphan: %s", error)
-        except (Rejected, ClusterError) as error:
-            log.warning("orphaned claim %s not freed yet: %s", claim.key, error)
-
-    async def _is_used(self, claim: ResourceClaim) -> bool:
-        """Asked live. Raises ClusterError."""
-        pods = await self._cluster.list(POD, namespace=claim.metadata.namespace)
-        return any(claim.key in claim_keys(pod) for pod in pods.items if is_live(pod))
+        except (Rejected, ClusterError, TimeoutError) as error:
+            log.warning("orphaned claim %s not freed yet: %s", claim.key, error or f"not done within {_PATIENCE:g} s")
