@@ -1,8 +1,12 @@
-"""The writes to a claim, each carried on until its outcome is known.
+"""The writes to a claim: each is tried a few times, then the caller goes on with something else.
 
 Called by commit, undo, orphans and foreign. In: the newest known claim and what to write. Out: the claim as written, or one
-of the errors below. A write without a clear answer is settled by reading: no caller ever has to guess. Whatever is learnt on
-the way goes to the world at once. Must not decide anything.
+of the errors below. Whatever is learnt on the way goes to the world at once. Must not decide anything.
+
+After a conflict the claim is read and the write sent again soon; any other failure is tried again with longer pauses. Enough
+of either (`_Attempts`) are raised as `GivenUp`: a claim that cannot be written, or that somebody changes all the time, must
+not hold up those after it. To give up is safe for all writes but one. An allocation without a clear answer may still land,
+and its devices must not be given to another claim before: `allocate` returns only when that is out of the question.
 
 Why an unclear status write may be sent again: it is guarded by the resourceVersion. Either the first one lands and the second
 conflicts, and the read after that finds our own allocation; or the second one lands and voids the first.
@@ -14,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.reconcile import bodies
+from controller.reconcile.clock import Clock
 from controller.reconcile.context import Context
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import RESOURCE_CLAIM
@@ -23,13 +28,23 @@ from hami_dra.cluster.protocol import ClusterError, Conflict, Forbidden, Invalid
 
 log = logging.getLogger(__name__)
 
-_CONFLICTS_MOST = 20
-_FIRST_PAUSE = 0.02
-"""Seconds before the second try of a write; doubles. Somebody who changes a claim all the time must not keep us busy."""
+_CONFLICTS_MOST = 10
+_CONFLICT_PAUSE = 0.02
+"""Conflicts of one write, and seconds before it is sent again after the first; doubles: ten seconds in all."""
+_FAILURES_MOST = 6
+_FAILURE_PAUSE = 0.2
+"""Other failures of one write and the reads that belong to it, and the pause after the first; doubles: six seconds in all."""
+_LATEST_WRITE = 120.0
+"""Seconds after which no write is under way any more: twice what kube-apiserver gives a request by default."""
+_READ_AGAIN = 15.0
 
 
 class Stale(Exception):
     """The world is not as it was when this was decided: decide again."""
+
+
+class GivenUp(Stale):
+    """Tried several times without success: go on with something else, and try again later."""
 
 
 class Rejected(Exception):
@@ -64,50 +79,59 @@ class ClaimWriter:
 
     async def mark(self, claim: ResourceClaim) -> ResourceClaim:
         """Finalizer and annotation, unless they are there. Raises Stale, Rejected, LeadershipLost."""
-        backoff = Backoff(_FIRST_PAUSE)
-        for _ in range(_CONFLICTS_MOST):
+        attempts = _Attempts(self._clock)
+        while True:
             _check_free(claim)
             if bodies.is_marked(claim, self._installation):
                 return claim
-            written, claim = await self._try(claim, bodies.mark(claim, self._installation), "", backoff)
+            written, claim = await self._try(claim, bodies.mark(claim, self._installation), "", attempts)
             if written:
                 return claim
-        raise Stale(f"claim {claim.key}: changed too often")
 
     async def allocate(
         self, claim: ResourceClaim, allocation: bodies.Json, pod: Pod, may_go_on: Callable[[], bool]
     ) -> ResourceClaim:
-        """The one status write of a marked claim. Raises Stale, Rejected, LeadershipLost; then it is not allocated by us."""
-        backoff = Backoff(_FIRST_PAUSE)
+        """The one status write of a marked claim. Raises Stale, Rejected, LeadershipLost.
+
+        Then the claim is not allocated by us, or the world knows that it is.
+        """
+        attempts = _Attempts(self._clock)
         wanted = _shares(allocation)
-        unclear = False
-        for _ in range(_CONFLICTS_MOST):
-            if not may_go_on():
-                if unclear:
-                    await self._void(claim, wanted)
-                raise Stale("the fence is not in force")
-            written, claim = await self._try(claim, bodies.allocate(claim, allocation, pod), "status", backoff)
-            if written or _shares_of(claim) == wanted:
-                return claim
-            unclear = True
-            _check_free(claim)
-            claim = await self.mark(claim)
-        await self._void(claim, wanted)
-        raise Stale(f"claim {claim.key}: changed too often")
+        may_land_on = ""
+        """resourceVersion that a write without an answer was guarded by, as long as nothing newer was read."""
+        try:
+            while may_go_on():
+                may_land_on = claim.metadata.resource_version
+                written, claim = await self._try(claim, bodies.allocate(claim, allocation, pod), "status", attempts)
+                if written or _shares_of(claim) == wanted:
+                    return claim
+                if claim.metadata.resource_version != may_land_on:
+                    may_land_on = ""
+                _check_free(claim)
+                claim = await self.mark(claim)
+            problem = GivenUp("the fence is not in force")
+        except GivenUp as error:
+            problem = error
+        if may_land_on:
+            await self._void(claim, wanted)
+        raise problem
 
     async def clear(self, claim: ResourceClaim, still_wanted: Callable[[ResourceClaim], bool]) -> bool:
-        """Take the allocation back while `still_wanted(newest)` holds. Returns whether we did. Raises LeadershipLost, Rejected.
+        """Take the allocation back while `still_wanted(newest)` holds. Returns whether we did.
 
-        A claim that is being deleted is never written: the claim controller clears it.
+        A claim that is being deleted is never written: the claim controller clears it. Raises LeadershipLost, Rejected,
+        GivenUp.
         """
-        backoff = Backoff(_FIRST_PAUSE)
+        attempts = _Attempts(self._clock)
         uid = claim.metadata.uid
         self._clearing.add(uid)
         try:
             while claim.status.allocation is not None and _is_writable(claim) and still_wanted(claim):
-                written, claim = await self._try(claim, bodies.clear(claim), "status", backoff)
+                written, claim = await self._try(claim, bodies.clear(claim), "status", attempts)
                 if written:
                     return True
+        except GivenUp:
+            raise
         except Stale:
             return False
         finally:
@@ -115,21 +139,28 @@ class ClaimWriter:
         return False
 
     async def unmark(self, claim: ResourceClaim, still_wanted: Callable[[ResourceClaim], bool]) -> None:
-        """Our annotation and the finalizer go from a claim that is not allocated. Raises LeadershipLost, Rejected."""
-        backoff = Backoff(_FIRST_PAUSE)
+        """Our annotation and the finalizer go from a claim that is not allocated.
+
+        Raises LeadershipLost, Rejected, GivenUp.
+        """
+        attempts = _Attempts(self._clock)
         try:
             while (
                 claim.status.allocation is None and self.is_ours(claim) and _is_writable(claim) and still_wanted(claim)
             ):
-                written, claim = await self._try(claim, bodies.unmark(claim), "", backoff)
+                written, claim = await self._try(claim, bodies.unmark(claim), "", attempts)
                 if written:
                     return
+        except GivenUp:
+            raise
         except Stale:
             return
 
     async def read(self, claim: ResourceClaim) -> ResourceClaim:
-        """The newest state, however long it takes. Raises Stale when the claim is gone."""
-        backoff = Backoff()
+        """Return the newest state. Raises Stale when the claim is gone, GivenUp."""
+        return await self._read(claim, _Attempts(self._clock))
+
+    async def _read(self, claim: ResourceClaim, attempts: "_Attempts") -> ResourceClaim:
         while True:
             try:
                 found = await self._cluster.get(RESOURCE_CLAIM, claim.metadata.name, claim.metadata.namespace)
@@ -137,7 +168,7 @@ class ClaimWriter:
                 raise Stale(f"claim {claim.key} is gone") from None
             except ClusterError as error:
                 log.info("claim %s: cannot be read yet: %s", claim.key, error)
-                await self._clock.sleep(backoff.next())
+                await attempts.failed(claim, error)
                 continue
             self._world.observe_claim(found)
             if found.metadata.uid != claim.metadata.uid:
@@ -145,9 +176,9 @@ class ClaimWriter:
             return found
 
     async def _try(
-        self, claim: ResourceClaim, patch: dict[str, Any], subresource: str, backoff: Backoff
+        self, claim: ResourceClaim, patch: dict[str, Any], subresource: str, attempts: "_Attempts"
     ) -> tuple[bool, ResourceClaim]:
-        """(True, as written) or (False, as it is now). Raises Stale when the claim is gone, Rejected."""
+        """(True, as written) or (False, as it is now). Raises Stale when the claim is gone, Rejected, GivenUp."""
         meta = claim.metadata
         try:
             written = await self._writer.patch(
@@ -157,26 +188,66 @@ class ClaimWriter:
             raise Stale(f"claim {claim.key} is gone") from None
         except Conflict:
             self._metrics.conflicts.inc()
-            await self._clock.sleep(backoff.next())
-            return False, await self.read(claim)
+            await attempts.conflicted(claim)
+            return False, await self._read(claim, attempts)
         except (Invalid, Forbidden) as error:
             raise Rejected(str(error)) from error
         except ClusterError as error:
             self._metrics.unclear_writes.inc()
             log.info("claim %s: %s; reading what became of it", claim.key, error)
-            await self._clock.sleep(backoff.next())
-            return False, await self.read(claim)
+            await attempts.failed(claim, error)
+            return False, await self._read(claim, attempts)
         self._world.observe_claim(written)
         return True, written
 
     async def _void(self, claim: ResourceClaim, wanted: frozenset[Share]) -> None:
-        """Make sure that a status write of ours without an answer never lands: any other change of the claim voids it."""
-        await self.unmark(claim, lambda _: True)
+        """Make sure that a status write of ours without an answer does not land later.
+
+        Any other change of the claim voids it. Where the API server takes none, the time does in which it could. If the
+        allocation is there and cannot be taken back, the world knows it, and it counts like any other.
+        """
         try:
-            newest = await self.read(claim)
-        except Stale:
-            return
-        await self.clear(newest, lambda now: _shares_of(now) == wanted)
+            await self.unmark(claim, lambda _: True)
+        except (GivenUp, Rejected) as error:
+            newest = self._world.claim(claim.key)
+            if newest is not None and newest.metadata.resource_version == claim.metadata.resource_version:
+                log.info("claim %s: %s; waiting until no write can be under way", claim.key, error)
+                await self._clock.sleep(_LATEST_WRITE)
+        try:
+            newest = await self._read_at_last(claim)
+            await self.clear(newest, lambda now: _shares_of(now) == wanted)
+        except (Stale, Rejected) as error:
+            log.info("%s", error)
+
+    async def _read_at_last(self, claim: ResourceClaim) -> ResourceClaim:
+        """Return the newest state, however long it takes. Raises Stale when the claim is gone."""
+        while True:
+            try:
+                return await self.read(claim)
+            except GivenUp as error:
+                log.warning("%s", error)
+                await self._clock.sleep(_READ_AGAIN)
+
+
+class _Attempts:
+    """What one write, with the reads that belong to it, may still spend."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._conflicts = Backoff(_CONFLICT_PAUSE)
+        self._failures = Backoff(_FAILURE_PAUSE)
+
+    async def conflicted(self, claim: ResourceClaim) -> None:
+        """Wait before the next attempt. Raises GivenUp when there have been enough."""
+        if self._conflicts.failures == _CONFLICTS_MOST - 1:
+            raise GivenUp(f"claim {claim.key}: changed too often")
+        await self._clock.sleep(self._conflicts.next())
+
+    async def failed(self, claim: ResourceClaim, error: ClusterError) -> None:
+        """Wait before the next attempt. Raises GivenUp when there have been enough."""
+        if self._failures.failures == _FAILURES_MOST - 1:
+            raise GivenUp(f"claim {claim.key}: {error}") from error
+        await self._clock.sleep(self._failures.next())
 
 
 def _is_writable(claim: ResourceClaim) -> bool:

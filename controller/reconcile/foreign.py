@@ -2,7 +2,8 @@
 
 Each one that appears while we lead gives an event on its claim and is counted. Where it overlaps with allocations of ours,
 our unbound ones on that device are undone, the youngest first, until the device holds what is left. What is bound is told
-about and left alone: the driver's prepare is the last line.
+about and left alone: the driver's prepare is the last line. A claim that cannot be written holds up neither the others on its
+device nor other devices: the device is looked at again later.
 """
 
 import asyncio
@@ -18,8 +19,13 @@ from controller.reconcile.pods import is_bound
 from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import DeviceRequestAllocationResult, ResourceClaim
+from hami_dra.cluster.backoff import Backoff
 
 log = logging.getLogger(__name__)
+
+_LOOK_AGAIN = 5.0
+_LOOK_AGAIN_MOST = 300.0
+"""Seconds, doubling from the one to the other, until a device is looked at again on which a claim could not be written."""
 
 Totals = Callable[[str], Mapping[str, int] | None]
 """`driver/pool/device` -> capacity name -> whole device; None for a device that is not published."""
@@ -63,7 +69,12 @@ class ForeignWatch:
         self._metrics = context.metrics
         self._claims = claims
         self._totals = totals
+        self._clock = context.clock
         self._suspects: asyncio.Queue[str] = asyncio.Queue()
+        self._unsettled: dict[str, Backoff] = {}
+        """Devices on which a claim could not be written: they are looked at again."""
+        self._to_come: set[str] = set()
+        """Those of them that wait for it."""
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """Subscribed by the controller."""
@@ -91,33 +102,54 @@ class ForeignWatch:
             if not self._claims.is_ours(claim):
                 for _, device in self._managed_devices(claim):
                     self._suspects.put_nowait(device)
-        while True:
-            device = await self._suspects.get()
-            try:
-                await self._settle(device)
-            except (Stale, Rejected) as error:
-                log.warning("device %s is allocated twice and could not be put right: %s", device, error)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                device = await self._suspects.get()
+                if await self._settle(device):
+                    self._unsettled.pop(device, None)
+                elif device not in self._to_come:
+                    backoff = self._unsettled.setdefault(device, Backoff(_LOOK_AGAIN, _LOOK_AGAIN_MOST))
+                    self._to_come.add(device)
+                    group.create_task(self._suspect_again(device, backoff.next()), name=f"overlap {device}")
 
-    async def _settle(self, device: str) -> None:
+    async def _suspect_again(self, device: str, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        self._to_come.discard(device)
+        self._suspects.put_nowait(device)
+
+    async def _settle(self, device: str) -> bool:
+        """Take back what overlaps; False where a write failed that may succeed later."""
         if not self._is_overlapping(device):
-            return
-        driver = device.partition("/")[0]
-        self._metrics.overlaps.labels(driver).inc()
+            return True
         ours = [claim for claim in self._world.claims_on(device) if self._claims.is_ours(claim)]
-        log.warning("device %s is given away twice: %s", device, ", ".join(claim.key for claim in ours) or "not by us")
+        if device not in self._unsettled:
+            self._metrics.overlaps.labels(device.partition("/")[0]).inc()
+            holders = ", ".join(claim.key for claim in ours) or "not by us"
+            log.warning("device %s is given away twice: %s", device, holders)
+        settled = True
         for claim in sorted(ours, key=_age, reverse=True):
             if not self._is_overlapping(device):
-                return
-            if self._is_bound(claim):
-                continue
-            if await self._claims.clear(claim, lambda newest: not self._is_bound(newest)):
-                self._metrics.undos.labels("overlap").inc()
-                note = f"allocation taken back: device {device} was also allocated by somebody else"
-                self._events.tell(RESOURCE_CLAIM, claim, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
-        if self._is_overlapping(device):
+                return True
+            if not self._is_bound(claim):
+                settled &= await self._take_back(claim, device)
+        if settled and self._is_overlapping(device):
             for claim in self._world.claims_on(device):
                 note = f"device {device} is allocated to several claims at once, and pods are bound already: delete one of them"
                 self._events.tell(RESOURCE_CLAIM, claim, messages.warning(messages.FOREIGN_ALLOCATION, note), "Watch")
+        return settled
+
+    async def _take_back(self, claim: ResourceClaim, device: str) -> bool:
+        """False where it could not be written."""
+        try:
+            cleared = await self._claims.clear(claim, lambda newest: not self._is_bound(newest))
+        except (Stale, Rejected) as error:
+            log.warning("device %s is given away twice, and one allocation cannot be taken back: %s", device, error)
+            return False
+        if cleared:
+            self._metrics.undos.labels("overlap").inc()
+            note = f"allocation taken back: device {device} was also allocated by somebody else"
+            self._events.tell(RESOURCE_CLAIM, claim, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
+        return True
 
     def _is_overlapping(self, device: str) -> bool:
         uses = []

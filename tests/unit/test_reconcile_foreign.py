@@ -6,6 +6,7 @@ import pytest
 from controller.reconcile.foreign import Use, overlaps
 from hami_dra.api import kinds
 from hami_dra.api.resource import DeviceRequestAllocationResult, ResourceClaim
+from hami_dra.cluster.protocol import Unavailable
 from tests.support.scene import DRIVER, SPACE, claim, play, pod
 
 QUICK = {"quiet_time": 0.0, "probe": False}
@@ -167,5 +168,34 @@ def test_one_that_lands_while_ours_is_under_way_is_found_too():
 
         await scene.until(moved, seconds=10)
         await scene.check_never_overcommitted()
+
+    play(story, nodes=1, scheduler=False, **QUICK)
+
+
+def test_a_claim_that_cannot_be_written_holds_up_no_other():
+    """A webhook of one namespace that does not answer: every write to that claim fails with an internal error."""
+
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("stubborn", 12), claim("willing", 12))
+        await scene.add(kinds.RESOURCE_CLAIM, claim("theirs-0", 12), claim("theirs-1", 12))
+        await scene.add(kinds.POD, pod("p0", claims=["stubborn"]))
+        await scene.until(held(scene, "stubborn"))
+        await scene.add(kinds.POD, pod("p1", claims=["willing"]))
+        await scene.until(held(scene, "willing"))
+        broken = True
+
+        async def hook(request):
+            if broken and request.is_write and request.name == "stubborn":
+                raise Unavailable("failed calling webhook")
+
+        scene.cluster.hooks.append(hook)
+        for device, name in enumerate(("theirs-0", "theirs-1")):
+            await scene.allocate_as_somebody_else(name, "n0", device=f"gpu-{device}", memory=12)
+        await scene.until(given_back(scene, "willing"), seconds=60)
+        assert (await scene.claim("stubborn")).status.allocation is not None
+        broken = False
+        await scene.until(given_back(scene, "stubborn"), seconds=600)
+        await scene.check_never_overcommitted()
+        assert scene.metric("hami_dra_overlaps_total", driver=DRIVER) == 2
 
     play(story, nodes=1, scheduler=False, **QUICK)

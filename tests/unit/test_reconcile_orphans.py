@@ -10,12 +10,12 @@ QUICK = {"quiet_time": 0.0, "probe": False}
 OURS = {names.ALLOCATED_BY: "hami-dra"}
 
 
-async def left_over(scene, *, annotations=OURS, allocated=True):
-    body = claim("c")
+async def left_over(scene, *, annotations=OURS, allocated=True, name="c"):
+    body = claim(name)
     body["metadata"] |= {"annotations": annotations, "finalizers": [names.DELETE_PROTECTION]}
     await scene.add(kinds.RESOURCE_CLAIM, body)
     if allocated:
-        await scene.allocate_as_somebody_else("c", "n0")
+        await scene.allocate_as_somebody_else(name, "n0")
 
 
 async def is_clean(scene):
@@ -103,6 +103,34 @@ def test_what_fails_is_tried_again():
         await story(scene)
 
     play(started, controller=False)
+
+
+def test_a_claim_that_cannot_be_written_does_not_hold_up_the_sweep():
+    """A webhook that does not answer fails every write to the first one, as an internal error; the second one is freed."""
+
+    async def story(scene):
+        broken = True
+
+        async def hook(request):
+            if broken and request.is_write and request.name == "a-stubborn":
+                raise Unavailable("failed calling webhook")
+
+        for name in ("a-stubborn", "b-willing"):
+            await left_over(scene, name=name)
+        scene.cluster.hooks.append(hook)
+        await scene.until(freed(scene, "b-willing"), seconds=200)
+        assert (await scene.claim("a-stubborn")).status.allocation is not None
+        broken = False
+        await scene.until(freed(scene, "a-stubborn"), seconds=600)
+
+    play(story, **QUICK)
+
+
+def freed(scene, name):
+    async def unallocated():
+        return (await scene.claim(name)).status.allocation is None
+
+    return unallocated
 
 
 def test_it_can_be_allocated_again_at_once_and_deleted_in_the_middle():

@@ -106,6 +106,61 @@ def test_nothing_is_given_twice_while_a_write_is_unclear():
     play(story, nodes=1, node_options={"cards": 1}, **QUICK)
 
 
+@pytest.mark.parametrize("applied", [True, False])
+def test_an_unclear_write_is_settled_however_long_the_claim_cannot_be_read(applied):
+    """Until then its device is nobody else's, whether the write landed or not."""
+
+    async def story(scene):
+        await scene.add(CLAIM, claim("a", 16), claim("b", 16))
+        scene.cluster.fail_next(
+            Unavailable("lost"), verb="patch", kind=CLAIM, name="a", subresource="status", applied=applied
+        )
+        scene.cluster.fail_next(Unavailable("cannot be read"), verb="get", kind=CLAIM, name="a", times=40)
+        scene.cluster.fail_next(Unavailable("away"), verb="patch", kind=CLAIM, name="a", subresource="", times=6)
+        await scene.add(kinds.POD, pod("a", claims=["a"]), pod("b", claims=["b"]))
+        for _ in range(100):
+            await scene.sleep(10)
+            await scene.check_never_overcommitted()
+        assert [await scene.node_of("a"), await scene.node_of("b")].count("n0") == 1
+        await check_all(scene)
+
+    play(story, nodes=1, node_options={"cards": 1}, **QUICK)
+
+
+def test_a_claim_that_can_be_neither_written_nor_read_gives_its_slot_back():
+    async def story(scene):
+        async def hook(request):
+            if request.kind is CLAIM and request.name == "stubborn" and request.verb in {"get", "patch"}:
+                raise Unavailable("failed calling webhook")
+
+        await scene.add(CLAIM, claim("stubborn"), claim("willing"))
+        scene.start(**QUICK, commits_at_once=1)
+        scene.cluster.hooks.append(hook)
+        await scene.add(kinds.POD, pod("p0", claims=["stubborn"]))
+        await scene.sleep(1)
+        await scene.add(kinds.POD, pod("p1", claims=["willing"]))
+        await scene.bound("p1", seconds=60)
+
+    play(story, controller=False)
+
+
+def test_a_claim_that_somebody_changes_all_the_time_gives_its_slot_back():
+    async def story(scene):
+        async def hook(request):
+            if request.kind is CLAIM and request.name == "restless" and request.verb == "patch":
+                raise Conflict("the object has been modified")
+
+        await scene.add(CLAIM, claim("restless"), claim("willing"))
+        scene.start(**QUICK, commits_at_once=1)
+        scene.cluster.hooks.append(hook)
+        await scene.add(kinds.POD, pod("p0", claims=["restless"]))
+        await scene.sleep(1)
+        await scene.add(kinds.POD, pod("p1", claims=["willing"]))
+        await scene.bound("p1", seconds=60)
+
+    play(story, controller=False)
+
+
 @pytest.mark.parametrize("error", [Invalid("no such request"), Forbidden("no right to resourceclaims/binding")])
 def test_a_refused_write_is_told_and_tried_again_later(error):
     async def story(scene):
