@@ -123,8 +123,12 @@ _POLICIES: Final = (
         "pods are not gated, and kube-scheduler tries them in vain first", True,
     ),
     (
+        names.CLAIM_POLICY, kinds.VALIDATING_POLICY.name, kinds.VALIDATING_POLICY_BINDING.name, "claim-policy.yaml", Severity.ERROR,
+        "a claim can be deleted under its running pod, and its devices are allocated once more", False,
+    ),
+    (
         names.SLICE_POLICY, kinds.VALIDATING_POLICY.name, kinds.VALIDATING_POLICY_BINDING.name, "slice-policy.yaml", Severity.ERROR,
-        "a driver may write the slices of other nodes", False,
+        "a driver may write slices of other nodes, and into their pools", False,
     ),
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from controller.bridge.extended import clash_warnings
 from controller.doctor.model import Finding, Severity, State
+from hami_dra.api.resource import ResourceSlice
 from hami_dra.vendors.registry import plugin_resources
 
 _SHOWN: Final = 3
@@ -32,11 +33,15 @@ def classes(state: State) -> Iterator[Finding]:
 
 def slices(state: State) -> Iterator[Finding]:
     """Pools that cannot be used, in more than one generation, or of nodes that are gone."""
-    for pool, problem in sorted(state.inventory.problems.items()):
+    left_out = {f"ResourceSlice {item.metadata.name}": item for item in state.slices}
+    for what, problem in sorted(state.inventory.problems.items()):
+        if (item := left_out.get(what)) is not None:
+            yield _left_out(item, problem)
+            continue
         yield Finding(
             check="slices",
             severity=Severity.ERROR,
-            object=pool[:1].upper() + pool[1:],
+            object=what[:1].upper() + what[1:],
             problem=f"{problem}: none of its devices can be allocated",
             fix="a driver that runs publishes the rest within seconds; if it stays, see the driver's log on that node",
         )
@@ -45,6 +50,8 @@ def slices(state: State) -> Iterator[Finding]:
     there = {node.metadata.name for node in state.nodes}
     for item in state.slices:
         spec = item.spec
+        if f"ResourceSlice {item.metadata.name}" in state.inventory.problems:
+            continue
         generations[spec.driver, spec.pool.name].add(spec.pool.generation)
         if there and spec.node_name and spec.node_name not in there:
             gone[spec.node_name].append(item.metadata.name)
@@ -66,6 +73,18 @@ def slices(state: State) -> Iterator[Finding]:
             problem=f"{len(listed)} ResourceSlices are of this node, and it does not exist",
             fix=f"kubectl delete resourceslice {shown}" + (" ..." if len(listed) > _SHOWN else ""),
         )
+
+
+def _left_out(item: ResourceSlice, problem: str) -> Finding:
+    node = item.spec.node_name
+    suspect = f"find out who runs on node {node} as its driver or kubelet: " if node else ""
+    return Finding(
+        check="slices",
+        severity=Severity.ERROR,
+        object=f"ResourceSlice {item.metadata.name}",
+        problem=f"{problem}: it is left out, and the node's own pool counts",
+        fix=f"{suspect}kubectl delete resourceslice {item.metadata.name}; manifests/slice-policy.yaml keeps such slices out",
+    )
 
 
 def device_plugins(state: State) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ and may come in any order; what is stored under an object's key decides, not `ol
 and named in `problems`. Must not talk to a cluster.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from controller.inventory.model import Device, DeviceId, Pool
 from controller.inventory.nodefit import NodeFit, NodeFits, PlainFit
 from controller.inventory.nodes import NodeColumns
 from controller.inventory.pods import PodBook
-from controller.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice, trouble
+from controller.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice, misplaced, trouble
 from controller.inventory.quotas import QuotaBook
 from controller.inventory.roles import Amounts, used_of
 from controller.inventory.sharedcounters import SharedCounters, shared_counters
@@ -30,15 +30,24 @@ from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.names import ADMIN_ACCESS_LABEL
 from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from hami_dra.vendors.protocol import Ints, Positions
+from hami_dra.vendors.registry import OWN_DRIVERS
 
 _NONE: Amounts = (0, 0, 0)
 _D = TypeVar("_D")
 
 
 class Inventory:
-    """Devices as columns (`devices`), nodes as columns (`nodes`), who holds what (`usage`), selectors (`verdicts`)."""
+    """Devices as columns (`devices`), nodes as columns (`nodes`), who holds what (`usage`), selectors (`verdicts`).
 
-    def __init__(self, gates: PoolGates = PoolGates()) -> None:  # noqa: B008 (frozen)
+    `node_pools`: drivers with one pool a node, named after it. Of these a slice in any other pool is left out: a node speaks
+    for itself only. Pools of other drivers may span nodes, as upstream's.
+    """
+
+    def __init__(
+        self,
+        gates: PoolGates = PoolGates(),  # noqa: B008 (frozen)
+        node_pools: Collection[str] = OWN_DRIVERS,
+    ) -> None:
         self.devices = DeviceColumns()
         self.nodes = NodeColumns()
         self.usage = Ledger()
@@ -47,9 +56,10 @@ class Inventory:
         self.classes: dict[str, DeviceClass] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.problems: dict[str, str] = {}
-        """Object → what is wrong with it: pools that cannot be used as they are published."""
+        """Object → what is wrong with it: pools that cannot be used as they are published, slices that are left out."""
         self.quotas = QuotaBook(self.usage.counted, self._published)
         self._pools = PoolBook(gates)
+        self._node_pools = frozenset(node_pools)
         self.workloads = Workloads()
         """What pods ask for, by shape."""
         self._rules = TaintRules()
@@ -171,16 +181,18 @@ class Inventory:
 
     def slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         touched: set[PoolKey] = set()
-        if old is not None and (new is None or new.metadata.name != old.metadata.name):
-            key = self._pools.drop(old.metadata.name)
-            touched |= {key} if key else set()
-        if new is not None:
-            # the slice may have been in another pool before: then that one changes too
-            before = self._pools.drop(new.metadata.name)
-            compiled = compile_slice(new)
-            self._rules.apply(compiled.devices)
-            touched.add(self._pools.put(compiled))
+        # the slice may have been in another pool before: then that one changes too
+        for name in {each.metadata.name for each in (old, new) if each is not None}:
+            before = self._pools.drop(name)
             touched |= {before} if before else set()
+            self._report(_slice(name), "")
+        if new is not None:
+            problem = misplaced(new) if new.spec.driver in self._node_pools else ""
+            self._report(_slice(new.metadata.name), problem)
+            if not problem:
+                compiled = compile_slice(new)
+                self._rules.apply(compiled.devices)
+                touched.add(self._pools.put(compiled))
         for key in touched:
             self._repool(key)
 
@@ -388,6 +400,10 @@ class Inventory:
                 (sign * total[0], sign * total[1], sign * total[2]),
                 (sign * used[0], sign * used[1], sign * used[2]),
             )
+
+
+def _slice(name: str) -> str:
+    return f"ResourceSlice {name}"
 
 
 def _pool(key: PoolKey) -> str:

@@ -198,6 +198,19 @@ def trouble(slices: Iterable[Compiled], gates: PoolGates = PoolGates()) -> str:
     return _check(newest, [], gates)[1]
 
 
+def misplaced(slice_: api.ResourceSlice) -> str:
+    """Return why a slice is in a pool that is not its node's, or an empty text.
+
+    For drivers with one pool a node, named after the node, as hami-dra's own are. Such a pool is all that a node may speak
+    for; devices are known by driver, pool and name, so a slice elsewhere would stand for another node's cards.
+    """
+    spec = slice_.spec
+    if spec.node_name == spec.pool.name:
+        return ""
+    node = f"node {spec.node_name}" if spec.node_name else "no single node"
+    return f"it is of {node} and in pool {spec.pool.name}, but {spec.driver} names the pool of a node after the node"
+
+
 def compile_slice(slice_: api.ResourceSlice) -> Compiled:
     spec = slice_.spec
     return Compiled(

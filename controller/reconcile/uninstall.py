@@ -281,7 +281,7 @@ def _counted(number: int, what: str) -> str:
 def _is_ours(found: Object) -> bool:
     """By name, or by label where a chart was installed under other names."""
     labels = found.metadata.labels
-    ours = (names.GATE_POLICY, names.FENCE_POLICY, names.SLICE_POLICY, names.WEBHOOK)
+    ours = (names.GATE_POLICY, names.FENCE_POLICY, names.CLAIM_POLICY, names.SLICE_POLICY, names.WEBHOOK)
     return found.metadata.name in ours or names.MANAGED_BY in (
         labels.get(names.MANAGED_BY_LABEL),
         labels.get(names.PART_OF_LABEL),

@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,15 +50,31 @@ class NotReached(Exception):
 class Api:
     """Requests to one API server as one user (a bearer token)."""
 
-    def __init__(self, url: str, ca_file: Path, token: str, *, timeout: float = 30.0) -> None:
+    def __init__(
+        self, url: str, ca_file: Path, token: str, *, timeout: float = 30.0, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._url, self._ca_file, self._token = url, ca_file, token
         address = urllib.parse.urlsplit(url)
         self._host, self._port = str(address.hostname), address.port
         self._tls = ssl.create_default_context(cafile=str(ca_file))
-        self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", **(headers or {})}
         self._timeout = timeout
         self._idle: list[http.client.HTTPSConnection] = []
         self._lock = threading.Lock()
         self._resources: dict[str, dict[str, tuple[str, bool]]] = {}
+
+    def as_user(self, name: str, group: str = "", *, node: str = "") -> Api:
+        """Return a client that impersonates a user; the caller, an administrator, closes it.
+
+        `node`: where a ServiceAccount's token says that its pod runs.
+        """
+        headers = {"Impersonate-User": name}
+        if group:
+            headers["Impersonate-Group"] = group
+        if node:
+            key = urllib.parse.quote("authentication.kubernetes.io/node-name", safe="")
+            headers[f"Impersonate-Extra-{key}"] = node
+        return Api(self._url, self._ca_file, self._token, timeout=self._timeout, headers=headers)
 
     def close(self) -> None:
         with self._lock:

@@ -71,6 +71,10 @@ GATE_POLICY: Final = "gate.hami.io"
 """Name of the MutatingAdmissionPolicy and of its binding."""
 FENCE_POLICY: Final = "fence.hami.io"
 """Name of the ValidatingAdmissionPolicy and of its binding."""
+CLAIM_POLICY: Final = "claims.hami.io"
+"""Name of the ValidatingAdmissionPolicy, and of its binding, that keeps allocated claims from being stripped and
+deleted under their pods.
+"""
 SLICE_POLICY: Final = "slices.hami.io"
 """Name of the ValidatingAdmissionPolicy, and of its binding, that keeps a driver to the slices of its own node."""
 

@@ -55,6 +55,8 @@ CONTAINER_VENDORS: tuple[ContainerVendor, ...] = (
 """Whose cards a driver of ours hands to containers: the same vendors."""
 WISH_ANNOTATIONS: frozenset[str] = frozenset().union(*(vendor.annotations for vendor in VENDORS))
 """Annotations of pods, claims, templates and classes that some vendor reads."""
+OWN_DRIVERS: frozenset[str] = frozenset(vendor.driver for vendor in PUBLISHING_VENDORS)
+"""hami-dra's own drivers: each publishes one pool on each node, and names it after the node."""
 _BY_DRIVER = {vendor.profile.driver: vendor for vendor in VENDORS}
 _CONTAINERS = {vendor.name: vendor for vendor in CONTAINER_VENDORS}
 _QUOTAS = {vendor.driver: vendor.quotas for vendor in LEGACY_VENDORS}

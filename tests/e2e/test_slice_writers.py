@@ -21,8 +21,8 @@ FILES = ("namespace.yaml", "rbac-driver.yaml", "slice-policy.yaml")
 MINE, OTHER = "gpu-1", "gpu-2"
 
 
-def resource_slice(name, node=MINE, driver="nvidia.hami.io"):
-    pool = {"name": node or "network", "generation": 1, "resourceSliceCount": 1}
+def resource_slice(name, node=MINE, driver="nvidia.hami.io", pool=""):
+    pool = {"name": pool or node or "network", "generation": 1, "resourceSliceCount": 1}
     where = {"nodeName": node} if node else {"allNodes": True}
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -123,6 +123,32 @@ def test_the_slices_of_another_node_are_refused(driver_on, slices):
     assert wanted in refusal(driver.replace, path, driver.get(path))
     assert wanted in refusal(driver.delete, path)
     driver_on(OTHER).delete(path, missing_ok=False)
+
+
+def test_slices_in_the_pool_of_another_node_are_refused(driver_on, slices):
+    """Devices are known by driver, pool and name: such a slice would offer another node's cards."""
+    forged = resource_slice("forged", MINE, pool=OTHER)
+    message = refusal(driver_on(MINE).create, SLICES, forged)
+    assert f"the driver on node {MINE} must not write slices of pool {OTHER}" in message
+    slices(forged)
+    path = f"{SLICES}/forged"
+    assert f"of pool {OTHER}" in refusal(driver_on(MINE).patch, path, {"metadata": {"labels": {"a": "b"}}})
+    assert "must not write" in refusal(driver_on(OTHER).delete, path)
+    driver_on(MINE).delete(path, missing_ok=False)
+
+
+def test_a_kubelet_cannot_do_what_its_driver_must_not(control_plane, driver_on, nodes, slices):
+    """Who has taken over a node has its kubelet's credentials too."""
+    nodes.create(MINE, wait=False)
+    with contextlib.closing(control_plane.api.as_user(f"system:node:{MINE}", "system:nodes")) as kubelet:
+        message = refusal(kubelet.create, SLICES, resource_slice("forged", MINE, pool=OTHER))
+        assert f"node {MINE} must not write slices of pool {OTHER}" in message
+        kubelet.create(SLICES, resource_slice("own", MINE))
+        kubelet.delete(f"{SLICES}/own", missing_ok=False)
+        kubelet.create(SLICES, resource_slice("theirs", MINE, driver="gpu.nvidia.com", pool="network"))
+        slices(resource_slice("forged", MINE, pool=OTHER))
+        kubelet.delete(f"{SLICES}?fieldSelector=spec.nodeName={MINE}", missing_ok=False)
+        assert control_plane.api.list(SLICES) == []
 
 
 def test_slices_of_no_single_node_are_refused(driver_on, slices):

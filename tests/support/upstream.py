@@ -241,7 +241,7 @@ class Comparison:
         return Answer("error" if answer.error else "none", message=answer.message)
 
     def _furnished(self) -> Inventory:
-        inventory = Inventory(self._gates.pool_gates)
+        inventory = Inventory(self._gates.pool_gates, node_pools=())
         inventory.namespace_changed(
             None, _parse({"metadata": {"name": NAMESPACE, "labels": {names.ADMIN_ACCESS_LABEL: "true"}}}, Namespace)
         )

@@ -69,11 +69,21 @@ def test_the_fence_policy_knows_the_fence():
 def test_the_slice_policy_knows_the_driver_and_all_our_drivers():
     spec = only(kinds.VALIDATING_POLICY, name=names.SLICE_POLICY)["spec"]
     (condition,) = spec["matchConditions"]
-    assert strings(condition["expression"]) == {f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:{names.DRIVER}"}
     drivers = {vendor.profile.driver for vendor in VENDORS}
+    driver = f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:{names.DRIVER}"
+    assert strings(condition["expression"]) == {driver, "system:node:", "DELETE", *drivers}
     assert strings(spec["validations"][-1]["expression"]) == drivers
     status = [rule for rule in only(kinds.CLUSTER_ROLE, name=names.DRIVER)["rules"] if "resourceNames" in rule]
     assert [set(rule["resourceNames"]) for rule in status] == [drivers]
+
+
+def test_the_claim_policy_knows_our_annotation_and_all_our_drivers():
+    spec = only(kinds.VALIDATING_POLICY, name=names.CLAIM_POLICY)["spec"]
+    variables = {each["name"]: strings(each["expression"]) for each in spec["variables"]}
+    assert names.ALLOCATED_BY in variables["mark"] & variables["markBefore"]
+    assert {vendor.profile.driver for vendor in VENDORS} <= variables["holdsDevices"]
+    assert variables["losesFinalizer"] == {names.DELETE_PROTECTION}
+    assert variables["isUninstall"] == {f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:{names.UNINSTALL}"}
 
 
 def test_names_are_those_that_the_programs_use():
@@ -93,6 +103,7 @@ def test_names_are_those_that_the_programs_use():
         (names.GATE_POLICY, kinds.MUTATING_POLICY, kinds.MUTATING_POLICY_BINDING),
         (names.FENCE_POLICY, kinds.VALIDATING_POLICY, kinds.VALIDATING_POLICY_BINDING),
         (names.SLICE_POLICY, kinds.VALIDATING_POLICY, kinds.VALIDATING_POLICY_BINDING),
+        (names.CLAIM_POLICY, kinds.VALIDATING_POLICY, kinds.VALIDATING_POLICY_BINDING),
     ):
         only(policy, name=name)
         assert only(binding, name=name)["spec"]["policyName"] == name
@@ -148,9 +159,10 @@ def policies_of(installation):
 
 
 def test_native_mode_has_neither_gate_nor_fence():
-    assert policies_of(Installation()) == {names.GATE_POLICY, names.FENCE_POLICY, names.SLICE_POLICY}
-    assert policies_of(Installation(gate=False)) == {names.FENCE_POLICY, names.SLICE_POLICY}
-    assert policies_of(Installation(mode="native")) == {names.SLICE_POLICY}
+    always = {names.SLICE_POLICY, names.CLAIM_POLICY}
+    assert policies_of(Installation()) == {names.GATE_POLICY, names.FENCE_POLICY, *always}
+    assert policies_of(Installation(gate=False)) == {names.FENCE_POLICY, *always}
+    assert policies_of(Installation(mode="native")) == always
     assert list(webhooks(Installation(mode="native"))) == [CONVERT_WEBHOOK]
     assert list(webhooks(Installation(gate=False))) == [CONVERT_WEBHOOK]
 

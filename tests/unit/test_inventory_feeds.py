@@ -12,6 +12,8 @@ from hami_dra.api.core import Namespace
 from hami_dra.api.resource import DeviceTaintRule
 from tests.cards import DRIVER, card, node, slice_of, whole
 
+WIDE = "net.example.com"
+"""A driver whose pools span nodes; hami-dra's own have one pool a node."""
 BROKEN = {"key": "broken", "effect": "NoSchedule"}
 
 
@@ -75,9 +77,9 @@ def test_rows_stay_and_freed_rows_are_used_again():
 
 def test_a_device_that_is_not_of_one_node_belongs_to_none():
     inventory = furnished("n1")
-    inventory.slice_changed(None, slice_of("x", [whole(7)], name="wide", pool="wide", allNodes=True))
-    assert inventory.devices.node[row(inventory, "dev-7", "wide")] == NOWHERE
-    assert [pool.name for pool in inventory.pools_on("n1")] == ["n1", "wide"]
+    inventory.slice_changed(None, slice_of("x", [whole(7)], name="wide", driver=WIDE, pool="wide", allNodes=True))
+    assert inventory.devices.node[row(inventory, "dev-7", "wide", WIDE)] == NOWHERE
+    assert [pool.name for pool in inventory.pools_on("n1")] == ["wide", "n1"]
     assert inventory.pools_on("nobody") == []
 
 
@@ -85,9 +87,10 @@ def test_the_newest_of_a_device_that_several_nodes_see():
     """Its slices in two generations: the one that comes last by name is not the newest."""
     inventory = Inventory()
     for name, generation, memory in (("b", 1, "8Gi"), ("a", 2, "16Gi")):
-        made = slice_of("x", [card(0, memory=memory)], name=name, pool="p", generation=generation, allNodes=True)
+        spec = {"driver": WIDE, "pool": "p", "generation": generation, "allNodes": True}
+        made = slice_of("x", [card(0, memory=memory)], name=name, **spec)
         inventory.slice_changed(None, made)
-    assert inventory.devices.memory_total[row(inventory, "gpu-0", "p")] == 16 << 30
+    assert inventory.devices.memory_total[row(inventory, "gpu-0", "p", WIDE)] == 16 << 30
 
 
 def test_nodes_that_use_one_pool_name_find_their_devices_in_the_columns():
@@ -95,11 +98,11 @@ def test_nodes_that_use_one_pool_name_find_their_devices_in_the_columns():
     inventory = Inventory()
     for name in ("n1", "n2"):
         inventory.node_changed(None, node(name))
-        inventory.slice_changed(None, slice_of(name, [card(0)], pool="p"))
+        inventory.slice_changed(None, slice_of(name, [card(0)], driver=WIDE, pool="p"))
     found = [pool.devices[0] for name in ("n1", "n2") for pool in inventory.pools_on(name)]
-    assert [device.row for device in found] == [row(inventory, "gpu-0", "p")] * 2
-    inventory.slice_changed(slice_of("n2", []), None)
-    assert inventory.devices.node[row(inventory, "gpu-0", "p")] == inventory.nodes.index_of("n1")
+    assert [device.row for device in found] == [row(inventory, "gpu-0", "p", WIDE)] * 2
+    inventory.slice_changed(slice_of("n2", [], driver=WIDE), None)
+    assert inventory.devices.node[row(inventory, "gpu-0", "p", WIDE)] == inventory.nodes.index_of("n1")
 
 
 def test_devices_wait_for_their_node():
@@ -114,9 +117,11 @@ def test_devices_wait_for_their_node():
 
 def test_a_slice_that_moves_to_another_pool_leaves_nothing_behind():
     inventory = furnished("n1", "n2")
-    inventory.slice_changed(slice_of("n1", []), slice_of("n2", [card(7)], name=f"n1-{DRIVER}", pool="other"))
+    inventory.slice_changed(
+        slice_of("n1", []), slice_of("n2", [card(7)], name=f"n1-{DRIVER}", driver=WIDE, pool="other")
+    )
     assert row(inventory, "gpu-0") == -1
-    assert inventory.devices.node[row(inventory, "gpu-7", "other")] == inventory.nodes.index_of("n2")
+    assert inventory.devices.node[row(inventory, "gpu-7", "other", WIDE)] == inventory.nodes.index_of("n2")
 
 
 def test_a_slice_that_is_published_again_touches_only_what_is_in_it():

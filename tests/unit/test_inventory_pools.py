@@ -197,7 +197,7 @@ def test_nodes_that_see_a_wide_slice_of_a_pool_follow_its_local_ones():
 def test_labels_decide_anew_which_wide_pools_reach_a_node():
     selector = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": "Exists"}]}]}
     inventory = Inventory()
-    inventory.slice_changed(None, slice_of("x", [whole(0)], pool="p", nodeSelector=selector))
+    inventory.slice_changed(None, slice_of("x", [whole(0)], driver="net.example.com", pool="p", nodeSelector=selector))
     bare, labelled = node(), node(labels={"rack": "7"})
     inventory.node_changed(None, bare)
     assert inventory.pools_on("n1") == []
@@ -209,13 +209,14 @@ def test_problems_name_the_pool_and_what_is_wrong():
     inventory = Inventory()
     inventory.node_changed(None, node())
     inventory.slice_changed(None, slice_of("n1", [card(0)], count=2))
-    inventory.slice_changed(None, slice_of("x", [whole(0), whole(0)], name="w", pool="wide", allNodes=True))
+    wide = {"name": "w", "driver": "net.example.com", "pool": "wide", "allNodes": True}
+    inventory.slice_changed(None, slice_of("x", [whole(0), whole(0)], **wide))
     assert inventory.problems == {
         "pool nvidia.hami.io/n1": "incomplete: spec.pool.resourceSliceCount is 2, slices of generation 1: 1",
-        "pool nvidia.hami.io/wide": "duplicate device name dev-0",
+        "pool net.example.com/wide": "duplicate device name dev-0",
     }
     assert inventory.troubled_nodes() == {"n1"}
     inventory.slice_changed(None, slice_of("n1", [card(0)]))
-    inventory.slice_changed(slice_of("x", [], name="w", pool="wide", allNodes=True), None)
+    inventory.slice_changed(slice_of("x", [], **wide), None)
     assert inventory.problems == {}
     assert inventory.troubled_nodes() == set()

@@ -299,7 +299,7 @@ def test_devices_that_are_held_and_not_published_are_told():
 
 
 def test_a_device_that_several_nodes_reach_is_of_no_node():
-    seen = overview(cluster(slice_of("n1", [card(0)], allNodes=True, pool="net")), [], [])
+    seen = overview(cluster(slice_of("n1", [card(0)], driver="net.example.com", allNodes=True, pool="net")), [], [])
     assert [(each.node, each.free) for each in seen.cards] == [("", True)]
     assert seen.nodes == ()
     assert (seen.packing[0].nodes, seen.packing[0].free_cards) == (0, 1)

@@ -252,7 +252,7 @@ def of_driver(driver, node, *cards):
     """Slices of another vendor beside those of `slices`."""
     body = slices(node, *cards)
     body["metadata"]["name"] = f"{node}-{driver}"
-    body["spec"] = {**body["spec"], "driver": driver, "pool": {**body["spec"]["pool"], "name": f"{node}-{driver}"}}
+    body["spec"] = {**body["spec"], "driver": driver}
     return body
 
 

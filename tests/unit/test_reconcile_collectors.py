@@ -195,8 +195,8 @@ def test_cards_that_cannot_be_told_apart_do_not_cost_the_scrape():
     nameless = [{"name": name} for name in ("left", "middle", "right")]
     world = Cards(LEGACY).there(
         slice_of("n1", nameless, driver="gpu.example.com"),
-        slice_of("n1", [card(0)], name="new"),
-        slice_of("n1", [card(0)], name="old", pool="n1-left-behind"),
+        slice_of("n1", [card(0)], name="new", driver="net.example.com"),
+        slice_of("n1", [card(0)], name="old", driver="net.example.com", pool="n1-left-behind"),
     )
     found = said(world.cards)
     health = [key for key in found if key[0] == "hami_dra_gpu_health"]
