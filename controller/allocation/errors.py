@@ -1,11 +1,27 @@
 """What can end an allocation without an answer. "No solution" is not among them: then `solve` returns None."""
 
+from typing import Final
+
+from controller.inventory.selectorbudget import Overrun
+
 
 class AllocatorError(Exception):
     """The allocator cannot search for this pod at all: an object must be fixed first. The message names it.
 
     Raised by `prepare`, and by `solve` for what depends on devices (a selector that fails on one). Ends the decision.
     """
+
+
+class SelectorOverBudget(Exception):
+    """A selector takes more time than it may: refuse the claim, and look at it again much later. The message names the selector.
+
+    Not an `AllocatorError`: it says nothing about a device, so no search may go on after it.
+    """
+
+    def __init__(self, origin: str, overrun: Overrun) -> None:
+        super().__init__(f"{origin}: {overrun.what}")
+        self.origin: Final = origin
+        self.overrun: Final = overrun
 
 
 class InvalidPools(AllocatorError):

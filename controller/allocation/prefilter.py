@@ -8,8 +8,6 @@ What it says is necessary, not sufficient: constraints, counters and several req
 (`search.solve`). It never rules out a card that the search would take.
 """
 
-from collections import OrderedDict
-from collections.abc import Hashable
 from typing import Final
 
 import numpy as np
@@ -19,6 +17,8 @@ from controller.allocation.kinds import NOT_OF_CLASS, UNJUDGED, DeviceKinds
 from controller.allocation.lists import refused_by_lists
 from controller.allocation.request import RequestView
 from controller.allocation.scope import Scope
+from controller.allocation.selectors import Selector, blaming
+from controller.inventory.changes import Shared
 from controller.inventory.columns import NOWHERE, Bools, grown
 from controller.inventory.inventory import Inventory
 from hami_dra.api import names
@@ -66,18 +66,18 @@ class Prefilter:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._kept: OrderedDict[Hashable, RequestColumns] = OrderedDict()
+        self._kept: Shared[RequestColumns] = Shared(_SHAPES_KEPT)
 
     def columns(
         self, view: RequestView, scope: Scope, ignored_taints: frozenset[str], wishes: Wishes = NO_WISHES
     ) -> "RequestColumns":
+        """Up to date. Raises SelectorOverBudget, SliceSpent."""
         key = (view.shape, scope, ignored_taints, wishes)
-        columns = self._kept.get(key)
-        if columns is None:
-            columns = self._kept[key] = RequestColumns(self._inventory, view, scope, ignored_taints, wishes)
-            if len(self._kept) > _SHAPES_KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
+        columns = self._kept.get(
+            key,
+            self._inventory.verdicts.account,
+            lambda: RequestColumns(self._inventory, view, scope, ignored_taints, wishes),
+        )
         columns.refresh()
         return columns
 
@@ -216,9 +216,9 @@ class RequestColumns:
         self._kinds.learn(devices.kind_samples)
         kind = devices.kind[rows]
         codes = self._kinds.code[kind]
-        codes[
-            ~devices.active[rows] | ~self._selected([each.expression for each in self._view.class_selectors], rows)
-        ] = NOT_OF_CLASS
+        codes[~devices.active[rows]] = NOT_OF_CLASS
+        for selector in self._view.class_selectors:
+            codes[~self._selected(selector, rows, codes != NOT_OF_CLASS)] = NOT_OF_CLASS
         late = codes.copy()  # what the kind says comes after health and selectors
         codes[codes != NOT_OF_CLASS] = 0
         _where(codes, self._taint_codes()[devices.taint_kind[rows]])
@@ -227,8 +227,11 @@ class RequestColumns:
                 codes, rows, kind
             )  # before selectors, which a converted pod has for the same: they know why
         for selector in self._view.selectors:
-            reason = names.CARD_UUID_MISMATCH if selector.asks_for_uuid else names.CARD_TYPE_MISMATCH
-            _where(codes, np.where(self._selected([selector.expression], rows), 0, NUMBER[reason]))
+            still_open = codes == 0
+            refused = still_open & ~self._selected(selector, rows, still_open)
+            if refused.any():
+                reason = names.CARD_UUID_MISMATCH if selector.asks_for_uuid else names.CARD_TYPE_MISMATCH
+                codes[refused] = NUMBER[reason]
         _where(codes, late)
         return codes
 
@@ -272,13 +275,14 @@ class RequestColumns:
                 before = codes[mine]
                 codes[mine] = np.where((found > 0) & ((before == 0) | (found < before)), found, before)
 
-    def _selected(self, expressions: list[str], rows: Positions) -> Bools:
-        chosen = np.ones(len(rows), dtype=np.bool_)
-        for expression in expressions:
-            column = self._inventory.verdicts.matching(
-                expression, list_attributes=self._view.features.list_type_attributes
-            )
-            chosen &= column[rows]
+    def _selected(self, selector: Selector, rows: Positions, among: Bools) -> Bools:
+        """Which of the rows the selector selects. Rows that are not `among` those it is asked about are not evaluated.
+
+        Raises SelectorOverBudget, SliceSpent.
+        """
+        chosen = np.zeros(len(rows), dtype=np.bool_)
+        with blaming((selector,)):
+            chosen[among] = self._inventory.verdicts.matching(selector.expression, rows[among], payer=selector.payer)
         return chosen
 
     def _taint_codes(self) -> Codes:

@@ -5,6 +5,7 @@ of the latest combinations of specs, as long as their DeviceClasses stay the sam
 namespace matters, are resolved each time. A cache and nothing else.
 """
 
+import hashlib
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from controller.inventory.inventory import Inventory
 from hami_dra.api.resource import DeviceClass, ResourceClaim
 
 _KEPT: Final = 128
+_LONG: Final = 1_024
 _encoder: Final = msgspec.json.Encoder()
 
 
@@ -46,11 +48,18 @@ class Prepared:
         checks_namespaces: bool = True,
     ) -> Problem:
         """`claims`: without an allocation. `checks_namespaces`: admin access needs the label. Raises AllocatorError."""
-        resolve = partial(prepare, claims, self._inventory.classes, features=features, ignored_taints=ignored_taints)
+        resolve = partial(
+            prepare,
+            claims,
+            self._inventory.classes,
+            features=features,
+            ignored_taints=ignored_taints,
+            judge=self._inventory.verdicts,
+        )
         if any(map(_asks_admin_access, claims)):
             allowed = self._inventory.admin_namespaces() if checks_namespaces else None
             return resolve(admin_namespaces=allowed)
-        key = (tuple(_encoder.encode(claim.spec) for claim in claims), features, frozenset(ignored_taints))
+        key = (tuple(_digest(claim) for claim in claims), features, frozenset(ignored_taints))
         kept = self._kept.get(key, _Kept)
         problem = kept.problem
         if problem is None or not self._stands(kept.classes):
@@ -67,6 +76,12 @@ class Prepared:
 
 def prepared_of(inventory: Inventory) -> Prepared:
     return inventory.derived(Prepared, Prepared)
+
+
+def _digest(claim: ResourceClaim) -> bytes:
+    """The spec, or what stands for it: a claim may have more than a megabyte of selectors."""
+    spec = _encoder.encode(claim.spec)
+    return spec if len(spec) <= _LONG else hashlib.blake2b(spec, digest_size=32).digest()
 
 
 def _asks_admin_access(claim: ResourceClaim) -> bool:

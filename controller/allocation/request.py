@@ -12,8 +12,9 @@ from controller.allocation.derived import DerivedAttribute
 from controller.allocation.errors import AllocatorError
 from controller.allocation.features import FeatureGates
 from controller.allocation.parameters import memory_percent
-from controller.allocation.selectors import Origin, compile_all, owner_of_claim
+from controller.allocation.selectors import PLAIN, Judge, Origin, owner_of_claim, selectors_of
 from controller.allocation.views import ClaimRequests, Needs, Problem, RequestGroup, RequestView
+from controller.inventory.selectorbudget import Payer
 from hami_dra.api import names
 from hami_dra.api import resource as api
 from hami_dra.api.quantity import InvalidQuantity, Quantity
@@ -33,15 +34,17 @@ def prepare(
     features: FeatureGates = FeatureGates(),
     admin_namespaces: AbstractSet[str] | None = None,
     ignored_taints: AbstractSet[str] = frozenset(),
+    judge: Judge = PLAIN,
 ) -> Problem:
     """Resolve claims that have no allocation yet (allocated ones are skipped). `classes` is by name.
 
     `admin_namespaces`: those with the label `resource.kubernetes.io/admin-access: "true"`; None = not checked, which is
-    what the upstream allocator does. `ignored_taints`: keys of taints that do not count (our own fence).
+    what the upstream allocator does. `ignored_taints`: keys of taints that do not count (our own fence). `judge` will
+    evaluate the selectors.
     Raises AllocatorError: missing class, unsupported request, gate off, bad parameters, more than 32 devices. A selector
     that does not compile is an error only when it is evaluated on a device, as upstream.
     """
-    resolver = _Resolver(classes, features, admin_namespaces)
+    resolver = _Resolver(classes, features, admin_namespaces, judge)
     waiting = [claim for claim in claims if claim.status.allocation is None]
     return Problem(
         tuple(resolver.claim(index, claim) for index, claim in enumerate(waiting)),
@@ -56,7 +59,9 @@ class _Resolver:
         classes: Mapping[str, api.DeviceClass],
         features: FeatureGates,
         admin_namespaces: AbstractSet[str] | None,
+        judge: Judge,
     ) -> None:
+        self._judge = judge
         self._classes = classes
         self._features = features
         self._admin_namespaces = admin_namespaces
@@ -106,10 +111,12 @@ class _Resolver:
     ) -> RequestView:
         owner = owner_of_claim(claim.key)
         where = f"{owner}: request {name}"
-        selectors = compile_all(spec.selectors, owner, f"request {name}: selectors")
+        selectors = selectors_of(spec.selectors, owner, f"request {name}: selectors", Payer.CLAIM, self._judge)
         self._check_admin_access(claim, where, spec)
         device_class = self._class(where, spec)
-        class_selectors = compile_all(device_class.spec.selectors, f"DeviceClass {device_class.key}", "spec.selectors")
+        class_selectors = selectors_of(
+            device_class.spec.selectors, f"DeviceClass {device_class.key}", "spec.selectors", Payer.CLASS, self._judge
+        )
         all_devices = spec.allocation_mode == ALL
         requested_names = frozenset({parent_name, name})
         constraints = {

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from controller.allocation.errors import AllocatorError
+from controller.allocation.errors import AllocatorError, SelectorOverBudget
 from controller.allocation.features import FeatureGates
 from controller.allocation.prepared import prepared_of
 from controller.allocation.request import Problem, RequestView
+from controller.allocation.selectors import Selector, blaming
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Pool
 from hami_dra.api.resource import ResourceClaim
@@ -53,14 +54,17 @@ class Standing:
 def standing_of(
     inventory: Inventory, claim: ResourceClaim, managed: frozenset[str] | None, features: FeatureGates
 ) -> Standing:
-    """A claim that cannot be evaluated (missing class, bad parameters) is UNKNOWN: `decide` says why."""
+    """A claim that cannot be evaluated (missing class, bad parameters, over budget) is UNKNOWN: `decide` says why.
+
+    Raises SliceSpent.
+    """
     try:
         problem = prepared_of(inventory).of([claim], features, checks_namespaces=False)
-    except AllocatorError:
+        [owner] = owners(inventory, problem, managed)
+        views = [view for view in problem.views if not view.admin_access]
+        drivers = frozenset[str]().union(*(_drivers(inventory, view, managed) for view in views))
+    except (AllocatorError, SelectorOverBudget):
         return Standing(Owner.UNKNOWN)
-    [owner] = owners(inventory, problem, managed)
-    views = [view for entry in problem.claims for group in entry.requests for view in group.alternatives]
-    drivers = frozenset[str]().union(*(matching_drivers(inventory, view) for view in views if not view.admin_access))
     return Standing(owner, drivers if managed is None else drivers & managed)
 
 
@@ -72,7 +76,7 @@ def owners(inventory: Inventory, problem: Problem, managed: frozenset[str] | Non
 def _owner(inventory: Inventory, requests: list[tuple[RequestView, ...]], managed: frozenset[str] | None) -> Owner:
     ours = foreign = False
     for alternatives in requests:
-        drivers = set[str]().union(*(matching_drivers(inventory, view) for view in alternatives))
+        drivers = set[str]().union(*(_drivers(inventory, view, managed) for view in alternatives))
         if any(managed is None or driver in managed for driver in drivers):
             ours = True
         elif drivers:
@@ -82,7 +86,24 @@ def _owner(inventory: Inventory, requests: list[tuple[RequestView, ...]], manage
     return Owner.FOREIGN if foreign else Owner.UNKNOWN
 
 
+def _drivers(inventory: Inventory, view: RequestView, managed: frozenset[str] | None) -> frozenset[str]:
+    """Drivers of the devices that class and request select. Where nothing that the class selects is managed, it is no concern of
+    ours what the request's own selectors cost. Raises SelectorOverBudget, SliceSpent.
+    """
+    try:
+        return matching_drivers(inventory, view)
+    except SelectorOverBudget:
+        of_class = _expressions(view.class_selectors)
+        if managed is None or (drivers := inventory.verdicts.drivers((), of_class)) & managed:
+            raise
+        return drivers
+
+
+def _expressions(selectors: Iterable[Selector]) -> tuple[str, ...]:
+    return tuple([selector.expression for selector in selectors])
+
+
 def matching_drivers(inventory: Inventory, view: RequestView) -> frozenset[str]:
-    """Drivers of the devices that class and request select, in use or not."""
-    expressions = tuple(selector.expression for selector in (*view.class_selectors, *view.selectors))
-    return inventory.verdicts.drivers(expressions, list_attributes=view.features.list_type_attributes)
+    """Drivers of the devices that class and request select, in use or not. Raises SelectorOverBudget, SliceSpent."""
+    with blaming((*view.class_selectors, *view.selectors)):
+        return inventory.verdicts.drivers(_expressions(view.selectors), _expressions(view.class_selectors))

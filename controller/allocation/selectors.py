@@ -1,14 +1,17 @@
 """Device selectors of classes and requests, and where they came from.
 
-Called by `prepare` (compile) and by `candidates` (evaluate). The only place of this package that knows the CEL library.
+Called by `prepare` and by `candidates` (evaluate). The only place of this package that knows the CEL library.
 In: API selectors. Out: verdicts, or AllocatorError that names the object and the selector.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final, Protocol
 
-from controller.allocation.errors import AllocatorError
+from controller.allocation.errors import AllocatorError, SelectorOverBudget
 from controller.inventory.model import Device
+from controller.inventory.selectorbudget import OverBudget, Payer
 from hami_dra import cel
 from hami_dra.api import resource as api
 
@@ -29,42 +32,89 @@ class Origin:
         return Origin(owner_of_claim(key), self.field)
 
 
+class Judge(Protocol):
+    """Who evaluates expressions: `inventory.verdicts`, which keeps what it found, or `PlainJudge`."""
+
+    def compiled(self, expression: str, payer: Payer) -> cel.Selector | cel.CompileError:
+        """Raises OverBudget, SliceSpent."""
+
+    def matches(self, expression: str, payer: Payer, device: Device) -> bool:
+        """Raises CompileError, EvaluationError, OverBudget, SliceSpent."""
+
+
+class PlainJudge:
+    """Evaluates each time, without a budget: for problems that belong to no inventory."""
+
+    def compiled(self, expression: str, _payer: Payer) -> cel.Selector | cel.CompileError:
+        try:
+            return cel.compile_selector(expression)
+        except cel.CompileError as error:
+            return error
+
+    def matches(self, expression: str, _payer: Payer, device: Device) -> bool:
+        return cel.compile_selector(expression).evaluate(device.selector_input)
+
+
+PLAIN: Final = PlainJudge()
+
+
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """One CEL selector. A compile error is kept until a device is looked at: upstream compiles no earlier either."""
+    """One CEL selector. It is compiled when a device is first looked at, and no earlier: as upstream."""
 
     expression: str
     origin: Origin
-    compiled: cel.Selector | cel.CompileError
+    payer: Payer
+    judge: Judge
 
     def of_claim(self, key: str) -> "Selector":
         """The same selector in another ResourceClaim."""
-        return Selector(self.expression, self.origin.of_claim(key), self.compiled)
+        return Selector(self.expression, self.origin.of_claim(key), self.payer, self.judge)
 
     def matches(self, device: Device) -> bool:
-        """Raises AllocatorError: it does not compile, or it fails on this device. Neither means "does not match"."""
-        if isinstance(self.compiled, cel.CompileError):
-            raise self.error()
+        """Return whether the device matches. Raises AllocatorError: the expression does not compile, or it fails on this
+        device; neither means "does not match". Raises SelectorOverBudget, SliceSpent.
+        """
         try:
-            return self.compiled.evaluate(device.selector_input)
+            return self.judge.matches(self.expression, self.payer, device)
+        except cel.CompileError as error:
+            raise self._error(error) from error
         except cel.EvaluationError as error:
             raise AllocatorError(
                 f"{self.origin} fails on device {device.id}: {error}; ask first for what a device may lack: has(...), in, .?"
             ) from error
+        except OverBudget as error:
+            raise SelectorOverBudget(str(self.origin), error.overrun) from error
 
-    @property
-    def broken(self) -> bool:
-        return isinstance(self.compiled, cel.CompileError)
-
-    def error(self) -> AllocatorError:
-        return AllocatorError(f"{self.origin} does not compile: {self.compiled}")
+    def compile_error(self) -> AllocatorError | None:
+        """Raises SelectorOverBudget, SliceSpent."""
+        compiled = self._compiled()
+        return self._error(compiled) if isinstance(compiled, cel.CompileError) else None
 
     @property
     def asks_for_uuid(self) -> bool:
         """It reads an attribute whose bare name is `uuid`."""
-        return not isinstance(self.compiled, cel.CompileError) and any(
-            name == "uuid" for _, name in self.compiled.attributes
+        compiled = self._compiled()
+        return not isinstance(compiled, cel.CompileError) and any(name == "uuid" for _, name in compiled.attributes)
+
+    def _compiled(self) -> cel.Selector | cel.CompileError:
+        with blaming((self,)):
+            return self.judge.compiled(self.expression, self.payer)
+
+    def _error(self, error: cel.CompileError) -> AllocatorError:
+        return AllocatorError(f"{self.origin} does not compile: {error}")
+
+
+@contextmanager
+def blaming(selectors: Sequence[Selector]) -> Iterator[None]:
+    """Say which of the selectors went over budget. Raises SelectorOverBudget where OverBudget was raised."""
+    try:
+        yield
+    except OverBudget as error:
+        origin = next(
+            (str(each.origin) for each in selectors if each.expression == error.overrun.expression), "a selector"
         )
+        raise SelectorOverBudget(origin, error.overrun) from error
 
 
 def owner_of_claim(key: str) -> str:
@@ -72,7 +122,9 @@ def owner_of_claim(key: str) -> str:
     return f"ResourceClaim {key}"
 
 
-def compile_all(selectors: Sequence[api.DeviceSelector], owner: str, field: str) -> tuple[Selector, ...]:
+def selectors_of(
+    selectors: Sequence[api.DeviceSelector], owner: str, field: str, payer: Payer, judge: Judge
+) -> tuple[Selector, ...]:
     """`owner` and `field`: where they stand, such as `DeviceClass x` and `spec.selectors`. Raises AllocatorError: no expression.
 
     As in kube-scheduler feature gates do not matter: what the API server once let in is evaluated.
@@ -82,12 +134,5 @@ def compile_all(selectors: Sequence[api.DeviceSelector], owner: str, field: str)
         if selector.cel is None:
             raise AllocatorError(f"{owner}: {field}[{index}]: only CEL selectors are known; set cel.expression")
         expression = selector.cel.expression
-        result.append(Selector(expression, Origin(owner, f"{field}[{index}]"), _compile(expression)))
+        result.append(Selector(expression, Origin(owner, f"{field}[{index}]"), payer, judge))
     return tuple(result)
-
-
-def _compile(expression: str) -> cel.Selector | cel.CompileError:
-    try:
-        return cel.compile_selector(expression)
-    except cel.CompileError as error:
-        return error

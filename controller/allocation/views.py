@@ -242,8 +242,8 @@ class Problem:
         When nothing fits they are the reason to give.
         """
         return tuple(
-            selector.error()
+            error
             for view in self.views
             for selector in (*view.class_selectors, *view.selectors)
-            if selector.broken
+            if (error := selector.compile_error()) is not None
         )

@@ -1,11 +1,23 @@
 """`decide`: which node and which devices a pod gets, or why it gets none.
 
 Called by `reconcile` for every pending pod and by `simulate`. Pure: no clock, no randomness, no I/O; the same inventory
-and demand give the same answer. What it returns is not stamped: shareIDs and the allocation timestamp are the caller's.
+and demand give the same answer; `decide_slice` gives it in parts, as far as a budget of time goes. What it returns is not stamped: shareIDs and the allocation timestamp are the caller's.
 """
 
-from controller.decide.answers import ClaimAllocation, Decision, Refusal, Score
-from controller.decide.decision import decide
+from controller.decide.answers import Answer, ClaimAllocation, Decision, Refusal, Score, Unfinished
+from controller.decide.decision import decide, decide_slice
 from controller.decide.demand import Demand, Options, PodClaim
 
-__all__ = ["ClaimAllocation", "Decision", "Demand", "Options", "PodClaim", "Refusal", "Score", "decide"]
+__all__ = [
+    "Answer",
+    "ClaimAllocation",
+    "Decision",
+    "Demand",
+    "Options",
+    "PodClaim",
+    "Refusal",
+    "Score",
+    "Unfinished",
+    "decide",
+    "decide_slice",
+]

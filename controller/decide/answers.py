@@ -1,10 +1,11 @@
-"""What `decide` answers: a `Decision`, or a `Refusal` that says why, card by card and node by node."""
+"""What `decide` answers: a `Decision`, a `Refusal` that says why, card by card and node by node, or that it is `Unfinished`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from controller.decide.trace import Trace
+from controller.inventory.selectorbudget import Overrun
 from hami_dra.api.resource import ResourceClaim
 
 
@@ -57,9 +58,18 @@ class Refusal:
     """Some node has room, and a quota of the namespace alone is in the way: no further node and no preemption would help."""
     node_counts: Mapping[str, int] = field(default_factory=dict)
     """Reason code → how many nodes have it; `nodes` names only some of them."""
+    overrun: Overrun | None = None
+    """The selectors of a claim take more time than they may; `error` says which, and how much."""
     trace: Trace | None = field(default=None, compare=False, repr=False)
     """As in `Decision`."""
 
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The selector budget in force wants others to have their turn. Ask again: what was evaluated is kept."""
+
+
+Answer = Decision | Refusal | Unfinished
 
 _Answer = TypeVar("_Answer", bound=Decision | Refusal)
 

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 
 from controller.allocation.chooser import FirstFit
-from controller.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
+from controller.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools, SelectorOverBudget
 from controller.allocation.scope import Scope
 from controller.allocation.search import Effort, Solution, solve
-from controller.decide.answers import ClaimAllocation, Decision, Refusal, Score
+from controller.decide.answers import Answer, ClaimAllocation, Decision, Refusal, Score, Unfinished
 from controller.decide.demand import Demand, Options
 from controller.decide.nodeverdicts import NodeVerdicts
 from controller.decide.outlook import Outlook, Wanted, look_out, unarranged
@@ -23,6 +23,7 @@ from controller.decide.standing import standings_of
 from controller.decide.trace import Trace, Worth, enough
 from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
+from controller.inventory.selectorbudget import SliceSpent
 from controller.quota.room import room_of
 from controller.scoring.chooser import PolicyChooser
 from controller.scoring.formulas import best_node, ranked_nodes
@@ -38,11 +39,28 @@ _DISAPPOINTMENTS: Final = 16
 
 
 def decide(inventory: Inventory, demand: Demand, options: Options) -> Decision | Refusal:
-    """Never raises for what the demand contains."""
+    """Return which node and which devices the pod gets, or why none, however long it takes.
+
+    Never raises for what the demand contains.
+    """
+    answer = decide_slice(inventory, demand, options)
+    assert not isinstance(answer, Unfinished), "a selector budget is in force: use decide_slice"
+    return answer
+
+
+def decide_slice(inventory: Inventory, demand: Demand, options: Options) -> Answer:
+    """`decide` under a selector budget (`inventory.verdicts.within`), which may end it with `Unfinished`.
+
+    Call it again then: each call goes on where the one before it stopped.
+    """
     try:
         return _Decision(inventory, demand, options).run()
     except AllocatorError as error:
         return Refusal(str(error), error=str(error))
+    except SelectorOverBudget as error:
+        return Refusal(str(error), error=str(error), overrun=error.overrun)
+    except SliceSpent:
+        return Unfinished()
 
 
 class _Decision:
@@ -290,7 +308,7 @@ class _Decision:
             quotas,
             self._only_quota,
             report.node_counts,
-            trace,
+            trace=trace,
         )
 
     def _unusable(self, mask: Bools) -> tuple[str, ...]:

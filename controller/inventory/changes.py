@@ -65,6 +65,39 @@ class Recent(Generic[V]):
         return list(self._kept.values())
 
 
+class Shared(Generic[V]):
+    """`Recent` for values that several accounts make: one that makes many pushes out its own, not those of the others.
+
+    When there are more than `most`, the account that has the most values loses its least recently used one.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: dict[Hashable, tuple[str, V]] = {}
+        self._by_account: dict[str, OrderedDict[Hashable, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Hashable, account: str, make: Callable[[], V]) -> V:
+        """`account`: whose it becomes if it is made now."""
+        found = self._kept.get(key)
+        if found is not None:
+            owner, value = found
+            self._by_account[owner].move_to_end(key)
+            return value
+        value = make()
+        self._kept[key] = account, value
+        self._by_account.setdefault(account, OrderedDict())[key] = None
+        if len(self._kept) > self._most:
+            largest = max(self._by_account, key=lambda each: len(self._by_account[each]))
+            oldest, _ = self._by_account[largest].popitem(last=False)
+            del self._kept[oldest]
+            if not self._by_account[largest]:
+                del self._by_account[largest]
+        return value
+
+
 class Incarnations:
     """Which uid lives under the key of an object."""
 

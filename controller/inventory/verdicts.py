@@ -1,52 +1,228 @@
-"""Which devices a CEL selector selects, as a column; evaluated once per expression and published device.
+"""Which devices a CEL selector selects, as columns that are filled where somebody asks.
 
-Asked by the prefilter. A device that a slice republishes is evaluated again, the others are not; devices that agree in all
-that the expression reads share one verdict. An expression that fails on a device counts as "may match": the search visits
-the device and reports the error as Kubernetes would.
+Asked by the prefilter (rows of devices), by the search (one device) and for the drivers of the devices that a claim may get. A
+verdict is evaluated once per expression and published device: a device that a slice republishes is evaluated again, the others
+are not; devices that agree in all that the expression reads share one verdict. An expression that fails on a device counts as
+"may match": the search visits the device and reports the error as Kubernetes would.
+
+Evaluating may take long, and what is evaluated is written by users. So it happens under a `Budget` (`within`), which hears of
+all time spent and may end it with an exception. What was evaluated by then is kept: whoever asks again goes on from there.
 """
 
-from collections.abc import Hashable
+import hashlib
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from controller.inventory.changes import Recent
+from controller.inventory.changes import Recent, Shared
 from controller.inventory.columns import Bools, DeviceColumns, grown
 from controller.inventory.model import Device
-from hami_dra.cel import CompileError, DeviceInput, EvaluationError, Features, Selector, compile_selector
+from controller.inventory.selectorbudget import Budget, Payer
+from hami_dra.cel import (
+    KUBERNETES,
+    CompileError,
+    CostLimitExceeded,
+    DeviceInput,
+    EvaluationError,
+    Limits,
+    Selector,
+    compile_selector,
+)
+from hami_dra.vendors.protocol import Positions
 
 KEPT: Final = 256
-"""Expressions whose columns are kept, least recently used out first."""
-_VERDICTS_KEPT: Final = 1 << 14
-"""Of one expression, on devices that differ in what it reads."""
+"""Expressions whose columns are kept. Full, the namespace with the most columns loses its least recently used one."""
+_READ_KEPT: Final = 1 << 13
+"""Attributes and capacities that are remembered for one expression, so that devices that agree in them share a verdict."""
+_MESSAGE_LENGTH: Final = 1_024
+_LONG_KEY: Final = 1 << 10
+"""Characters; of longer combinations of expressions a digest is kept."""
+
+_UNKNOWN: Final = 0
+_NO: Final = 1
+_YES: Final = 2
+_FIRST_ERROR: Final = 3
+_OTHER_ERROR: Final = 255
+"""One of so many that its message was not kept."""
+
+_QUICK: Final = 0.001
+_SLOW: Final = 0.004
+"""Seconds between two readings of the clock: the number of devices that are evaluated in between grows below the first and
+shrinks above the second."""
+
+_Codes = npt.NDArray[np.uint8]
 
 
 class Verdicts:
     def __init__(self, columns: DeviceColumns) -> None:
         self._columns = columns
-        self._kept: Recent[_Column] = Recent(KEPT)
+        self._kept: Shared[_Column] = Shared(KEPT)
         self._drivers: Recent[_Drivers] = Recent(KEPT)
+        self._budget: Budget | None = None
+        self._payer: Payer | None = None
 
-    def matching(self, expression: str, *, list_attributes: bool = False) -> Bools:
-        """Shape (size,): what the expression says of each active row; rows that are free are False. Do not change it."""
-        column = self._kept.get(
-            (expression, list_attributes), lambda: _Column(_compiled(expression, list_attributes=list_attributes))
-        )
-        return column.refreshed(self._columns)
+    # -- who pays ----------------------------------------------------------------------------------------------------
 
-    def drivers(self, expressions: tuple[str, ...], *, list_attributes: bool = False) -> frozenset[str]:
-        """Drivers of the devices that all expressions select, in use or not."""
+    @contextmanager
+    def within(self, budget: Budget | None) -> Iterator[None]:
+        """Put a budget in force. None: no limit but that of Kubernetes for a single evaluation."""
+        before, self._budget = self._budget, budget
+        try:
+            yield
+        finally:
+            self._budget = before
+
+    @contextmanager
+    def for_everybody(self) -> Iterator[None]:
+        """What is evaluated meanwhile is nobody's in particular, whatever the selectors say."""
+        before, self._payer = self._payer, Payer.CLUSTER
+        try:
+            yield
+        finally:
+            self._payer = before
+
+    @property
+    def account(self) -> str:
+        """Who asks now; empty where nobody in particular does."""
+        return self._budget.account if self._budget is not None else ""
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def matching(self, expression: str, rows: Positions | None = None, *, payer: Payer = Payer.CLAIM) -> Bools:
+        """Return what the expression says of the devices in some rows, shape (len(rows),); free rows are False.
+
+        None: all rows. Raises OverBudget, SliceSpent.
+        """
         columns = self._columns
-        kept = self._drivers.get((expressions, list_attributes), _Drivers)
+        if rows is None:
+            rows = np.arange(columns.size)
+        column = self._column(expression, payer)
+        if isinstance(self._compiled(column, payer), CompileError):
+            return columns.active[rows]
+        codes = column.codes[rows]
+        unknown = rows[(codes == _UNKNOWN) & columns.active[rows]]
+        if unknown.size:
+            self._learn(column, unknown, payer)
+            codes = column.codes[rows]
+        found: Bools = codes > _NO
+        return found
+
+    def selected(self, rows: Positions, expressions: Sequence[str], *, payer: Payer = Payer.CLAIM) -> Positions:
+        """Return those of the rows that all expressions select. One that is not selected is not held against the next.
+
+        Raises OverBudget, SliceSpent.
+        """
+        for expression in expressions:
+            rows = rows[self.matching(expression, rows, payer=payer)]
+        return rows
+
+    def drivers(self, expressions: tuple[str, ...], of_class: tuple[str, ...] = ()) -> frozenset[str]:
+        """Return the drivers of the devices that all expressions select, in use or not. `of_class` are evaluated first.
+
+        Raises OverBudget, SliceSpent.
+        """
+        columns = self._columns
+        kept = self._drivers.get((_key(of_class), _key(expressions)), _Drivers)
         if kept.version != columns.structure.version:
-            chosen = columns.active[: columns.size].copy()
-            for expression in expressions:
-                chosen &= self.matching(expression, list_attributes=list_attributes)
+            rows = np.flatnonzero(columns.active[: columns.size])
+            rows = self.selected(rows, of_class, payer=Payer.CLASS)
+            rows = self.selected(rows, expressions)
             # the driver is part of the kind, so one sample of each will do
-            kinds = np.flatnonzero(np.bincount(columns.kind[: columns.size][chosen], minlength=1))
+            kinds = np.flatnonzero(np.bincount(columns.kind[rows], minlength=1))
             kept.names = frozenset(columns.kind_samples[kind].id.driver for kind in kinds)
             kept.version = columns.structure.version
         return kept.names
+
+    # -- `allocation.selectors.Judge` --------------------------------------------------------------------------------
+
+    def compiled(self, expression: str, payer: Payer) -> Selector | CompileError:
+        """Raises OverBudget, SliceSpent."""
+        return self._compiled(self._column(expression, payer), payer)
+
+    def matches(self, expression: str, payer: Payer, device: Device) -> bool:
+        """Raises CompileError, EvaluationError, OverBudget, SliceSpent."""
+        column = self._column(expression, payer)
+        selector = self._compiled(column, payer)
+        if isinstance(selector, CompileError):
+            raise selector.with_traceback(None)
+        row = device.row
+        if row < 0 or self._columns.devices[row] is not device:
+            code = self._alone(column, device, payer)
+        else:
+            code = int(column.codes[row])
+            if code == _UNKNOWN:
+                self._learn(column, np.array([row], dtype=np.intp), payer)
+                code = int(column.codes[row])
+        if code >= _FIRST_ERROR:
+            raise EvaluationError(column.message(code, None if self._budget is not None else device))
+        return code == _YES
+
+    # -- evaluating --------------------------------------------------------------------------------------------------
+
+    def _column(self, expression: str, payer: Payer) -> "_Column":
+        """Up to date: rows of devices that are new to it are unknown."""
+        budget = self._budget
+        mine = budget is not None and (self._payer or payer) is Payer.CLAIM
+        account = budget.account if budget is not None and mine else ""
+        column = self._kept.get(expression, account, lambda: _Column(expression))
+        column.refresh(self._columns)
+        return column
+
+    def _compiled(self, column: "_Column", payer: Payer) -> Selector | CompileError:
+        if column.selector is None:
+            budget, payer = self._budget, self._payer or payer
+            if budget is None:
+                return column.compile()
+            budget.admit(column.expression, payer)
+            before = budget.clock()
+            column.compile()
+            budget.charge(column.expression, payer, budget.clock() - before, done=0, left=0)
+        assert column.selector is not None
+        return column.selector
+
+    def _learn(self, column: "_Column", rows: Positions, payer: Payer) -> None:
+        """Evaluate rows that are unknown. Raises OverBudget, SliceSpent; at least one row is known better then."""
+        budget, payer = self._budget, self._payer or payer
+        device, codes = self._columns.device, column.codes
+        pending = rows.tolist()
+        if budget is None:
+            for row in pending:
+                codes[row] = column.code(device(row), KUBERNETES)
+            return
+        budget.admit(column.expression, payer)
+        done, batch = 0, 1
+        before = budget.clock()
+        while done < len(pending):
+            try:
+                for row in pending[done : done + batch]:
+                    codes[row] = column.code(device(row), budget.limits)
+            except CostLimitExceeded as error:
+                raise budget.too_expensive(column.expression, payer, budget.clock() - before) from error
+            done = min(done + batch, len(pending))
+            now = budget.clock()
+            budget.charge(column.expression, payer, now - before, done=done, left=len(pending) - done)
+            if now - before < _QUICK:
+                batch *= 2
+            elif now - before > _SLOW:
+                batch = max(batch // 2, 1)
+            before = now
+
+    def _alone(self, column: "_Column", device: Device, payer: Payer) -> int:
+        """Evaluate a device that is in no row."""
+        budget, payer = self._budget, self._payer or payer
+        if budget is None:
+            return column.code(device, KUBERNETES)
+        budget.admit(column.expression, payer)
+        before = budget.clock()
+        try:
+            code = column.code(device, budget.limits)
+        except CostLimitExceeded as error:
+            raise budget.too_expensive(column.expression, payer, budget.clock() - before) from error
+        budget.charge(column.expression, payer, budget.clock() - before, done=1, left=0)
+        return code
 
 
 class _Drivers:
@@ -55,56 +231,96 @@ class _Drivers:
         self.names: frozenset[str] = frozenset()
 
 
-def _compiled(expression: str, *, list_attributes: bool) -> Selector | None:
-    """None where it does not compile: that is an error only once it is evaluated, as upstream."""
-    try:
-        return compile_selector(expression, features=Features(list_type_attributes=list_attributes))
-    except CompileError:
-        return None
+def _key(expressions: tuple[str, ...]) -> Hashable:
+    if sum(map(len, expressions)) <= _LONG_KEY:
+        return expressions
+    return hashlib.blake2b("\0".join(expressions).encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 class _Column:
-    def __init__(self, selector: Selector | None) -> None:
-        self._selector = selector
+    """One expression. `codes`, uint8 per device row: unknown, no, yes, or the number of an error message."""
+
+    __slots__ = ("_errors", "_known", "_names_read", "_version", "codes", "expression", "selector")
+
+    def __init__(self, expression: str) -> None:
+        self.expression = expression
+        self.selector: Selector | CompileError | None = None
+        """None until somebody needs it."""
+        self.codes: _Codes = np.zeros(0, dtype=np.uint8)
         self._version = -1
-        self._values: Bools = np.zeros(0, dtype=np.bool_)
-        self._known: dict[Hashable, bool] = {}
+        self._errors: list[str] = []
+        self._known: dict[Hashable, int] = {}
+        """What the expression reads of a device → code."""
         self._names_read: dict[str, frozenset[str]] = {}
 
-    def refreshed(self, columns: DeviceColumns) -> Bools:
-        if self._version != columns.structure.version:
-            changed = None if self._version < 0 else columns.structure.since(self._version)
-            if len(self._values) < columns.size:
-                self._values = grown(self._values, len(columns.active))
-            for row in range(columns.size) if changed is None else changed.tolist():
-                self._values[row] = columns.active[row] and self._verdict(columns.device(row))
-            self._version = columns.structure.version
-        return self._values[: columns.size]
+    def compile(self) -> Selector | CompileError:
+        try:
+            self.selector = compile_selector(self.expression)
+        except CompileError as error:  # an error only once it is evaluated, as upstream
+            self.selector = error
+        return self.selector
 
-    def _verdict(self, device: Device) -> bool:
-        selector = self._selector
-        if selector is None:
-            return True
+    def refresh(self, columns: DeviceColumns) -> None:
+        """Forget what was said of rows whose device changed."""
+        version = columns.structure.version
+        if self._version == version:
+            return
+        changed = None if self._version < 0 else columns.structure.since(self._version)
+        if len(self.codes) < columns.size:
+            self.codes = grown(self.codes, len(columns.active))
+        self.codes[slice(None) if changed is None else changed] = _UNKNOWN
+        self._version = version
+
+    def code(self, device: Device, limits: Limits) -> int:
+        """Evaluate the expression. Raises CostLimitExceeded where `limits` are lower than those of Kubernetes."""
+        selector = self.selector
+        assert isinstance(selector, Selector)
         if not (selector.references.complete and device.readable):
-            return _evaluated(selector, device.selector_input)
+            return self._evaluated(device.selector_input, limits)
         driver, spec = device.id.driver, device.spec
         names = self._names_read.get(driver)
         if names is None:
             names = self._names_read[driver] = _names_read(selector, driver)
         read = (driver, device.shared, *map(spec.attributes.get, names), *map(spec.capacity.get, names))
-        verdict = self._known.get(read)
-        if verdict is None:
-            if len(self._known) >= _VERDICTS_KEPT:
+        code = self._known.get(read)
+        if code is None:
+            code = self._evaluated(device.selected_input(names), limits)
+            if len(self._known) * (2 * len(names) + 4) >= _READ_KEPT:
                 self._known.clear()
-            verdict = self._known[read] = _evaluated(selector, device.selected_input(names))
-        return verdict
+            self._known[read] = code
+        return code
 
+    def message(self, code: int, device: Device | None) -> str:
+        """What the expression fails with. `device`: to evaluate it again where that was not kept; None: there is no time."""
+        if code != _OTHER_ERROR:
+            return self._errors[code - _FIRST_ERROR]
+        if device is None:
+            return "the expression fails with a different error on each of many devices"
+        assert isinstance(self.selector, Selector)
+        try:
+            self.selector.evaluate(device.selector_input)
+        except EvaluationError as error:
+            return str(error)
+        raise AssertionError(f"{self.expression} failed on {device.id} before")
 
-def _evaluated(selector: Selector, device: DeviceInput) -> bool:
-    try:
-        return selector.evaluate(device)
-    except EvaluationError:
-        return True
+    def _evaluated(self, device: DeviceInput, limits: Limits) -> int:
+        assert isinstance(self.selector, Selector)
+        try:
+            return _YES if self.selector.evaluate(device, limits) else _NO
+        except CostLimitExceeded as error:
+            if limits is not KUBERNETES:
+                raise
+            return self._error(str(error))
+        except EvaluationError as error:
+            return self._error(str(error))
+
+    def _error(self, message: str) -> int:
+        message = message[:_MESSAGE_LENGTH]
+        if message not in self._errors:
+            if len(self._errors) == _OTHER_ERROR - _FIRST_ERROR:
+                return _OTHER_ERROR
+            self._errors.append(message)
+        return _FIRST_ERROR + self._errors.index(message)
 
 
 def _names_read(selector: Selector, driver: str) -> frozenset[str]:

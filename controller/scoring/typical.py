@@ -10,13 +10,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from controller.allocation.errors import AllocatorError
+from controller.allocation.errors import AllocatorError, SelectorOverBudget
 from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import RequestView, prepare
 from controller.allocation.scope import Scope
 from controller.inventory.cardgrid import CardGrid
 from controller.inventory.inventory import Inventory
 from controller.inventory.roles import WHOLE_CARD, asked_shares
+from controller.inventory.selectorbudget import SliceSpent
 from controller.inventory.workloads import Shape
 from controller.scoring.fairshare import Floats
 from hami_dra.api import names
@@ -24,6 +25,8 @@ from hami_dra.vendors.protocol import Ints
 from hami_dra.vendors.wanted import NO_WISHES
 
 Narrow = npt.NDArray[np.int32]
+_Request = tuple[RequestView, float, int]
+"""(request, frequency, millicores)"""
 NEVER: Final = 2 * WHOLE_CARD
 """What a request takes of a card that it cannot have: more than there is."""
 _COVERED: Final = 0.98
@@ -50,8 +53,7 @@ class Typical:
         self._news = 0
         self._pods = 0
         self._layouts = -1
-        self._requests: list[tuple[RequestView, float, int]] = []
-        """(request, frequency, millicores)"""
+        self._requests: list[_Request] = []
         self.version = 0
         """Grows whenever something is different."""
         self.bare = 0.0
@@ -84,58 +86,82 @@ class Typical:
         return found
 
     def refresh(self) -> "Typical":
-        """Once an eighth of the pods came or went since, or nodes have other devices."""
+        """Once an eighth of the pods came or went since, or nodes have other devices.
+
+        Under a selector budget this may take several decisions; until then what was known before counts.
+        """
         workloads = self._inventory.workloads
         counts = workloads.counts()
         due = counts.total() >= _FEWEST and workloads.news - self._news >= self._pods // _PART
+        if not due and self._layouts == self._grid.layouts:
+            return self
+        bare, requests = self._learnt(typical_shapes(counts)) if due else (self.bare, self._requests)
+        try:
+            with self._inventory.verdicts.for_everybody():
+                self._tabulate(requests)
+        except SliceSpent:
+            return self
         if due:
             self._news, self._pods = workloads.news, counts.total()
-            self._learn(typical_shapes(counts))
-        if due or self._layouts != self._grid.layouts:
-            self._layouts = self._grid.layouts
-            self._tabulate()
-            self.version += 1
+        self._layouts = self._grid.layouts
+        self.bare = bare
+        self.version += 1
         return self
 
-    def _learn(self, shapes: list[tuple[Shape, float]]) -> None:
-        self._requests = []
-        self.bare = sum(frequency for shape, frequency in shapes if not shape.claims)
+    def _learnt(self, shapes: list[tuple[Shape, float]]) -> tuple[float, list[_Request]]:
+        """(`bare`, requests)"""
+        requests: list[_Request] = []
         for shape, frequency in shapes:
             views = [view for spec in shape.claims for view in self._requests_of(spec)]
-            self._requests += [(view, frequency / len(views), shape.cpu) for view in views]
+            requests += [(view, frequency / len(views), shape.cpu) for view in views]
+        return sum(frequency for shape, frequency in shapes if not shape.claims), requests
 
     def _requests_of(self, spec: bytes) -> tuple[RequestView, ...]:
         """Those of a claim that take devices; of a prioritized list the first alternative."""
         try:
-            problem = prepare([self._inventory.workloads.sample(spec)], self._inventory.classes)
+            sample = self._inventory.workloads.sample(spec)
+            problem = prepare([sample], self._inventory.classes, judge=self._inventory.verdicts)
         except AllocatorError:
             return ()
         views = [group.alternatives[0] for claim in problem.claims for group in claim.requests]
         return tuple(view for view in views if not view.admin_access)
 
-    def _tabulate(self) -> None:
-        groups: dict[tuple[Hashable, int], list[tuple[RequestView, float, int]]] = {}
-        for request in self._requests:
+    def _tabulate(self, requests: list[_Request]) -> None:
+        """Raises SliceSpent, and has changed nothing then."""
+        groups: dict[tuple[Hashable, int], list[_Request]] = {}
+        for request in requests:
             groups.setdefault((request[0].shape, max(request[0].count, 1)), []).append(request)
+        shares = self._shares_of([(shape, group[0][0]) for (shape, _), group in groups.items()])
+        self._shares = shares
         self._requests = requests = [request for group in groups.values() for request in group]
         self._starts = np.cumsum([0, *(len(group) for group in groups.values())], dtype=np.int64)[:-1]
         self.frequency = np.array([frequency for _, frequency, _ in requests], dtype=np.float64)
         self.cpu = np.array([cpu for _, _, cpu in requests], dtype=np.int64)
         self.count = np.array([max(view.count, 1) for view, _, _ in requests], dtype=np.int64)
         self.cards_wanted = np.array([count for _, count in groups], dtype=np.int64)
+
+    def _shares_of(self, groups: list[tuple[Hashable, RequestView]]) -> Narrow:
+        """`_shares` for one request of each group. What nobody gets because of its selectors counts as one for no card.
+
+        Raises SliceSpent.
+        """
         devices = self._inventory.devices
-        self._shares = np.full((len(groups), devices.size + 1), NEVER, dtype=np.int32)
+        shares = np.full((len(groups), devices.size + 1), NEVER, dtype=np.int32)
         rows = np.flatnonzero(devices.active[: devices.size])
         cards = devices.cards(rows)
         tables: dict[Hashable, Ints] = {}
-        for number, ((shape, _), ((view, _, _), *_)) in enumerate(groups.items()):
+        for number, (shape, view) in enumerate(groups):
             table = tables.get(shape)
             if table is None:
                 column = RequestColumns(self._inventory, view, Scope(), frozenset({names.FENCE_TAINT}), NO_WISHES)
-                column.refresh()
+                try:
+                    column.refresh()
+                except SelectorOverBudget:
+                    continue
                 table = np.where(column.could(rows), asked_shares(cards, column.ask(rows)), NEVER)
                 tables[shape] = table
-            self._shares[number, rows] = table
+            shares[number, rows] = table
+        return shares
 
 
 def typical_shapes(counts: dict[Shape, int]) -> list[tuple[Shape, float]]:

@@ -10,8 +10,21 @@ Not here: messages (`Type{...}`), which no selector has use for.
 
 from hami_dra.cel.device import DeviceInput
 from hami_dra.cel.environment import Features
-from hami_dra.cel.errors import CompileError, EvaluationError
+from hami_dra.cel.errors import CompileError, CostLimitExceeded, EvaluationError
 from hami_dra.cel.lexer import quote
+from hami_dra.cel.meter import KUBERNETES, SHORT, Limits
 from hami_dra.cel.selector import Selector, compile_selector
 
-__all__ = ["CompileError", "DeviceInput", "EvaluationError", "Features", "Selector", "compile_selector", "quote"]
+__all__ = [
+    "KUBERNETES",
+    "SHORT",
+    "CompileError",
+    "CostLimitExceeded",
+    "DeviceInput",
+    "EvaluationError",
+    "Features",
+    "Limits",
+    "Selector",
+    "compile_selector",
+    "quote",
+]

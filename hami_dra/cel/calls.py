@@ -15,7 +15,7 @@ from hami_dra.cel.access import Run
 from hami_dra.cel.errors import CelError, CompileError, no_such_overload
 from hami_dra.cel.library import Overload, text
 from hami_dra.cel.library.registry import Guard, cost_by_name, functions, guard, loops, mismatch, operators, wants_meter
-from hami_dra.cel.meter import CostFunction, Meter
+from hami_dra.cel.meter import CostFunction, Meter, traversal, traverse_first
 from hami_dra.cel.tree import Call, Constant, Node
 from hami_dra.cel.types import Type, is_dyn
 from hami_dra.cel.values import MISSING
@@ -197,6 +197,7 @@ def _plain_call(codes: list[Run], plan: _Plan) -> Run:
 
 def _metered_call(codes: list[Run], plan: _Plan) -> Run:
     looping = plan.name in loops
+    walking = plan.price is traverse_first
 
     def run(env: list[Any]) -> Any:
         counter = env[1]
@@ -208,7 +209,10 @@ def _metered_call(codes: list[Run], plan: _Plan) -> Run:
             raise
         if looping:
             counter.work(sum(len(arg) for arg in args if type(arg) is list))
-        counter.spend(1 if plan.price is None else plan.price(args))
+        if walking:
+            counter.spend(traversal(args[0], counter))
+        else:
+            counter.spend(1 if plan.price is None else plan.price(args))
         return plan.code(counter, *args) if plan.takes_meter else plan.code(*args)
 
     return run

@@ -16,6 +16,10 @@ class EvaluationError(ValueError):
     """The selector failed on this device (which is not the same as "does not match")."""
 
 
+class CostLimitExceeded(EvaluationError):
+    """The evaluation was ended because it cost more than the caller allows."""
+
+
 class CelError(Exception):
     """A CEL error value. `&&`, `||`, `all` and `exists` may absorb it; at the top it becomes an EvaluationError."""
 

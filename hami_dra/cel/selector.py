@@ -14,9 +14,9 @@ from hami_dra.cel.checker import check, require_condition
 from hami_dra.cel.compiler import Compiler
 from hami_dra.cel.device import DeviceInput
 from hami_dra.cel.environment import Features
-from hami_dra.cel.errors import CelError, CompileError, CostExceeded, EvaluationError
+from hami_dra.cel.errors import CelError, CompileError, CostExceeded, CostLimitExceeded, EvaluationError
 from hami_dra.cel.library.registry import heavy
-from hami_dra.cel.meter import COST_LIMIT, Meter
+from hami_dra.cel.meter import COST_LIMIT, KUBERNETES, Limits, Meter
 from hami_dra.cel.parser import parse
 from hami_dra.cel.references import References, find_references
 from hami_dra.cel.tree import Call, Constant, Fold, ListLiteral, MapLiteral, Node
@@ -24,6 +24,8 @@ from hami_dra.cel.values import MISSING, Optional, type_name
 
 SMALL_DEVICE: Final = 1_024
 """Up to this size of its strings and lists a device is evaluated without counting, where the expression allows."""
+_LONG: Final = 1_024
+"""Characters. A compiled expression takes some 50 bytes for each of them, so few longer ones are kept."""
 _NUMBERS: Final = {"int", "uint", "double", "google.protobuf.Duration", "google.protobuf.Timestamp"}
 _LIMIT: Final = "operation cancelled: the expression is nested too deeply"
 
@@ -51,17 +53,22 @@ class Selector:
         """
         return self.references.names
 
-    def evaluate(self, device: DeviceInput) -> bool:
-        """Whether the device matches. Raises EvaluationError, which is neither yes nor no."""
+    def evaluate(self, device: DeviceInput, limits: Limits = KUBERNETES) -> bool:
+        """Return whether the device matches. Raises EvaluationError, which is neither yes nor no.
+
+        `limits` do not apply to expressions without loops whose cost is bounded beforehand: they take no time to speak of.
+        """
         if device.problem:
             raise EvaluationError(device.problem)
         try:
             if self._fast is not None and device.largest <= SMALL_DEVICE:
                 value = self._fast([device, None, *self._slots])
             else:
-                value = self.run_metered(device, Meter())
-        except (CelError, CostExceeded) as error:
+                value = self.run_metered(device, Meter(limits))
+        except CelError as error:
             raise EvaluationError(str(error)) from None
+        except CostExceeded as error:
+            raise CostLimitExceeded(str(error)) from None
         except RecursionError:
             raise EvaluationError(_LIMIT) from None
         if value is True or value is False:
@@ -88,7 +95,7 @@ class Selector:
 def compile_selector(expression: str, *, features: Features = Features()) -> Selector:  # noqa: B008 (frozen)
     """Raises CompileError. Cached: compiling the same text again costs a look-up, for a wrong one too."""
     try:
-        outcome = _compile(expression, features)
+        outcome = (_compile if len(expression) <= _LONG else _compile_long)(expression, features)
     except RecursionError:  # depends on the caller's stack, so it is not cached
         raise CompileError("compilation failed: ERROR: <input>:-1:0: max recursion depth exceeded") from None
     if isinstance(outcome, CompileError):
@@ -96,8 +103,7 @@ def compile_selector(expression: str, *, features: Features = Features()) -> Sel
     return outcome
 
 
-@lru_cache(maxsize=1_024)
-def _compile(expression: str, features: Features) -> Selector | CompileError:
+def _compiled(expression: str, features: Features) -> Selector | CompileError:
     try:
         expression.encode()
         tree = parse(expression)
@@ -109,6 +115,10 @@ def _compile(expression: str, features: Features) -> Selector | CompileError:
         return error
     except UnicodeEncodeError:
         return CompileError("compilation failed: the expression is not valid UTF-8")
+
+
+_compile = lru_cache(maxsize=1_024)(_compiled)
+_compile_long = lru_cache(maxsize=64)(_compiled)
 
 
 def worst_cost(nodes: list[Node]) -> float:

@@ -43,13 +43,13 @@ def test_the_second_claim_is_the_first_but_for_its_name(inventory):
     assert (first.claim_key, second.claim_key) == ("team/a", "team/b")
     assert second.claim.metadata.name == "b"
     assert first.shape == second.shape
-    assert second.selectors[0].compiled is first.selectors[0].compiled
+    assert second.selectors[0].expression == first.selectors[0].expression
 
 
 def test_messages_name_the_claim_at_hand(inventory):
     for name in ("a", "b"):
         [view] = views(inventory, claim(name, selector="1 +"))
-        assert str(view.selectors[0].error()).startswith(
+        assert str(view.selectors[0].compile_error()).startswith(
             f"ResourceClaim team/{name}: request card: selectors[0] does not compile"
         )
 

@@ -98,7 +98,7 @@ def format_text(meter: Meter, template: str, args: list[Any]) -> str:
                 meter.allocate(precision)
             value = next(remaining)
             if isinstance(value, list | dict):
-                traversal(value)  # refuses what is too large to be shown
+                traversal(value, meter)  # refuses what is too large to be shown
             part = _show(verb, value, precision)
             meter.allocate(len(part))
             parts.append(part)
