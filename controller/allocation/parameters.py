@@ -1,7 +1,7 @@
 """Opaque parameters of our own drivers, as far as the allocator acts on them: memory by percentage of the card.
 
-Called by `prepare`, and by `scoring.policies` for what vendors read there. In: the configuration entries of a class and a claim. Out: percent by driver. Parameters of other
-drivers are not looked at.
+Called by `prepare`, and by `scoring.policies` for what vendors read there. In: the configuration entries of a class and a
+claim. Out: percent by driver. Of other drivers' parameters only this is asked: can they be passed on (`require_readable`)?
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +12,7 @@ from controller.allocation.errors import AllocatorError
 from hami_dra.api import names
 from hami_dra.api import resource as api
 from hami_dra.api.config import DeviceConfig, read_device_config
+from hami_dra.api.opaque import problem_of
 
 
 def memory_percent(
@@ -42,6 +43,25 @@ def device_configs(
         if claimed.opaque is not None and applies and _ours(claimed.opaque.driver):
             origin = f"ResourceClaim {claim.key}: spec.devices.config[{index}].opaque.parameters"
             yield claimed.opaque.driver, _parse(claimed.opaque.parameters, origin)
+
+
+def require_readable(claim: api.ResourceClaim) -> None:
+    """Raises AllocatorError for a claim of which a part could not be read; see `hami_dra.api.opaque`."""
+    if claim.spec.unreadable:
+        raise AllocatorError(f"ResourceClaim {claim.key}: cannot be read: {claim.spec.unreadable}")
+    for index, entry in enumerate(claim.spec.devices.config):
+        _require(entry.opaque, f"ResourceClaim {claim.key}: spec.devices.config[{index}].opaque.parameters")
+
+
+def require_readable_class(device_class: api.DeviceClass) -> None:
+    """Raises AllocatorError. As `require_readable`."""
+    for index, entry in enumerate(device_class.spec.config):
+        _require(entry.opaque, f"DeviceClass {device_class.key}: spec.config[{index}].opaque.parameters")
+
+
+def _require(opaque: api.OpaqueDeviceConfiguration | None, origin: str) -> None:
+    if opaque is not None and (problem := problem_of(opaque.parameters)):
+        raise AllocatorError(f"{origin}: {problem}")
 
 
 def _ours(driver: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 from controller.allocation.derived import DerivedAttribute
 from controller.allocation.errors import AllocatorError
 from controller.allocation.features import FeatureGates
-from controller.allocation.parameters import memory_percent
+from controller.allocation.parameters import memory_percent, require_readable, require_readable_class
 from controller.allocation.selectors import PLAIN, Judge, Origin, owner_of_claim, selectors_of
 from controller.allocation.views import ClaimRequests, Needs, Problem, RequestGroup, RequestView
 from controller.inventory.selectorbudget import Payer
@@ -68,6 +68,7 @@ class _Resolver:
         self._shapes: dict[Hashable, tuple[int, Needs]] = {}
 
     def claim(self, index: int, claim: api.ResourceClaim) -> ClaimRequests:
+        require_readable(claim)
         for position, constraint in enumerate(claim.spec.devices.constraints):
             if constraint.match_attribute is None and constraint.distinct_attribute is None:
                 raise AllocatorError(
@@ -114,6 +115,7 @@ class _Resolver:
         selectors = selectors_of(spec.selectors, owner, f"request {name}: selectors", Payer.CLAIM, self._judge)
         self._check_admin_access(claim, where, spec)
         device_class = self._class(where, spec)
+        require_readable_class(device_class)
         class_selectors = selectors_of(
             device_class.spec.selectors, f"DeviceClass {device_class.key}", "spec.selectors", Payer.CLASS, self._judge
         )

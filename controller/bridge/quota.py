@@ -17,7 +17,7 @@ from controller.inventory.quotas import limits_of
 from hami_dra.api import kinds
 from hami_dra.api.core import ResourceQuota
 from hami_dra.cluster.protocol import Cluster, ClusterError
-from hami_dra.vendors.legacy import CardRequest, LegacyVendor
+from hami_dra.vendors.legacy import CardChoice, LegacyVendor
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def least_of(request: ConvertedRequest, vendors: Iterable[LegacyVendor]) -> Coun
     return total
 
 
-def _least(vendor: LegacyVendor, cards: CardRequest) -> dict[str, int]:
+def _least(vendor: LegacyVendor, cards: CardChoice) -> dict[str, int]:
     return vendor.quotas.at_least(cards.count, cards.capacity, cards.memory_percent, exact=cards.exact)
 
 

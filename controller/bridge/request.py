@@ -15,7 +15,8 @@ import msgspec
 from hami_dra.api import kinds, names
 from hami_dra.api.config import DeviceConfig
 from hami_dra.api.quantity import Format, Quantity
-from hami_dra.vendors.legacy import MAX_CARDS, CardRequest, Filters, InvalidLegacy, LegacyVendor
+from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
+from hami_dra.vendors.legacy import MAX_CARDS, CardChoice, CardRequest, Filters, InvalidLegacy, LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
 CLAIM_NAME: Final = "hami"
@@ -55,9 +56,11 @@ class ConvertedRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def decode(annotation: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) -> ConvertedRequest:
     """Raises InvalidRequest."""
+    if len(annotation) > MOST_LENGTH or annotation == TOO_LONG:
+        raise InvalidRequest(f"annotation {names.CONVERTED_REQUEST}: longer than {MOST_LENGTH} characters")
     try:
         request = msgspec.json.decode(annotation, type=ConvertedRequest)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InvalidRequest(f"annotation {names.CONVERTED_REQUEST}: {error}") from None
     known = {vendor.name for vendor in vendors}
     if unknown := {named.vendor for named in request.requests} - known:
@@ -67,12 +70,9 @@ def decode(annotation: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) ->
         )
     for named in request.requests:
         choices = (named.cards, *named.cards.alternatives)
-        if any(choice.alternatives for choice in named.cards.alternatives) or len({c.count for c in choices}) < len(
-            choices
-        ):
+        if len({choice.count for choice in choices}) < len(choices):
             raise InvalidRequest(
-                f"annotation {names.CONVERTED_REQUEST}: the alternatives of {named.name} differ in how many cards they take, "
-                "and have no alternatives of their own"
+                f"annotation {names.CONVERTED_REQUEST}: the alternatives of {named.name} must differ in how many cards they take"
             )
     if len({named.name for named in request.requests}) < len(request.requests):
         raise InvalidRequest(f"annotation {names.CONVERTED_REQUEST}: two requests have the same name")
@@ -138,7 +138,7 @@ def _asked(named: NamedRequest, vendor: LegacyVendor) -> dict[str, Any]:
     }
 
 
-def _exactly(cards: CardRequest, filters: Filters, vendor: LegacyVendor) -> dict[str, Any]:
+def _exactly(cards: CardChoice, filters: Filters, vendor: LegacyVendor) -> dict[str, Any]:
     """All defaults are spelled out, so that the stored template equals ours."""
     exactly: dict[str, Any] = {
         "deviceClassName": vendor.device_class(cards),
@@ -165,7 +165,7 @@ def _quantity(name: str, amount: int) -> str:
     return str(Quantity.from_int(amount, Format.BINARY_SI if in_bytes else Format.DECIMAL_SI))
 
 
-def _parameters(cards: CardRequest) -> dict[str, Any]:
+def _parameters(cards: CardChoice) -> dict[str, Any]:
     if cards.memory_percent is None and cards.priority is None:
         return {}
     config = DeviceConfig(memory_percent=cards.memory_percent, priority=cards.priority)

@@ -14,6 +14,7 @@ import msgspec
 
 from controller.inventory.model import Amount, DeviceId, amount_of, value_of
 from hami_dra.api.core import QuantityText
+from hami_dra.api.opaque import problem_of
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import AllocationResult, DeviceRequestAllocationResult
 from hami_dra.vendors.registry import vendor_of
@@ -170,14 +171,16 @@ def _amount(text: QuantityText) -> Amount:
 
 
 def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult) -> int:
-    """What the allocation promises this tenant, as the vendor of the device numbers it."""
+    """What the allocation promises this tenant, as the vendor of the device numbers it. What cannot be read promises nothing."""
     vendor = vendor_of(result.driver)
     if vendor is None:
         return 0
     parameters: dict[str, Any] = {}
     for entry in allocation.devices.config:
         concerned = not entry.requests or result.request in entry.requests or _parent(result.request) in entry.requests
-        if concerned and entry.opaque is not None and entry.opaque.driver == result.driver:
+        if not concerned or entry.opaque is None or entry.opaque.driver != result.driver:
+            continue
+        if not problem_of(entry.opaque.parameters):
             decoded = msgspec.json.decode(entry.opaque.parameters)
             if isinstance(decoded, dict):
                 parameters.update(decoded)

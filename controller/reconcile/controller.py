@@ -76,7 +76,9 @@ class Controller:
         rule_kind = await taint_rule_kind(self._cluster)
         if self.settings.mode is Mode.EXCLUSIVE:
             require_fenceable(self.settings, rule_kind)
-        world = self.world = World(self._cluster, self.inventory, self._clock, rule_kind)
+        world = self.world = World(
+            self._cluster, self.inventory, self._clock, rule_kind, count=self.metrics.internal_error
+        )
         scrape = self.scrape = Scrape(
             self.metrics,
             self.inventory,

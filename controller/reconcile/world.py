@@ -25,8 +25,9 @@ from hami_dra.api.resource import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
-from hami_dra.cluster.protocol import Cluster
-from hami_dra.cluster.reflector import Reflector
+from hami_dra.cluster.guard import LoopGuard, count_nothing
+from hami_dra.cluster.protocol import Broken, Cluster
+from hami_dra.cluster.reflector import Reflector, log_broken
 from hami_dra.cluster.store import Store
 
 T = TypeVar("T", bound=Object)
@@ -39,12 +40,27 @@ TAINT_RULE_KINDS: Final = (kinds.DEVICE_TAINT_RULE, kinds.DEVICE_TAINT_RULE_V1BE
 
 
 class Feed(Generic[T]):
-    """One kind: its reflector's handler, and the list of those who want to hear."""
+    """One kind: its reflector's handler, and the list of those who want to hear.
 
-    def __init__(self, cluster: Cluster, kind: Kind[T], clock: Clock, store: Store[T] | None = None) -> None:
+    A listener that fails on one object is logged and counted by `count`; the others, and the next object, are not affected.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kind: Kind[T],
+        clock: Clock,
+        store: Store[T] | None = None,
+        *,
+        count: Callable[[str], None] = count_nothing,
+    ) -> None:
         self.kind = kind
         self._listeners: list[Listener[T]] = []
-        self.reflector: Reflector[T] = Reflector(cluster, kind, self, store=store, sleep=clock.sleep)
+        self._unreadable_listeners: list[Callable[[Kind[Any], Broken], None]] = []
+        self._guard = LoopGuard(f"watch {kind.plural}", count)
+        self.reflector: Reflector[T] = Reflector(
+            cluster, kind, self, store=store, sleep=clock.sleep, on_broken=self._broken, guard=self._guard
+        )
 
     @property
     def store(self) -> Store[T]:
@@ -55,32 +71,50 @@ class Feed(Generic[T]):
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
+    def subscribe_unreadable(self, listener: Callable[[Kind[Any], Broken], None]) -> Callable[[], None]:
+        """`listener` is called for each version of an object of which something cannot be read. Returns what ends it."""
+        self._unreadable_listeners.append(listener)
+        return lambda: self._unreadable_listeners.remove(listener)
+
     def changed(self, old: T | None, new: T | None) -> None:
+        found = new or old
         for listener in tuple(self._listeners):
-            listener(old, new)
+            with self._guard.each(found.key if found is not None else ""):
+                listener(old, new)
+
+    def _broken(self, broken: Broken) -> None:
+        log_broken(self.kind, broken)
+        for listener in tuple(self._unreadable_listeners):
+            listener(self.kind, broken)
 
     def synced(self) -> None:
         log.debug("%s: %d in store", self.kind.plural, len(self.store))
 
 
 class World:
-    """`taint_rules` is None where the cluster serves no DeviceTaintRule."""
+    """`taint_rules` is None where the cluster serves no DeviceTaintRule. `count`: of `Feed`."""
 
     def __init__(
-        self, cluster: Cluster, inventory: Inventory, clock: Clock, taint_rule_kind: Kind[DeviceTaintRule] | None
+        self,
+        cluster: Cluster,
+        inventory: Inventory,
+        clock: Clock,
+        taint_rule_kind: Kind[DeviceTaintRule] | None,
+        *,
+        count: Callable[[str], None] = count_nothing,
     ) -> None:
         pod_store: Store[Pod] = Store(claim=claim_keys, template=_template_keys, node=_node_names)
         claim_store: Store[ResourceClaim] = Store(device=allocated_devices)
-        self.pods: Feed[Pod] = Feed(cluster, kinds.POD, clock, pod_store)
-        self.nodes: Feed[Node] = Feed(cluster, kinds.NODE, clock)
-        self.namespaces: Feed[Namespace] = Feed(cluster, kinds.NAMESPACE, clock)
-        self.quotas: Feed[ResourceQuota] = Feed(cluster, kinds.RESOURCE_QUOTA, clock)
-        self.claims: Feed[ResourceClaim] = Feed(cluster, kinds.RESOURCE_CLAIM, clock, claim_store)
-        self.templates: Feed[ResourceClaimTemplate] = Feed(cluster, kinds.RESOURCE_CLAIM_TEMPLATE, clock)
-        self.slices: Feed[ResourceSlice] = Feed(cluster, kinds.RESOURCE_SLICE, clock)
-        self.classes: Feed[DeviceClass] = Feed(cluster, kinds.DEVICE_CLASS, clock)
+        self.pods: Feed[Pod] = Feed(cluster, kinds.POD, clock, pod_store, count=count)
+        self.nodes: Feed[Node] = Feed(cluster, kinds.NODE, clock, count=count)
+        self.namespaces: Feed[Namespace] = Feed(cluster, kinds.NAMESPACE, clock, count=count)
+        self.quotas: Feed[ResourceQuota] = Feed(cluster, kinds.RESOURCE_QUOTA, clock, count=count)
+        self.claims: Feed[ResourceClaim] = Feed(cluster, kinds.RESOURCE_CLAIM, clock, claim_store, count=count)
+        self.templates: Feed[ResourceClaimTemplate] = Feed(cluster, kinds.RESOURCE_CLAIM_TEMPLATE, clock, count=count)
+        self.slices: Feed[ResourceSlice] = Feed(cluster, kinds.RESOURCE_SLICE, clock, count=count)
+        self.classes: Feed[DeviceClass] = Feed(cluster, kinds.DEVICE_CLASS, clock, count=count)
         self.taint_rules: Feed[DeviceTaintRule] | None = (
-            Feed(cluster, taint_rule_kind, clock) if taint_rule_kind is not None else None
+            Feed(cluster, taint_rule_kind, clock, count=count) if taint_rule_kind is not None else None
         )
         self.nodes.subscribe(inventory.node_changed)
         self.namespaces.subscribe(inventory.namespace_changed)

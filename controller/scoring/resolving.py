@@ -24,6 +24,7 @@ from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
 from hami_dra.vendors.registry import VENDORS, WISH_ANNOTATIONS, vendor_of
 from hami_dra.vendors.wanted import NO_WISHES, Wishes
 from hami_dra.vendors.wishes import InvalidWish
@@ -150,6 +151,9 @@ def _wishes(found: _Found, where: str = "the controller's defaults") -> Wishes:
     """What the vendors make of it. `where`: for what comes from no object. Raises InvalidPolicy."""
     if not found:
         return NO_WISHES
+    for name, (value, origin) in found.items():
+        if value == TOO_LONG:
+            raise InvalidPolicy(f"{_annotation(origin, name)}: longer than {MOST_LENGTH} characters")
     wishes = []
     for vendor in VENDORS:
         mine = {name: value for name, (value, _) in found.items() if name in vendor.annotations}

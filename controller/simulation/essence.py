@@ -16,18 +16,8 @@ from hami_dra.api import names
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.cluster.documents import Document
-from hami_dra.vendors.registry import WISH_ANNOTATIONS
+from hami_dra.vendors.annotations import DECISION_ANNOTATIONS
 
-ANNOTATIONS: Final = WISH_ANNOTATIONS | {
-    names.NODE_POLICY,
-    names.DEVICE_POLICY,
-    names.SCORING_WEIGHTS,
-    names.PACKING_WEIGHTS,
-    names.CONVERTED_REQUEST,
-    names.ALLOCATED_BY,
-    names.DEVICE_CORDON,
-    names.FENCE_PROVEN,
-}
 _PASSING: Final = frozenset({"resourceVersion", "generation"})
 """Of metadata: changes without anything having changed that a decision reads."""
 _CONDITION: Final = ("type", "status", "reason")
@@ -73,7 +63,7 @@ def _strip(raw: Raw) -> None:
 def _strip_metadata(metadata: Raw) -> None:
     for field in _PASSING & metadata.keys():
         del metadata[field]
-    kept = {name: value for name, value in metadata.pop("annotations", {}).items() if name in ANNOTATIONS}
+    kept = {name: value for name, value in metadata.pop("annotations", {}).items() if name in DECISION_ANNOTATIONS}
     if kept:
         metadata["annotations"] = kept
 

@@ -51,6 +51,8 @@ class Item:
     kind: Kind[Any]
     raw: Raw
     object: Any
+    problem: str = ""
+    """What of the object cannot be read (`hami_dra.api.opaque`); the rest counts."""
 
     @property
     def key(self) -> str:
@@ -80,6 +82,8 @@ def gather(documents: Iterable[Document]) -> Gathered:
             skipped.setdefault(_unused(document.raw), []).append(document)
             continue
         item = read(str(document), kind, _named(document, kind, generated))
+        if item.problem:
+            notes.append(f"{document}: {describe(kind, item.raw)}: {item.problem}")
         same = found.get((kind.name, item.key))
         if same is not None and same.raw != item.raw:
             if kind is kinds.RESOURCE_SLICE:
@@ -101,7 +105,10 @@ def read(source: str, kind: Kind[Any], raw: Mapping[str, Any], inside: tuple[str
     `inside`: the object that it is a part of, and the path in there, for messages. The uid is made of kind and name: two
     objects are one exactly when these are the same.
     """
-    filled: Raw = without_nulls(raw)
+    try:
+        filled: Raw = without_nulls(raw)
+    except RecursionError:
+        raise BadManifest(f"{source}: {inside[0] or describe(kind, raw)}: it is nested too deep") from None
     metadata = filled.get("metadata", {})
     if isinstance(metadata, dict):
         metadata = {**metadata}
@@ -114,10 +121,10 @@ def read(source: str, kind: Kind[Any], raw: Mapping[str, Any], inside: tuple[str
     except msgspec.ValidationError as error:
         problem = _problem(error, filled, inside[1])
         raise BadManifest(f"{source}: {inside[0] or describe(kind, filled)}: {problem}") from None
-    except (TypeError, msgspec.DecodeError, RecursionError) as error:
+    except (TypeError, OverflowError, UnicodeError, msgspec.DecodeError, RecursionError) as error:
         what = inside[0] or describe(kind, filled)
         raise BadManifest(f"{source}: {what}: no JSON can be made of it: {error}") from None
-    return Item(source, kind, filled, obj)
+    return Item(source, kind, filled, obj, kind.settle(obj) if kind.settle is not None else "")
 
 
 def describe(kind: Kind[Any], raw: Mapping[str, Any]) -> str:

@@ -8,9 +8,11 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Final, Literal, Self
 
+from msgspec import Raw
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from hami_dra.api.opaque import problem_of
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 
 API_VERSION = "hami.io/v1alpha1"
@@ -38,6 +40,8 @@ class DeviceConfig(ConfigModel):
 @lru_cache(maxsize=1_024)
 def read_device_config(parameters: bytes) -> DeviceConfig | str:
     """Opaque parameters as JSON text: the configuration, or what is wrong with it (field and reason, for people)."""
+    if problem := problem_of(Raw(parameters)):
+        return problem
     try:
         return DeviceConfig.model_validate_json(parameters)
     except ValidationError as error:

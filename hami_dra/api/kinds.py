@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from hami_dra.api import core, resource, workloads
 from hami_dra.api.meta import Object
+from hami_dra.api.opaque import settle_claim, settle_class, settle_template
 from hami_dra.api.sharing import share_parts
 
 T = TypeVar("T", bound=Object)
@@ -21,8 +22,8 @@ class Kind(Generic[T]):
     plural: str
     namespaced: bool
     type: type[T]
-    settle: Callable[[T], None] | None = None
-    """What is done with each object that was read, before anybody sees it."""
+    settle: Callable[[T], str] | None = None
+    """What is done with each object that was read, before anybody sees it. Returns what of it cannot be read, or ""."""
 
     @property
     def api_version(self) -> str:
@@ -51,7 +52,9 @@ EVENT: Kind[Object] = Kind("Event", "events.k8s.io", "v1", "events", True, Objec
 RESOURCE_SLICE = Kind(
     "ResourceSlice", "resource.k8s.io", "v1", "resourceslices", False, resource.ResourceSlice, share_parts
 )
-RESOURCE_CLAIM = Kind("ResourceClaim", "resource.k8s.io", "v1", "resourceclaims", True, resource.ResourceClaim)
+RESOURCE_CLAIM = Kind(
+    "ResourceClaim", "resource.k8s.io", "v1", "resourceclaims", True, resource.ResourceClaim, settle_claim
+)
 RESOURCE_CLAIM_TEMPLATE = Kind(
     "ResourceClaimTemplate",
     "resource.k8s.io",
@@ -59,8 +62,9 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
     "resourceclaimtemplates",
     True,
     resource.ResourceClaimTemplate,
+    settle_template,
 )
-DEVICE_CLASS = Kind("DeviceClass", "resource.k8s.io", "v1", "deviceclasses", False, resource.DeviceClass)
+DEVICE_CLASS = Kind("DeviceClass", "resource.k8s.io", "v1", "deviceclasses", False, resource.DeviceClass, settle_class)
 DEVICE_TAINT_RULE = Kind(
     "DeviceTaintRule", "resource.k8s.io", "v1", "devicetaintrules", False, resource.DeviceTaintRule
 )

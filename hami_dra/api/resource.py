@@ -5,12 +5,15 @@ behind a feature gate are here too.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from hami_dra.api.core import NodeSelector, QuantityText, Toleration
 from hami_dra.api.meta import Condition, Object, ObjectMeta, Struct
+
+UNREADABLE: Final = "hami.io/unreadable"
+"""Key under which a decoder says why it could not read a part of an object. No API server sends it."""
 
 # --- slices ------------------------------------------------------------------------------------------------------
 
@@ -187,6 +190,8 @@ class DeviceClaim(Struct, frozen=True):
 
 class ResourceClaimSpec(Struct, frozen=True):
     devices: DeviceClaim = DeviceClaim()
+    unreadable: str = msgspec.field(default="", name=UNREADABLE)
+    """Why the rest is not what the object says (`hami_dra.cluster.salvage`): such a claim cannot be allocated or prepared."""
 
 
 class DeviceRequestAllocationResult(Struct, frozen=True, kw_only=True):

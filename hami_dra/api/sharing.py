@@ -13,12 +13,14 @@ _MOST: Final = 4096
 _known: Final[dict[Any, Any]] = {}
 
 
-def share_parts(slice_: ResourceSlice) -> None:
+def share_parts(slice_: ResourceSlice) -> str:
+    """As `Kind.settle`: everything of it can be read."""
     for device in slice_.spec.devices:
         _share(device.attributes)
         _share(device.capacity)
     if len(_known) > _MOST:
         _known.clear()
+    return ""
 
 
 def _share(parts: dict[str, DeviceAttribute] | dict[str, DeviceCapacity]) -> None:

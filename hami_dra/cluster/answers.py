@@ -1,13 +1,28 @@
-"""From the bytes an API server sends to Structs and errors. Pure; called by `http.HttpCluster`."""
+"""From the bytes an API server sends to Structs and errors: the one decoding path for get, list and watch. Pure.
+
+Called by `http.HttpCluster`. Whatever bytes a tenant can have stored, no exception leaves but those named here, and every
+other object of the answer is read as if that one were not there:
+
+1. All at once. This is all that happens as long as nobody stores what Kubernetes' own clients do not write.
+2. Where the parser gives up (depth, surrogates, bytes that are no text), once more after `sanitize`, which cuts only what
+   nobody reads.
+3. Where an object then does not fit its Struct, one by one. The misfits are `Broken`, but for claims, of which `salvage`
+   keeps what is allocated.
+
+What is read is settled: annotations that nobody reads are dropped, opaque parameters that nobody could use are replaced
+(`hami_dra.api.opaque`). An object of which a part could not be read is in the result, and named beside it.
+"""
 
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
+from msgspec.structs import force_setattr
 
-from hami_dra.api.kinds import Kind
-from hami_dra.api.meta import Object
+from hami_dra.api.kinds import RESOURCE_CLAIM, Kind
+from hami_dra.api.meta import NO_ANNOTATIONS, Object, ObjectMeta
+from hami_dra.api.sanitize import sanitized
 from hami_dra.cluster.protocol import (
     AlreadyExists,
     Broken,
@@ -21,6 +36,8 @@ from hami_dra.cluster.protocol import (
     Unavailable,
     WatchEvent,
 )
+from hami_dra.cluster.salvage import identity, salvaged_claim
+from hami_dra.vendors.annotations import MOST_LENGTH, READ_ANNOTATIONS, TOO_LONG
 
 T = TypeVar("T", bound=Object)
 Item = TypeVar("Item")
@@ -71,7 +88,7 @@ class _PageMeta(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct, Generic[Item]):
-    """One page of a list. `continue_` is empty on the last one."""
+    """One page of a list. `continue_` is empty on the last one. `broken`: as in `Listing`."""
 
     metadata: _PageMeta = msgspec.field(default_factory=_PageMeta)
     items: tuple[Item, ...] | None = None
@@ -83,11 +100,17 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
+class _Bookmark(msgspec.Struct):
+    metadata: ObjectMeta = ObjectMeta()
+
+
 _events: Final = msgspec.json.Decoder(_Event)
 _raw_pages: Final = msgspec.json.Decoder(Page[msgspec.Raw])
 _json_pages: Final = msgspec.json.Decoder(Page[dict[str, Any]])
-_objects: Final = msgspec.json.Decoder(Object)
+_json_objects: Final = msgspec.json.Decoder(dict[str, Any])
+_bookmarks: Final = msgspec.json.Decoder(_Bookmark)
 _statuses: Final = msgspec.json.Decoder(Status)
+_UNDECODABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 @cache
@@ -100,62 +123,132 @@ def _page_decoder(kind: Kind[Any]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(Page[kind.type])  # type: ignore[name-defined]  # a type that is known at run time only
 
 
-def read_object(kind: Kind[T], body: bytes) -> T:
-    """Raises msgspec.ValidationError when it does not fit the Struct, DecodeError when it is no JSON."""
-    found = cast("T", _decoder(kind).decode(body))
-    if kind.settle is not None:
-        kind.settle(found)
-    return found
+def _decoded(decoder: msgspec.json.Decoder[Item], text: bytes | bytearray | msgspec.Raw) -> Item:
+    """Raises msgspec.ValidationError where the document is not of the type, another msgspec.DecodeError where it is no JSON."""
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError:
+        raise
+    except _UNDECODABLE:
+        return _decoded_sanitized(decoder, text)
+
+
+def _decoded_sanitized(decoder: msgspec.json.Decoder[Item], text: bytes | bytearray | msgspec.Raw) -> Item:
+    """As `_decoded`, of a document whose every part is kept: nothing in it is too deep or too long for Python."""
+    try:
+        return decoder.decode(sanitized(bytes(text), numbers=True))
+    except (UnicodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error
+
+
+# --- one object ------------------------------------------------------------------------------------------------------
+
+
+def read_object(kind: Kind[T], body: bytes | msgspec.Raw) -> tuple[T, str]:
+    """Return the object, and what of it could not be read ("" for nothing).
+
+    Raises msgspec.ValidationError when nothing of it fits its Struct, another msgspec.DecodeError when it is no JSON.
+    """
+    try:
+        found = cast("T", _decoded(_decoder(kind), body))
+    except msgspec.ValidationError as error:
+        if kind.name != RESOURCE_CLAIM.name:
+            raise
+        found = cast("T", salvaged_claim(_decoded_sanitized(_json_objects, body), str(error)))
+    return found, settled(kind, found)
+
+
+def settled(kind: Kind[T], found: T) -> str:
+    """Drop and replace what nobody reads or could read. Return what of the object cannot be read, or ""."""
+    _trim(found)
+    return kind.settle(found) if kind.settle is not None else ""
+
+
+def _trim(found: Object) -> None:
+    """Keep the annotations that somebody reads. One that is too long for anybody says so."""
+    annotations = found.metadata.annotations
+    if annotations:
+        names = READ_ANNOTATIONS.intersection(annotations)
+        kept = {name: value if len(value := annotations[name]) <= MOST_LENGTH else TOO_LONG for name in sorted(names)}
+        force_setattr(found.metadata, "annotations", kept or NO_ANNOTATIONS)
+
+
+def read_json(body: bytes) -> dict[str, Any]:
+    """The whole object as JSON. Raises msgspec.DecodeError."""
+    return _decoded_sanitized(_json_objects, body)
+
+
+def _broken(event_type: EventType, body: msgspec.Raw, problem: str) -> Broken:
+    found = identity(_decoded_sanitized(_json_objects, body))
+    _trim(found)
+    return Broken(event_type, found, problem)
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
 
 
 def read_page(kind: Kind[T], body: bytes) -> Page[T]:
-    """All at once where possible; where one object does not fit, one by one, and the misfits are `broken`."""
+    """Raises msgspec.DecodeError where the answer is no list."""
     try:
-        found = cast("Page[T]", _page_decoder(kind).decode(body))
+        found = cast("Page[T]", _decoded(_page_decoder(kind), body))
     except msgspec.ValidationError:
-        page = _raw_pages.decode(body)
-    else:
-        if kind.settle is not None:
-            for item in found.items or ():
-                kind.settle(item)
-        return found
+        return _read_one_by_one(kind, _decoded(_raw_pages, body))
+    broken = [Broken("ADDED", item, problem) for item in found.items or () if (problem := settled(kind, item))]
+    return Page(found.metadata, found.items, tuple(broken)) if broken else found
+
+
+def _read_one_by_one(kind: Kind[T], page: Page[msgspec.Raw]) -> Page[T]:
     items: list[T] = []
     broken: list[Broken] = []
     for raw in page.items or ():
         try:
-            items.append(read_object(kind, bytes(raw)))
+            item, problem = read_object(kind, raw)
         except msgspec.ValidationError as error:
-            broken.append(Broken("ADDED", _objects.decode(raw), str(error)))
+            broken.append(_broken("ADDED", raw, str(error)))
+        else:
+            items.append(item)
+            if problem:
+                broken.append(Broken("ADDED", item, problem))
     return Page(page.metadata, tuple(items), tuple(broken))
 
 
 def read_json_page(body: bytes) -> Page[dict[str, Any]]:
-    """Its items as they are. Raises msgspec.DecodeError."""
-    return _json_pages.decode(body)
+    """Its items as they are, but for what `sanitize` cuts. Raises msgspec.DecodeError."""
+    return _decoded_sanitized(_json_pages, body)
+
+
+# --- watches ---------------------------------------------------------------------------------------------------------
 
 
 def read_event(kind: Kind[T], line: bytes | bytearray) -> WatchEvent[T] | Broken:
     """One line of a watch. Raises the ClusterError that an ERROR event stands for."""
     try:
-        event = _events.decode(line)
+        event = _decoded(_events, line)
+        if event.type == "BOOKMARK":
+            return WatchEvent("BOOKMARK", cast("T", Object(metadata=_decoded(_bookmarks, event.object).metadata)))
+        if event.type != "ERROR":
+            return _read_change(kind, cast("EventType", event.type), event.object)
     except msgspec.DecodeError as error:
         raise Unavailable(f"watch {kind.plural}: the server sent something that is no event: {error}") from None
-    if event.type == "ERROR":
-        status = read_status(bytes(event.object))
-        raise error_of(status.code, status, f"watch {kind.plural}")
-    if event.type == "BOOKMARK":
-        return WatchEvent("BOOKMARK", cast("T", _objects.decode(event.object)))
-    event_type = cast("EventType", event.type)
+    status = read_status(bytes(event.object))
+    raise error_of(status.code, status, f"watch {kind.plural}")
+
+
+def _read_change(kind: Kind[T], event_type: EventType, body: msgspec.Raw) -> WatchEvent[T] | Broken:
     try:
-        return WatchEvent(event_type, read_object(kind, bytes(event.object)))
+        found, problem = read_object(kind, body)
     except msgspec.ValidationError as error:
-        return Broken(event_type, _objects.decode(event.object), str(error))
+        return _broken(event_type, body, str(error))
+    return WatchEvent(event_type, found, problem)
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
 
 
 def read_status(body: bytes) -> Status:
     """Anything that is not a Status (a proxy's HTML, say) becomes its message."""
     try:
-        return _statuses.decode(body)
+        return _decoded(_statuses, body)
     except msgspec.DecodeError:
         return Status(message=body[:_MOST_TEXT].decode(errors="replace").strip())
 

@@ -2,7 +2,9 @@
 
 Called by `convert`, `simulate` and whoever applies what ships in manifests/ and deviceclasses/. In: paths. Out: the objects
 with where each came from. Nothing is validated beyond "this is an object". Values stay what the API server would read:
-dates and 12:30 are strings, not times; a key given twice is an error.
+dates and 12:30 are strings, not times; a key given twice is an error. Whatever is in a file, only BadDocument is raised: JSON
+is sanitized as an API server's answers are, and nesting is measured before anything recurses (libyaml's composer would
+overflow the C stack).
 """
 
 import json
@@ -14,6 +16,8 @@ from typing import Any, Final
 
 import yaml
 
+from hami_dra.api.sanitize import MOST_LEVELS, is_deeper, sanitized
+
 try:
     from yaml import CSafeLoader as _Base
 except ImportError:  # PyYAML without libyaml: slower, the same answers
@@ -21,6 +25,10 @@ except ImportError:  # PyYAML without libyaml: slower, the same answers
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 """What is read of a folder; a file that is named itself is read whatever its name."""
+
+
+_TOO_DEEP: Final = f"objects are nested more than {MOST_LEVELS} levels deep"
+_INDENTATION: Final = re.compile(r"^[-?: \t]+", re.MULTILINE)
 
 
 class BadDocument(ValueError):
@@ -66,15 +74,11 @@ def _read(file: Path) -> Iterator[Document]:
 def _parse(file: Path, text: str) -> Iterator[tuple[int, Any]]:
     """Values with the line each begins on."""
     if file.suffix == ".json":
-        try:
-            yield 1, json.loads(text)
-        except json.JSONDecodeError as error:
-            raise BadDocument(f"{file}, line {error.lineno}: not JSON: {error.msg}") from error
+        yield 1, _parse_json(file, text)
         return
-    loader = _Loader(text)
     document = 0
     try:
-        while loader.check_node():
+        for loader in _documents(file, text):
             document += 1
             node = loader.get_node()
             if node is not None:  # an empty document
@@ -87,10 +91,62 @@ def _parse(file: Path, text: str) -> Iterator[tuple[int, Any]]:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
         raise BadDocument(f"{file}, document {document or 1}{line}: not YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
+    except BadDocument:
+        raise
+    except (
+        yaml.YAMLError,
+        ValueError,
+    ) as error:  # ValueError: a number of more digits than Python reads, a lone surrogate
         raise BadDocument(f"{file}, document {document or 1}: not YAML: {error}") from error
+
+
+def _parse_json(file: Path, text: str) -> Any:
+    """Raises BadDocument."""
+    encoded = text.encode()
+    if is_deeper(encoded, MOST_LEVELS):
+        raise BadDocument(f"{file}, document 1: {_TOO_DEEP}")
+    try:
+        return json.loads(sanitized(encoded, numbers=True), parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise BadDocument(f"{file}, line {error.lineno}: not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise BadDocument(f"{file}, document 1: not JSON: {error}") from error
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _documents(file: Path, text: str) -> Iterator["_Loader"]:
+    """Yield the loader as often as it has one more document. Raises BadDocument where one is nested too deep."""
+    if _may_be_deep(text):
+        _require_shallow(file, text)
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            yield loader
     finally:
         loader.dispose()
+
+
+def _may_be_deep(text: str) -> bool:
+    """Each level needs a bracket, or more indentation than the level above it."""
+    indented = max((len(found[0]) for found in _INDENTATION.finditer(text)), default=0)
+    return text.count("[") + text.count("{") + indented > MOST_LEVELS
+
+
+def _require_shallow(file: Path, text: str) -> None:
+    """Raises BadDocument. By the events of the parser, which does not recurse."""
+    depth = document = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        document += isinstance(event, yaml.DocumentStartEvent)
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MOST_LEVELS:
+            line = f", line {event.start_mark.line + 1}" if event.start_mark else ""
+            raise BadDocument(f"{file}, document {document}{line}: {_TOO_DEEP}")
 
 
 class _Unshared:

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 _REMEMBERED: Final = 1_000
 
 
-def _count_nothing(_loop: str) -> None:
-    return
+def count_nothing(_loop: str) -> None:
+    """For programs without metrics."""
 
 
 class LoopGuard:
@@ -37,7 +37,7 @@ class LoopGuard:
     def __init__(
         self,
         loop: str,
-        count: Callable[[str], None] = _count_nothing,
+        count: Callable[[str], None] = count_nothing,
         *,
         passing: tuple[type[Exception], ...] = (),
     ) -> None:

@@ -24,6 +24,7 @@ from hami_dra.cluster.answers import (
     SpecChanged,
     error_of,
     read_event,
+    read_json,
     read_json_page,
     read_object,
     read_page,
@@ -296,8 +297,9 @@ def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
 
 
 def _object(kind: Kind[T], body: bytes, what: str) -> T:
+    """What of it cannot be read is marked in it."""
     try:
-        return read_object(kind, body)
+        return read_object(kind, body)[0]
     except msgspec.ValidationError as error:
         raise Invalid(f"{what}: done, but the answer is not a {kind.name} that can be read: {error}") from None
     except msgspec.DecodeError:
@@ -306,6 +308,6 @@ def _object(kind: Kind[T], body: bytes, what: str) -> T:
 
 def _json(body: bytes, what: str) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(body, type=dict[str, Any])
+        return read_json(body)
     except msgspec.DecodeError:
         raise Unavailable(f"{what}: the answer is no JSON object") from None

@@ -73,15 +73,19 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """For BOOKMARK only `object.metadata.resource_version` means anything."""
+    """For BOOKMARK only `object.metadata.resource_version` means anything. `problem`: what of the object could not be read."""
 
     type: EventType
     object: T
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """An object that does not fit its Struct (a user's slip, a newer API): only its metadata could be read."""
+    """An object that could not be read, or not wholly, with what is known of it: at least its metadata.
+
+    In a watch it stands in the place of the event: nothing else of the object is known.
+    """
 
     type: EventType
     object: Object
@@ -90,6 +94,8 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
+    """`broken` names what could not be read. An object that is in `items` too could be read in part."""
+
     items: tuple[T, ...]
     resource_version: str
     broken: tuple[Broken, ...] = ()

@@ -2,7 +2,8 @@
 
 Called by the controller, the driver and the embedded control plane, one Reflector per kind. In: a Cluster. Out: a `Store`, and
 `handler.changed(old, new)` for every difference, in order, plus `handler.synced()` after each list.
-It must not write to the cluster, and it never lets one undecodable object stop the others.
+It must not write to the cluster, and it never lets one object stop the others, neither one that cannot be read nor one that
+a handler fails on.
 
 Versions are compared as integers, which Kubernetes guarantees for its own kinds (KEP-5504). Everything up to `_seen` is in
 the store; an object handed to `observe` may be ahead of that, and older news about it are ignored.
@@ -13,11 +14,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Final, Generic, Protocol, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.guard import LoopGuard
 from hami_dra.cluster.protocol import Broken, Cluster, ClusterError, Gone, Listing, WatchEvent
 from hami_dra.cluster.store import Store
 
@@ -38,15 +41,17 @@ class Handler(Protocol[T_contra]):
     def synced(self) -> None: ...
 
 
-def _log_broken(broken: Broken) -> None:
-    log.warning("%s skipped: %s", broken.object.key, broken.problem)
+def log_broken(kind: Kind[Any], broken: Broken) -> None:
+    """One line for people: kind, namespace, name, what cannot be read."""
+    log.warning("%s %s cannot be read: %s", kind.name, broken.object.key, broken.problem)
 
 
 class Reflector(Generic[T]):
-    """`run()` until cancelled. Errors of the cluster are retried for ever; an error of the handler ends it.
+    """`run()` until cancelled. Errors of the cluster are retried for ever; one of the handler is logged, and the next object follows.
 
-    `problem` says why the copy may be stale, or is empty; `lists` and `failures` count. A broken object leaves its last good version
-    in the store.
+    `problem` says why the copy may be stale, or is empty; `lists` and `failures` count. `unreadable` has, by key, the objects
+    of which something cannot be read now. One that cannot be read at all leaves its last good version in the store.
+    `on_broken` is called once for each version of such an object.
     """
 
     def __init__(
@@ -59,7 +64,8 @@ class Reflector(Generic[T]):
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-        on_broken: Callable[[Broken], None] = _log_broken,
+        on_broken: Callable[[Broken], None] | None = None,
+        guard: LoopGuard | None = None,
         backoff: Backoff | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now: Callable[[], float] = time.monotonic,
@@ -67,6 +73,7 @@ class Reflector(Generic[T]):
         self.kind = kind
         self.store: Store[T] = Store() if store is None else store
         self.problem = ""
+        self.unreadable: dict[str, Broken] = {}
         self.lists = 0
         self.failures = 0
         self._now = now
@@ -74,7 +81,8 @@ class Reflector(Generic[T]):
         self._cluster = cluster
         self._handler = handler
         self._scope = {"namespace": namespace, "label_selector": label_selector, "field_selector": field_selector}
-        self._on_broken = on_broken
+        self._on_broken = on_broken or partial(log_broken, kind)
+        self._guard = guard or LoopGuard(f"watch {kind.plural}")
         self._backoff = backoff or Backoff()
         self._sleep = sleep
         self._seen = 0
@@ -101,6 +109,10 @@ class Reflector(Generic[T]):
                 await self._watch_until_gone()
             except ClusterError as error:
                 await self._pause(f"list {self.kind.plural}: {error}")
+            except Exception as error:  # nothing that an API server sends ends this
+                if not self._guard.contains("list and watch", error):
+                    raise
+                await self._pause(f"list {self.kind.plural}: internal error, see the log: {error!r}")
 
     async def relist(self) -> None:
         """A fresh quorum read, while the watch goes on. Raises ClusterError; the store is then as before."""
@@ -128,20 +140,25 @@ class Reflector(Generic[T]):
                 self._seen = newest
             self._recovered()
             self._synced.set()
-            self._handler.synced()
+            with self._guard.each("list"):
+                self._handler.synced()
 
     def _absorb(self, listing: Listing[T], newest: int, *, trust_all: bool) -> None:
-        present = {broken.object.key for broken in listing.broken}
-        for broken in listing.broken:
-            self._on_broken(broken)
-        present.update(item.key for item in listing.items)
+        broken = {each.object.key: each for each in listing.broken}
+        present = {*broken, *(item.key for item in listing.items)}
+        for key in self.unreadable.keys() - broken.keys():
+            del self.unreadable[key]
+        for each in broken.values():
+            self._note(each)
         for old in list(self.store):
-            if old.key not in present and (trust_all or _version(old) <= newest):
-                self._report(old, None)
+            with self._guard.each(old.key):
+                if old.key not in present and (trust_all or _version(old) <= newest):
+                    self._report(old, None)
         for item in listing.items:
-            current = self.store.get(item.key)
-            if current is None or _version(item) > _version(current) or (trust_all and item != current):
-                self._report(current, item)
+            with self._guard.each(item.key):
+                current = self.store.get(item.key)
+                if current is None or _version(item) > _version(current) or (trust_all and item != current):
+                    self._report(current, item)
 
     # --- watch -------------------------------------------------------------------------------------------------------
 
@@ -168,26 +185,41 @@ class Reflector(Generic[T]):
             async for event in events:
                 self._recovered()
                 self._heard = self._now()
-                version = _version(event.object)
-                if version > self._seen:
-                    self._take(event, version)
+                with self._guard.each(event.object.key):
+                    version = _version(event.object)
+                    if version > self._seen:
+                        self._take(event, version)
 
     def _take(self, event: WatchEvent[T] | Broken, version: int) -> None:
         self._seen = version
         if event.type == "BOOKMARK":
             return
-        current = self.store.get(event.object.key)
+        key = event.object.key
+        current = self.store.get(key)
         observed = _version(current) if current is not None else 0
         if event.type == "DELETED":
+            self.unreadable.pop(key, None)
             # equal: the own write that was observed took the last finalizer away
             if current is not None and version >= observed:
                 self._report(current, None)
-        elif version <= observed:
             return
-        elif isinstance(event, Broken):
-            self._on_broken(event)
+        if version <= observed:
+            return
+        if event.problem:
+            self._note(Broken(event.type, event.object, event.problem))
         else:
+            self.unreadable.pop(key, None)
+        if not isinstance(event, Broken):
             self._report(current, event.object)
+
+    def _note(self, broken: Broken) -> None:
+        """Tell about an object that cannot be read, unless this version of it was told about before."""
+        key = broken.object.key
+        known = self.unreadable.get(key)
+        self.unreadable[key] = broken
+        if known is None or known.object.metadata.resource_version != broken.object.metadata.resource_version:
+            with self._guard.each(key):
+                self._on_broken(broken)
 
     # --- both --------------------------------------------------------------------------------------------------------
 

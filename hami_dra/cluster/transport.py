@@ -20,6 +20,8 @@ from hami_dra.cluster.credentials import Access
 from hami_dra.cluster.protocol import MOST_WRITE_SECONDS, ConfigError, Unavailable
 
 JSON_TYPE: Final = "application/json"
+_MOST_WAIT: Final = 30.0
+"""Seconds. Whatever a server, or a proxy before it, asks for: a process that sleeps for hours looks dead, and is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +185,10 @@ def _abandon(response: aiohttp.ClientResponse) -> None:
 
 
 def _retry_after(response: aiohttp.ClientResponse, body: bytes) -> float:
+    """Seconds that the server asks to wait, between 0 and `_MOST_WAIT`."""
     text = response.headers.get("Retry-After", "")
-    if text.isdecimal():
-        return float(text)
+    if text.isascii() and text.isdecimal():
+        return min(float(text), _MOST_WAIT)
     status = read_status(body) if response.status in (429, 503) else Status()
-    return float(status.details.retry_after_seconds) if status.details else 0.0
+    asked = status.details.retry_after_seconds if status.details else 0
+    return float(min(max(asked, 0), _MOST_WAIT))

@@ -29,7 +29,7 @@ class InvalidLegacy(ValueError):
     """A resource or annotation cannot be converted; the message names it, what is wrong and the fix."""
 
 
-class CardRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
+class CardChoice(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
     """`count` different cards, and of each of them the same part."""
 
     count: Annotated[int, msgspec.Meta(ge=1, le=MAX_CARDS)]
@@ -44,12 +44,24 @@ class CardRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     """HAMi's task priority: 0 high, 1 low."""
     exact: bool = False
     """Only cards whose capacities are exactly those in `capacity`, so that each is taken whole."""
-    alternatives: Annotated[tuple["CardRequest", ...], msgspec.Meta(max_length=7)] = ()
-    """What will do as well where this cannot be had, most wanted first; they have no alternatives of their own."""
 
     @property
     def takes_all_memory(self) -> bool:
         return self.memory_percent is None and names.CAP_MEMORY not in self.capacity
+
+    def is_only(self, capacity: Mapping[str, int]) -> bool:
+        """Whether it says nothing but a count and these capacities."""
+        return (self.capacity, self.memory_percent, self.priority, self.exact) == (capacity, None, None, False)
+
+
+class CardRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
+    """What one container wants of one vendor."""
+
+    alternatives: Annotated[tuple[CardChoice, ...], msgspec.Meta(max_length=7)] = ()
+    """What will do as well where this cannot be had, most wanted first; a choice has no alternatives of its own."""
+
+    def is_only(self, capacity: Mapping[str, int]) -> bool:
+        return not self.alternatives and super().is_only(capacity)
 
     def joined(self, other: "CardRequest") -> "CardRequest | None":
         """Return the smallest request that covers both, for containers that never run at the same time.
@@ -161,10 +173,10 @@ class LegacyVendor(Protocol):
 
     def read(self, resources: ContainerResources) -> Reading: ...
 
-    def is_plain(self, request: CardRequest) -> bool:
+    def is_plain(self, request: CardChoice) -> bool:
         """Whole cards and nothing else: what an extended resource alone can say (KEP-5004)."""
 
-    def device_class(self, request: CardRequest) -> str: ...
+    def device_class(self, request: CardChoice) -> str: ...
 
     def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """The annotations of a pod that choose among cards, normalised: equal lists give equal filters."""
@@ -197,10 +209,10 @@ class WholeByCount(WithoutFilters):
     whole_class: str
     shared_class: str
 
-    def is_plain(self, request: CardRequest) -> bool:
-        return request == CardRequest(request.count)
+    def is_plain(self, request: CardChoice) -> bool:
+        return request.is_only({})
 
-    def device_class(self, request: CardRequest) -> str:
+    def device_class(self, request: CardChoice) -> str:
         return self.whole_class if self.is_plain(request) else self.shared_class
 
 

@@ -423,7 +423,7 @@ async def test_one_misfit_does_not_spoil_a_list(server, cluster):
 
 
 async def test_lines_may_be_cut_anywhere_and_be_long(server, cluster):
-    big = {"annotations": {"text": "x" * 700_000}}
+    big = {"labels": {"text": "x" * 700_000}}
     whole = (
         event("ADDED", "a", 8)
         + json.dumps(
@@ -442,7 +442,7 @@ async def test_lines_may_be_cut_anywhere_and_be_long(server, cluster):
         ("DELETED", "a"),
         ("BOOKMARK", ""),
     ]
-    assert len(seen[1].object.metadata.annotations["text"]) == 700_000
+    assert len(seen[1].object.metadata.labels["text"]) == 700_000
     assert seen[-1].object.metadata.resource_version == "12"
     _, path, query, _, _ = server.seen[-1]
     assert path == "/api/v1/namespaces/ns/pods"

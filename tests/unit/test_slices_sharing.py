@@ -30,7 +30,7 @@ def test_events_share_too():
 
 def test_nothing_else_changes():
     raw = body("n4")
-    found = read_object(kinds.RESOURCE_SLICE, json.dumps(raw).encode())
+    found, _ = read_object(kinds.RESOURCE_SLICE, json.dumps(raw).encode())
     for given, device in zip(raw["spec"]["devices"], found.spec.devices, strict=True):
         for name, value in given["attributes"].items():
             ((field, expected),) = value.items()

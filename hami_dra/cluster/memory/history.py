@@ -34,6 +34,8 @@ class Record:
         found = self._decoded.get(key)
         if found is None:
             found = msgspec.json.decode(self.encoded(kind), type=kind.type)
+            if kind.settle is not None:
+                kind.settle(found)
             self._decoded[key] = found
         return found  # type: ignore[return-value]  # the key holds the type
 

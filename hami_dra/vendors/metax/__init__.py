@@ -48,7 +48,7 @@ class Metax(Vendor):
         if not consumed or consumed.get(names.CAP_CORES, 0) >= cores.WHOLE:
             return 0
         qos = parameters.get("qos", BEST_EFFORT)
-        return mark_of(qos) if qos in QOS_POLICIES else 0
+        return mark_of(qos) if isinstance(qos, str) and qos in QOS_POLICIES else 0
 
 
 def _own(wish: Wish) -> MetaxWish:

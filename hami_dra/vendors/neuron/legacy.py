@@ -8,6 +8,7 @@ from typing import Final
 
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
+    CardChoice,
     CardRequest,
     ContainerResources,
     InvalidLegacy,
@@ -49,15 +50,15 @@ class NeuronLegacy(WholeByCount):
             return Reading(None)
         return Reading(_of_cores(cores, resources.field(CORES)))
 
-    def device_class(self, request: CardRequest) -> str:
+    def device_class(self, request: CardChoice) -> str:
         return self.shared_class if NEURON_CORES in request.capacity and not request.exact else self.whole_class
 
 
 def _of_cores(cores: int, field: str) -> CardRequest:
     """Cores of one device where it has as many, or else whole devices. Raises InvalidLegacy."""
-    choices = [CardRequest(1, {NEURON_CORES: cores})] if cores <= _CORES_OF_A_DEVICE[0] else []
+    choices = [CardChoice(1, {NEURON_CORES: cores})] if cores <= _CORES_OF_A_DEVICE[0] else []
     choices += [
-        CardRequest(cores // each, {NEURON_CORES: each}, exact=True)
+        CardChoice(cores // each, {NEURON_CORES: each}, exact=True)
         for each in _CORES_OF_A_DEVICE
         if cores > each and cores % each == 0 and cores // each <= MAX_CARDS
     ]

@@ -14,6 +14,7 @@ from hami_dra.vendors.legacy import (
     MAX_CARDS,
     MAX_EXPRESSION,
     MIB,
+    CardChoice,
     CardRequest,
     ContainerResources,
     Filters,
@@ -102,10 +103,10 @@ class NvidiaLegacy:
         in_percent = None if memory or percent in (None, 0, 100) else percent
         return Reading(CardRequest(count, capacity, in_percent, priority), tuple(warnings))
 
-    def is_plain(self, request: CardRequest) -> bool:
-        return request == CardRequest(request.count, {names.CAP_CORES: _ALL_CORES})
+    def is_plain(self, request: CardChoice) -> bool:
+        return request.is_only({names.CAP_CORES: _ALL_CORES})
 
-    def device_class(self, request: CardRequest) -> str:
+    def device_class(self, request: CardChoice) -> str:
         whole = request.takes_all_memory and request.capacity.get(names.CAP_CORES, _ALL_CORES) == _ALL_CORES
         return WHOLE_CLASS if whole else SHARED_CLASS
 

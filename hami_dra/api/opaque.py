@@ -1,0 +1,101 @@
+"""Opaque parameters that nobody could read or pass on, replaced by a marker that says why.
+
+The API server keeps `config[].opaque.parameters` byte by byte. Claims, templates and classes are settled here right after
+they are decoded, so everything behind that meets either parameters that decode, encode and are the same to every reader, or
+the marker: whoever needs those parameters refuses the object by name (`controller.allocation.parameters`, the driver's
+`prepare.claim`). The object itself stays readable: what it is allocated still counts.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from hami_dra.api.resource import (
+    UNREADABLE,
+    DeviceClass,
+    OpaqueDeviceConfiguration,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
+from hami_dra.api.sanitize import is_deeper, is_unicode
+
+MOST_LEVELS: Final = 50
+"""Less than half of what `sanitize` leaves, so parameters that it cut are recognised. Those of our drivers have 1."""
+_REPLACED: Final = ("\ufffd".encode(), rb"\ufffd")
+"""What Go, and `sanitize`, write for a character that is none."""
+_Entry = tuple[str, OpaqueDeviceConfiguration | None]
+
+
+def problem_of(parameters: msgspec.Raw) -> str:
+    """Return why parameters cannot be used, or "". Also of the marker."""
+    text = bytes(parameters)
+    return _marked_problem(text) if UNREADABLE.encode() in text else _problem_of(text)
+
+
+@lru_cache(maxsize=1_024)
+def _problem_of(text: bytes) -> str:
+    if is_deeper(text, MOST_LEVELS):
+        return f"nested more than {MOST_LEVELS} levels deep"
+    if not is_unicode(text) or any(each in text.lower() for each in _REPLACED):
+        return "holds characters that are not Unicode"
+    try:
+        msgspec.json.encode(msgspec.json.decode(text))
+    except (msgspec.ValidationError, OverflowError):
+        return "holds a number of more than 64 bits"
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return f"is not JSON: {error}"
+    return ""
+
+
+class _Marker(msgspec.Struct):
+    problem: str = msgspec.field(default="", name=UNREADABLE)
+
+
+def _marked_problem(text: bytes) -> str:
+    try:
+        return msgspec.json.decode(text, type=_Marker).problem or _problem_of(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return _problem_of(text)
+
+
+# --- settling --------------------------------------------------------------------------------------------------------
+
+
+def settle_claim(claim: ResourceClaim) -> str:
+    """Mark what cannot be used. Return what was found, by path, or ""."""
+    allocation = claim.status.allocation
+    if not claim.spec.devices.config and (allocation is None or not allocation.devices.config):
+        return claim.spec.unreadable
+    allocated = allocation.devices.config if allocation is not None else ()
+    entries = _entries("spec.devices", claim.spec.devices.config)
+    return "; ".join(
+        filter(None, (claim.spec.unreadable, _settled([*entries, *_entries("status.allocation.devices", allocated)])))
+    )
+
+
+def settle_template(template: ResourceClaimTemplate) -> str:
+    """As `settle_claim`."""
+    spec = template.spec.spec
+    return _settled(_entries("spec.spec.devices", spec.devices.config)) if spec.devices.config else ""
+
+
+def settle_class(device_class: DeviceClass) -> str:
+    """As `settle_claim`."""
+    return _settled(_entries("spec", device_class.spec.config)) if device_class.spec.config else ""
+
+
+def _entries(path: str, config: Iterable[object]) -> Iterator[_Entry]:
+    for index, entry in enumerate(config):
+        yield f"{path}.config[{index}].opaque.parameters", getattr(entry, "opaque", None)
+
+
+def _settled(entries: Iterable[_Entry]) -> str:
+    problems = []
+    for path, opaque in entries:
+        if opaque is not None and (problem := problem_of(opaque.parameters)):
+            marker = msgspec.Raw(msgspec.json.encode(_Marker(problem)))
+            msgspec.structs.force_setattr(opaque, "parameters", marker)
+            problems.append(f"{path}: {problem}")
+    return "; ".join(problems)
