@@ -25,14 +25,13 @@ from controller.decide.outlook import Wanted
 from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Device, value_of
+from controller.inventory.saturation import CARD_MOST
 from controller.quota.room import Cost, Room
 from hami_dra.api import names
 from hami_dra.vendors.protocol import Codes, Ints
 from hami_dra.vendors.reasons import NUMBER
 
 _REFUSED: Final = NUMBER[names.RESOURCE_QUOTA_NOT_FIT]
-_MOST: Final = 1 << 48
-"""No card costs as much, but a file may say so; sums of 32 such amounts are still int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class QuotaVerdicts:
                 for place, (view, column) in enumerate(zip(group.alternatives, columns, strict=True))
             ]
             total += np.minimum.reduce(each)
-        left = np.clip(np.array(self._room.left, dtype=object), -_MOST, _MOST).astype(np.int64)[:, None]
+        left = np.clip(np.array(self._room.left, dtype=object), -CARD_MOST, CARD_MOST).astype(np.int64)[:, None]
         affordable: Bools = ~((total > 0) & (total > left)).any(axis=0)
         return affordable
 
@@ -124,13 +123,13 @@ class QuotaVerdicts:
         rows = np.flatnonzero(column.codes[: devices.size] == 0)
         if view.all_devices or not rows.size:
             return least  # of all devices the search knows how many there are
-        amounts_of = np.minimum(np.array(costs, dtype=object), _MOST).astype(np.int64).T
+        amounts_of = np.clip(np.array(costs, dtype=object), 0, CARD_MOST).astype(np.int64).T
         for position, of_kind in enumerate(amounts_of):
             amounts = of_kind[devices.kind[rows]]
             if column.roaming or amounts.min() == amounts.max():
                 least[position] = amounts.min() * view.count
             else:
-                cheapest = np.full(size, _MOST, dtype=np.int64)
+                cheapest = np.full(size, CARD_MOST, dtype=np.int64)
                 owned = devices.node[rows] >= 0
                 np.minimum.at(cheapest, devices.node[rows][owned], amounts[owned])
                 least[position] = cheapest * view.count

@@ -163,9 +163,9 @@ def holdings_of(
 
 
 def _amount(text: QuantityText) -> Amount:
-    """Exact; 0 where it is no quantity: the API server lets no such thing in, files may hold it."""
+    """Exact, never less than 0; 0 where it is no quantity: the API server lets no such thing in, files may hold it."""
     try:
-        return amount_of(Quantity.parse(str(text)))
+        return max(amount_of(Quantity.parse(str(text))), 0)
     except InvalidQuantity:
         return 0
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from controller.inventory.changes import ChangeLog
 from controller.inventory.columns import Bools, NodeScores
-from controller.inventory.podresources import MOST, Amounts, amounts, pod_requests
+from controller.inventory.podresources import Amounts, amounts, pod_requests
+from controller.inventory.saturation import MOST, saturated
 from hami_dra.api.core import Node, Pod, Taint
 from hami_dra.vendors.protocol import Ints, Positions
 
@@ -123,7 +124,7 @@ class NodeColumns:
             self._rank = None
             for resource, used in self._used_by_name.get(name, _NOTHING).items():
                 number = self._number(resource)
-                self._uses[number, row] = min(used, MOST)
+                self._uses[number, row] = saturated(used)
         before, self.nodes[row] = self.nodes[row], node
         offered = {**_UNDECLARED, **amounts(node.status.allocatable)}
         self._offers[:, row] = 0
@@ -162,7 +163,7 @@ class NodeColumns:
             by_name[resource] += sign * wanted
             if row >= 0:
                 number = self._number(resource)
-                self._uses[number, row] = min(by_name[resource], MOST)
+                self._uses[number, row] = saturated(by_name[resource])
         if row >= 0:
             self.loads.add(row)
         if not by_name["pods"]:

@@ -1,19 +1,17 @@
 """What a pod asks of its node, as kube-scheduler counts it (k8s.io/component-helpers/resource, PodRequests). Pure.
 
-Amounts are integers: millicores for `cpu`, `Value()` for everything else; `pods` is always 1.
+Amounts are integers (millicores for `cpu`, `Value()` for everything else; `pods` is always 1), saturated one by one and in total.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Final
 
+from controller.inventory.saturation import saturated
 from hami_dra.api.core import Container, Pod, QuantityText
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 
 Amounts = Counter[str]
-MOST: Final = 2**62
-"""Amounts are capped here, so that sums and comparisons of two of them fit an int64."""
 
 
 @lru_cache(maxsize=4096)
@@ -23,7 +21,7 @@ def amount(resource: str, text: QuantityText) -> int:
         quantity = Quantity.parse(text)
     except InvalidQuantity:
         return 0
-    return min(max(quantity.milli_value() if resource == "cpu" else quantity.value(), -MOST), MOST)
+    return saturated(quantity.milli_value() if resource == "cpu" else quantity.value())
 
 
 def amounts(resources: Mapping[str, QuantityText]) -> Amounts:
@@ -39,6 +37,13 @@ def pod_requests(pod: Pod) -> Amounts:
 
     Resizes that kubelet has not carried out yet (status.containerStatuses) are not looked at.
     """
+    total = _unbounded(pod)
+    for name, wanted in total.items():
+        total[name] = saturated(wanted)
+    return total
+
+
+def _unbounded(pod: Pod) -> Amounts:
     spec = pod.spec
     total = _sum(_requests(container) for container in spec.containers)
     sidecars: Amounts = Counter()

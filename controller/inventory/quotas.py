@@ -14,6 +14,7 @@ from typing import Final
 from controller.inventory.changes import Incarnations
 from controller.inventory.ledger import Holding
 from controller.inventory.model import Amount, Device, DeviceId
+from controller.inventory.saturation import saturated
 from hami_dra.api.core import ResourceQuota
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import ResourceClaim
@@ -223,7 +224,7 @@ def limits_of(quota: ResourceQuota) -> tuple[tuple[Limit, ...], str]:
         except InvalidQuantity as error:
             problem = f'spec.hard["{resource}"]: {error}; it does not hold, write a whole number'
         else:
-            found.append(Limit(quota.metadata.name, name, name.limit(hard)))
+            found.append(Limit(quota.metadata.name, name, saturated(name.limit(hard))))
     return tuple(found), problem
 
 
@@ -235,14 +236,14 @@ def charge_of(holding: Holding, totals: Mapping[str, int] | None) -> Charge:
     if quotas is None:
         return _NOTHING
     if holding.consumed is None:
-        return quotas.charge(totals or _NOTHING, whole=True)
+        return quotas.charge({name: saturated(amount) for name, amount in (totals or _NOTHING).items()}, whole=True)
     taken = {name: _whole(amount) for name, amount in holding.consumed.items()}
     return quotas.charge(taken, whole=totals is not None and quotas.is_whole(taken, totals))
 
 
 def _whole(amount: Amount) -> int:
     """Rounded up to whole units of the capacity."""
-    return amount if isinstance(amount, int) else -(-amount.numerator // amount.denominator)
+    return saturated(amount if isinstance(amount, int) else -(-amount.numerator // amount.denominator))
 
 
 def _title(quota: ResourceQuota) -> str:

@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 
 from controller.inventory.model import Amount, Device
-from controller.inventory.podresources import MOST
+from controller.inventory.saturation import CARD_MOST, saturated
 from hami_dra.vendors.protocol import Ask, Cards, Ints
 
 Amounts = tuple[int, int, int]
-"""(slots, cores, memory), none beyond `MOST`"""
+"""(slots, cores, memory), each from 0 to `CARD_MOST`"""
 WHOLE_CARD: Final = 1_000_000
 """Shares of a card are counted in millionths: sums of them are exact, whatever order they are added in."""
 
@@ -82,7 +82,7 @@ def asked_shares(cards: Cards, ask: Ask) -> Ints:
 
 def _millionths(part: Ints, total: Ints) -> Ints:
     ratio = np.divide(part, total, out=np.zeros(np.shape(part), dtype=np.float64), where=total > 0)
-    millionths: Ints = np.rint(ratio * WHOLE_CARD).astype(np.int64)
+    millionths: Ints = np.rint(np.minimum(ratio, 1.0) * WHOLE_CARD).astype(np.int64)
     return millionths
 
 
@@ -91,6 +91,5 @@ def _role(amounts: Mapping[str, Amount], name: str | None) -> int:
 
 
 def _capped(amount: Amount) -> int:
-    """No device holds as much, but a file may say so: columns, and sums of two of their amounts, are int64."""
-    whole = amount if isinstance(amount, int) else math.floor(amount)
-    return whole if -MOST <= whole <= MOST else min(max(whole, -MOST), MOST)
+    """No device holds as much, but a slice may say so."""
+    return saturated(amount if isinstance(amount, int) else math.floor(amount), CARD_MOST)

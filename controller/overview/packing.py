@@ -17,12 +17,14 @@ Definitions
 - `empty_nodes`: all cards of this driver on the node are free.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from controller.inventory.inventory import Inventory
+from controller.inventory.saturation import sums
 from controller.overview.cardtable import CardTable, vendor_name
 from controller.overview.model import Packing
 from hami_dra.vendors.protocol import Ints, Positions
@@ -56,14 +58,12 @@ def packing(table: CardTable) -> tuple[Packing, ...]:
     def cards(mask: npt.NDArray[np.bool_]) -> Ints:
         return np.bincount(driver[mask], minlength=count)
 
-    def amount(column: Ints) -> Ints:
-        sums = np.zeros(count, dtype=np.int64)
-        np.add.at(sums, driver, column[rows])
-        return sums
+    def amount(column: Ints) -> list[int]:
+        return sums(driver, column[rows], count)
 
     capacity = np.bincount(driver, weights=np.where(usable, left, 0.0), minlength=count)
     broken = np.bincount(driver, weights=np.where(partly, left, 0.0), minlength=count)
-    columns = {
+    columns: dict[str, Sequence[int] | Ints] = {
         "cards": np.bincount(driver, minlength=count),
         "usable_cards": cards(usable),
         "free_cards": cards(free),

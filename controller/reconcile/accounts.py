@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from controller.inventory.ledger import Use
 from controller.inventory.model import Amount, DeviceId
+from controller.inventory.saturation import MOST
 
 
 class Accounts(Collector):
@@ -39,6 +40,6 @@ class Accounts(Collector):
         for driver, count in sorted(devices.items()):
             in_use.add_metric([driver], count)
         for (driver, capacity), amount in sorted(amounts.items()):
-            allocated.add_metric([driver, capacity], float(amount))
+            allocated.add_metric([driver, capacity], float(min(amount, MOST)))
         yield in_use
         yield allocated

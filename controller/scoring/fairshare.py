@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from controller.inventory.podresources import MOST
 from controller.inventory.roles import WHOLE_CARD
+from controller.inventory.saturation import MOST
 from controller.scoring.packing import Packing
 from hami_dra.vendors.protocol import Ints
 

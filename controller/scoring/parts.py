@@ -20,6 +20,8 @@ from controller.allocation.counters import CounterName, consumption
 from controller.allocation.errors import AllocatorError
 from controller.inventory.layouts import is_part
 from controller.inventory.model import Device, Pool, value_of
+from controller.inventory.roles import totals_of
+from controller.inventory.saturation import MOST, saturated
 from hami_dra.vendors.protocol import Ask, Cards, Ints
 
 CardKey = tuple[str, int]
@@ -128,7 +130,7 @@ def _ruled_out(around: Surroundings) -> dict[Device, int]:
     }
     for pool in around.pools:
         totals = {
-            (each.name, name): value_of(counter.value)
+            (each.name, name): saturated(value_of(counter.value))
             for each in pool.counter_sets.values()
             for name, counter in each.counters.items()
         }
@@ -153,10 +155,10 @@ def _ruled_out_of(members: Sequence[Device], taken: set[Device], totals: dict[Co
     draws = np.zeros((len(members), len(own)), dtype=np.float64)
     for row, device in enumerate(members):
         for name, amount in consumption(device):
-            draws[row, own[name]] = float(amount)
+            draws[row, own[name]] = float(min(amount, MOST))
     held = np.array([device in taken for device in members], dtype=np.bool_)
     left = np.array([totals.get(name, 0) for name in own], dtype=np.float64) - draws[held].sum(axis=0)
-    memory = np.array([device.totals.get(device.profile.memory or "", 0) for device in members], dtype=np.int64)
+    memory = np.array([totals_of(device)[2] for device in members], dtype=np.int64)
     offered = (draws <= left).all(axis=1) & ~held
     after = left - draws
     stays = (draws[None, :, :] <= after[:, None, :]).all(axis=2)

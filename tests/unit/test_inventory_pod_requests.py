@@ -2,7 +2,8 @@
 
 import pytest
 
-from controller.inventory.podresources import MOST, amount, pod_requests
+from controller.inventory.podresources import amount, pod_requests
+from controller.inventory.saturation import MOST
 from tests.cards import pod
 
 GIB = 1 << 30

@@ -86,6 +86,7 @@ def test_parameters_go_by_the_names_of_requests(inventory, requests, expected):
         (claim("c", share("gpu-7")), "results[0].device is 'gpu-7', which driver nvidia.hami.io does not publish"),
         (claim("c", share("gpu-0", memory="lots")), "results[0].consumedCapacity[memory]"),
         (claim("c", share("gpu-0", memory="-1Gi")), "cannot be negative"),
+        (claim("c", share("gpu-0", memory="1e400")), "no device has as much"),
         (
             claim("c", share("gpu-0"), config=[config("FromClass", {"priority": 7})]),
             "status.allocation.devices.config[0].opaque.parameters: priority",

@@ -6,7 +6,7 @@ Called by `work` with the claim as the API server has it. In: the claim, what ku
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,8 @@ from hami_dra.driver.prepare.errors import Refused
 from hami_dra.driver.prepare.inventory import Inventory, Published, rounded_up
 from hami_dra.driver.prepare.records import Held, Partition
 from hami_dra.vendors.containers import takes_all
+
+_MOST: Final = 2**63 - 1
 
 
 class Wanted(NamedTuple):
@@ -121,6 +123,8 @@ def _consumed(result: DeviceRequestAllocationResult, device: Published, where: s
             raise Refused(f"{where}.consumedCapacity[{name}]: {error}") from error
         if consumed[name] < 0:
             raise Refused(f"{where}.consumedCapacity[{name}] is {amount}: an amount cannot be negative")
+        if consumed[name] > _MOST:
+            raise Refused(f"{where}.consumedCapacity[{name}] is {amount}: no device has as much")
     return consumed
 
 
