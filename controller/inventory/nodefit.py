@@ -129,6 +129,7 @@ class NodeFits:
             codes[(codes == 0) & ~self._admitted(pod)[rows]] = _NUMBER[names.NODE_AFFINITY]
         offers, used = self._nodes.loads_of([resource for resource, _ in wanted], rows)
         if own is not None:
+            # of what no node offers nothing is counted as used, the pod's own part neither
             used = np.maximum(used - np.array([[own.requests[resource]] for resource, _ in wanted], dtype=np.int64), 0)
         lacking = offers - used < np.array([[amount] for _, amount in wanted], dtype=np.int64)
         elsewhere = [number for number, (resource, _) in enumerate(wanted) if self._delegated(resource)]

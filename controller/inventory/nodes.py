@@ -20,6 +20,8 @@ from hami_dra.vendors.protocol import Ints, Positions
 
 _FIRST_SIZE: Final = 64
 _FIRST_RESOURCES: Final = 8
+_UNKNOWN: Final = 0
+"""Number of all resources that no node offers: a tenant may name as many as they like, and they must take no memory."""
 _NOTHING: Final[Mapping[str, int]] = {}
 _UNDECLARED: Final = dict.fromkeys(("cpu", "memory", "pods", "ephemeral-storage"), MOST)
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -55,10 +57,11 @@ class NodeColumns:
         self.arrivals = 0
         """Grows whenever a node gets or loses its row."""
         self.scores = NodeScores()
-        self._resources: dict[str, int] = {}
+        self._resources: dict[str, int] = {"": _UNKNOWN}
+        """Resource that some node offers or did → its number. What pods ask for beyond that is no node's, and gets none."""
         self._offers: Ints = np.zeros((_FIRST_RESOURCES, _FIRST_SIZE), dtype=np.int64)
         self._uses: Ints = np.zeros((_FIRST_RESOURCES, _FIRST_SIZE), dtype=np.int64)
-        """By number of the resource and row."""
+        """By number of the resource and row; all 0 for `_UNKNOWN`."""
         self._used_by_name: defaultdict[str, Amounts] = defaultdict(Counter)
         self._index: dict[str, int] = {}
         self._free: list[int] = []
@@ -96,17 +99,15 @@ class NodeColumns:
         Every kubelet declares cpu, memory, pods and ephemeral-storage; a node that does not (in a file) is not thereby
         full: these are `MOST` then.
         """
-        number = self._number(resource)  # before the table is named: a new resource may make it anew
-        return self._offers[number, : self.size]
+        return self._offers[self._resources.get(resource, _UNKNOWN), : self.size]
 
     def used(self, resource: str) -> Ints:
-        """Shape (size,)."""
-        number = self._number(resource)
-        return self._uses[number, : self.size]
+        """What pods use of a resource that some node offers, else 0. Shape (size,)."""
+        return self._uses[self._resources.get(resource, _UNKNOWN), : self.size]
 
     def loads_of(self, resources: Iterable[str], rows: Positions) -> tuple[Ints, Ints]:
         """What some nodes offer and what is used of it. Each of shape (resources, rows)."""
-        numbers = np.array([self._number(resource) for resource in resources], dtype=np.intp)[:, None]
+        numbers = np.array([self._resources.get(resource, _UNKNOWN) for resource in resources], dtype=np.intp)[:, None]
         return self._offers[numbers, rows], self._uses[numbers, rows]
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -123,8 +124,8 @@ class NodeColumns:
             self.arrivals += 1
             self._rank = None
             for resource, used in self._used_by_name.get(name, _NOTHING).items():
-                number = self._number(resource)
-                self._uses[number, row] = saturated(used)
+                if number := self._resources.get(resource, _UNKNOWN):
+                    self._uses[number, row] = saturated(used)
         before, self.nodes[row] = self.nodes[row], node
         offered = {**_UNDECLARED, **amounts(node.status.allocatable)}
         self._offers[:, row] = 0
@@ -160,21 +161,29 @@ class NodeColumns:
         by_name = self._used_by_name[name]
         row = self._index.get(name, -1)
         for resource, wanted in requests.items():
-            by_name[resource] += sign * wanted
-            if row >= 0:
-                number = self._number(resource)
-                self._uses[number, row] = saturated(by_name[resource])
+            used = by_name[resource] = by_name[resource] + sign * wanted
+            if not used:
+                del by_name[resource]
+            if row >= 0 and (number := self._resources.get(resource, _UNKNOWN)):
+                self._uses[number, row] = saturated(used)
         if row >= 0:
             self.loads.add(row)
-        if not by_name["pods"]:
+        if not by_name:
             del self._used_by_name[name]
 
     def _number(self, resource: str) -> int:
-        number = self._resources.setdefault(resource, len(self._resources))
+        """Of a resource that a node offers. A new one gets a row of the tables, with what pods use of it already."""
+        number = self._resources.get(resource)
+        if number is not None:
+            return number
+        number = self._resources[resource] = len(self._resources)
         if number == len(self._offers):
             self._offers, self._uses = (
                 np.concatenate((each, np.zeros_like(each))) for each in (self._offers, self._uses)
             )
+        for name, used in self._used_by_name.items():
+            if resource in used and (row := self._index.get(name, -1)) >= 0:
+                self._uses[number, row] = saturated(used[resource])
         return number
 
     def _next_row(self) -> int:

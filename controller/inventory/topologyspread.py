@@ -45,8 +45,13 @@ class SpreadCounts:
 
     def remove(self, uid: str, placed: Placed) -> None:
         """`placed` as it was added."""
-        if self._placed[placed.pod.metadata.namespace].pop(uid, None) is not None:
-            self._count(placed, -1)
+        namespace = placed.pod.metadata.namespace
+        there = self._placed.get(namespace)
+        if there is None or there.pop(uid, None) is None:
+            return
+        if not there:
+            del self._placed[namespace]
+        self._count(placed, -1)
 
     def violates(
         self,

@@ -2,6 +2,7 @@
 
 Fed by the inventory with every pod and claim it hears of; read by `controller.scoring.typical`. A pod counts from when it and all
 its claims are known until it is over. Kept by difference: feeding is a note in a set, shapes are made when somebody asks.
+Of a pod that is over nothing is kept, whether anybody ever asks or not.
 """
 
 from collections import Counter, defaultdict
@@ -27,10 +28,11 @@ class Shape(NamedTuple):
 class Workloads:
     def __init__(self) -> None:
         self.news = 0
-        """Grows whenever a pod begins to count or counts no longer; as of the last `counts`."""
+        """Grows whenever a pod begins to count, as of the last `counts`, or counts no longer."""
         self._pods: dict[str, Pod] = {}
         self._claims: dict[str, ResourceClaim] = {}
         self._dirty: set[str] = set()
+        """Uids of pods whose shape is to be made again; all of them are in `_pods`."""
         self._waiting: defaultdict[str, set[str]] = defaultdict(set)
         """Claim that is not known yet → uids of the pods that name it."""
         self._waits: dict[str, str] = {}
@@ -43,13 +45,11 @@ class Workloads:
     # -- feeds -------------------------------------------------------------------------------------------------------
 
     def pod_gone(self, uid: str) -> None:
-        if self._pods.pop(uid, None) is not None:
-            self._dirty.add(uid)
-        waited = self._waits.pop(uid, "")
-        if waited:
-            self._waiting[waited].discard(uid)
-            if not self._waiting[waited]:
-                del self._waiting[waited]
+        if self._pods.pop(uid, None) is None:
+            return
+        self._dirty.discard(uid)
+        self._wait_no_more(uid)
+        self._recount(uid)
 
     def pod_seen(self, pod: Pod) -> None:
         uid = pod.metadata.uid
@@ -72,7 +72,7 @@ class Workloads:
         waiting = self._waiting.pop(key, ())
         self._dirty.update(waiting)
         for uid in waiting:
-            self._waits.pop(uid, None)
+            del self._waits[uid]
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -88,6 +88,13 @@ class Workloads:
         return self._samples[spec][0]
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _wait_no_more(self, uid: str) -> None:
+        key = self._waits.pop(uid, None)
+        if key is not None:
+            self._waiting[key].discard(uid)
+            if not self._waiting[key]:
+                del self._waiting[key]
 
     def _recount(self, uid: str) -> None:
         pod = self._pods.get(uid)
@@ -124,6 +131,7 @@ class Workloads:
                 # a shape once made stays: claims of a pod that is being deleted may go before it
                 if pod.metadata.uid in self._shapes:
                     return self._shapes[pod.metadata.uid]
+                self._wait_no_more(pod.metadata.uid)
                 self._waiting[key].add(pod.metadata.uid)
                 self._waits[pod.metadata.uid] = key
                 return None

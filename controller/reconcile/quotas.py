@@ -65,6 +65,7 @@ class QuotaNotes:
         for line in lines(self._context.inventory):
             by_quota[f"{line.namespace}/{line.quota}"].append(line)
         done = True
+        self._forbidden.intersection_update(self._context.world.quotas.store.keys())
         for quota in sorted(self._context.world.quotas.store, key=lambda each: each.key):
             text = text_of(by_quota[quota.key]) if quota.key in by_quota else None
             if quota.metadata.annotations.get(names.QUOTA_USED) != text:

@@ -239,10 +239,11 @@ class Undoer:
         return {pod.metadata.uid: pod} | {other.metadata.uid: other for other in others}
 
     def _refuse(self, affected: dict[str, Pod], node: str, why: str) -> None:
-        """Before the claims are cleared: whoever decides anew must know."""
+        """Before the claims are cleared: whoever decides anew must know. Of pods that are gone nothing is remembered."""
         now = self._clock.monotonic()
         for uid, other in affected.items():
-            if node_made_free(other) != node:
+            current = self._world.pod(other.key)
+            if current is not None and current.metadata.uid == uid and node_made_free(other) != node:
                 self._refusals.add(uid, node, why, now)
 
     def _tell(self, pod: Pod, cleared: int, node: str, found: Verdict) -> None:

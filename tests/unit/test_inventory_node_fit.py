@@ -261,9 +261,32 @@ def test_any_number_of_resources_is_kept():
     for number in range(40):
         assert inventory.nodes.used(f"asked/r{number}").tolist() == [0]
         assert inventory.nodes.offers(f"wanted/r{number}").tolist() == [0]
-        assert inventory.nodes.used(f"before/r{number}").tolist() == [1]
-        assert inventory.nodes.used(f"after/r{number}").tolist() == [1]
         assert inventory.nodes.offers(f"offered/r{number}").tolist() == [2]
+    offers = {f"{domain}/r{number}": "3" for domain in ("before", "after") for number in range(40)}
+    inventory.node_changed(None, node("n2", allocatable=offers))
+    for number in range(40):
+        assert inventory.nodes.used(f"before/r{number}").tolist() == [1, 0]
+        assert inventory.nodes.used(f"after/r{number}").tolist() == [1, 0]
+
+
+def test_what_no_node_offers_takes_no_memory_however_many_pods_ask_for_it():
+    inventory = furnished(node("n1", allocatable={"cpu": "4", "pods": "10"}))
+
+    def asking(number, **spec):
+        requests = {"cpu": "1", f"example.com/r{number}": "1"}
+        return pod(f"p{number}", containers=[{"name": "c", "resources": {"requests": requests}}], **spec)
+
+    for number in range(200):
+        bound, waiting = asking(number, nodeName="n1"), asking(number + 1_000)
+        inventory.pod_changed(None, bound)
+        assert inventory.node_fit(waiting).codes.tolist() == inventory.node_fit(asking(number)).codes.tolist()
+        assert not inventory.node_fit(waiting).mask.any()
+        inventory.assume_pod(waiting, "n1")
+        assert not inventory.node_fit(waiting).mask.any(), "its own use of it is none of the node's"
+        inventory.forget_pod(waiting.metadata.uid)
+        inventory.pod_changed(bound, None)
+    assert len(inventory.nodes._resources) < 10
+    assert not inventory.nodes._used_by_name
 
 
 # --- assumptions ---------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus, Toleration
 from hami_dra.api.meta import Condition, ObjectMeta
 from hami_dra.cluster.protocol import Unavailable
+from tests.support.census import census, grown
 from tests.support.scene import SPACE, claim, play, pod, template
 
 QUICK = {"quiet_time": 0.0, "probe": False}
@@ -168,6 +169,28 @@ def test_kube_scheduler_keeps_no_room_on_a_node_that_was_given_up():
         await scene.sleep(20)
         assert await node_in_claim(scene, "a") == ""
         assert (await scene.pod("p")).status.nominated_node_name == ""
+
+    play(story, nodes=1, scheduler=False, **QUICK)
+
+
+def test_no_refusal_is_remembered_of_a_pod_that_went_in_the_middle_of_an_undo():
+    async def story(scene):
+        async def hook(request):
+            if request.label == "patch pods/status" and request.body["status"] == {"nominatedNodeName": None}:
+                await scene.delete_pod("p")
+                await scene.sleep(1)
+
+        await scene.add(kinds.RESOURCE_CLAIM, claim("a"))
+        await scene.add(kinds.POD, pod("p", claims=["a"]))
+        await until_on(scene, "a", "n0")
+        assert (await scene.pod("p")).status.nominated_node_name == "n0"
+        before = census("controller.reconcile.refusals")
+        scene.cluster.hooks.append(hook)
+        await scene.patch_node("n0", {"spec": {"unschedulable": True}})
+        await until_on(scene, "a", "")
+        await scene.sleep(60)
+        assert await scene.pods() == []
+        assert grown(before, census("controller.reconcile.refusals")) == {}
 
     play(story, nodes=1, scheduler=False, **QUICK)
 

@@ -1,7 +1,7 @@
 """One line per pod and card: what the pod was given of it. Under the names and labels of HAMi-DRA; those of HAMi on demand.
 
 Made by `scrape` for the life of the controller. In: claims, as they change. Out: text. Kept by difference: a claim is looked at
-when it changed since the last scrape, or when one of its devices was published anew.
+when it changed since the last scrape, or when one of its devices was published anew. Of a claim that is gone nothing is kept.
 
 What a pod has of one card is added up over its claims. A claim that several pods share is said of each of them, as HAMi-DRA does. The
 container is the first one that uses the claim; empty where only init containers do.
@@ -103,7 +103,12 @@ class PodGauges:
         ):  # fmt: skip
             claim = new or old
             assert claim is not None
-            self._dirty.add(claim.key)
+            if new is None:
+                # at once: where nobody scrapes, nothing must be kept of claims that are gone
+                self._drop(claim.key)
+                self._dirty.discard(claim.key)
+            else:
+                self._dirty.add(claim.key)
 
     def blocks(self) -> Iterator[str]:
         """Text, in pieces; the empty ones are there so that others can run."""

@@ -1,0 +1,181 @@
+"""Of pods and claims that are gone nothing is kept: neither by the leader nor by a standby, where nobody scrapes metrics."""
+
+import asyncio
+import os
+from collections import Counter
+from typing import Final
+
+import msgspec
+import pytest
+
+from controller.reconcile.decisionlog import DecisionLog
+from hami_dra.api import kinds, names
+from hami_dra.api.core import Pod
+from hami_dra.api.resource import ResourceClaim
+from tests.support.census import census, grown
+from tests.support.scene import DRIVER, SPACE, claim, play, pod, template
+
+QUICK = {"quiet_time": 0.0, "probe": False, "leader_election": True}
+LIVES: Final = 100_000 if os.environ.get("HAMI_DRA_PROPERTIES") == "soak" else 3_000
+WARM: Final = 1_000
+"""Lives after which all that does not grow with their number has its size."""
+ROUNDS: Final = 6
+BOUNDED: Final = {
+    "ChangeLog._rows": "of the rows that changed the latest 65,536",
+    "Events._known": "the latest series of events",
+}
+"""What may grow, and up to what."""
+
+
+def kept():
+    """Without the cluster in memory, which is not the controller's."""
+    return census("controller.", "hami_dra.cluster.reflector", "hami_dra.cluster.store")
+
+
+def check(before: Counter[str], after: Counter[str]) -> None:
+    more = grown(before, after)
+    assert {name: count for name, count in more.items() if name not in BOUNDED} == {}
+
+
+async def leader_and_standby(scene):
+    scene.start(identity="leader", **QUICK)
+    leader = scene.controller
+    leader.decision_log = DecisionLog(most=4)  # full by the time it is counted
+    await scene.sleep(30)
+    scene.start(identity="standby", **QUICK)
+    standby = scene.controller
+    await scene.sleep(30)
+    assert leader.is_leading
+    assert not standby.is_leading
+    return leader, standby
+
+
+# --- very many, as the watches show them -----------------------------------------------------------------------------------
+
+
+class Life:
+    """One pod with a claim of its own."""
+
+    def __init__(self):
+        requests = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
+        self._pod = decoded(Pod, pod("p", claims=["c"], containers=requests))
+        result = {"request": "card", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
+        result |= {"shareID": "a", "consumedCapacity": {"memory": "1Gi"}}
+        pin = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+        status = {"allocation": {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [pin]}}}
+        body = claim("c", 1)
+        body["metadata"]["annotations"] = {names.ALLOCATED_BY: "hami-dra"}
+        self._claim = decoded(ResourceClaim, body)
+        self._status = decoded(ResourceClaim, body | {"status": status}).status
+
+    def pod(self, number, *, node="", phase="Pending"):
+        entries = [msgspec.structs.replace(self._pod.spec.resource_claims[0], resource_claim_name=f"{number}")]
+        [main] = self._pod.spec.containers
+        wishes = msgspec.structs.replace(main.resources, requests={"cpu": "1", f"example.com/r{number}": "1"})
+        containers = (msgspec.structs.replace(main, resources=wishes),)
+        spec = msgspec.structs.replace(
+            self._pod.spec, resource_claims=tuple(entries), containers=containers, node_name=node
+        )
+        status = msgspec.structs.replace(self._pod.status, phase=phase)
+        return Pod(metadata=named(self._pod.metadata, number), spec=spec, status=status)
+
+    def claim(self, number, *, allocated):
+        changed = msgspec.structs.replace(self._claim, metadata=named(self._claim.metadata, number))
+        return msgspec.structs.replace(changed, status=self._status) if allocated else changed
+
+
+def decoded(kind, body):
+    return msgspec.json.decode(msgspec.json.encode(body), type=kind)
+
+
+def named(metadata, number):
+    name = str(number)
+    return msgspec.structs.replace(metadata, name=name, namespace=name, uid=name, resource_version="1")
+
+
+def live(controller, life, number, *, looks=False):
+    """Pending, allocated, bound, finished, gone. Every fourth pod gets no node; every third claim goes before its pod.
+
+    `looks`: somebody asks in the middle for metrics, and a policy for what is typical.
+    """
+    world, key = controller.world, f"{number}/{number}"
+
+    def claim_is(new):
+        world.claims.reflector._report(world.claim(key), new)
+
+    def pod_is(new):
+        world.pods.reflector._report(world.pod(key), new)
+
+    claim_is(life.claim(number, allocated=False))
+    pod_is(life.pod(number))
+    claim_is(life.claim(number, allocated=True))
+    if looks:
+        assert list(controller.scrape.blocks())
+        assert controller.inventory.workloads.counts()
+    if number % 4:
+        pod_is(life.pod(number, node="n0"))
+        pod_is(life.pod(number, node="n0", phase="Succeeded"))
+    for gone in (claim_is, pod_is) if number % 3 == 0 else (pod_is, claim_is):
+        gone(None)
+
+
+@pytest.mark.parametrize("scraped", [False, True])
+def test_nothing_is_kept_of_very_many(scraped):
+    async def story(scene):
+        leader, standby = await leader_and_standby(scene)
+        life, before = Life(), None
+        for number in range(WARM + LIVES):
+            live(leader, life, number, looks=scraped and number % 50 == 0)
+            live(standby, life, number)
+            if number % 200 == 0:
+                await asyncio.sleep(0)
+            if number + 1 == WARM:
+                await scene.sleep(400)
+                before = kept()
+        await scene.sleep(400)
+        check(before, kept())
+
+    play(story, controller=False, scheduler=False)
+
+
+# --- a few, as they are lived ----------------------------------------------------------------------------------------------
+
+
+async def live_through(scene, number):
+    """Pods that run and end, that share a claim, that find no room, that are moved, that go in the middle."""
+    bodies = [pod(f"run-{number}-{each}", templates=["small"], gated=True) for each in range(6)]
+    await scene.add(kinds.RESOURCE_CLAIM, claim(f"shared-{number}", 1))
+    bodies += [pod(f"pair-{number}-{each}", claims=[f"shared-{number}"]) for each in range(2)]
+    bodies += [pod(f"vast-{number}", templates=["small"], cpu="100", gated=True)]
+    bodies += [pod(f"moved-{number}", templates=["small"], schedulerName="default-scheduler", cpu="3")]
+    await scene.add(kinds.POD, *bodies)
+    await scene.delete_pod(f"run-{number}-5")
+    await scene.patch_node("n0", {"spec": {"unschedulable": True}})
+    await scene.bound(*(f"run-{number}-{each}" for each in range(5)), f"pair-{number}-0")
+    await scene.patch_node("n0", {"spec": {"unschedulable": False}})
+    for each in range(5):
+        await scene.finish_pod(f"run-{number}-{each}")
+    await scene.sleep(60)
+    for each in await scene.pods():
+        await scene.delete_pod(each.metadata.name)
+    await scene.cluster.delete(kinds.RESOURCE_CLAIM, f"shared-{number}", namespace=SPACE)
+
+    async def all_gone():
+        return not await scene.pods() and not await scene.claims()
+
+    await scene.until(all_gone)
+    await scene.sleep(2_000)
+
+
+def test_nothing_is_kept_of_what_was_lived_through():
+    async def story(scene):
+        await leader_and_standby(scene)
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small", 1))
+        for number in range(2):
+            await live_through(scene, number)
+        before = kept()
+        for number in range(2, ROUNDS):
+            await live_through(scene, number)
+        check(before, kept())
+
+    play(story, controller=False)
