@@ -36,6 +36,28 @@ class Fault:
     """For people: what was seen, in the words of the tool that saw it."""
 
 
+class IdentitySource(StrEnum):
+    """What `Card.uuid` was made of, when the card was first found."""
+
+    UUID = "uuid"
+    """The vendor's tool tells it."""
+    SERIAL = "serial"
+    """The serial number: the listing that was read tells no uuid."""
+    PLACE = "place"
+    """The PCI address or the number: unique on this machine only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What a record was made of."""
+
+    identified_by: IdentitySource = IdentitySource.UUID
+    rank: int = 0
+    """Of the listings: 0 tells most, a higher one tells less."""
+    listed_by: tuple[str, ...] = ()
+    """The listings that showed the card, by name: as long as one of them does not answer, the card may well be there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """One accelerator. Peers are named by their `index` on the machine, so a card that is missing leaves no gap in meaning."""
@@ -43,8 +65,14 @@ class Card:
     vendor: str
     """`Vendor.name` of the module that publishes it."""
     index: int
-    """The number that the vendor's own tool shows."""
+    """The number that the vendor's own tool shows now. It can change when another card is added or removed. A card that is not
+    present keeps its last number, or has one that no present card has."""
+    number: int | None = None
+    """The number in the name of its published device. Assigned once and bound to the uuid; None: the index."""
+    present: bool = True
+    """False: it was found before, and no listing shows it now."""
     uuid: str
+    provenance: Provenance = Provenance()
     product: str
     memory: int
     """Bytes."""
@@ -64,6 +92,11 @@ class Card:
     serial: str = ""
     faults: tuple[Fault, ...] = ()
     """Empty = nothing speaks against it, or its tool says nothing about health."""
+
+    @property
+    def name_number(self) -> int:
+        """The number in the name of its published device."""
+        return self.index if self.number is None else self.number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,19 @@
 """What every back end is: something that finds the cards of one vendor in this machine and tells how they are.
 
 Called by the node driver, from a thread: every call may block for as long as the hardware takes, up to a limit of the back
-end's own. Out: `Findings` and `Health`. One broken card never hides the others: it is left out, and a problem names it.
+end's own. Out: `Findings` and `Health`. One broken card never hides the others: a problem names it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from hami_dra.api.hardware import Card, Fault
 from hami_dra.discovery.errors import Unreadable
+from hami_dra.discovery.matching import Trace, assigned, trace_of
+from hami_dra.discovery.memory import LOST, CardMemory, Listing
 
-LOST: Final = "lost"
-"""Code of the fault of a card that was found before and answers no more."""
+__all__ = ["LOST", "Backend", "Findings", "Health", "Listing", "PolledBackend", "Trace", "settled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Findings:
     """What was found."""
 
     cards: tuple[Card, ...]
-    """By index."""
+    """By index: the cards that are there, and after them those that were there before (`present` is False, fault `lost`)."""
     problems: tuple[str, ...] = ()
     """Sentences for people: what could not be read, and where."""
 
@@ -32,6 +33,8 @@ class Health:
     faults: Mapping[str, tuple[Fault, ...]] = field(default_factory=dict)
     """Uuid of every card that was ever discovered → what speaks against using it; empty = healthy."""
     problems: tuple[str, ...] = ()
+    outdated: bool = False
+    """A new card, another number of a known one, or one that is back: `discover` would tell something else now."""
 
 
 class Backend(Protocol):
@@ -43,13 +46,13 @@ class Backend(Protocol):
     """`health` wakes up by itself when something happens; else it answers at once and is to be asked again."""
 
     def discover(self) -> Findings:
-        """Reads the hardware afresh."""
+        """Read the hardware again."""
 
     def health(self, patience: float = 0.0) -> Health:
-        """How the discovered cards are. A back end that tells events waits up to `patience` seconds for news."""
+        """Return how the discovered cards are. A back end that tells events waits up to `patience` seconds for news."""
 
     def close(self) -> None:
-        """Lets go of the hardware. May be called twice."""
+        """Let go of the hardware. May be called twice."""
 
 
 class PolledBackend:
@@ -57,53 +60,84 @@ class PolledBackend:
 
     tells_events = False
 
-    def __init__(self, vendor: str, read: Callable[[], Findings]) -> None:
+    def __init__(
+        self,
+        vendor: str,
+        read: Callable[[], Listing],
+        *,
+        witnesses: Callable[[], Iterable[Trace]] = tuple,
+        memory: CardMemory | None = None,
+    ) -> None:
+        """`read`: the best listing that answers. `witnesses`: what all other listings show, asked before a card is called lost."""
         self.vendor = vendor
         self._read = read
-        self._known: dict[str, Card] = {}
+        self._witnesses = witnesses
+        self._memory = memory or CardMemory(Card)
 
     def discover(self) -> Findings:
-        findings = self._read()
-        gone = self._missing(findings)
-        self._known |= {card.uuid: card for card in findings.cards}
-        return Findings(findings.cards, findings.problems + tuple(map(_gone, gone)))
+        listing = self._read()
+        if self._memory.new_in(listing):
+            # an output with a slip in it is seldom wrong twice in the same way
+            listing = self._agreed(listing, self._read())
+        judged = self._memory.judge(listing, self._witnesses, confirmed=True)
+        cards, problems = self._memory.update(judged)
+        return Findings(cards, (*listing.problems, *problems))
 
     def health(self, patience: float = 0.0) -> Health:  # noqa: ARG002 (there is nothing to wait for)
-        findings = self._read()
-        faults = {card.uuid: card.faults for card in findings.cards if card.uuid in self._known}
-        for card in self._missing(findings):
-            faults[card.uuid] = (Fault(code=LOST, message=_gone(card)),)
-        return Health(faults, findings.problems)
+        listing = self._read()
+        judged = self._memory.judge(listing, self._witnesses)
+        return Health(judged.faults, listing.problems, judged.outdated)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _missing(self, findings: Findings) -> list[Card]:
-        there = {card.uuid for card in findings.cards}
-        return [card for uuid, card in self._known.items() if uuid not in there]
+    def _agreed(self, first: Listing, second: Listing) -> Listing:
+        """The second reading without the new cards that the first one does not show."""
+        before = self._memory.new_in(first)
+        new = self._memory.new_in(second)
+        same = assigned([trace_of(card) for card in before], new)
+        doubtful = [card for position, card in enumerate(new) if position not in same]
+        kept = tuple(card for card in second.cards if card not in doubtful)
+        problems = tuple(
+            f"card {card.index} ({card.uuid}) is in one of two readings only; it is left out until two agree"
+            for card in doubtful
+        )
+        return replace(
+            second,
+            cards=kept,
+            seen=(*second.seen, *map(trace_of, doubtful)),
+            problems=second.problems + problems,
+        )
 
 
-def settled(tool: str, cards: Iterable[Card], problems: Iterable[str], *, none_is_fine: bool = False) -> Findings:
-    """Cards by index, each index and uuid once: of two, the later one is left out and named.
+def settled(
+    tool: str,
+    cards: Iterable[Card],
+    problems: Iterable[str],
+    *,
+    seen: Sequence[Trace] = (),
+    none_is_fine: bool = False,
+) -> Listing:
+    """Return the cards by index, each index and uuid once: of two, the later one is left out and named.
 
-    Raises Unreadable when nothing is left, unless the tool itself said that there is nothing (`none_is_fine`).
+    `seen`: what was listed and could not be read. Raises Unreadable when nothing is left, unless the tool itself said that there
+    is nothing (`none_is_fine`).
     """
     kept: dict[int, Card] = {}
     uuids: dict[str, int] = {}
     named = list(problems)
+    traces = list(seen)
     for card in cards:
         if card.index in kept:
             named.append(f"{tool}: card {card.index} is listed twice; the second, {card.uuid}, is left out")
+            traces.append(replace(trace_of(card), index=None, minor=None))
         elif card.uuid in uuids:
             both = f"{uuids[card.uuid]} and {card.index}"
             named.append(f"{tool}: cards {both} have one uuid, {card.uuid}; the second is left out")
+            traces.append(replace(trace_of(card), uuid="", serial=""))
         else:
             kept[card.index] = card
             uuids[card.uuid] = card.index
     if not kept and not none_is_fine:
         raise Unreadable("; ".join(named) or f"{tool}: expected cards, got none")
-    return Findings(tuple(kept[index] for index in sorted(kept)), tuple(named))
-
-
-def _gone(card: Card) -> str:
-    return f"card {card.index} ({card.uuid}) was found before and is missing now"
+    return Listing(tuple(kept[index] for index in sorted(kept)), tuple(named), tuple(traces))

@@ -7,12 +7,7 @@ from typing import Final
 from hami_dra.discovery import enflame, kunlunxin, metax, neuron
 from hami_dra.discovery.backend import Backend
 from hami_dra.discovery.nvml import NvmlBackend, NvmlPartitioner
-from hami_dra.discovery.uncut import UNCUT_FILE, UncutCards
 from hami_dra.vendors.containers import Partitioner
-
-
-def _nvml(state_folder: Path | None) -> Backend:
-    return NvmlBackend(uncut=UncutCards(state_folder / UNCUT_FILE if state_folder else None))
 
 
 def _nvml_partitioner(backend: Backend) -> Partitioner:
@@ -20,11 +15,11 @@ def _nvml_partitioner(backend: Backend) -> Partitioner:
 
 
 BACKENDS: Final[Mapping[str, Callable[[Path | None], Backend]]] = {
-    NvmlBackend.vendor: _nvml,
-    metax.VENDOR: lambda _: metax.backend(),
-    kunlunxin.VENDOR: lambda _: kunlunxin.backend(),
-    neuron.VENDOR: lambda _: neuron.backend(),
-    enflame.VENDOR: lambda _: enflame.backend(),
+    NvmlBackend.vendor: NvmlBackend.at,
+    metax.VENDOR: metax.backend,
+    kunlunxin.VENDOR: kunlunxin.backend,
+    neuron.VENDOR: neuron.backend,
+    enflame.VENDOR: enflame.backend,
 }
 """`Card.vendor` → what makes its back end, with everything at its place on a real machine. Making one touches no hardware. In: the folder
 for what must outlive the program; None: nothing does.

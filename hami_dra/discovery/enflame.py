@@ -7,16 +7,18 @@ adds what a card is virtualised as and fills gaps; `efsmi --topo -m` tells links
 import contextlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from hami_dra.api.hardware import EnflameRecord, Fault
-from hami_dra.discovery.backend import Findings, PolledBackend, settled
+from hami_dra.api.hardware import EnflameRecord, Fault, IdentitySource, Provenance
+from hami_dra.discovery.backend import PolledBackend, settled
 from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line, shown
 from hami_dra.discovery.indented import Entry, entries
+from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.matrix import Matrix, parse_matrix
-from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, memory, name, name_if_said, said, whole
+from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
+from hami_dra.discovery.reading import MAX_INDEX, bus_id, bus_id_in, identity, memory, name, name_if_said, said, whole
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
 
@@ -25,6 +27,10 @@ TOOL: Final = Tool("efsmi", (Path("/usr/local/efsmi"), Path("/opt/tops/bin")))
 _QUERY: Final = "efsmi -q"
 _TABLE: Final = "efsmi"
 _TOPOLOGY: Final = "efsmi --topo -m"
+
+_WITHOUT_MATRIX: Final = 1
+_WITHOUT: Final[Mapping[str, int]] = {_TABLE: 2, _QUERY: 4}
+"""Ranks of a record (`Provenance.rank`), by what did not show the card."""
 
 _DEVICE: Final = re.compile(r"DEV ID\s+(\S+)")
 _FIRST: Final = re.compile(r"(\d+)\s+(.+)")
@@ -52,56 +58,73 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Devices:
+    """What one listing says of all cards."""
+
     devices: Mapping[int, Device] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    seen: tuple[Trace, ...] = ()
+    """Of what cannot be read."""
 
 
-def backend(tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    return PolledBackend(VENDOR, lambda: read(tool, sys))
+def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
+    """`state_folder`: for what must outlive the program."""
+    memory = CardMemory(EnflameRecord, state_folder and state_folder / CARDS_FILE)
+    return PolledBackend(VENDOR, lambda: read(tool, sys), memory=memory)
 
 
-def read(tool: Tool = TOOL, sys: Path = SYS) -> Findings:
+def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
     """All Enflame cards of this machine. Raises DiscoveryError."""
     query = parse_query(tool.run("-q"))
+    failed: set[str] = set()
     try:
         table = parse_table(tool.run())
     except DiscoveryError as error:
-        table = Listing(problems=(str(error),))
-    matrix = Matrix({}, {})
+        table = Devices(problems=(str(error),))
+        failed.add(_TABLE)
+    matrix: Matrix | None = None
     if len(query.devices) > 1:
         # most versions cannot tell; the distances then come from the kernel
         with contextlib.suppress(DiscoveryError):
             matrix = parse_topology(tool.run("--topo", "-m"))
-    findings = join(query, table, matrix)
-    return Findings(tuple(placed(findings.cards, sys)), findings.problems)
+    found = join(query, table, matrix)
+    return replace(found, cards=tuple(placed(found.cards, sys)), failed=frozenset(failed))
 
 
-def join(query: Listing, table: Listing, matrix: Matrix | None = None) -> Findings:
+def join(query: Devices, table: Devices, matrix: Matrix | None = None) -> Listing:
     """Both listings as cards. Raises Unreadable when no card has an identity, a name and memory."""
-    matrix = matrix or Matrix({}, {})
-    problems = [*query.problems, *table.problems, *matrix.problems]
+    problems = [*query.problems, *table.problems, *(matrix.problems if matrix else ())]
+    seen = [*query.seen, *table.seen]
     cards = []
     for index, device in sorted((dict(table.devices) | dict(query.devices)).items()):
+        row = table.devices.get(index, device)
+        shown_by = [name for name, listing in ((_QUERY, query), (_TABLE, table)) if index in listing.devices]
         try:
-            cards.append(_record(device, table.devices.get(index, device), matrix))
+            cards.append(_record(device, row, matrix, tuple(shown_by)))
         except Unexpected as error:
             problems.append(f"{_QUERY}, DEV ID {index}: {error}")
-    return settled(_QUERY, cards, problems)
+            address = device.bus_id or row.bus_id
+            seen.append(Trace(uuid=device.uuid, serial=device.serial or row.serial, bus_id=address, index=index))
+    return settled(_QUERY, cards, problems, seen=seen)
 
 
-def parse_query(text: str) -> Listing:
+def parse_query(text: str) -> Devices:
     """`efsmi -q`, whole or with `-d`. Raises Unreadable when no device is listed."""
     found, problems = blocks(text)
     devices = {}
+    seen = [Trace()] * len(problems)  # headings without a number
     for index, block in found.items():
         try:
             devices[index] = _device(index, values_of(block))
         except Unexpected as error:
             problems.append(f"{_QUERY}, DEV ID {index}: {error}")
+            told = values_of(block)
+            names = ("Device Info", "Dev UUID"), ("Device Info", "Dev SN")
+            uuid, serial = (told.get(name, "") for name in names)
+            seen.append(Trace(uuid=uuid, serial=serial, index=index))
     if not devices:
         raise Unreadable("; ".join(problems))
-    return Listing(devices, tuple(problems))
+    return Devices(devices, tuple(problems), tuple(seen))
 
 
 def blocks(text: str) -> tuple[dict[int, list[Entry]], list[str]]:
@@ -123,12 +146,13 @@ def blocks(text: str) -> tuple[dict[int, list[Entry]], list[str]]:
     return found_blocks, problems
 
 
-def parse_table(text: str) -> Listing:
+def parse_table(text: str) -> Devices:
     """The table of plain `efsmi`: two lines for each card. Raises Unreadable when no card can be read."""
     driver = _DRIVER.search(text)
     version = name_if_said(driver[1]) if driver else ""
     devices: dict[int, Device] = {}
     problems = []
+    seen = []
     lines = iter(enumerate(text.splitlines(), start=1))
     for number, line in lines:
         cells = _cells(line)
@@ -140,9 +164,11 @@ def parse_table(text: str) -> Listing:
             devices.setdefault(device.index, device)
         except Unexpected as error:
             problems.append(at_line(_TABLE, number, line, error))
+            if address := bus_id_in(line):
+                seen.append(Trace(bus_id=address))
     if not devices:
         raise Unreadable("; ".join(problems) or f"{_TABLE}: expected a table of devices, got none")
-    return Listing(devices, tuple(problems))
+    return Devices(devices, tuple(problems), tuple(seen))
 
 
 def parse_topology(text: str) -> Matrix:
@@ -210,21 +236,27 @@ def _table_device(cells: list[str], below: list[str], version: str) -> Device:
     )
 
 
-def _record(device: Device, row: Device, matrix: Matrix) -> EnflameRecord:
+def _record(device: Device, row: Device, matrix: Matrix | None, shown_by: tuple[str, ...]) -> EnflameRecord:
     """`row`: the same card in the table, which fills the gaps."""
     size = device.memory or row.memory
     if not size:
         raise Unexpected("an amount of memory (Device Mem Info, Total Size)", "")
     serial = device.serial or row.serial
+    missing = sum(weight for listing, weight in _WITHOUT.items() if listing not in shown_by)
     return EnflameRecord(
         vendor=VENDOR,
         index=device.index,
         uuid=identity(device.uuid or serial, "a uuid (Dev UUID) or serial number (Dev SN)"),
+        provenance=Provenance(
+            identified_by=IdentitySource.UUID if device.uuid else IdentitySource.SERIAL,
+            rank=missing + _WITHOUT_MATRIX * (matrix is None),
+            listed_by=shown_by,
+        ),
         product=name(device.product or row.product, "a product (Dev Name)").removeprefix(_MAKER),
         memory=size,
         pci_bus_id=device.bus_id or row.bus_id,
-        links=matrix.links.get(device.index, {}),
-        distances=matrix.distances.get(device.index, {}),
+        links=matrix.links.get(device.index, {}) if matrix else {},
+        distances=matrix.distances.get(device.index, {}) if matrix else {},
         serial=name_if_said(serial),
         faults=device.faults,
         driver_version=device.driver_version or row.driver_version,

@@ -7,19 +7,22 @@ No listing shows XPULink. On the OAM board of eight, cards 0 to 3 and 4 to 7 are
 its counterpart in the other wing; lanes are not counted, so each link is one.
 """
 
+import contextlib
 import re
 import shlex
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-from hami_dra.api.hardware import Fault, KunlunxinRecord
-from hami_dra.discovery.backend import Findings, PolledBackend, settled
+from hami_dra.api.hardware import Card, Fault, IdentitySource, KunlunxinRecord, Provenance
+from hami_dra.discovery.backend import PolledBackend, settled
 from hami_dra.discovery.errors import ToolFailed, Unexpected, Unreadable, at_line
 from hami_dra.discovery.indented import entries
-from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, memory, name, name_if_said, said, whole
+from hami_dra.discovery.matching import Trace, trace_of
+from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
+from hami_dra.discovery.reading import MAX_INDEX, bus_id, bus_id_in, identity, memory, name, name_if_said, said, whole
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
 from hami_dra.vendors.kunlunxin.published import WING
@@ -35,6 +38,7 @@ _OAM: Final = "OAM"
 _BOARD: Final = 8
 _FEWEST_COLUMNS: Final = 22
 _DEEPEST: Final = 32
+_MOST_DIGITS: Final = 4
 _XPU_HEADING: Final = re.compile(r"XPU\s+(\S+)")
 
 Values = Mapping[str, str]
@@ -59,31 +63,53 @@ _TEXT_NAMES: Final[Mapping[str, str]] = {
 }
 
 
-def backend(tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    return PolledBackend(VENDOR, lambda: read(tool, sys))
+def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
+    """`state_folder`: for what must outlive the program."""
+    memory = CardMemory(KunlunxinRecord, state_folder and state_folder / CARDS_FILE)
+    return PolledBackend(VENDOR, lambda: read(tool, sys), witnesses=lambda: witnesses(tool), memory=memory)
 
 
-def read(tool: Tool = TOOL, sys: Path = SYS) -> Findings:
-    """All XPUs of this machine. Raises DiscoveryError: what `-q -x` said, when no listing helps."""
-    listings: Sequence[tuple[tuple[str, ...], Callable[[str], Findings]]] = (
-        (("-q", "-x"), parse_xml),
-        (("-q",), parse_query),
-        (("-m",), parse_columns),
-    )
+def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
+    """All XPUs of this machine, as the best listing that answers shows them. Raises DiscoveryError: what all of them said."""
     refused: list[str] = []
-    for arguments, parse in listings:
+    failed: set[str] = set()
+    for rank, (listing, arguments, parse) in enumerate(_listings()):
         try:
-            findings = parse(tool.run(*arguments))
+            found = parse(tool.run(*arguments))
         except (ToolFailed, Unreadable) as error:
             refused.append(str(error))
+            failed.add(listing)
             continue
-        return Findings(tuple(placed(findings.cards, sys)), tuple(refused) + findings.problems)
+        cards = [_ranked(card, rank, listing) for card in placed(found.cards, sys)]
+        return replace(
+            found, cards=tuple(cards), problems=(*refused, *found.problems), failed=found.failed | frozenset(failed)
+        )
     raise Unreadable("; ".join(refused))
 
 
-def parse_xml(text: str) -> Findings:
+def _ranked(card: Card, rank: int, listing: str) -> Card:
+    return replace(card, provenance=replace(card.provenance, rank=rank, listed_by=(listing,)))
+
+
+def witnesses(tool: Tool) -> Iterator[Trace]:
+    """What the listings show that are read only where the best one does not answer, or misses something."""
+    for _, arguments, parse in _listings()[1:]:
+        with contextlib.suppress(ToolFailed, Unreadable):
+            found = parse(tool.run(*arguments))
+            yield from (trace_of(card) for card in found.cards)
+            yield from found.seen
+
+
+def _listings() -> tuple[tuple[str, tuple[str, ...], Callable[[str], Listing]], ...]:
+    """Name, arguments, parser; those that tell most first."""
+    return (_XML, ("-q", "-x"), parse_xml), (_QUERY, ("-q",), parse_query), (_COLUMNS, ("-m",), parse_columns)
+
+
+def parse_xml(text: str) -> Listing:
     """Output that breaks off keeps the cards before the break. Raises Unreadable without a card."""
-    return _findings(_XML, *xml_blocks(text))
+    machine, blocks, problems = xml_blocks(text)
+    found = _listing(_XML, machine, blocks, problems)
+    return replace(found, failed=frozenset({_XML})) if problems else found
 
 
 def xml_blocks(text: str) -> tuple[Values, list[tuple[str, Values]], list[str]]:
@@ -106,7 +132,7 @@ def xml_blocks(text: str) -> tuple[Values, list[tuple[str, Values]], list[str]]:
     return machine, blocks, problems
 
 
-def parse_query(text: str) -> Findings:
+def parse_query(text: str) -> Listing:
     """Raises Unreadable without a card."""
     machine: dict[str, str] = {}
     blocks: list[tuple[str, dict[str, str]]] = []
@@ -124,12 +150,12 @@ def parse_query(text: str) -> Findings:
             values.setdefault(known, entry.value)
     if not blocks and "attached_xpus" not in machine:
         raise Unreadable(f"{_QUERY}: expected blocks that begin with XPU and a PCI bus id, got none")
-    return _findings(_QUERY, machine, blocks, [])
+    return _listing(_QUERY, machine, blocks, [])
 
 
-def parse_columns(text: str) -> Findings:
+def parse_columns(text: str) -> Listing:
     """`xpu-smi -m`: one card a line, quoted as a shell would; no uuid, no driver. Raises Unreadable without a card."""
-    cards, problems = [], []
+    cards, problems, seen = [], [], []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
@@ -145,7 +171,9 @@ def parse_columns(text: str) -> Findings:
             cards.append(_record(values, {}, whole(words[1], at_most=MAX_INDEX)))
         except Unexpected as error:
             problems.append(at_line(_COLUMNS, number, line, error))
-    return settled(_COLUMNS, _on_board(cards), problems)
+            serial = next(iter(line.split()[3:4]), "")
+            seen.append(Trace(serial=serial, bus_id=bus_id_in(line)))
+    return settled(_COLUMNS, _on_board(cards), problems, seen=seen)
 
 
 def column_words(line: str) -> list[str]:
@@ -182,8 +210,8 @@ def _flat(element: ET.Element, above: str = "") -> Iterator[tuple[str, str]]:
         yield path, (child.text or "").strip()
 
 
-def _findings(tool: str, machine: Values, blocks: Iterable[tuple[str, Values]], problems: list[str]) -> Findings:
-    cards = []
+def _listing(tool: str, machine: Values, blocks: Iterable[tuple[str, Values]], problems: list[str]) -> Listing:
+    cards, seen = [], []
     count = 0
     for position, (place, values) in enumerate(blocks):
         count += 1
@@ -191,10 +219,21 @@ def _findings(tool: str, machine: Values, blocks: Iterable[tuple[str, Values]], 
             cards.append(_record(values, machine, position))
         except Unexpected as error:
             problems.append(f"{place}: {error}")
+            minor = said(values.get("minor_number"))
+            seen.append(
+                Trace(
+                    uuid=said(values.get("uuid")),
+                    serial=said(values.get("serial")),
+                    bus_id=bus_id_in(values.get("pci/pci_bus_id", "")),
+                    minor=int(minor) if minor.isdecimal() and len(minor) <= _MOST_DIGITS else None,
+                )
+            )
     attached = machine.get("attached_xpus", "")
     if attached.isdecimal() and attached.strip("0") and attached != str(count):
         problems.append(f"{tool}: expected {attached} XPUs, as many as are attached, got {count}")
-    return settled(tool, _on_board(cards), problems, none_is_fine=attached == "0" and count == 0)
+        if len(attached) <= _MOST_DIGITS and int(attached) > count:
+            seen.append(Trace())
+    return settled(tool, _on_board(cards), problems, seen=seen, none_is_fine=attached == "0" and count == 0)
 
 
 def _record(values: Values, machine: Values, position: int) -> KunlunxinRecord:
@@ -210,6 +249,7 @@ def _record(values: Values, machine: Values, position: int) -> KunlunxinRecord:
         vendor=VENDOR,
         index=position if number is None else number,
         uuid=identity(said(values.get("uuid")) or serial, "a uuid or serial number"),
+        provenance=Provenance(identified_by=IdentitySource.UUID if said(values.get("uuid")) else IdentitySource.SERIAL),
         product=name(said(values.get("product_name")), "a product name"),
         memory=memory(values.get("fb_memory_usage/total", "")),
         pci_bus_id=bus_id(values.get("pci/pci_bus_id", "")),

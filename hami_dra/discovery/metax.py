@@ -5,18 +5,21 @@ sGPU mode; its table has changed with the versions, so it is read by its header)
 Where the table shows no memory for a card, `mx-smi dmon` is asked. Parsers are pure: text in, records out.
 """
 
+import contextlib
 import csv
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from hami_dra.api.hardware import Fault, MetaxRecord
-from hami_dra.discovery.backend import Findings, PolledBackend, settled
+from hami_dra.api.hardware import Fault, MetaxRecord, Provenance
+from hami_dra.discovery.backend import PolledBackend, settled
 from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line
+from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.matrix import Matrix, parse_matrix
-from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, memory, name, name_if_said, said, whole
+from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
+from hami_dra.discovery.reading import MAX_INDEX, bus_id, bus_id_in, identity, memory, name, name_if_said, said, whole
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
 
@@ -29,8 +32,14 @@ _DMON: Final = "mx-smi dmon"
 _MEMORY_QUERY: Final = ("dmon", "--show-memory", "--total-memory", "--show-bdf", "--format", "csv", "-c", "1")
 
 _LISTED: Final = re.compile(r"GPU#\s*(\d+)\s+(\S+)\s+(\S+)\s+(.*?)\s*\(UUID:\s*(\S+)\)")
+_LISTED_INDEX: Final = re.compile(r"GPU#\s*(\d{1,4})\b")
+_LISTED_UUID: Final = re.compile(r"UUID:\s*([!-~]{1,64}?)\)")
+_ATTACHED: Final = re.compile(r"Attached GPUs\s*:\s*(\d{1,4})\b")
 _VERSION: Final = re.compile(r"(Kernel Mode Driver Version|MACA Version):\s*(\S+)")
 _AVAILABLE: Final = "available"
+_WITHOUT_MATRIX: Final = 1
+_WITHOUT_ROW: Final = 2
+"""Ranks of a record (`Provenance.rank`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,38 +73,64 @@ class Table:
     driver_version: str = ""
     runtime_version: str = ""
     problems: tuple[str, ...] = ()
+    seen: tuple[Trace, ...] = ()
+    """Of rows that cannot be read."""
 
 
-def backend(tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    return PolledBackend(VENDOR, lambda: read(tool, sys))
+def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
+    """`state_folder`: for what must outlive the program."""
+    memory = CardMemory(MetaxRecord, state_folder and state_folder / CARDS_FILE)
+    return PolledBackend(VENDOR, lambda: read(tool, sys), witnesses=lambda: witnesses(tool), memory=memory)
 
 
-def read(tool: Tool = TOOL, sys: Path = SYS) -> Findings:
+def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
     """All MetaX cards of this machine. Raises DiscoveryError."""
-    listed, problems = parse_list(tool.run("-L"))
+    text = tool.run("-L")
+    listed, problems = parse_list(text)
+    seen = unread(text, len(listed))
+    failed: set[str] = set()
     try:
         table = parse_table(tool.run())
     except DiscoveryError as error:
         table = Table(problems=(str(error),))
+        failed.add(_TABLE)
     sizes = {row.bus_id: row.memory for row in table.rows.values()}
+    memory_told = not failed
     if any(line.bus_id not in sizes for line in listed):
         try:
             found, troubles = parse_memory(tool.run(*_MEMORY_QUERY))
             sizes = found | sizes
             problems += troubles
+            memory_told = True
         except DiscoveryError as error:
             problems.append(str(error))
+    matrix: Matrix | None = None
     try:
         matrix = parse_topology(tool.run("topo", "-m")) if len(listed) > 1 else Matrix({}, {})
     except DiscoveryError as error:
-        matrix = Matrix({}, {}, (str(error),))
+        problems.append(str(error))
     cards = []
     for line in listed:
         if line.bus_id in sizes:
             cards.append(_record(line, table, sizes[line.bus_id], matrix))
         else:
             problems.append(f"{_TABLE}: expected the memory of GPU {line.index} ({line.bus_id}), got none")
-    return settled(_LIST, placed(cards, sys), [*problems, *table.problems, *matrix.problems], none_is_fine=not listed)
+            # where no listing of memory answers, nothing is wrong with this card alone
+            faults = _faults(line) or (None if memory_told else ())
+            seen.append(Trace(uuid=line.uuid, bus_id=line.bus_id, index=line.index, faults=faults))
+    named = {line.bus_id for line in listed}
+    rows = [Trace(bus_id=row.bus_id, index=row.index) for row in table.rows.values() if row.bus_id not in named]
+    problems += [*table.problems, *(matrix.problems if matrix else ())]
+    complete = settled(_LIST, placed(cards, sys), problems, seen=(*seen, *rows, *table.seen), none_is_fine=not listed)
+    return replace(complete, failed=frozenset(failed))
+
+
+def witnesses(tool: Tool) -> tuple[Trace, ...]:
+    """What the listing shows that is read only where the others miss something."""
+    with contextlib.suppress(DiscoveryError):
+        sizes, _ = parse_memory(tool.run(*_MEMORY_QUERY))
+        return tuple(Trace(bus_id=address) for address in sizes)
+    return ()
 
 
 def parse_list(text: str) -> tuple[list[Listed], list[str]]:
@@ -113,12 +148,31 @@ def parse_list(text: str) -> tuple[list[Listed], list[str]]:
     return listed, problems
 
 
+def unread(text: str, listed: int) -> list[Trace]:
+    """What `mx-smi -L` shows of the cards beyond the `listed` ones that can be read."""
+    traces = []
+    for line in text.splitlines():
+        if not line.strip().startswith("GPU#"):
+            continue
+        try:
+            _listed(line)
+        except Unexpected:
+            index, uuid = _LISTED_INDEX.match(line.strip()), _LISTED_UUID.search(line)
+            number = int(index[1]) if index else None
+            traces.append(Trace(uuid=uuid[1] if uuid else "", bus_id=bus_id_in(line), index=number))
+    attached = _ATTACHED.search(text)
+    if attached and int(attached[1]) > listed + len(traces):
+        traces.append(Trace())
+    return traces
+
+
 def parse_table(text: str) -> Table:
     """Raises Unreadable when there is no table or no row of it can be read."""
     versions = {what: name_if_said(value) for what, value in _VERSION.findall(text)}
     header: tuple[list[str], list[str]] | None = None
     rows: dict[int, TableRow] = {}
     problems = []
+    seen = []
     for group in _groups(text):
         first = [cell.lower() for cell in _cells(group[0][1])]
         if len(group) > 1 and "bus-id" in first:
@@ -130,12 +184,13 @@ def parse_table(text: str) -> Table:
                 rows.setdefault(row.index, row)
             except Unexpected as error:
                 problems.append(at_line(_TABLE, number, line, error))
+                if address := bus_id_in(line):
+                    seen.append(Trace(bus_id=address))
     if not rows:
         expected = f"{_TABLE}: expected a table with the columns Bus-id and Memory-Usage, got none"
         raise Unreadable("; ".join(problems) or expected)
-    return Table(
-        rows, versions.get("Kernel Mode Driver Version", ""), versions.get("MACA Version", ""), tuple(problems)
-    )
+    driver, runtime = versions.get("Kernel Mode Driver Version", ""), versions.get("MACA Version", "")
+    return Table(rows, driver, runtime, tuple(problems), tuple(seen))
 
 
 def parse_memory(text: str) -> tuple[dict[str, int], list[str]]:
@@ -217,10 +272,8 @@ def _table_row(header: tuple[list[str], list[str]], first: list[str], second: li
     )
 
 
-def _record(line: Listed, table: Table, size: int, matrix: Matrix) -> MetaxRecord:
+def _record(line: Listed, table: Table, size: int, matrix: Matrix | None) -> MetaxRecord:
     row = next((row for row in table.rows.values() if row.bus_id == line.bus_id), None)
-    healthy = line.state.lower() in {"", _AVAILABLE}
-    message = f'{_LIST} calls GPU {line.index} "{line.state}"'
     return MetaxRecord(
         vendor=VENDOR,
         index=line.index,
@@ -228,11 +281,21 @@ def _record(line: Listed, table: Table, size: int, matrix: Matrix) -> MetaxRecor
         product=row.product if row else line.model,
         memory=size,
         pci_bus_id=line.bus_id,
-        links=matrix.links.get(line.index, {}),
-        distances=matrix.distances.get(line.index, {}),
-        faults=() if healthy else (Fault(code="unavailable", message=message),),
+        provenance=Provenance(
+            rank=_WITHOUT_ROW * (row is None) + _WITHOUT_MATRIX * (matrix is None),
+            listed_by=(_LIST,) if row is None else (_LIST, _TABLE),
+        ),
+        links=matrix.links.get(line.index, {}) if matrix else {},
+        distances=matrix.distances.get(line.index, {}) if matrix else {},
+        faults=_faults(line),
         driver_version=table.driver_version,
         runtime_version=table.runtime_version,
         board=row.board if row else None,
         sgpu=row.sgpu if row else None,
     )
+
+
+def _faults(line: Listed) -> tuple[Fault, ...]:
+    healthy = line.state.lower() in {"", _AVAILABLE}
+    message = f'{_LIST} calls GPU {line.index} "{line.state}"'
+    return () if healthy else (Fault(code="unavailable", message=message),)

@@ -2,19 +2,37 @@
 
 Called by the node driver. `neuron-ls --json-output` tells devices, memory, neighbours and PCI; the files tell names, serial
 numbers and error counts, and stand in where the tool is missing. Parsers are pure.
+
+The kernel driver's source of 2.24.7 (neuron_sysfs_metrics.c) shows where the files are. Driver 2.31 moved several of them ("not
+backwards compatible": Neuron Sysfs User Guide of SDK 2.33.0), and no public source shows where to. So a file that is not at its old place
+is looked for by its name in the whole folder of the device, and a device without it is named among the problems.
 """
 
+import contextlib
+import functools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
-from hami_dra.api.hardware import Fault, NeuronRecord
-from hami_dra.discovery.backend import Findings, PolledBackend, settled
+from hami_dra.api.hardware import Fault, IdentitySource, NeuronRecord, Provenance
+from hami_dra.discovery.backend import PolledBackend, settled
 from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line, shown
-from hami_dra.discovery.reading import MAX_BYTES, MAX_INDEX, bus_id, identity, memory, name_if_said, said, whole
+from hami_dra.discovery.matching import Trace, trace_of
+from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
+from hami_dra.discovery.reading import (
+    MAX_BYTES,
+    MAX_INDEX,
+    bus_id,
+    bus_id_in,
+    identity,
+    memory,
+    name_if_said,
+    said,
+    whole,
+)
 from hami_dra.discovery.sysfs import SYS, placed, text_of
 from hami_dra.discovery.tool import Tool
 from hami_dra.vendors.neuron.instances import device_of, instance_of
@@ -24,7 +42,16 @@ TOOL: Final = Tool("neuron-ls", (Path("/opt/aws/neuron/bin"),))
 _JSON: Final = "neuron-ls --json-output"
 _TABLE: Final = "neuron-ls"
 _FILES: Final = "devices/virtual/neuron_device"
+_CLASS: Final = "class/neuron_device"
+"""The kernel lists the devices of a class there, wherever their own folders are."""
 _FOLDER: Final = re.compile(r"neuron(\d{1,4})")
+_OTHERS: Final = re.compile(r"neuron_core\d+|power|subsystem|device")
+_DEEPEST: Final = 5
+"""Folders inside each other that are searched."""
+_ECC_COUNTERS: Final = ("mem_ecc_uncorrected", "sram_ecc_uncorrected")
+_WITHOUT_NAME: Final = 1
+_WITHOUT_LISTING: Final = 2
+"""Ranks of a record (`Provenance.rank`)."""
 _MAX_CORES: Final = 256
 _UNKNOWN_PRODUCT: Final = "Neuron"
 
@@ -45,6 +72,8 @@ class DeviceFiles:
     cores: int | None = None
     connected: tuple[int, ...] = ()
     faults: tuple[Fault, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What will not be noticed, since the file that tells it is nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,33 +85,57 @@ class About:
     """`trn1.32xlarge`: EC2 calls the machine's product so."""
 
 
-def backend(tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    return PolledBackend(VENDOR, lambda: read(tool, sys))
+def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
+    """`state_folder`: for what must outlive the program."""
+    memory = CardMemory(NeuronRecord, state_folder and state_folder / CARDS_FILE)
+    return PolledBackend(VENDOR, lambda: read(tool, sys), witnesses=lambda: witnesses(tool), memory=memory)
 
 
-def read(tool: Tool = TOOL, sys: Path = SYS) -> Findings:
+def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
     """All Neuron devices of this machine. Raises DiscoveryError: what the tool said, when the files do not help."""
     files = read_files(sys)
     refused: list[DiscoveryError] = []
-    findings = Findings(())
-    for arguments, parse in ((("--json-output",), parse_json), ((), parse_table)):
+    failed: set[str] = set()
+    found, listing, rank = Listing(()), "", 0
+    for listing, arguments, parse in _LISTINGS:
         try:
-            findings = parse(tool.run(*arguments))
+            found = parse(tool.run(*arguments))
         except DiscoveryError as error:
             refused.append(error)
+            failed.add(listing)
+            rank += _WITHOUT_LISTING
         else:
             break
     else:
         if not files:
             raise refused[0]
-        findings = from_files(files)
+        listing, found = _FILES, from_files(files)
+    if not files:
+        failed.add(_FILES)
     about = _about(sys)
-    cards = placed([_completed(card, files, about) for card in findings.cards if isinstance(card, NeuronRecord)], sys)
-    problems = tuple(dict.fromkeys(map(str, refused))) + findings.problems
-    return settled(_TABLE, cards, problems, none_is_fine=not problems)
+    shown_by = tuple(dict.fromkeys([listing, _FILES] if files else [listing]))
+    cards = [
+        _completed(card, files, about, Provenance(rank=rank, listed_by=shown_by))
+        for card in found.cards
+        if isinstance(card, NeuronRecord)
+    ]
+    listed = {card.index for card in cards}
+    seen = [Trace(serial=each.serial, minor=index, index=index) for index, each in files.items() if index not in listed]
+    problems = tuple(dict.fromkeys(map(str, refused))) + found.problems
+    complete = settled(_TABLE, placed(cards, sys), problems, seen=(*found.seen, *seen), none_is_fine=not problems)
+    untold = [problem for each in files.values() for problem in each.problems]
+    return replace(complete, problems=(*complete.problems, *untold), failed=frozenset(failed))
 
 
-def parse_json(text: str) -> Findings:
+def witnesses(tool: Tool) -> Iterator[Trace]:
+    """What the table shows, which is read only where the JSON does not answer, or misses something."""
+    with contextlib.suppress(DiscoveryError):
+        found = parse_table(tool.run())
+        yield from (trace_of(card) for card in found.cards)
+        yield from found.seen
+
+
+def parse_json(text: str) -> Listing:
     """A list of devices, or an object that holds one. Raises Unreadable."""
     try:
         answer = json.loads(text)
@@ -93,16 +146,17 @@ def parse_json(text: str) -> Findings:
         answer = max(lists, key=len, default=None)
     if not isinstance(answer, list):
         raise Unreadable(f"{_JSON}: expected a list of devices, got {shown(text)}")
-    cards, problems = [], []
+    cards, problems, seen = [], [], []
     for position, device in enumerate(answer):
         try:
             cards.append(_from_json(device))
         except Unexpected as error:
             problems.append(f"{_JSON}, device {position} of the list: {error}")
-    return settled(_JSON, cards, problems, none_is_fine=not answer)
+            seen.append(_trace(device))
+    return settled(_JSON, cards, problems, seen=seen, none_is_fine=not answer)
 
 
-def parse_table(text: str) -> Findings:
+def parse_table(text: str) -> Listing:
     """The table of `neuron-ls`, and the first one of `neuron-ls --topology`. Raises Unreadable."""
     rows = [
         (number, line, [cell.strip() for cell in line.strip().strip("|").split("|")])
@@ -110,7 +164,7 @@ def parse_table(text: str) -> Findings:
         if line.strip().startswith("|")
     ]
     columns: list[str] = []
-    cards, problems = [], []
+    cards, problems, seen = [], [], []
     for position, (number, line, cells) in enumerate(rows):
         if cells[0].upper() == "NEURON":
             below = rows[position + 1][2] if position + 1 < len(rows) else []
@@ -120,25 +174,29 @@ def parse_table(text: str) -> Findings:
                 cards.append(_from_row(dict(zip(columns, cells, strict=False))))
             except Unexpected as error:
                 problems.append(at_line(_TABLE, number, line, error))
+                if address := bus_id_in(line):
+                    seen.append(Trace(bus_id=address))
     if not columns:
         raise Unreadable(f"{_TABLE}: expected a table that begins with NEURON DEVICE, got {shown(text)}")
-    return settled(_TABLE, cards, problems)
+    return settled(_TABLE, cards, problems, seen=seen)
 
 
 def read_files(sys: Path = SYS) -> dict[int, DeviceFiles]:
     """Index → what the kernel driver tells; empty without the driver."""
-    try:
-        folders = sorted((sys / _FILES).iterdir())
-    except OSError:
-        return {}
-    found = {}
-    for folder in folders:
-        if match := _FOLDER.fullmatch(folder.name):
-            found[int(match[1])] = _device_files(int(match[1]), folder)
+    found: dict[int, DeviceFiles] = {}
+    for place in (_FILES, _CLASS):
+        try:
+            folders = sorted((sys / place).iterdir())
+        except OSError:
+            continue
+        for folder in folders:
+            match = _FOLDER.fullmatch(folder.name)
+            if match and int(match[1]) not in found:
+                found[int(match[1])] = _device_files(int(match[1]), folder)
     return found
 
 
-def from_files(files: Mapping[int, DeviceFiles]) -> Findings:
+def from_files(files: Mapping[int, DeviceFiles]) -> Listing:
     """Devices without the tool: what a device is tells its memory, and how its cores are joined by default.
 
     Raises Unreadable.
@@ -156,7 +214,7 @@ def from_files(files: Mapping[int, DeviceFiles]) -> Findings:
             NeuronRecord(
                 vendor=VENDOR,
                 index=index,
-                uuid=_identity(device.serial, index, ""),
+                uuid=_identity(device.serial, index, "")[0],
                 product=device.device_name,
                 memory=known.memory * _GIB,
                 minor=index,
@@ -182,7 +240,7 @@ def _from_json(device: object) -> NeuronRecord:
     return NeuronRecord(
         vendor=VENDOR,
         index=index,
-        uuid=_identity("", index, address),
+        uuid=_identity("", index, address)[0],
         product=_UNKNOWN_PRODUCT,
         memory=_integer(device, "memory_size", MAX_BYTES),
         pci_bus_id=address,
@@ -203,7 +261,7 @@ def _integer(device: Mapping[str, Any], key: str, at_most: int) -> int:
     return value
 
 
-def _is_index(value: object) -> bool:
+def _is_index(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INDEX
 
 
@@ -218,7 +276,7 @@ def _from_row(row: Mapping[str, str]) -> NeuronRecord:
     return NeuronRecord(
         vendor=VENDOR,
         index=index,
-        uuid=_identity("", index, address),
+        uuid=_identity("", index, address)[0],
         product=_UNKNOWN_PRODUCT,
         memory=memory(row.get("NEURON MEMORY", "")),
         pci_bus_id=address,
@@ -229,9 +287,20 @@ def _from_row(row: Mapping[str, str]) -> NeuronRecord:
     )
 
 
-def _identity(serial: str, index: int, address: str) -> str:
+def _identity(serial: str, index: int, address: str) -> tuple[str, IdentitySource]:
     """The serial number; without one a name that is unique on this machine only."""
-    return serial or f"neuron-{address or index}"
+    if serial:
+        return serial, IdentitySource.SERIAL
+    return f"neuron-{address or index}", IdentitySource.PLACE
+
+
+def _trace(device: object) -> Trace:
+    """Of a device of the JSON list that cannot be read."""
+    if not isinstance(device, dict):
+        return Trace()
+    number = device.get("neuron_device")
+    index = number if _is_index(number) else None
+    return Trace(bus_id=bus_id_in(str(device.get("bdf", ""))), minor=index, index=index)
 
 
 def _about(sys: Path) -> About:
@@ -242,13 +311,17 @@ def _about(sys: Path) -> About:
     )
 
 
-def _completed(card: NeuronRecord, files: Mapping[int, DeviceFiles], about: About) -> NeuronRecord:
-    """With what only the kernel tells."""
+def _completed(card: NeuronRecord, files: Mapping[int, DeviceFiles], about: About, listing: Provenance) -> NeuronRecord:
+    """With what only the kernel tells. `listing`: that shows the card."""
     device = files.get(card.index, DeviceFiles(card.index))
     instance = instance_of(about.instance_type)
+    uuid, identified_by = _identity(device.serial, card.index, card.pci_bus_id)
     return replace(
         card,
-        uuid=_identity(device.serial, card.index, card.pci_bus_id),
+        uuid=uuid,
+        provenance=replace(
+            listing, identified_by=identified_by, rank=listing.rank + _WITHOUT_NAME * (not device.device_name)
+        ),
         product=device.device_name or (instance.device.family if instance else card.product),
         serial=device.serial,
         links=card.links or dict.fromkeys(device.connected, 1),
@@ -261,12 +334,27 @@ def _completed(card: NeuronRecord, files: Mapping[int, DeviceFiles], about: Abou
 
 
 def _device_files(index: int, folder: Path) -> DeviceFiles:
-    def value(*path: str) -> str:
-        return said(text_of(folder.joinpath(*path)))
+    moved = functools.cache(lambda: _by_name(folder))
+
+    def path(*parts: str) -> Path:
+        """Where it always was, else wherever a file or folder of that name is."""
+        known = folder.joinpath(*parts)
+        return known if known.exists() else moved().get(parts[-1], known)
+
+    def value(*parts: str) -> str:
+        return said(text_of(path(*parts)))
 
     peers = [peer.strip() for peer in re.split(r"[,\s]+", value("connected_devices")) if peer.strip().isdecimal()]
     cores = value("core_count")
     architecture = ("info", "architecture")
+    counters = [path("stats", "hardware", counter) for counter in _ECC_COUNTERS]
+    problems = []
+    if not path("info", "serial_number").exists():
+        problems.append(f"{folder}: no file serial_number in it: the device is recognised by its place alone")
+    if not any(counter.exists() for counter in counters):
+        problems.append(
+            f"{folder}: no file {' or '.join(_ECC_COUNTERS)} in it: errors of its memory will not be noticed"
+        )
     return DeviceFiles(
         index=index,
         device_name=name_if_said(value(*architecture, "device_name")),
@@ -275,8 +363,28 @@ def _device_files(index: int, folder: Path) -> DeviceFiles:
         instance_type=name_if_said(value(*architecture, "instance_type")),
         cores=int(cores) if re.fullmatch(r"[1-9][0-9]{0,2}", cores) else None,
         connected=tuple(int(peer) for peer in peers if len(peer) <= 4 and int(peer) != index),
-        faults=tuple(_faults(folder)),
+        faults=tuple(_faults(counters)),
+        problems=tuple(problems),
     )
+
+
+def _by_name(folder: Path) -> dict[str, Path]:
+    """What lies below a device's folder, without what belongs to its cores or to the kernel's power management. The nearest counts."""
+    found: dict[str, Path] = {}
+    level = [folder]
+    for _ in range(_DEEPEST):
+        entries = [entry for each in level for entry in _entries(each)]
+        for entry in entries:
+            found.setdefault(entry.name, entry)
+        level = [entry for entry in entries if entry.is_dir() and not entry.is_symlink()]
+    return found
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in folder.iterdir() if not _OTHERS.fullmatch(entry.name))
+    except OSError:
+        return []
 
 
 def _serial(text: str) -> str:
@@ -286,10 +394,16 @@ def _serial(text: str) -> str:
         return ""
 
 
-def _faults(folder: Path) -> Iterator[Fault]:
+def _faults(counters: Iterable[Path]) -> Iterator[Fault]:
     """Errors in memory that could not be corrected, since the driver was loaded."""
-    for counter in ("mem_ecc_uncorrected", "sram_ecc_uncorrected"):
-        path = folder / "stats" / "hardware" / counter
+    for path in counters:
         count = text_of(path) or text_of(path / "total") or ""
         if count.isdecimal() and count.strip("0"):
             yield Fault(code="ecc-uncorrected", message=f"{path} is {count}")
+
+
+_LISTINGS: Final[tuple[tuple[str, tuple[str, ...], Callable[[str], Listing]], ...]] = (
+    (_JSON, ("--json-output",), parse_json),
+    (_TABLE, (), parse_table),
+)
+"""Name, arguments, parser; those that tell most first."""

@@ -60,6 +60,12 @@ def bus_id(text: str) -> str:
     return f"{int(domain, 16):04x}:{bus.lower()}:{device.lower()}.{function}"
 
 
+def bus_id_in(text: str) -> str:
+    """Return the first PCI bus id in a text that cannot be read otherwise; empty where there is none."""
+    found = re.search(rf"(?<![0-9a-fA-F:]){_BUS_ID.pattern}(?![0-9a-fA-F])", text)
+    return bus_id(found[0]) if found else ""
+
+
 def identity(text: str, what: str) -> str:
     """A uuid or serial number: up to 64 printable characters without a space, which is what Kubernetes takes."""
     if not _IDENTITY.fullmatch(text.strip()):

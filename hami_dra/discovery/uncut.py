@@ -6,7 +6,6 @@ Kept in a file, so that it outlives the program and the machine. Raises ToolFail
 card for one that cannot be cut.
 """
 
-import os
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import Final
 import msgspec
 
 from hami_dra.api.hardware import GpuRecord, MigState
+from hami_dra.discovery.durable import DurableFile, NotKept
 from hami_dra.discovery.errors import ToolFailed
 
 UNCUT_FILE: Final = "uncut-cards.json"
@@ -25,7 +25,7 @@ class UncutCards:
     """`file`: need not be there; None: kept in memory only. Safe to use from threads."""
 
     def __init__(self, file: Path | None = None) -> None:
-        self._file = file
+        self._file = None if file is None else DurableFile(file)
         self._memory: dict[str, MigState] = {}
         self._lock = threading.Lock()
 
@@ -34,12 +34,11 @@ class UncutCards:
         if self._file is None:
             return dict(self._memory)
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, MigState])
-        except FileNotFoundError:
-            return {}
-        except (OSError, msgspec.MsgspecError) as error:
+            text = self._file.read()
+            return {} if text is None else msgspec.json.decode(text, type=dict[str, MigState])
+        except (NotKept, msgspec.MsgspecError) as error:
             raise ToolFailed(
-                f"{self._file}, which says of which GPUs this driver switched MIG mode off, cannot be read: {error}: look at `nvidia-smi "
+                f"{self._file.path}, which says of which GPUs this driver switched MIG mode off, cannot be read: {error}: look at `nvidia-smi "
                 "--query-gpu=uuid,mig.mode.current --format=csv`, switch it on where it is to be on (nvidia-smi -i UUID -mig 1), and remove the file"
             ) from error
 
@@ -60,20 +59,10 @@ class UncutCards:
         if self._file is None:
             self._memory = known
             return
-        new = self._file.with_suffix(".new")
         try:
-            with new.open("wb") as file:
-                file.write(msgspec.json.encode(known))
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self._file)
-            folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            raise ToolFailed(f"{self._file} cannot be written: {error}: free space on this disk") from error
+            self._file.write(msgspec.json.encode(known))
+        except NotKept as error:
+            raise ToolFailed(str(error)) from error
 
 
 def as_cut(card: GpuRecord, uncut: Mapping[str, MigState]) -> GpuRecord:

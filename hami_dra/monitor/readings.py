@@ -189,7 +189,7 @@ def _card_of(reading: Reading, cards: Sequence[Card]) -> Card | None:
         return next((card for card in cards if reading.uuid in (card.uuid, card.serial)), None)
     if reading.bus_id and any(card.pci_bus_id for card in cards):
         return next((card for card in cards if card.pci_bus_id == reading.bus_id), None)
-    return next((card for card in cards if card.index == reading.index), None)
+    return next((card for card in cards if card.present and card.index == reading.index), None)
 
 
 def _believed(card: Card, reading: Reading, problems: list[str]) -> Reading:

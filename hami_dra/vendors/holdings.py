@@ -113,8 +113,8 @@ def node_number(card: Card) -> int:
 
 
 def card_sites(device_name: str, cards: Iterable[Card]) -> Mapping[str, Site]:
-    """Of a vendor whose cards are published whole, as `<device_name>-<index>`."""
-    return {f"{device_name}-{card.index}": Site(card=card) for card in cards}
+    """Of a vendor whose cards are published whole, as `<device_name>-<number>`."""
+    return {f"{device_name}-{card.name_number}": Site(card=card) for card in cards}
 
 
 class ByAmount:

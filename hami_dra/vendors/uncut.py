@@ -27,7 +27,7 @@ class UncutCards:
     name: str
     driver: str
     device_name: str
-    """With a `-` and the card's index: the device's name."""
+    """With a `-` and the card's `name_number`: the device's name."""
     whole_class: str
     shared_class: str
     extended_resource: str
@@ -49,7 +49,7 @@ class UncutCards:
         own = self.attributes(cards)
         return [
             shared_device(
-                f"{self.device_name}-{card.index}",
+                f"{self.device_name}-{card.name_number}",
                 card,
                 common[card.index] | own.get(card.index, {}) | driver_version(card),
                 self.capacity(card, sharing),

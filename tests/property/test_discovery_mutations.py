@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hami_dra.api.hardware import Card, NeuronRecord
 from hami_dra.discovery import enflame, kunlunxin, metax, neuron
-from hami_dra.discovery.backend import Findings
+from hami_dra.discovery.backend import Listing
 from hami_dra.discovery.errors import Unreadable
 from hami_dra.vendors.publishing import common_attributes
 from tests.support.mutations import mutated
@@ -18,7 +18,7 @@ from tests.support.tools import FIXTURES
 def enflame_cards(text):
     """Each listing alone: as the other one's gap filler it is parsed all the same."""
     listing = enflame.parse_query(text) if "DEV ID" in text else enflame.parse_table(text)
-    return enflame.join(listing, enflame.Listing())
+    return enflame.join(listing, enflame.Devices())
 
 
 PARSERS = {
@@ -64,7 +64,7 @@ def check(name, text):
     if found is None:
         assert "expected" in message
         assert message.isprintable()
-    if isinstance(found, Findings):
+    if isinstance(found, Listing):
         for card in found.cards:
             check_card(card)
         common_attributes(found.cards)

@@ -7,17 +7,19 @@ from hypothesis import strategies as st
 from hami_dra.api.hardware import Card
 from hami_dra.driver.prepare.errors import NoRoom
 from hami_dra.driver.prepare.inventory import Inventory, Published
-from hami_dra.driver.prepare.records import Held
+from hami_dra.driver.prepare.records import Held, Partition
 from hami_dra.driver.prepare.room import Tenant, check_room
-from hami_dra.vendors.containers import Site
+from hami_dra.vendors.containers import PartitionPlace, Site
 
 MEMORY, CORES, SHARES = 8, 100, 3
 SLICES = 4
 
 
-def published(name, *, shared, capacity, consumes):
-    card = Card(vendor="v", index=0, uuid=name, product="p", memory=8)
-    return Published(name=name, site=Site(card=card), shared=shared, capacity=capacity, consumes=consumes)
+def published(name, *, shared, capacity, consumes, part=None):
+    card = Card(vendor="v", index=0, uuid="cut" if part else name, product="p", memory=8)
+    place = PartitionPlace(card_uuid="cut", profile=str(part[0]), start=part[1]) if part else None
+    site = Site(card=card, partition=place)
+    return Published(name=name, site=site, shared=shared, capacity=capacity, consumes=consumes)
 
 
 def node():
@@ -31,7 +33,8 @@ def node():
     for size in (1, 2, 4):
         for start in range(0, SLICES, size):
             taken = {("cut", f"s{place}"): 1 for place in range(start, start + size)}
-            devices.append(published(f"part-{size}-{start}", shared=False, capacity={}, consumes=taken))
+            name = f"part-{size}-{start}"
+            devices.append(published(name, shared=False, capacity={}, consumes=taken, part=(size, start)))
     return Inventory(
         driver="d",
         pool="n1",
@@ -59,11 +62,17 @@ def held(draw):
         pool="n1",
         device=device.name,
         card=device.card.uuid,
+        partition=_partition(device),
         admin=admin,
         shared=device.shared,
         consumed=consumed,
         counters=() if admin else tuple((*name, amount) for name, amount in sorted(device.consumes.items())),
     )
+
+
+def _partition(device):
+    place = device.partition
+    return Partition(card=place.card_uuid, profile=place.profile, start=place.start) if place else None
 
 
 def is_overfull(everything):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hami_dra.api.hardware import EnflameRecord, PcieDistance
+from hami_dra.api.hardware import EnflameRecord, PcieDistance, Provenance
 from hami_dra.discovery import enflame
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
 from tests.support.tools import FIXTURES, FakeTools
@@ -44,6 +44,7 @@ def test_four_cards(tools):
         driver_version="1.4.3.4",
         part_number="EFB-0088000-00",
         virtualization="SRIOV",
+        provenance=Provenance(rank=1, listed_by=("efsmi -q", "efsmi")),
     )
 
 
@@ -101,7 +102,7 @@ def test_a_card_that_only_the_table_shows(tools):
     ],
 )
 def test_a_broken_card_is_named_and_the_others_stay(old, new, expected):
-    found = enflame.join(enflame.parse_query(QUERY.replace(old, new, 1)), enflame.Listing())
+    found = enflame.join(enflame.parse_query(QUERY.replace(old, new, 1)), enflame.Devices())
     assert [card.index for card in found.cards] == [1, 2, 3]
     [problem] = found.problems
     assert problem.startswith("efsmi -q, DEV ID 0: ")
@@ -110,7 +111,7 @@ def test_a_broken_card_is_named_and_the_others_stay(old, new, expected):
 
 def test_not_known_is_not_broken():
     text = QUERY.replace("EFB-0088000-00", "N/A").replace("Health                  : True", "Health  : N/A")
-    found = enflame.join(enflame.parse_query(text), enflame.Listing())
+    found = enflame.join(enflame.parse_query(text), enflame.Devices())
     assert (found.cards[0].part_number, found.cards[0].faults) == ("", ())
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hami_dra.api.hardware import Fault, KunlunxinRecord
+from hami_dra.api.hardware import Fault, KunlunxinRecord, Provenance
 from hami_dra.discovery import kunlunxin
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
 from hami_dra.discovery.simulated import machine
@@ -41,6 +41,7 @@ def test_a_board_of_eight(tools):
         runtime_version="10.2",
         architecture="KL3",
         oam_id=6,
+        provenance=Provenance(listed_by=("xpu-smi -q -x",)),
     )
     assert [set(card.links) for card in found.cards] == [
         {1, 2, 3, 4},

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hami_dra.api.hardware import Fault, MetaxRecord, PcieDistance
+from hami_dra.api.hardware import Fault, MetaxRecord, PcieDistance, Provenance
 from hami_dra.discovery import metax
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
 from tests.support.tools import FIXTURES, FakeTools
@@ -44,6 +44,7 @@ def test_a_machine_with_eight_cards_in_two_zones(tools):
         runtime_version="3.7.1.5",
         board=0,
         sgpu=False,
+        provenance=Provenance(listed_by=("mx-smi -L", "mx-smi")),
     )
     assert [set(card.links) | {card.index} for card in found.cards] == [{0, 1, 2, 3}] * 4 + [{4, 5, 6, 7}] * 4
     assert found.cards[3].distances[4] is PcieDistance.SAME_CPU

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from hami_dra.api.hardware import Fault, NeuronRecord
+from hami_dra.api.hardware import Fault, IdentitySource, NeuronRecord, Provenance
 from hami_dra.discovery import neuron
+from hami_dra.discovery.backend import Listing
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
 from tests.support.tools import FIXTURES, FakeTools
 
@@ -57,6 +58,7 @@ def test_a_ring_of_four(tools):
         minor=1,
         cores=2,
         logical_cores=2,
+        provenance=Provenance(identified_by=IdentitySource.PLACE, rank=1, listed_by=("neuron-ls --json-output",)),
     )
     assert [card.numa_node for card in found.cards] == [0, 0, 1, 1]
 
@@ -163,7 +165,7 @@ def test_the_driver_is_not_loaded(tools):
 
 
 def test_no_devices_is_no_error(tools):
-    assert read(tools, {JSON: "[]"}) == neuron.Findings(())
+    assert read(tools, {JSON: "[]"}) == Listing((), failed=frozenset({"devices/virtual/neuron_device"}))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,11 @@
 """NVIDIA GPUs through nvidia-ml-py and a real libnvidia-ml.so.1 that pretends (tests/support/nvml)."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from hami_dra.discovery.durable import boot_id
 from tests.support.nvml.fake import FakeNvml, gpu, lanes, machine, switched
 
 H100_PROFILES = """
@@ -229,9 +233,20 @@ def test_a_gpu_that_does_not_tell_what_is_needed_is_left_out_alone(nvml, code):
         "nvmlDeviceGetMemoryInfo",
         "nvmlDeviceGetPciInfo_v3",
     ]
+    if code == 3:
+        needed.remove("nvmlDeviceGetMemoryInfo")  # it shares the memory of the machine
     for found in nvml.ask("discover_each", [machine(3) + f"fail {function} 1 {code}\n" for function in needed]):
         assert [card["index"] for card in found["cards"]] == [0, 2]
         assert any("GPU 1: left out" in problem and f"error {code}" in problem for problem in found["problems"])
+
+
+def test_a_gpu_without_memory_of_its_own_has_that_of_the_machine(nvml):
+    """GB10 (DGX Spark), Jetson Thor."""
+    nvml.describe(machine(1) + "fail nvmlDeviceGetMemoryInfo 0 3\n")
+    found = nvml.ask("discover")
+    total = int(re.search(r"MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text())[1])
+    assert [card["memory"] for card in found["cards"]] == [total << 10]
+    assert found["problems"] == [f"NVML, GPU 0: it shares the memory of the machine: {total >> 10} MiB are its own"]
 
 
 OPTIONAL = {
@@ -273,7 +288,7 @@ def test_a_driver_that_is_reloaded(nvml):
     nvml.describe(machine(2) + "fail nvmlDeviceGetCount_v2 * 1 1\n")
     story = nvml.ask("reloaded", machine(1))
     assert "nvmlDeviceGetCount failed with NVML error 1" in story["refusal"]
-    assert story["between"]["faults"] == {uuid(0): ["lost"], uuid(1): ["lost"]}
+    assert story["between"]["faults"] == {uuid(0): [], uuid(1): ["lost"]}
     assert [card["index"] for card in story["again"]["cards"]] == [0]
     assert story["after"] == {"faults": {uuid(0): [], uuid(1): ["lost"]}, "problems": []}
 
@@ -392,3 +407,51 @@ def test_health_before_anything_was_discovered(nvml):
         "faults": {},
         "problems": ["NVML: nothing was discovered yet, so no events are told"],
     }
+
+
+# --- what outlives a look, and a driver ---
+
+
+def test_a_gpu_that_one_call_cannot_read_is_not_lost(nvml):
+    """A discovery leaves it out, and it is there."""
+    nvml.describe(machine(2))
+    [errs, gone] = nvml.ask("looked_at", machine(2) + "fail nvmlDeviceGetRemappedRows 1 999\n", machine(1))
+    assert errs == {uuid(0): [], uuid(1): ["unreadable"]}
+    assert gone == {uuid(0): [], uuid(1): ["lost"]}
+
+
+def test_names_stay_with_gpus_that_are_renumbered(nvml, tmp_path):
+    """GPU 0 is taken off the bus, and one is added: the others keep their names, the new one gets a free one."""
+    state = str(tmp_path / "state")
+    without = "driver 550.90.07\n" + gpu(1) + gpu(2)
+    more = without + gpu(7)
+    first, second, third = nvml.ask("starts", state, [machine(3), []], [without, []], [more, []])
+    assert first["cards"] == [[uuid(number), number, number, True] for number in range(3)]
+    assert second["cards"] == [[uuid(1), 1, 0, True], [uuid(2), 2, 1, True], [uuid(0), 0, 2, False]]
+    assert second["faults"] == {uuid(0): ["lost"], uuid(1): [], uuid(2): []}
+    assert third["cards"] == [
+        [uuid(1), 1, 0, True],
+        [uuid(2), 2, 1, True],
+        [uuid(7), 3, 2, True],
+        [uuid(0), 0, 3, False],
+    ]
+
+
+def test_an_xid_outlives_the_driver_but_not_the_boot(nvml, tmp_path):
+    state = tmp_path / "state"
+    first, second = nvml.ask("starts", str(state), [machine(1), ["event 0 8 79"]], [machine(1), []])
+    assert first["faults"] == second["faults"] == {uuid(0): ["xid-79"]}
+    noted = state / "noted-faults.json"
+    noted.write_text(noted.read_text().replace(boot_id(), "an earlier boot"))
+    nvml.events.write_text("")
+    (third,) = nvml.ask("starts", str(state), [machine(1), []])
+    assert third["faults"] == {uuid(0): []}
+
+
+def test_notes_of_faults_that_are_damaged_are_set_aside_and_told(nvml, tmp_path):
+    (tmp_path / "state").mkdir()
+    noted = tmp_path / "state" / "noted-faults.json"
+    noted.write_text("{")
+    (found,) = nvml.ask("starts", str(tmp_path / "state"), [machine(1), []])
+    assert found["faults"] == {uuid(0): []}
+    assert noted.with_name("noted-faults.json.damaged").exists()

@@ -4,7 +4,7 @@ import pytest
 
 from hami_dra.api.hardware import Card, Fault, PcieDistance
 from hami_dra.discovery import reading
-from hami_dra.discovery.backend import Findings, PolledBackend, settled
+from hami_dra.discovery.backend import Listing, PolledBackend, settled
 from hami_dra.discovery.backends import BACKENDS
 from hami_dra.discovery.errors import ToolFailed, Unexpected, Unreadable, shown
 from hami_dra.discovery.indented import entries
@@ -221,7 +221,7 @@ def test_two_cards_with_one_name():
 def test_nothing_left_is_an_error_that_says_why():
     with pytest.raises(Unreadable, match=r"^why; and why$"):
         settled("smi", [], ["why", "and why"])
-    assert settled("smi", [], [], none_is_fine=True) == Findings(())
+    assert settled("smi", [], [], none_is_fine=True) == Listing(())
 
 
 class Tool:
@@ -232,31 +232,39 @@ class Tool:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return Findings(answer, ("p",))
+        return Listing(answer, ("p",))
 
 
 def test_a_card_that_vanishes_and_comes_back():
     fault = Fault(code="unhealthy", message="it says so")
     sick = card(1, faults=(fault,))
-    backend = PolledBackend("v", Tool((card(0), card(1)), (card(0), sick), (card(0),), (card(0),), (card(0), card(1))))
+    both = (card(0), card(1))
+    backend = PolledBackend("v", Tool(both, both, (card(0), sick), (card(0),), (card(0),), both))
     assert backend.discover().problems == ("p",)
     assert backend.health().faults == {"U0": (), "U1": (fault,)}
     lost = backend.health()
     assert [each.code for each in lost.faults["U1"]] == ["lost"]
     assert lost.problems == ("p",)
-    assert backend.discover() == Findings((card(0),), ("p", "card 1 (U1) was found before and is missing now"))
-    assert backend.health().faults == {"U0": (), "U1": ()}
+    found = backend.discover()
+    assert [(each.index, each.present, [fault.code for fault in each.faults]) for each in found.cards] == [
+        (0, True, []),
+        (1, False, ["lost"]),
+    ]
+    assert found.problems == ("p", "card 1 (U1) was found before and is missing now")
+    back = backend.health()
+    assert (back.faults, back.outdated) == ({"U0": (), "U1": ()}, True)
     backend.close()
 
 
 def test_a_card_that_nobody_discovered_has_no_health():
-    backend = PolledBackend("v", Tool((card(0),), (card(0), card(1))))
+    backend = PolledBackend("v", Tool((card(0),), (card(0),), (card(0), card(1))))
     backend.discover()
-    assert backend.health().faults == {"U0": ()}
+    health = backend.health()
+    assert (health.faults, health.outdated) == ({"U0": ()}, True)
 
 
 def test_a_tool_that_fails_says_so_in_health_too():
-    backend = PolledBackend("v", Tool((card(0),), ToolFailed("gone wrong")))
+    backend = PolledBackend("v", Tool((card(0),), (card(0),), ToolFailed("gone wrong")))
     backend.discover()
     with pytest.raises(ToolFailed, match="gone wrong"):
         backend.health()

@@ -133,7 +133,7 @@ def test_a_card_that_is_lost_stays_and_comes_back(tmp_path):
     run(scenario())
 
 
-def test_another_card_in_its_place_ends_what_was_known_of_the_old_one(caplog):
+def test_a_card_that_the_back_end_forgets_is_withdrawn(caplog):
     backend = Scripted()
 
     async def scenario():
@@ -144,8 +144,9 @@ def test_another_card_in_its_place_ends_what_was_known_of_the_old_one(caplog):
             assert [card.uuid for card in it.hardware.cards][3] == "GPU-new"
             assert it.codes == {}
 
-    run(scenario())
-    assert f"nvidia: card 3 is GPU-new now, no more {CARDS[3].uuid}" in caplog.text
+    with caplog.at_level(logging.INFO, "hami_dra"):
+        run(scenario())
+    assert f"nvidia: card {CARDS[3].uuid} is forgotten" in caplog.text
 
 
 def test_a_reading_that_fails_changes_nothing_but_is_told_once(caplog):
@@ -232,7 +233,8 @@ def test_lines_of_simulated_faults_that_mean_nothing_are_named(tmp_path):
     file.write_text("7 lost\n1\n0 lost\n")
     backend = SimulatedBackend("nvidia", CARDS, file)
     findings = backend.discover()
-    assert [card.index for card in findings.cards] == [1, 2, 3]
+    assert [card.index for card in findings.cards if card.present] == [1, 2, 3]
+    assert [fault.code for fault in findings.cards[0].faults] == ["lost"]
     assert findings.problems == (
         f'{file}, line 1 "7 lost": expected a card of nvidia and a code',
         f'{file}, line 2 "1": expected a card of nvidia and a code',

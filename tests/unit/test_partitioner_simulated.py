@@ -1,5 +1,6 @@
 """Partitions of simulated cards."""
 
+import errno
 from dataclasses import replace
 
 import pytest
@@ -83,12 +84,17 @@ def test_a_card_is_one_until_it_is_taken_back_or_cut(tmp_path):
         assert seen.existing(CARD.uuid) == (made,)
 
 
-def test_a_file_that_cannot_be_used_is_named(tmp_path):
+def disk_full(_descriptor):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_file_that_cannot_be_used_is_named(tmp_path, monkeypatch):
     file = tmp_path / "partitions.json"
     file.write_text("{")
     with pytest.raises(ToolFailed, match=r"partitions\.json, cannot be read"):
         SimulatedPartitioner([CARD], file).existing(CARD.uuid)
     with pytest.raises(ToolFailed, match="cannot be written"):
         SimulatedPartitioner([CARD], tmp_path / "nowhere/partitions.json").create(place(smallest().name, 1))
-    with pytest.raises(ToolFailed, match=r"uncut-cards\.json cannot be written"):
+    monkeypatch.setattr("hami_dra.discovery.durable.os.fsync", disk_full)
+    with pytest.raises(ToolFailed, match=r"uncut-cards\.json cannot be written: No space left on device"):
         SimulatedPartitioner([CARD], tmp_path / "nowhere/partitions.json").uncut(CARD.uuid)

@@ -2,8 +2,10 @@
 
 Called by the node driver, one call at a time (calls wait for each other). A call that hangs is given up after a time (`visits`).
 
-An XID that speaks of the hardware stays a fault until the back end is made anew, as with HAMi and NVIDIA's device plugin:
-nothing tells when a GPU is well again. XIDs that come from the programs on the GPU are no faults.
+An XID that speaks of the hardware stays a fault until the machine is booted (`noted_faults`): nothing tells when a GPU is well
+again. XIDs that come from the programs on the GPU are no faults.
+
+A GPU is lost when NVML says so, or knows its uuid no more. Any other error of one call says nothing about the GPU: it is unreadable.
 """
 
 import contextlib
@@ -11,25 +13,29 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from hami_dra.api.hardware import Fault, GpuRecord
-from hami_dra.discovery.backend import LOST, Findings, Health
+from hami_dra.discovery.backend import Findings, Health
 from hami_dra.discovery.errors import DiscoveryError, ToolFailed
+from hami_dra.discovery.matching import Trace
+from hami_dra.discovery.memory import CARDS_FILE, LOST, UNREADABLE, CardMemory, Listing
 from hami_dra.discovery.nvml.cards import REMAPPING_FAILED, VENDOR, read_all
 from hami_dra.discovery.nvml.library import (
     EVENT_DOUBLE_BIT_ECC,
     EVENT_XID,
+    NOT_FOUND,
     Handle,
     Library,
     NvmlEvent,
     NvmlFailed,
     same,
 )
+from hami_dra.discovery.nvml.noted_faults import NOTED_FAULTS_FILE, NotedFaults
 from hami_dra.discovery.nvml.partitions import NvmlPartitioner
 from hami_dra.discovery.nvml.visits import Visits, open_library
 from hami_dra.discovery.sysfs import SYS
-from hami_dra.discovery.uncut import UncutCards, as_cut
+from hami_dra.discovery.uncut import UNCUT_FILE, UncutCards, as_cut
 
 T = TypeVar("T")
 
@@ -39,6 +45,17 @@ _WANTED: Final = EVENT_XID | EVENT_DOUBLE_BIT_ECC
 _MOST_EVENTS: Final = 1000
 """Of one call of `health`; a GPU that fails can send them faster than they are read."""
 _NO_INSTANCE: Final = 0xFFFFFFFF
+
+
+class _State(NamedTuple):
+    """Of one GPU."""
+
+    faults: tuple[Fault, ...]
+    lost: bool = False
+
+
+def _state_of(failed: NvmlFailed, *, lost: bool) -> _State:
+    return _State((Fault(code=LOST if lost else UNREADABLE, message=str(failed)),), lost)
 
 
 class NvmlBackend:
@@ -54,20 +71,33 @@ class NvmlBackend:
         timeout: float = 60.0,
         harmless_xids: Collection[int] = APPLICATION_XIDS,
         uncut: UncutCards | None = None,
+        memory: CardMemory | None = None,
+        noted: NotedFaults | None = None,
     ) -> None:
         """`timeout`: seconds for one visit to the hardware, beyond the patience of `health`. `uncut`: GPUs whose MIG mode is off for a
         time; they are told as they will be again.
         """
         self._sys = sys
         self._uncut = uncut or UncutCards()
+        self._memory = memory or CardMemory(GpuRecord)
+        self._noted = noted or NotedFaults()
         self._harmless = frozenset(harmless_xids)
         self._lock = threading.Lock()
         self._visits = Visits(timeout, self._doing)
         self._library: Library | None = None
         self._events: Handle | None = None
-        self._known: dict[str, GpuRecord] = {}
         self._handles: dict[str, Handle] = {}
-        self._faults: dict[str, dict[str, Fault]] = {}
+
+    @classmethod
+    def at(cls, state_folder: Path | None = None) -> "NvmlBackend":
+        """`state_folder`: for what must outlive the program; None: nothing does."""
+        if state_folder is None:
+            return cls()
+        return cls(
+            uncut=UncutCards(state_folder / UNCUT_FILE),
+            memory=CardMemory(GpuRecord, state_folder / CARDS_FILE),
+            noted=NotedFaults(state_folder / NOTED_FAULTS_FILE),
+        )
 
     def discover(self) -> Findings:
         with self._lock:
@@ -132,47 +162,57 @@ class NvmlBackend:
             raise
         # before and after: a mode that is switched meanwhile is read with a note in one of them
         uncut = {**self._uncut.known(), **uncut}
-        reading.cards = {index: as_cut(card, uncut) for index, card in reading.cards.items()}
-        there = {card.uuid for card in reading.cards.values()}
-        gone = [
-            f"NVML: GPU {card.index} ({uuid}) was found before and is missing now"
-            for uuid, card in self._known.items()
-            if uuid not in there
-        ]
-        for index, card in reading.cards.items():
-            self._known[card.uuid] = card
-            self._handles[card.uuid] = reading.handles[index]
+        cards = {index: as_cut(card, uncut) for index, card in reading.cards.items()}
+        self._handles = {card.uuid: reading.handles[index] for index, card in cards.items()}
+        listing = Listing(tuple(cards[index] for index in sorted(cards)), tuple(reading.problems), tuple(reading.seen))
+        judged = self._memory.judge(listing, lambda: self._answering(library), confirmed=True)
+        found, problems = self._memory.update(judged)
         troubles = self._listen(library)
-        cards = tuple(
-            replace(card, faults=card.faults + tuple(self._faults.get(card.uuid, {}).values()))
-            for card in reading.cards.values()
-        )
-        return Findings(cards, (*reading.problems, *gone, *troubles))
+        shown = tuple(replace(card, faults=card.faults + self._noted.of(card.uuid)) for card in found)
+        return Findings(shown, (*listing.problems, *problems, *troubles, *self._noted_problems()))
+
+    def _answering(self, library: Library) -> Iterator[Trace]:
+        """Known GPUs that the numbers do not lead to, and that NVML knows all the same."""
+        for uuid in self._memory.cards:
+            if uuid not in self._handles and not self._look(library, uuid).lost:
+                yield Trace(uuid=uuid)
 
     def _health(self, patience: float) -> Health:
         library = self._open()
         problems = self._hear(library, patience)
         faults: dict[str, tuple[Fault, ...]] = {}
-        for uuid in self._known:
-            seen = self._look(library, uuid)
-            faults[uuid] = (*seen, *self._faults.get(uuid, {}).values())
-        return Health(faults, tuple(problems))
+        back = False
+        for uuid, card in self._memory.cards.items():
+            state = self._look(library, uuid)
+            faults[uuid] = (*state.faults, *self._noted.of(uuid))
+            back = back or (not card.present and not state.lost)
+        return Health(faults, (*problems, *self._noted_problems()), outdated=back)
 
-    def _look(self, library: Library, uuid: str) -> tuple[Fault, ...]:
-        """Faults that show without an event."""
+    def _look(self, library: Library, uuid: str) -> "_State":
+        """What shows without an event."""
+        try:
+            handle = self._handle(library, uuid)
+        except NvmlFailed as failed:
+            return _state_of(failed, lost=failed.lost or failed.code == NOT_FOUND)
+        try:
+            return _State((REMAPPING_FAILED,) if library.remapping_failed(handle) else ())
+        except NvmlFailed as failed:
+            return _State(()) if failed.absent else _state_of(failed, lost=failed.lost)
+
+    def _handle(self, library: Library, uuid: str) -> Handle:
+        """One that leads to this GPU now: handles may have gone to others. Raises NvmlFailed, NOT_FOUND for a GPU that is gone."""
         handle = self._handles.get(uuid)
-        if handle is None:
-            return (Fault(code=LOST, message="not found again since NVML failed"),)
-        try:
-            found = library.uuid(handle)
-            if found != uuid:
-                return (Fault(code=LOST, message=f"in its place is {found} now"),)
-        except NvmlFailed as failed:
-            return (Fault(code=LOST, message=str(failed)),)
-        try:
-            return (REMAPPING_FAILED,) if library.remapping_failed(handle) else ()
-        except NvmlFailed as failed:
-            return (Fault(code=LOST, message=str(failed)),) if failed.lost else ()
+        if handle is not None:
+            try:
+                if library.uuid(handle) == uuid:
+                    return handle
+            except NvmlFailed as failed:
+                if not failed.absent:
+                    raise
+        return library.gpu_of(uuid)
+
+    def _noted_problems(self) -> tuple[str, ...]:
+        return (self._noted.problem,) if self._noted.problem else ()
 
     def _open(self) -> Library:
         if self._library is None:
@@ -196,7 +236,7 @@ class NvmlBackend:
                 library.register_events(handle, library.supported_events(handle) & _WANTED, self._events)
             except NvmlFailed as failed:
                 if not failed.lost:
-                    index = self._known[uuid].index
+                    index = self._memory.cards[uuid].index
                     problems.append(f"NVML, GPU {index}: errors of the hardware will not be noticed: {failed}")
         if old is not None:
             self._drain(library, old, 0)
@@ -230,7 +270,7 @@ class NvmlBackend:
         else:
             fault = Fault(code="ecc-double-bit", message=f"uncorrectable memory error{inside}")
         for uuid in self._meant(library, event):
-            self._faults.setdefault(uuid, {})[fault.code] = fault
+            self._noted.note(uuid, fault)
 
     def _meant(self, library: Library, event: NvmlEvent) -> list[str]:
         """The GPU of the event; all of them, when it cannot be told (as NVIDIA's device plugin does)."""

@@ -1,10 +1,15 @@
 """The GPUs of this machine as records, through NVML.
 
-Called by `backend`, in its thread. A GPU without a uuid, a name or memory is left out and named; whatever else a GPU or driver
-does not know stays empty. A GPU that is lost while it is read is left out too.
+Called by `backend`, in its thread. A GPU without a uuid, a name or memory is left out and named, and what was seen of it is noted;
+whatever else a GPU or driver does not know stays empty. A GPU that is lost while it is read is left out too.
+
+GPUs that share the memory of the machine (GB10, Jetson Thor) have no memory info: NVML answers NOT_SUPPORTED, and NVIDIA's own DRA driver
+publishes them without memory (nvlib.go). Here they have all memory of the machine, each its part where there are several.
 """
 
+import contextlib
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,13 +18,16 @@ from typing import Final, TypeVar
 
 from hami_dra.api.hardware import Fault, GpuRecord, PcieDistance
 from hami_dra.discovery.errors import Unexpected
-from hami_dra.discovery.nvml.library import Handle, Library, NvmlFailed
+from hami_dra.discovery.matching import Trace
+from hami_dra.discovery.nvml.library import NOT_SUPPORTED, Handle, Library, NvmlFailed
 from hami_dra.discovery.nvml.links import Lanes, lanes_of, links, one_sided
 from hami_dra.discovery.nvml.mig import mig_state
 from hami_dra.discovery.reading import bus_id, identity, name, name_if_said
-from hami_dra.discovery.sysfs import SYS, placed
+from hami_dra.discovery.sysfs import SYS, placed, text_of
 
 VENDOR: Final = "nvidia"
+MEMINFO: Final = Path("/proc/meminfo")
+_TOTAL: Final = re.compile(r"^MemTotal:\s+(\d{1,15}) kB$", re.MULTILINE)
 REMAPPING_FAILED: Final = Fault(
     code="row-remapping", message="a broken row of the GPU's memory could not be remapped; the GPU is to be replaced"
 )
@@ -79,15 +87,18 @@ class Reading:
     distances: dict[int, dict[int, PcieDistance]] = field(default_factory=lambda: defaultdict(dict))
     access: dict[int, dict[int, bool]] = field(default_factory=lambda: defaultdict(dict))
     problems: list[str] = field(default_factory=list)
+    seen: list[Trace] = field(default_factory=list)
+    """GPUs that answer, and of which no record could be made."""
 
 
-def read_all(library: Library, sys: Path = SYS) -> Reading:
+def read_all(library: Library, sys: Path = SYS, meminfo: Path = MEMINFO) -> Reading:
     """Raises NvmlFailed when not even the GPUs can be counted."""
     reading = Reading()
     driver = _optional(library.driver_version, "", reading.problems.append)
     cuda = _optional(library.cuda_version, "", reading.problems.append)
     for index in range(library.count()):
         _read_one(library, index, reading)
+    _share_memory(reading, meminfo)
     buses = {index: card.pci_bus_id for index, card in reading.cards.items()}
     found = links(reading.lanes, buses)
     reading.problems += one_sided(found)
@@ -120,25 +131,66 @@ def _read_one(library: Library, index: int, reading: Reading) -> None:
         own_lanes = lanes_of(library, handle, problem)
     except (NvmlFailed, Unexpected) as error:
         problem(f"left out: {error}")
+        if not (isinstance(error, NvmlFailed) and error.lost):
+            reading.seen.append(_trace(library, index))
         return
     reading.cards[index] = card
     reading.handles[index] = handle
     reading.lanes[index] = own_lanes
 
 
+def _trace(library: Library, index: int) -> Trace:
+    """Whatever of it can be read."""
+    uuid = ""
+    with contextlib.suppress(NvmlFailed):
+        uuid = library.uuid(library.gpu(index))
+    return Trace(uuid=uuid, index=index)
+
+
+def _share_memory(reading: Reading, meminfo: Path) -> None:
+    """Give the memory of the machine to the GPUs that have none of their own."""
+    without = [index for index, card in reading.cards.items() if not card.memory]
+    if not without:
+        return
+    found = _TOTAL.search(text_of(meminfo) or "")
+    for index in without:
+        if found:
+            size = (int(found[1]) << 10) // len(without)
+            reading.cards[index] = replace(reading.cards[index], memory=size)
+            reading.problems.append(
+                f"NVML, GPU {index}: it shares the memory of the machine: {size >> 20} MiB are its own"
+            )
+        else:
+            reading.problems.append(
+                f"NVML, GPU {index}: left out: it shares the memory of the machine, and {meminfo} does not tell it"
+            )
+            reading.seen.append(Trace(uuid=reading.cards[index].uuid))
+            del reading.cards[index], reading.handles[index], reading.lanes[index]
+
+
+def _memory(library: Library, gpu: Handle) -> int:
+    """Bytes; 0: it has none of its own."""
+    try:
+        memory = library.memory(gpu)
+    except NvmlFailed as failed:
+        if failed.code == NOT_SUPPORTED:
+            return 0
+        raise
+    if memory <= 0:
+        raise Unexpected("memory", str(memory))
+    return memory
+
+
 def _record(library: Library, index: int, gpu: Handle, problem: Callable[[str], None]) -> GpuRecord:
     def known(read: Callable[[Handle], T], otherwise: T) -> T:
         return _optional(lambda: read(gpu), otherwise, problem)
 
-    memory = library.memory(gpu)
-    if memory <= 0:
-        raise Unexpected("memory", str(memory))
     return GpuRecord(
         vendor=VENDOR,
         index=index,
         uuid=identity(library.uuid(gpu), "a uuid"),
         product=name(library.name(gpu), "a name"),
-        memory=memory,
+        memory=_memory(library, gpu),
         pci_bus_id=bus_id(library.bus_id(gpu)),
         numa_node=known(library.numa_node, None),
         minor=known(library.minor, None),

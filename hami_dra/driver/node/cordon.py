@@ -1,4 +1,4 @@
-"""The annotation `hami.io/device-cordon` of a Node: cards that an operator took out of service, by index or uuid.
+"""The annotation `hami.io/device-cordon` of a Node: cards that an operator took out of service, by number or uuid.
 
 Used by `service`. In: the annotation and the cards of the node. Out: uuids, and entries that fit no card. Pure.
 """
@@ -19,11 +19,13 @@ class Cordon:
 
 
 def cordon_of(node: Node, cards: Iterable[Card]) -> Cordon:
-    """An index means the card of that index of each vendor; a uuid is compared without regard to case."""
+    """A number is the one in the name of a published device, of each vendor: it stays with its card, which the index may not. A uuid is
+    compared without regard to case.
+    """
     text = node.metadata.annotations.get(names.DEVICE_CORDON, "")
     by_name: dict[str, set[str]] = {}
     for card in cards:
-        for name in (str(card.index), card.uuid.lower()):
+        for name in (str(card.name_number), card.uuid.lower()):
             by_name.setdefault(name, set()).add(card.uuid)
     entries = dict.fromkeys(entry.strip() for entry in text.split(",") if entry.strip())
     found: set[str] = set()

@@ -4,7 +4,7 @@ Made by `service`, one per vendor. In: a back end, called in a thread. Out: `car
 It must not know Kubernetes.
 
 A reading that fails changes nothing: cards are not withdrawn because a tool stumbled. A card that was found and is found no
-more stays among the cards, with the fault `lost`; only another card under its number takes its place.
+more stays among the cards, with the fault `lost`, until the back end forgets it.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from hami_dra.api.hardware import Card, Fault
+from hami_dra.api.hardware import Card
 from hami_dra.cluster.backoff import Backoff
-from hami_dra.discovery.backend import LOST, Backend, Health
+from hami_dra.discovery.backend import Backend, Health
 from hami_dra.discovery.errors import DiscoveryError, ToolMissing
 from hami_dra.driver.node.damping import Counted, Damper
 from hami_dra.driver.node.threads import InThread, in_thread
@@ -49,7 +49,7 @@ class Hardware:
         self.backend = backend
         self.vendor = backend.vendor
         self.cards: tuple[Card, ...] = ()
-        """All that were ever found, by index, without faults."""
+        """All that the back end knows, by index, without faults: those that are lost too."""
         self.faults: Mapping[str, tuple[Counted, ...]] = {}
         """By uuid of each of `cards`."""
         self.found = False
@@ -69,6 +69,8 @@ class Hardware:
         self._known: dict[str, Card] = {}
         self._told: frozenset[str] = frozenset()
         self._asked = asyncio.Event()
+        self._outdated = False
+        """The last look saw what only a discovery can take over."""
         self._backoff = Backoff(first=min(5.0, discover_every), most=discover_every)
 
     def rediscover(self) -> None:
@@ -77,16 +79,22 @@ class Hardware:
 
     async def run(self) -> None:
         try:
-            due = self._now()
+            due = discovered_at = self._now()
             while True:
                 if self._asked.is_set() or self._now() >= due:
                     self._asked.clear()
-                    due = self._now() + await self._discover()
+                    next_in = await self._discover()
+                    discovered_at = self._now()
+                    due = discovered_at + next_in
                     self.tried.set()
                     continue
                 if not self._known:
                     await self._pause(due - self._now())
-                elif await self._look() and self.backend.tells_events:
+                    continue
+                answered = await self._look()
+                if self._outdated:  # at once, but not at every look
+                    due = min(due, discovered_at + self._health_every)
+                if answered and self.backend.tells_events:
                     await self._pause(_BREATH)
                 else:
                     await self._pause(min(self._health_every, due - self._now()))
@@ -109,20 +117,20 @@ class Hardware:
             self._failed(error)
             return self._backoff.next() if self._demanded or self.found else self._discover_every
         self._backoff.reset()
+        self._outdated = False
         self._tell(findings.problems)
         there = {card.uuid: card for card in findings.cards}
-        taken = {card.index: card for card in findings.cards}
-        for uuid, card in list(self._known.items()):
-            if uuid not in there and card.index in taken:
-                log.warning("%s: card %d is %s now, no more %s", self.vendor, card.index, taken[card.index].uuid, uuid)
-                del self._known[uuid]
-                self._damper.forget(uuid)
-        for card in findings.cards:
-            if card.uuid not in self._known:
-                log.info("%s: found card %d, %s (%s)", self.vendor, card.index, card.product, card.uuid)
-        self._known |= {uuid: replace(card, faults=()) for uuid, card in there.items()}
-        seen = {uuid: there[uuid].faults if uuid in there else _lost(card) for uuid, card in self._known.items()}
-        self._damper.look(seen, self._now())
+        for uuid in self._known.keys() - there.keys():
+            log.info("%s: card %s is forgotten", self.vendor, uuid)
+            self._damper.forget(uuid)
+        for uuid, card in there.items():
+            before = self._known.get(uuid)
+            if before is None:
+                log.info("%s: found card %d, %s (%s)", self.vendor, card.index, card.product, uuid)
+            elif before.index != card.index:
+                log.warning("%s: card %s has number %d now, no more %d", self.vendor, uuid, card.index, before.index)
+        self._known = {uuid: replace(card, faults=()) for uuid, card in there.items()}
+        self._damper.look({uuid: card.faults for uuid, card in there.items()}, self._now())
         first, self.found = not self.found, True
         if first and not there and self._demanded:
             log.warning("%s: there are no cards on this machine", self.vendor)
@@ -139,6 +147,7 @@ class Hardware:
             return False
         self._tell(health.problems)
         self._damper.look({uuid: found for uuid, found in health.faults.items() if uuid in self._known}, self._now())
+        self._outdated = health.outdated
         self._settle()
         return True
 
@@ -146,9 +155,8 @@ class Hardware:
         """Tells what is known now, if it is news; the first time even that there is nothing."""
         if self.problem:
             log.info("%s: the hardware can be read again", self.vendor)
-        now = self._now()
         cards = tuple(sorted(self._known.values(), key=lambda card: (card.index, card.uuid)))
-        faults = {card.uuid: self._damper.counted(card.uuid, now) for card in cards}
+        faults = {card.uuid: self._damper.counted(card.uuid) for card in cards}
         self._log(cards, faults)
         news = first or (self.cards, self.faults, self.problem) != (cards, faults, "")
         self.cards, self.faults, self.problem = cards, faults, ""
@@ -157,6 +165,7 @@ class Hardware:
 
     def _failed(self, error: DiscoveryError) -> None:
         self.failures += 1
+        self._damper.blind()
         if str(error) != self.problem:
             expected = isinstance(error, ToolMissing) and not (self._demanded or self.found)
             log.log(logging.DEBUG if expected else logging.WARNING, "%s: %s", self.vendor, error)
@@ -189,7 +198,3 @@ class Hardware:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def _lost(card: Card) -> tuple[Fault, ...]:
-    return (Fault(code=LOST, message=f"card {card.index} ({card.uuid}) was found before and is missing now"),)

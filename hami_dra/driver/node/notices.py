@@ -59,9 +59,9 @@ class Notices:
             return
         unknown = cordon_of(node, cards).unknown
         if unknown and unknown != self._unknown:
-            there = ", ".join(f"{card.index} ({card.uuid})" for card in cards) or "none"
+            there = ", ".join(f"{card.name_number} ({card.uuid})" for card in cards) or "none"
             note = (
-                f"annotation {names.DEVICE_CORDON}: {', '.join(unknown)}: there is no such card; it takes indices and uuids, with "
+                f"annotation {names.DEVICE_CORDON}: {', '.join(unknown)}: there is no such card; it takes numbers and uuids, with "
                 f"commas between them, of the cards of this node: {there}"
             )
             log.warning("%s", note)

@@ -46,8 +46,8 @@ class Wishes:
     effects: Mapping[FaultKind, Effect] = field(default_factory=dict)
     cordoned: Collection[str] = ()
     """Uuids."""
-    standing: Collection[TaintKey] = ()
-    """Taints that are published already: what drove pods out before the driver started anew goes on doing so."""
+    standing: Collection[tuple[str, TaintKey]] = ()
+    """(uuid, taint) that an earlier driver published: what drove pods out before this one started goes on doing so, until it is over."""
 
 
 class Place(NamedTuple):
@@ -119,6 +119,28 @@ def _taint_key(device: Json, taint: Json) -> TaintKey:
     return TaintKey(device["name"], taint["key"], taint.get("value", ""), taint["effect"])
 
 
+def evicting(pool: Pool) -> set[tuple[str, TaintKey]]:
+    """(uuid, taint) of what drives pods out of devices of the pool."""
+    return {
+        (uuid_of(device), _taint_key(device, taint))
+        for device in devices_of(pool)
+        for taint in device.get("taints", ())
+        if taint["effect"] == "NoExecute"
+    }
+
+
+def evicting_now(slices: Iterable[ResourceSlice]) -> set[tuple[str, TaintKey]]:
+    """(uuid, taint) of what drives pods out of devices in published slices."""
+    return {
+        (uuid.string, TaintKey(device.name, taint.key, taint.value, taint.effect))
+        for item in slices
+        for device in item.spec.devices
+        if (uuid := device.attributes.get(names.ATTR_UUID)) is not None and uuid.string
+        for taint in device.taints
+        if taint.effect == "NoExecute"
+    }
+
+
 def devices_of(pool: Pool) -> list[Json]:
     return [device for content in pool.slices for device in content.devices]
 
@@ -157,7 +179,7 @@ def _tainted(device: Json, faults: Faults, wishes: Wishes) -> Json:
     taints = []
     for taint in device.get("taints", ()):
         wanted = taint | {"effect": effects.get(taint["key"], taint["effect"])}
-        certain = taint["key"] in lasting or _taint_key(device, wanted) in wishes.standing
+        certain = taint["key"] in lasting or (uuid, _taint_key(device, wanted)) in wishes.standing
         taints.append(wanted if certain or wanted["effect"] != "NoExecute" else taint)
     if uuid in wishes.cordoned:
         taints.append(dict(_CORDONED))

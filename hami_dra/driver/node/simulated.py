@@ -8,7 +8,7 @@ One fault a line: the card's index or uuid, a code, and if wanted words for peop
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hami_dra.api.hardware import Card, Fault
@@ -31,16 +31,17 @@ class SimulatedBackend:
         self.vendor = vendor
         self._cards = tuple(sorted(cards, key=lambda card: card.index))
         self._file = faults
+        self._lost: frozenset[str] = frozenset()
+        """At the last discovery."""
 
     def discover(self) -> Findings:
-        """Without the cards that are lost."""
         reading = self._read()
-        there = [card for card in self._cards if LOST not in {fault.code for fault in reading.faults[card.uuid]}]
-        return Findings(tuple(there), reading.problems)
+        self._lost = _lost(reading)
+        return Findings(tuple(_as_it_is(card, reading.faults[card.uuid]) for card in self._cards), reading.problems)
 
     def health(self, patience: float = 0.0) -> Health:  # noqa: ARG002 (there is nothing to wait for)
         reading = self._read()
-        return Health(reading.faults, reading.problems)
+        return Health(reading.faults, reading.problems, outdated=_lost(reading) != self._lost)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -71,3 +72,11 @@ class SimulatedBackend:
             return []
         except (OSError, UnicodeDecodeError) as error:
             raise ToolFailed(f"the file of simulated faults cannot be read: {error}") from error
+
+
+def _lost(reading: _Reading) -> frozenset[str]:
+    return frozenset(uuid for uuid, faults in reading.faults.items() if LOST in {fault.code for fault in faults})
+
+
+def _as_it_is(card: Card, faults: tuple[Fault, ...]) -> Card:
+    return replace(card, present=LOST not in {fault.code for fault in faults}, faults=faults)

@@ -22,9 +22,12 @@ from hami_dra.driver.node.monitoring import Monitoring
 from hami_dra.driver.node.offer import (
     Offer,
     Place,
+    TaintKey,
     TaintTimes,
     Wishes,
     devices_of,
+    evicting,
+    evicting_now,
     offer_of,
     reordered,
     taint_keys,
@@ -101,6 +104,8 @@ class Station:
         self._metrics = metrics
         self._wall = wall
         self._times: TaintTimes = {}
+        self._inherited: set[tuple[str, TaintKey]] | None = None
+        """Taints of an earlier driver that are not over yet; None before anything was decided."""
         # these change without anybody deciding anything
         metrics.registered.labels(self.driver).set_function(lambda: float(self._is_registered()))
         metrics.readings_failed.labels(self.driver).set_function(lambda: float(hardware.failures))
@@ -116,9 +121,11 @@ class Station:
         """What is on offer now. The devices, without order and fence, are left in `offer`."""
         settings = self._settings
         known = {**times_of(around.published), **self._times}
-        wishes = Wishes(sharing=settings.sharing, effects=settings.effects, cordoned=cordoned, standing=known.keys())
+        standing = self._standing(around.published)
+        wishes = Wishes(sharing=settings.sharing, effects=settings.effects, cordoned=cordoned, standing=standing)
         before = self.offer
         self.offer = offer_of(self.vendor, around.place, self.hardware.cards, self.hardware.faults, wishes)
+        self._inherited = standing & evicting(self.offer.pool)
         if self.offer != before:
             self.inventory = self._inventory(self.offer.pool)
         for problem in self.offer.problems:
@@ -172,6 +179,10 @@ class Station:
         sites = containers(self.vendor.name).sites(self.hardware.cards)
         counters = [counter_set for content in pool.slices for counter_set in content.shared_counters]
         return inventory_of(self.driver, pool.name, devices_of(pool), sites, counters)
+
+    def _standing(self, published: Collection[ResourceSlice]) -> set[tuple[str, TaintKey]]:
+        """From the first decision on they can only become fewer: what this driver drives pods out for, it has seen for itself."""
+        return evicting_now(published) if self._inherited is None else self._inherited
 
     def _timed(self, pool: Pool, known: TaintTimes) -> Pool:
         """Taints keep the time at which they were first published, over wiped slices and restarts of the driver."""

@@ -76,7 +76,7 @@ class Wiring:
             state_folder=state_folder,
             cdi_folder=self.cdi_folder,
         )
-        preparation = NodePreparation(cluster, work, report=status.add)
+        preparation = NodePreparation(cluster, work, report=status.add, forget=status.forget)
         station.prepared = lambda: preparation.records
         with _as_config_error(driver):
             server = KubeletPlugin(

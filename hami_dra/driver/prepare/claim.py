@@ -97,6 +97,7 @@ def _held(result: DeviceRequestAllocationResult, where: str, parameters: "_Param
         pool=result.pool,
         device=result.device,
         card=device.card.uuid,
+        numbers=device.numbers,
         share_id=result.share_id or "",
         admin=admin,
         shared=device.shared,

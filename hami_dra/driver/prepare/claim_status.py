@@ -12,7 +12,7 @@ when a claim is unprepared, as in other drivers.
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -131,7 +131,9 @@ class ClaimStatusWriter:
         self._now = now
         self._waiting: dict[str, tuple[ResourceClaim, Record | str]] = {}
         self._written: OrderedDict[str, str] = OrderedDict()
-        """Uid → what was written last, without times, so that a repeated call of kubelet writes nothing."""
+        """Uid → what was written last, without times, so that a repeated call of kubelet writes nothing. Of claims that are prepared: the API
+        server empties the status when a claim is deallocated, and a named claim may then be allocated the same again.
+        """
         self._queue: WorkQueue[str] = WorkQueue(self._write, workers=4, sleep=sleep)
 
     async def run(self) -> None:
@@ -146,6 +148,12 @@ class ClaimStatusWriter:
             self._waiting[uid] = (claim, outcome)
             self._queue.add(uid)
 
+    def forget(self, uids: Iterable[str]) -> None:
+        """After each unprepare."""
+        for uid in uids:
+            self._waiting.pop(uid, None)
+            self._written.pop(uid, None)
+
     async def _write(self, uid: str) -> None:
         if uid not in self._waiting:
             return
@@ -154,7 +162,8 @@ class ClaimStatusWriter:
         signature = _without_times(said)
         if said and self._written.get(uid) != signature:
             await self._apply(claim, said)
-            self._written[uid] = signature
+            if uid in self._waiting:  # else it was unprepared meanwhile
+                self._written[uid] = signature
             while len(self._written) > _MOST_WAITING:
                 self._written.popitem(last=False)
         if self._waiting.get(uid) == (claim, outcome):

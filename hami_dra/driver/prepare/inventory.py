@@ -17,6 +17,7 @@ from hami_dra.api.core import QuantityText
 from hami_dra.api.hardware import Card
 from hami_dra.api.quantity import NANO, Quantity
 from hami_dra.api.resource import CounterSet, Device, DeviceCounterConsumption
+from hami_dra.driver.prepare.records import Held
 from hami_dra.vendors.containers import PartitionPlace, Site
 
 Json = Mapping[str, Any]
@@ -41,6 +42,12 @@ class Published:
         return self.site.card
 
     @property
+    def numbers(self) -> tuple[int, int]:
+        """See `Held.numbers`."""
+        minor = self.card.minor
+        return self.card.index, -1 if minor is None else minor
+
+    @property
     def partition(self) -> PartitionPlace | None:
         """None: the whole card, shared or not."""
         return self.site.partition
@@ -55,6 +62,24 @@ class Inventory:
     devices: Mapping[str, Published]
     counters: Counters
     """What there is of the shared counters."""
+
+    def of(self, held: Held) -> Published | None:
+        """Return the device that was held: the same card, or the same part of it, whatever it is called now.
+
+        Names are bound to cards, so that the name alone finds it, unless the driver lost its list of names. None: it is not published
+        any more.
+        """
+        named = self.devices.get(held.device)
+        if named is not None and _is(named, held):
+            return named
+        return next((device for device in self.devices.values() if _is(device, held)), None)
+
+
+def _is(device: Published, held: Held) -> bool:
+    place, part = device.partition, held.partition
+    if place is None or part is None:
+        return device.card.uuid == held.card and place is None and part is None
+    return (place.card_uuid, place.profile, place.start) == (part.card, part.profile, part.start)
 
 
 def inventory_of(

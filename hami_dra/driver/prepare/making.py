@@ -127,6 +127,15 @@ class Maker:
                 held[index] = replace(each, partition=replace(each.partition, id=None, uuid=""))
         return replace(record, held=tuple(held))
 
+    def renumbered(self, record: Record, inventory: Inventory) -> Record:
+        """With the numbers that its cards have now. What containers were told by number is to be told again where they differ."""
+        held = []
+        for each in record.held:
+            device = inventory.of(each)
+            known = device is not None and device.card.present and each.numbers is not None
+            held.append(replace(each, numbers=device.numbers) if device is not None and known else each)
+        return replace(record, held=tuple(held))
+
     def remake(self, records: Records, uid: str, inventory: Inventory) -> None:
         """Partitions without an id, and all that tells of them; other claims whose containers see them are described anew too."""
         self.make_partitions(records, uid)
@@ -239,8 +248,8 @@ class Maker:
             raise Refused(f"ResourceClaim {first.key}: {error}") from error
 
     def _tenancy(self, held: Held, claim: str, inventory: Inventory, records: Mapping[str, Record]) -> Tenancy:
-        device = inventory.devices.get(held.device)
-        if device is None or device.card.uuid != held.card:
+        device = inventory.of(held)
+        if device is None or not device.card.present:
             raise Refused(
                 f"ResourceClaim {claim}: device {held.device} (card {held.card}) is not on this node any more: delete the pod and the "
                 "claim, so that another device is allocated"

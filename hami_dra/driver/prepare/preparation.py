@@ -10,7 +10,7 @@ was begun for them goes on, and the next call finds it.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -43,15 +43,22 @@ class NodePreparation:
     """Implements `hami_dra.driver.kubelet.protocol.Preparation` for one driver.
 
     `start` before the first call, `run` beside all of them until cancelled. `report` is told of every outcome, with the claims as they
-    were read (`ClaimStatusWriter.add`).
+    were read (`ClaimStatusWriter.add`), `forget` of the uids that are not prepared any more (`ClaimStatusWriter.forget`).
     """
 
     def __init__(
-        self, cluster: Cluster, work: Work, *, report: Reporter | None = None, most_seconds: float = MOST_SECONDS
+        self,
+        cluster: Cluster,
+        work: Work,
+        *,
+        report: Reporter | None = None,
+        forget: Callable[[Iterable[str]], None] | None = None,
+        most_seconds: float = MOST_SECONDS,
     ) -> None:
         self._cluster = cluster
         self._work = work
         self._report = report
+        self._forget = forget
         self._most_seconds = most_seconds
         self._asking = asyncio.Semaphore(_AT_ONCE)
         self._waiting: list[tuple[Job, asyncio.Future[dict[str, Outcome]]]] = []
@@ -120,6 +127,8 @@ class NodePreparation:
             late = f"not taken back after {self._most_seconds:g} s: the disk or the hardware is slow; kubelet will ask again"
             outcomes = {ref.uid: f"ResourceClaim {ref.namespace}/{ref.name}: {late}" for ref in claims}
         answers = {ref.uid: found if isinstance(found := outcomes[ref.uid], str) else "" for ref in claims}
+        if self._forget is not None:
+            self._forget([uid for uid, why in answers.items() if not why])
         for ref in claims:
             if answers[ref.uid]:
                 log.warning("ResourceClaim %s/%s is not unprepared: %s", ref.namespace, ref.name, answers[ref.uid])

@@ -35,6 +35,8 @@ class Held(Struct, frozen=True):
     device: str
     card: str
     """Uuid."""
+    numbers: tuple[int, int] | None = None
+    """(index, minor or -1) by which its containers are told of the card; None in records of older drivers."""
     share_id: str = ""
     admin: bool = False
     """Looks on and takes nothing."""

@@ -6,10 +6,12 @@ with the sentence for the pod's event. Pure.
 Neither the API server nor kubelet checks this, and more than one writer can allocate (a scheduler that was cut off and did not know
 it, an operator, a second controller). The rules are those of the allocator:
 
+- What was given is counted by the card that it was, and the part of it: by uuid, profile and place, as they were stored. What the
+  device is called does not matter; a card may be called otherwise after a restart, and another one by its name.
 - A device that is not shared has one holder.
 - Of a shared device no capacity is given out beyond what is published (so memory that is oversubscribed counts as on offer).
 - Counters are drawn once by a device that anybody holds, and by no device beyond what there is. Parts of a card exclude each other, and
-  the card, by counters.
+  the card, by counters; a card that was not cut when it was given excludes them without.
 - Admin access looks on: it takes nothing and is never refused for want of room.
 
 Only what the claim touches is judged: a card that is overfull already speaks against more on it, and against nothing else.
@@ -20,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hami_dra.driver.prepare.errors import NoRoom
-from hami_dra.driver.prepare.inventory import Inventory, Published
+from hami_dra.driver.prepare.inventory import Inventory
 from hami_dra.driver.prepare.records import Held
 
 
@@ -30,20 +32,31 @@ class Tenant(NamedTuple):
     held: Held
 
 
+class _Thing(NamedTuple):
+    """A card, or a part of it, whatever it is called."""
+
+    card: str
+    profile: str = ""
+    start: int = 0
+
+
 def check_room(claim: str, wanted: Sequence[Held], others: Iterable[Tenant], inventory: Inventory) -> None:
     """`claim`: `namespace/name`; `others`: everything that other claims hold. Raises NoRoom."""
     taking = [Tenant(claim, held) for held in wanted if not held.admin]
     taken = [tenant for tenant in others if not tenant.held.admin]
-    for name in dict.fromkeys(tenant.held.device for tenant in taking):
-        _check_device(claim, name, inventory.devices.get(name), taken, taking)
+    for thing in dict.fromkeys(_thing(tenant.held) for tenant in taking):
+        _check_device(claim, thing, taken, taking, inventory)
     _check_counters(claim, taken, taking, inventory)
+    for tenant in taking:
+        _check_cut(claim, tenant.held, taken)
 
 
 def _check_device(
-    claim: str, name: str, device: Published | None, taken: Sequence[Tenant], taking: Sequence[Tenant]
+    claim: str, thing: _Thing, taken: Sequence[Tenant], taking: Sequence[Tenant], inventory: Inventory
 ) -> None:
-    before = [tenant for tenant in taken if tenant.held.device == name]
-    mine = [tenant for tenant in taking if tenant.held.device == name]
+    before = [tenant for tenant in taken if _thing(tenant.held) == thing]
+    mine = [tenant for tenant in taking if _thing(tenant.held) == thing]
+    name, device = mine[0].held.device, inventory.of(mine[0].held)
     # how it was published to those who have it counts too: a device that was exclusive stays theirs alone
     if not all(tenant.held.shared for tenant in (*before, *mine)):
         if len(before) + len(mine) > 1:
@@ -66,34 +79,60 @@ def _check_device(
 
 
 def _check_counters(claim: str, taken: Sequence[Tenant], taking: Sequence[Tenant], inventory: Inventory) -> None:
-    in_use = {tenant.held.device: tenant.held for tenant in taken}
-    new = {tenant.held.device: tenant.held for tenant in taking if tenant.held.device not in in_use}
+    in_use = {_thing(tenant.held): tenant.held for tenant in taken}
+    new = {_thing(tenant.held): tenant.held for tenant in taking if _thing(tenant.held) not in in_use}
+    totals = {
+        (held.card, counter): (counter_set, inventory.counters.get((counter_set, counter), 0))
+        for held in new.values()
+        for counter_set, counter, _ in held.counters
+    }
     used, asked = _drawn(in_use.values()), _drawn(new.values())
-    for (counter_set, counter), amount in asked.items():
-        total = inventory.counters.get((counter_set, counter), 0)
-        if used[counter_set, counter] + amount > total:
-            device = next(held.device for held in new.values() if _draws(held, counter_set, counter))
-            blocking = [tenant for tenant in taken if _draws(tenant.held, counter_set, counter)]
+    for (card, counter), amount in asked.items():
+        counter_set, total = totals[card, counter]
+        if used[card, counter] + amount > total:
+            device = next(held.device for held in new.values() if _draws(held, card, counter))
+            blocking = [tenant for tenant in taken if _draws(tenant.held, card, counter)]
             devices = (
                 ", ".join(sorted({tenant.held.device for tenant in blocking})) or "other devices of the same claim"
             )
             raise NoRoom(
                 f"ResourceClaim {claim}: device {device} needs {amount} of {counter!r} of {counter_set}, of which there are {total} and "
-                f"{used[counter_set, counter]} in use by {devices} ({_holders(blocking)}): delete the pod and this claim, so that "
+                f"{used[card, counter]} in use by {devices} ({_holders(blocking)}): delete the pod and this claim, so that "
                 "they are allocated anew"
             )
 
 
+def _check_cut(claim: str, held: Held, taken: Sequence[Tenant]) -> None:
+    """A card could be cut, or not, when others were given it, and is otherwise now: their counters do not say it then."""
+    in_the_way = [
+        tenant
+        for tenant in taken
+        if tenant.held.card == held.card and (tenant.held.partition is None) != (held.partition is None)
+    ]
+    if in_the_way:
+        devices = ", ".join(sorted({tenant.held.device for tenant in in_the_way}))
+        raise NoRoom(
+            f"ResourceClaim {claim}: device {held.device} and {devices}, which is held by {_holders(in_the_way)}, are of one card "
+            f"({held.card}): a card is used as one or in parts; delete the pod and this claim, so that another device is allocated"
+        )
+
+
+def _thing(held: Held) -> _Thing:
+    part = held.partition
+    return _Thing(held.card) if part is None else _Thing(held.card, part.profile, part.start)
+
+
 def _drawn(devices: Iterable[Held]) -> Counter[tuple[str, str]]:
+    """By card and counter: a counter set is of one card, and may be called otherwise than before."""
     drawn: Counter[tuple[str, str]] = Counter()
     for held in devices:
-        for counter_set, counter, amount in held.counters:
-            drawn[counter_set, counter] += amount
+        for _, counter, amount in held.counters:
+            drawn[held.card, counter] += amount
     return drawn
 
 
-def _draws(held: Held, counter_set: str, counter: str) -> bool:
-    return any((a_set, name) == (counter_set, counter) and amount for a_set, name, amount in held.counters)
+def _draws(held: Held, card: str, counter: str) -> bool:
+    return held.card == card and any(name == counter and amount for _, name, amount in held.counters)
 
 
 def _holders(tenants: Sequence[Tenant]) -> str:

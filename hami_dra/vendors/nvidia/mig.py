@@ -151,7 +151,7 @@ def consumed_by_instance(card: Card, profile: MigProfile, placement: MigPlacemen
 
 
 def set_name(card: Card) -> str:
-    return f"gpu-{card.index}"
+    return f"gpu-{card.name_number}"
 
 
 def _all(card: Card) -> Json:

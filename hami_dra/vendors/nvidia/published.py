@@ -75,7 +75,7 @@ class Published:
 
 def card_name(card: Card) -> str:
     """Of the published device."""
-    return f"gpu-{card.index}"
+    return f"gpu-{card.name_number}"
 
 
 def partition_name(card: Card, profile: MigProfile, placement: MigPlacement) -> str:

@@ -63,6 +63,32 @@ class Story:
         again = findings(backend.discover())
         return {"refusal": refusal, "between": between, "again": again, "after": health(backend.health())}
 
+    def looked_at(self, *descriptions):
+        """Health after each change of the machine that NVML itself does not notice: the library reads its description when it is opened."""
+        backend = self.backend()
+        backend.discover()
+        told = []
+        for description in descriptions:
+            self.config.write_text(description, encoding="utf-8")
+            backend._start_anew(backend._library)
+            told.append(health(backend.health())["faults"])
+        return told
+
+    def starts(self, folder, *stories):
+        """Drivers one after the other on one state folder, each on a machine of its own: what it finds, and its health after some events."""
+        found = []
+        for description, events in stories:
+            self.config.write_text(description, encoding="utf-8")
+            backend = NvmlBackend.at(Path(folder))
+            cards = backend.discover().cards
+            self.happens(*events)
+            faults = health(backend.health())["faults"]
+            backend.close()
+            found.append(
+                {"cards": [[card.uuid, card.name_number, card.index, card.present] for card in cards], "faults": faults}
+            )
+        return found
+
     def refusal(self, *options):
         """Of discovering, and of trying again."""
         backend = self.backend(**(options[0] if options else {}))
@@ -225,7 +251,12 @@ class Partitioned:
 
 
 def findings(found):
-    return {"cards": [dataclasses.asdict(card) for card in found.cards], "problems": list(found.problems)}
+    """GPUs that are present, without what the memory of the back end adds; uuids of the others."""
+    cards = [dataclasses.asdict(card) for card in found.cards if card.present]
+    for card in cards:
+        del card["number"], card["provenance"], card["present"]
+    absent = [card.uuid for card in found.cards if not card.present]
+    return {"cards": cards, "problems": list(found.problems)} | ({"absent": absent} if absent else {})
 
 
 def sample(sampler, cards):

@@ -1,0 +1,82 @@
+"""A small file that outlives the program: written as a whole and to the disk, or not at all.
+
+Used by what back ends remember (`memory`, `uncut`, `noted_faults`). Blocks. Raises NotKept, whose message names the file.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class NotKept(Exception):
+    """The file cannot be read or written; the message says why."""
+
+
+class DurableFile:
+    """Its folder need not be there before the first `write`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stamp: tuple[int, int, int] | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Somebody else wrote or removed it since the last `read` or `write`."""
+        return self._now() != self._stamp
+
+    def read(self) -> bytes | None:
+        """None: there is no such file."""
+        try:
+            self._stamp = self._now()
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise NotKept(f"{self.path} cannot be read: {error.strerror}") from error
+
+    def write(self, content: bytes) -> None:
+        """The old content stays until the new one is on the disk."""
+        new = self.path.with_suffix(".new")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with new.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+            _sync(self.path.parent)
+        except OSError as error:
+            raise NotKept(f"{self.path} cannot be written: {error.strerror}: free space on this disk") from error
+        self._stamp = self._now()
+
+    def set_aside(self) -> None:
+        """Keep a damaged file for people, under another name; where that is impossible it stays."""
+        try:
+            self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
+        except OSError:
+            return
+
+    def _now(self) -> tuple[int, int, int] | None:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def boot_id(path: Path = BOOT_ID) -> str:
+    """Return what is another text after each boot; empty where the kernel does not tell it."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

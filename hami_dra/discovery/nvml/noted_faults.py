@@ -1,0 +1,67 @@
+"""Faults that NVIDIA's driver reported once, remembered until the machine is booted: nothing tells when a GPU is well again.
+
+Used by `backend`. In a file beside the driver's checkpoint, so that an update of the driver does not call a broken GPU well. A reboot
+resets the GPUs; where an operator reset one without it, the file is to be removed and the driver restarted.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hami_dra.api.hardware import Fault
+from hami_dra.discovery.durable import DurableFile, NotKept, boot_id
+
+NOTED_FAULTS_FILE: Final = "noted-faults.json"
+
+
+class _File(msgspec.Struct, frozen=True):
+    boot: str
+    faults: dict[str, dict[str, str]]
+    """Uuid → code → message."""
+
+
+class NotedFaults:
+    """`file`: need not be there; None: kept in memory only. Not for several threads."""
+
+    def __init__(self, file: Path | None = None, *, boot: str | None = None) -> None:
+        self._file = None if file is None else DurableFile(file)
+        self._boot = boot_id() if boot is None else boot
+        self._noted: dict[str, dict[str, str]] | None = None
+        self.problem = ""
+        """Why they would not outlive the program, or empty."""
+
+    def of(self, uuid: str) -> tuple[Fault, ...]:
+        """Return the faults of one GPU, oldest first."""
+        return tuple(Fault(code=code, message=message) for code, message in self._known.get(uuid, {}).items())
+
+    def note(self, uuid: str, fault: Fault) -> None:
+        known = self._known.setdefault(uuid, {})
+        if known.get(fault.code) == fault.message:
+            return
+        known[fault.code] = fault.message
+        if self._file is None:
+            return
+        try:
+            self._file.write(msgspec.json.encode(_File(self._boot, self._known)))
+            self.problem = ""
+        except NotKept as error:
+            self.problem = f"errors of the hardware would be forgotten by a restart: {error}"
+
+    @property
+    def _known(self) -> dict[str, dict[str, str]]:
+        if self._noted is None:
+            self._noted = self._read()
+        return self._noted
+
+    def _read(self) -> dict[str, dict[str, str]]:
+        if self._file is None:
+            return {}
+        try:
+            text = self._file.read()
+            found = None if text is None else msgspec.json.decode(text, type=_File)
+        except (NotKept, msgspec.MsgspecError) as error:
+            self._file.set_aside()
+            self.problem = f"errors of the hardware that were noted before are forgotten: {self._file.path}: {error}"
+            return {}
+        return {} if found is None or found.boot != self._boot else found.faults
