@@ -12,6 +12,10 @@ class AllocatorError(Exception):
     """
 
 
+class NotAllowedByClass(AllocatorError):
+    """The claim asks for what its DeviceClass does not allow (a field that is final, less than the minimum)."""
+
+
 class SelectorOverBudget(Exception):
     """A selector takes more time than it may: refuse the claim, and look at it again much later. The message names the selector.
 

@@ -11,7 +11,13 @@ from typing import Final
 from controller.allocation.derived import DerivedAttribute
 from controller.allocation.errors import AllocatorError
 from controller.allocation.features import FeatureGates
-from controller.allocation.parameters import memory_percent, require_readable, require_readable_class
+from controller.allocation.parameters import (
+    check_minimums,
+    device_configs,
+    minimums_of,
+    require_readable,
+    require_readable_class,
+)
 from controller.allocation.selectors import PLAIN, Judge, Origin, owner_of_claim, selectors_of
 from controller.allocation.views import ClaimRequests, Needs, Problem, RequestGroup, RequestView
 from controller.inventory.selectorbudget import Payer
@@ -135,7 +141,10 @@ class _Resolver:
             )
             for entry in spec.derived_attributes
         }
-        percents = memory_percent(device_class, claim, requested_names)
+        configs = device_configs(device_class, claim, requested_names)
+        percents = {driver: config.memory_percent for driver, config in configs.items() if config.memory_percent}
+        minimums = {} if spec.admin_access else minimums_of(configs)
+        check_minimums(where, device_class.key, capacity_requests, minimums)
         shape: Hashable = (
             tuple(selector.expression for selector in class_selectors),
             tuple(selector.expression for selector in selectors),
@@ -143,6 +152,7 @@ class _Resolver:
             spec.tolerations,
             tuple(sorted(capacity_requests.items())),
             tuple(sorted(percents.items())),
+            tuple(sorted((driver, *sorted(least.items())) for driver, least in minimums.items())),
             spec.derived_attributes,
             self._features,
         )
@@ -165,6 +175,7 @@ class _Resolver:
             selectors=selectors,
             capacity_requests=capacity_requests,
             memory_percents=percents,
+            minimums=minimums,
             constraints=tuple(constraints),
             match_attributes=tuple(c.match_attribute for c in constraints.values() if c.match_attribute is not None),
             distinct_attributes=tuple(

@@ -11,6 +11,7 @@ from controller.allocation import capacity
 from controller.allocation.derived import DerivedAttribute
 from controller.allocation.errors import AllocatorError
 from controller.allocation.features import FeatureGates
+from controller.allocation.parameters import Minimums
 from controller.allocation.selectors import Selector
 from controller.inventory.layouts import is_part
 from controller.inventory.model import Amount, Device
@@ -89,6 +90,8 @@ class RequestView:
     """Capacity name → quantity as the claim spells it."""
     memory_percents: Mapping[str, int]
     """Driver → percent of the card's memory that is taken instead of `memory` in `capacity_requests`."""
+    minimums: Minimums
+    """The least that the class lets a request take. Devices that would give less (a percentage of a small card) do not fit."""
     constraints: tuple[int, ...]
     """Positions of the claim's constraints that cover this request."""
     match_attributes: tuple[str, ...]
@@ -126,6 +129,7 @@ class RequestView:
             selectors=tuple([each.of_claim(key) for each in self.selectors]),
             capacity_requests=self.capacity_requests,
             memory_percents=self.memory_percents,
+            minimums=self.minimums,
             constraints=self.constraints,
             match_attributes=self.match_attributes,
             distinct_attributes=self.distinct_attributes,
@@ -189,6 +193,9 @@ class RequestView:
             if parts is not None and parts in capacities and parts not in requests:
                 shares[parts] = capacity.parts(capacities[parts], percent)
         if not all(share.allowed and share.amount <= share.total for share in shares.values()):
+            return None
+        least_of = self.minimums.get(device.id.driver, {})
+        if device.shared and any(name in shares and shares[name].quantity < least for name, least in least_of.items()):
             return None
         demand = {name: capacity.whole(share.amount) for name, share in shares.items()}
         return Need(

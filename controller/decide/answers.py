@@ -58,6 +58,8 @@ class Refusal:
     """Some node has room, and a quota of the namespace alone is in the way: no further node and no preemption would help."""
     node_counts: Mapping[str, int] = field(default_factory=dict)
     """Reason code → how many nodes have it; `nodes` names only some of them."""
+    invalid_claim: bool = False
+    """The error is that a claim asks for what its DeviceClass does not allow."""
     overrun: Overrun | None = None
     """The selectors of a claim take more time than they may; `error` says which, and how much."""
     trace: Trace | None = field(default=None, compare=False, repr=False)

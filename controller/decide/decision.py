@@ -8,7 +8,13 @@ from typing import Final
 import numpy as np
 
 from controller.allocation.chooser import FirstFit
-from controller.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools, SelectorOverBudget
+from controller.allocation.errors import (
+    AllocatorError,
+    BudgetExceeded,
+    InvalidPools,
+    NotAllowedByClass,
+    SelectorOverBudget,
+)
 from controller.allocation.scope import Scope
 from controller.allocation.search import Effort, Solution, solve
 from controller.decide.answers import Answer, ClaimAllocation, Decision, Refusal, Score, Unfinished
@@ -56,7 +62,7 @@ def decide_slice(inventory: Inventory, demand: Demand, options: Options) -> Answ
     try:
         return _Decision(inventory, demand, options).run()
     except AllocatorError as error:
-        return Refusal(str(error), error=str(error))
+        return Refusal(str(error), error=str(error), invalid_claim=isinstance(error, NotAllowedByClass))
     except SelectorOverBudget as error:
         return Refusal(str(error), error=str(error), overrun=error.overrun)
     except SliceSpent:

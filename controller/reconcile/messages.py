@@ -53,7 +53,8 @@ def placed(decision: Decision) -> Message:
 def refused(refusal: Refusal) -> list[Message]:
     """`no available node, <k> nodes do not meet`, then one `<k> nodes <Code>(<node>,<node>)` per code; then ours."""
     if refusal.error:
-        return [Message(WARNING, FILTERING_FAILED, shortened(refusal.error))]
+        reason = INVALID_CLAIM if refusal.invalid_claim else FILTERING_FAILED
+        return [Message(WARNING, reason, shortened(refusal.error))]
     by_code: dict[str, list[str]] = defaultdict(list)
     for node, codes in refusal.nodes.items():
         for code in codes:

@@ -6,6 +6,7 @@ default; the first one found wins. The node policy is one per pod; the device po
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from controller.allocation.errors import AllocatorError
 from controller.allocation.parameters import device_configs
@@ -80,6 +81,12 @@ def _first(sources: Iterable[Object], annotation: str) -> tuple[str, str] | None
     return None
 
 
+class _Final(NamedTuple):
+    device_class: DeviceClass
+    field: str
+    value: str
+
+
 def _claim_wishes(
     claim: ResourceClaim, sources: Sequence[Object], classes: Mapping[str, DeviceClass], defaults: Policies
 ) -> tuple[Wishes, tuple[Stated, ...]]:
@@ -88,10 +95,11 @@ def _claim_wishes(
     wishes = _wishes(found)
     stated = [Stated(name, value, origin) for name, (value, origin) in found.items()]
     apart = []
-    for request, parameters in _parameters(claim, classes):
+    for request, parameters, final in _parameters(claim, classes):
         where = f"parameters of ResourceClaim {claim.key} or its DeviceClass"
         there = {name: (value, where) for name, value in parameters.items()}
-        own = _wishes(_found(sources, defaults.annotations, there))
+        _check_final(sources, final)
+        own = _wishes(_found(sources, defaults.annotations, there) | {name: there[name] for name in final})
         if own != wishes:
             apart.append((request, own))
             stated += [Stated(name, value, where, request) for name, (value, where) in there.items()]
@@ -100,9 +108,12 @@ def _claim_wishes(
     return wishes, tuple(stated)
 
 
-def _parameters(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Requests that say in parameters what an annotation could say: (request, annotations). Parameters that are wrong say
-    nothing here: the allocator names them.
+def _parameters(
+    claim: ResourceClaim, classes: Mapping[str, DeviceClass]
+) -> Iterator[tuple[str, Mapping[str, str], Mapping[str, _Final]]]:
+    """Yield the requests that say in parameters what an annotation could say: (request, annotations, those that are final).
+
+    Parameters that are wrong say nothing here: the allocator names them.
     """
     for request in claim.spec.devices.requests:
         for exact in (request.exactly, *request.first_available):
@@ -111,18 +122,33 @@ def _parameters(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Ite
                 continue
             name = request.name if exact is request.exactly else f"{request.name}/{exact.name}"
             try:
-                configs = list(device_configs(device_class, claim, frozenset({request.name, name})))
+                configs = device_configs(device_class, claim, frozenset({request.name, name}))
             except AllocatorError:
                 continue
-            found = {
-                annotation: str(value)
-                for driver, config in configs
-                if (vendor := vendor_of(driver)) is not None
-                for field_name, value in config.model_dump(by_alias=True, exclude_none=True).items()
-                if (annotation := vendor.parameters.get(field_name)) is not None
-            }
+            found: dict[str, str] = {}
+            final: dict[str, _Final] = {}
+            for driver, config in configs.items():
+                vendor = vendor_of(driver)
+                for field_name, value in config.model_dump(by_alias=True, exclude_none=True).items():
+                    annotation = vendor.parameters.get(field_name) if vendor is not None else None
+                    if annotation is not None:
+                        found[annotation] = str(value)
+                        if field_name in config.final:
+                            final[annotation] = _Final(device_class, field_name, str(value))
             if found:
-                yield name, found
+                yield name, found, final
+
+
+def _check_final(sources: Iterable[Object], final: Mapping[str, _Final]) -> None:
+    """Raises InvalidPolicy for an annotation that says otherwise than what a DeviceClass marks final."""
+    for source in sources:
+        for name in final.keys() & source.metadata.annotations.keys():
+            value, rule = source.metadata.annotations[name], final[name]
+            if value != rule.value and not isinstance(source, DeviceClass):
+                raise InvalidPolicy(
+                    f"{_annotation(_label(source), name)}: {value!r}, but {_label(rule.device_class)} sets {rule.field} to "
+                    f"{rule.value} and marks it final; remove the annotation"
+                )
 
 
 def check_wishes(annotations: Mapping[str, str], where: str) -> None:

@@ -4,9 +4,10 @@
 """
 
 import re
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from msgspec import Raw
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -22,8 +23,19 @@ class ConfigModel(BaseModel):
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True, frozen=True)
 
 
+def _quantity(text: str) -> str:
+    try:
+        return str(Quantity.parse(text))
+    except InvalidQuantity as error:
+        raise ValueError(str(error)) from error
+
+
+QuantityValue = Annotated[str, BeforeValidator(lambda value: _quantity(str(value)))]
+FinalField = Literal["memoryPercent", "priority", "corePolicy", "qos", "limits"]
+
+
 class DeviceConfig(ConfigModel):
-    """Parameters of our drivers: claim over class, field by field."""
+    """Parameters of our drivers, of a DeviceClass or of a claim. `merge` says what holds where both speak."""
 
     api_version: Literal["hami.io/v1alpha1"] = "hami.io/v1alpha1"
     kind: Literal["DeviceConfig"] = "DeviceConfig"
@@ -35,6 +47,59 @@ class DeviceConfig(ConfigModel):
     """HAMi's gpuCorePolicy, of shared NVIDIA cards: limit cores while others want them, always, never."""
     qos: Literal["best-effort", "fixed-share", "burst-share"] | None = None
     """How a MetaX sGPU shares the cores of its card. The allocator writes it into every allocation of such a card."""
+    limits: Literal["optional", "enforced"] | None = None
+    """Whether a container of a shared NVIDIA card may switch its limits off (`CUDA_DISABLE_CONTROL`), as HAMi lets it, or not."""
+
+    final: tuple[FinalField, ...] = ()
+    """Of a DeviceClass: fields set here that no claim may set otherwise."""
+    minimum: dict[str, QuantityValue] = {}
+    """Of a DeviceClass: capacity → the least that a request may name of a device, such as `{cores: 10, memory: 1Gi}`."""
+
+    @model_validator(mode="after")
+    def _check_final(self) -> Self:
+        for name in self.final:
+            if getattr(self, _ATTRIBUTES[name]) is None:
+                raise ValueError(f"final names {name}, which has no value here: set it, or remove it from final")
+        return self
+
+
+_ATTRIBUTES: Final[dict[str, str]] = {(field.alias or name): name for name, field in DeviceConfig.model_fields.items()}
+_OF_CLASS: Final = ("final", "minimum")
+
+
+class NotForClaims(ValueError):
+    """A claim sets what only its DeviceClass may set; the message names the field, both values and the fix."""
+
+
+def merge(of_class: Iterable[DeviceConfig], of_claim: Iterable[DeviceConfig], class_name: str) -> DeviceConfig:
+    """Return what holds for one request: the class before the claim, later entries win, field by field.
+
+    A field that the class marks final keeps the class's value. `class_name` is for the message. Raises NotForClaims where a
+    claim sets such a field to another value, or a field that only a class may have.
+    """
+    merged: dict[str, Any] = {}
+    final: dict[str, None] = {}
+    for config in of_class:
+        merged |= _said(config)
+        final |= dict.fromkeys(config.final)
+    for config in of_claim:
+        said = _said(config)
+        for name in _OF_CLASS:
+            if said.get(name):
+                raise NotForClaims(f"{name} may be set by a DeviceClass only; remove it from the claim")
+        for name in final:
+            own, attribute = said.get(_ATTRIBUTES[name]), _ATTRIBUTES[name]
+            if own is not None and own != merged[attribute]:
+                raise NotForClaims(
+                    f"{name} is {own}, but {class_name} sets it to {merged[attribute]} and marks it final; remove it from "
+                    "the claim"
+                )
+        merged |= said
+    return DeviceConfig(**{**merged, "final": tuple(final)})
+
+
+def _said(config: DeviceConfig) -> dict[str, Any]:
+    return config.model_dump(exclude_none=True, exclude_defaults=True)
 
 
 @lru_cache(maxsize=1_024)
@@ -68,13 +133,6 @@ def _scaling(value: object) -> object:
     raise ValueError(f"{value!r} is not a number such as 1.5")
 
 
-def _quantity(text: str) -> str:
-    try:
-        return str(Quantity.parse(text))
-    except InvalidQuantity as error:
-        raise ValueError(str(error)) from error
-
-
 def _label_value(text: str) -> str:
     if not _LABEL_VALUE.fullmatch(text):
         raise ValueError(f"{text!r} cannot be the value of a label: letters, digits, '-', '_' and '.', at most 63")
@@ -82,7 +140,6 @@ def _label_value(text: str) -> str:
 
 
 LabelValue = Annotated[str, AfterValidator(_label_value)]
-QuantityValue = Annotated[str, BeforeValidator(lambda value: _quantity(str(value)))]
 Scaling = Annotated[Fraction, BeforeValidator(_scaling), Field(gt=0, le=100)]
 
 

@@ -5,12 +5,12 @@ Called by `work` with the claim as the API server has it. In: the claim, what ku
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from hami_dra.api.config import DeviceConfig, read_device_config
+from hami_dra.api.config import DeviceConfig, NotForClaims, merge, read_device_config
 from hami_dra.api.quantity import InvalidQuantity
 from hami_dra.api.resource import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from hami_dra.driver.prepare.errors import Refused
@@ -92,6 +92,8 @@ def _held(result: DeviceRequestAllocationResult, where: str, parameters: "_Param
     admin = bool(result.admin_access)
     consumed = _consumed(result, device, where)
     config, place = parameters.of(result.request), device.partition
+    if not admin:
+        _check_minimum(consumed, config, where)
     return Held(
         request=result.request,
         pool=result.pool,
@@ -104,7 +106,7 @@ def _held(result: DeviceRequestAllocationResult, where: str, parameters: "_Param
         whole=takes_all(consumed, device.capacity),
         consumed=consumed,
         counters=() if admin else tuple((*name, amount) for name, amount in sorted(device.consumes.items())),
-        parameters=config.model_dump(mode="json", by_alias=True, exclude_none=True),
+        parameters=config.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"final", "minimum"}),
         partition=Partition(card=place.card_uuid, profile=place.profile, start=place.start) if place else None,
         uncut=device.site.cuttable and not admin,
     )
@@ -129,14 +131,25 @@ def _consumed(result: DeviceRequestAllocationResult, device: Published, where: s
     return consumed
 
 
+def _check_minimum(consumed: Mapping[str, int], config: DeviceConfig, where: str) -> None:
+    for name, least in config.minimum.items():
+        if name in consumed and consumed[name] < rounded_up(least):
+            raise Refused(
+                f"{where}.consumedCapacity[{name}] is {consumed[name]}, less than the minimum of {least} that the claim's "
+                "DeviceClass sets: delete the pod, and make a claim that asks for more"
+            )
+
+
 # --- parameters ------------------------------------------------------------------------------------------------------
 
 
 class _Parameters:
-    """Opaque parameters of the driver: those of the class before those of the claim, later entries win, field by field."""
+    """Opaque parameters of the driver, of class and claim as the allocation copied them; `config.merge` says what holds."""
 
     def __init__(self, claim: ResourceClaim, allocation: AllocationResult, driver: str) -> None:
-        self._entries: list[tuple[tuple[str, ...], DeviceConfig]] = []
+        self._claim = claim.key
+        self._entries: list[tuple[bool, tuple[str, ...], DeviceConfig]] = []
+        """Whether it is the class's, the requests that it is for, what it says. The order inside one source is the user's."""
         for index, entry in enumerate(allocation.devices.config):
             if entry.opaque is None or entry.opaque.driver != driver:
                 continue
@@ -146,19 +159,23 @@ class _Parameters:
                     f"ResourceClaim {claim.key}: status.allocation.devices.config[{index}].opaque.parameters: {config}: correct "
                     f"the config of the {'class' if entry.source == _FROM_CLASS else 'claim'}, and make the claim again"
                 )
-            self._entries.append((entry.requests, config))
-        # stable: the order inside one source is the user's
-        sources = [entry.source for entry in _entries(allocation, driver)]
-        ranked = sorted(zip(sources, self._entries, strict=True), key=lambda pair: pair[0] != _FROM_CLASS)
-        self._entries = [entry for _, entry in ranked]
+            self._entries.append((entry.source == _FROM_CLASS, entry.requests, config))
 
     def of(self, request: str) -> DeviceConfig:
-        """`request`: as the result spells it. An entry for `request` counts for all its subrequests too."""
-        merged: dict[str, Any] = {}
-        for requests, config in self._entries:
-            if not requests or request in requests or request.partition("/")[0] in requests:
-                merged |= config.model_dump(exclude_none=True)
-        return DeviceConfig(**merged)
+        """`request`: as the result spells it. An entry for `request` counts for all its subrequests too. Raises Refused."""
+        concerned = [
+            (is_of_class, config)
+            for is_of_class, requests, config in self._entries
+            if not requests or request in requests or request.partition("/")[0] in requests
+        ]
+        of_class = [config for is_of_class, config in concerned if is_of_class]
+        of_claim = [config for is_of_class, config in concerned if not is_of_class]
+        try:
+            return merge(of_class, of_claim, "its DeviceClass")
+        except NotForClaims as error:
+            raise Refused(
+                f"ResourceClaim {self._claim}: status.allocation.devices.config: {error}, and make the claim again"
+            ) from error
 
 
 _FROM_CLASS = "FromClass"
