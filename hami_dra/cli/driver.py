@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -44,6 +44,10 @@ A file of simulated faults has one a line: the card's index or uuid, a code, wor
 """
 
 
+_LEAST_CACHE: Final = 4 << 20
+_MOST_CACHE: Final = 1 << 30
+
+
 class FenceOption(StrEnum):
     auto = "auto"
     on = "on"
@@ -53,6 +57,11 @@ class FenceOption(StrEnum):
 class ExitOption(StrEnum):
     keep = "keep"
     withdraw = "withdraw"
+
+
+class KeepingOption(StrEnum):
+    private = "private"
+    host = "host"
 
 
 def register(app: typer.Typer) -> None:
@@ -139,6 +148,21 @@ def driver(
         bool,
         typer.Option("--core-limits/--no-core-limits", help="Whether shares of cores are enforced, or only counted."),
     ] = True,
+    usage_cache: Annotated[
+        KeepingOption,
+        typer.Option(
+            help="HAMi-core's file of usage. private: in a small tmpfs of each container. host: in a folder of the node, which "
+            "HAMi's monitor can read, and which a container can fill."
+        ),
+    ] = KeepingOption.private,
+    usage_cache_size: Annotated[str, typer.Option(help="Of that tmpfs, at most.")] = "16Mi",
+    lock_folder: Annotated[
+        KeepingOption,
+        typer.Option(
+            help="HAMi-core's locks. private: in a small tmpfs of each container. host: in /tmp/vgpulock, which all containers of "
+            "the node share: for versions of HAMi-core whose processes start one after the other."
+        ),
+    ] = KeepingOption.private,
     kernel_root: Annotated[Path, typer.Option(help="Below which the node's /sys and /proc are.")] = Path("/"),
     device_folder: Annotated[str, typer.Option(help="Where the device nodes of the cards are on the node.")] = "/dev",
     host: Annotated[str, typer.Option(help="Address of the health and metrics server.")] = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
@@ -151,7 +175,7 @@ def driver(
     from controller.reconcile import logs
     from hami_dra.cli.service import run_service
     from hami_dra.driver.node.wiring import Wiring
-    from hami_dra.vendors.containers import HostSettings
+    from hami_dra.vendors.containers import HostSettings, Keeping
 
     logs.configure(verbosity, logs.LogFormat(log_format.value))
     sharing = _sharing(slots, memory_scaling, core_scaling, card_slices)
@@ -178,6 +202,9 @@ def driver(
         library_version=library_version,
         log_level=library_log_level,
         core_limits=core_limits,
+        usage_cache=Keeping(usage_cache.value),
+        usage_cache_size=_cache_size(usage_cache_size),
+        lock_folder=Keeping(lock_folder.value),
         device_folder=device_folder,
         nodes_required=not machine,
         memory_scaling=sharing.memory_scaling,
@@ -228,6 +255,18 @@ def _sharing(slots: int, memory_scaling: str, core_scaling: str, slices: int) ->
         return Sharing(slots, scalings["--memory-scaling"], scalings["--core-scaling"], slices)
     except Unpublishable as error:
         raise CommandError(str(error)) from error
+
+
+def _cache_size(text: str) -> int:
+    from hami_dra.api.quantity import InvalidQuantity, Quantity
+
+    try:
+        size = Quantity.parse(text).value()
+    except InvalidQuantity as error:
+        raise CommandError(f"--usage-cache-size: {error}") from error
+    if not _LEAST_CACHE <= size <= _MOST_CACHE:
+        raise CommandError(f"--usage-cache-size: {text} is not between 4Mi, which HAMi-core's file needs, and 1Gi")
+    return size
 
 
 def _effects(options: Sequence[str]) -> "Mapping[FaultKind, Effect]":

@@ -12,6 +12,7 @@ a folder. What the vendors have in common is in `holdings`.
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from fractions import Fraction
 from typing import Final, Protocol
 
@@ -100,6 +101,15 @@ class Place:
         return len(self.containers) != 1 or len(self.pod_uids) > 1
 
 
+class Keeping(StrEnum):
+    """Where a folder that containers write to is kept."""
+
+    PRIVATE = "private"
+    """In a small tmpfs of each container: nobody else sees it, and nothing of it is on the host's disks."""
+    HOST = "host"
+    """On the host."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
     """What the operator says about the node."""
@@ -118,6 +128,12 @@ class HostSettings:
     """Of the limiting library; empty: its own default."""
     core_limits: bool = True
     """False: shares of cores are counted and not enforced (HAMi's disableCoreLimit)."""
+    usage_cache: Keeping = Keeping.PRIVATE
+    """The file in which the processes of a container tell each other what they use. On the host HAMi's monitor can read it."""
+    usage_cache_size: int = 16 << 20
+    """Bytes at most, where it is private."""
+    lock_folder: Keeping = Keeping.PRIVATE
+    """Of locks between processes. On the host all containers of the node share it."""
 
 
 class Host(Protocol):
@@ -158,6 +174,15 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
+class Tmpfs:
+    """A file system in memory, of the container's own, that any user may write to. Counts as memory of the container."""
+
+    container: str
+    size: int
+    """Bytes at most."""
+
+
+@dataclass(frozen=True, slots=True)
 class Folder:
     """To be made on the host before the container starts."""
 
@@ -174,6 +199,8 @@ class Edits:
     env: Mapping[str, str] = field(default_factory=dict)
     device_nodes: tuple[DeviceNode, ...] = ()
     mounts: tuple[Mount, ...] = ()
+    tmpfs: tuple[Tmpfs, ...] = ()
+    """Mounted before `mounts`, some of which may lie in them."""
     cdi_devices: tuple[str, ...] = ()
     """Devices of other vendors' CDI specs to be given besides (`Host.cdi_devices`), in place of device nodes."""
     folders: tuple[Folder, ...] = ()
@@ -186,7 +213,8 @@ class Edits:
                 raise Unpreparable(f"{name!r}={value!r} cannot be set in a container: it has control characters")
         nodes = [path for node in self.device_nodes for path in (node.path, node.host_path or node.path)]
         mounts = [path for mount in self.mounts for path in (mount.host, mount.container)]
-        for path in (*nodes, *mounts, *(folder.path for folder in self.folders)):
+        memory = [each.container for each in self.tmpfs]
+        for path in (*nodes, *mounts, *memory, *(folder.path for folder in self.folders)):
             if not _PATH.fullmatch(path) or ".." in path.split("/"):
                 raise Unpreparable(f"{path!r} is not a plain absolute path")
 

@@ -8,7 +8,6 @@ import contextlib
 import copy
 import json
 import time
-from pathlib import Path
 
 from hack.node.image import GUEST
 from hami_dra.discovery.simulated import machine as simulated_machine
@@ -18,7 +17,6 @@ QUICK = ("--health-every=0.3s", "--recovery-time=1s", "--confirm-time=1s")
 """Flags of a driver that does all it does sooner."""
 
 EVENTS = "/api/v1/namespaces/{}/events"
-_LOCKS = Path("/tmp/vgpulock")  # HAMi-core's; the driver makes it
 
 
 def runnable(pod, **spec):
@@ -47,7 +45,6 @@ class Bench:
         self.library = node.folder / "library"
         self.kernel = node.folder / "kernel"
         self._drivers = []
-        self._had_locks = _LOCKS.exists()
         self.api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
         self.api.wait_for(
             "its service account", lambda: self.api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
@@ -65,9 +62,6 @@ class Bench:
         self.faults.unlink(missing_ok=True)
         self.api.delete(observe.SLICES, fieldSelector=f"spec.nodeName={self.node.name}")
         self.api.delete(f"/api/v1/namespaces/{self.namespace}")
-        if not self._had_locks:
-            with contextlib.suppress(OSError):
-                _LOCKS.rmdir()
 
     def _drivers_run(self):
         return any(driver.process.running for driver in self._drivers)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.e2e.objects import claim, legacy_pod, opaque, part, pod, request, template
+from tests.e2e.objects import claim, device_class, legacy_pod, opaque, part, pod, request, template
 from tests.node.bench import runnable
 
 T4 = "g4dn.12xlarge"
@@ -138,16 +138,59 @@ def test_containers_of_one_pod_get_what_they_asked_for(nvidia):
 
 def test_the_library_that_limits_is_mounted_where_it_is_installed(nvidia):
     bench = nvidia
-    folder = bench.library / "vgpu"
-    folder.mkdir(parents=True)
-    for name in ("libvgpu.so", "ld.so.preload"):
-        (folder / name).write_text("")  # an empty preload list: the program in the image is static anyway
+    folder = install_library(bench)
     bench.start_driver(T4)
     seen = bench.run(template("one", part("1Gi")), pod("limited", templates=["one"]))
     assert {f"{folder}/libvgpu.so", f"{folder}", "/etc/ld.so.preload", "/tmp/vgpulock"} <= seen["mounts"].keys()
     assert seen["env"]["CUDA_DEVICE_MEMORY_SHARED_CACHE"].startswith(f"{folder}/")
     bench.delete_all()
     bench.wait_nothing_left()
+
+
+def test_a_container_can_fill_no_more_than_its_own_small_folders(nvidia):
+    """M5: what HAMi-core writes is in memory of the container, with a read-only root too, and of each container its own."""
+    bench = nvidia
+    folder = install_library(bench)
+    bench.start_driver(T4, "--usage-cache-size=5Mi")
+    greedy = pod("greedy", templates=["one"])
+    container = greedy["spec"]["containers"][0]
+    container["env"] = [{"name": "GUEST_FILL", "value": f"{folder}:/tmp/vgpulock"}]
+    container["securityContext"] = {"readOnlyRootFilesystem": True, "runAsUser": 1000}
+    seen = bench.run(template("one", part("1Gi")), greedy)
+    assert 4 << 20 <= seen["filled"][str(folder)] <= 5 << 20
+    assert 0 < seen["filled"]["/tmp/vgpulock"] <= 64 << 10
+    assert sorted(each.name for each in folder.iterdir()) == ["ld.so.preload", "libvgpu.so"]
+    bench.delete_all()
+    bench.wait_nothing_left()
+
+
+def test_a_container_cannot_switch_off_limits_that_its_class_enforces(nvidia):
+    """L3: variables of CDI come after those of the container."""
+    bench = nvidia
+    install_library(bench)
+    bench.start_driver(T4)
+    strict = device_class("strict", 'device.driver == "nvidia.hami.io"')
+    parameters = {"apiVersion": "hami.io/v1alpha1", "kind": "DeviceConfig", "limits": "enforced", "final": ["limits"]}
+    strict["spec"]["config"] = [opaque("nvidia.hami.io", **parameters)]
+    bench.api.add(strict)
+    freed = pod("freed", templates=["strict"])
+    wanted = {"CUDA_DISABLE_CONTROL": "true", "GPU_CORE_UTILIZATION_POLICY": "disable", "CUDA_TASK_PRIORITY": "0"}
+    freed["spec"]["containers"][0]["env"] = [{"name": name, "value": value} for name, value in wanted.items()]
+    seen = bench.run(template("strict", part("1Gi", device_class="strict")), freed)
+    bench.api.remove(strict)
+    assert "/etc/ld.so.preload" in seen["mounts"]
+    assert [seen["env"][name] for name in wanted] == ["false", "default", "1"]
+    bench.delete_all()
+    bench.wait_nothing_left()
+
+
+def install_library(bench):
+    """Files as HAMi-core's; the program in the image is static and takes no notice of them."""
+    folder = bench.library / "vgpu"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("libvgpu.so", "ld.so.preload"):
+        (folder / name).write_text("")
+    return folder
 
 
 def test_an_instance_of_a_card_is_made_for_its_claim_and_removed(bench):

@@ -13,6 +13,7 @@ from hami_dra.driver.prepare.files import Files
 from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.prepare.jobs import Prepare, Unprepare
 from hami_dra.driver.prepare.pods import read_pod
+from hami_dra.vendors.containers import Keeping
 from hami_dra.vendors.nvidia.containers import Containers
 from hami_dra.vendors.nvidia.published import Published
 from hami_dra.vendors.publishing import Sharing
@@ -158,7 +159,8 @@ class PreparedNode:
         library = str(root / "usr")
         paths = [f"{library}/vgpu/libvgpu.so"] if installed else []
         nodes = ["/dev/nvidiactl", "/dev/nvidia-uvm", *(f"/dev/nvidia{card.index}" for card in self.cards)]
-        self.host = PretendHost(*paths, *nodes, library_folder=library)
+        # on the host, so that there are folders to make and to remove
+        self.host = PretendHost(*paths, *nodes, library_folder=library, usage_cache=Keeping.HOST)
         self.cdi = root / "cdi"
         self.state = root / "state"
         self.inventory = self._inventory()

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from hami_dra.api.hardware import GpuRecord, MigInstance, MigPlacement, MigState
-from hami_dra.vendors.containers import Folder, Mount, Unpreparable
+from hami_dra.vendors.containers import Folder, Keeping, Mount, Tmpfs, Unpreparable
 from hami_dra.vendors.publishing import Sharing
 from hami_dra.vendors.registry import PUBLISHING_VENDORS, containers
 from tests.support.containers import MIB, PretendHost, card, place, tenancy
@@ -124,25 +124,39 @@ def test_the_highest_priority_of_several_requests_counts():
 def test_mounts_of_hami_core():
     edits = NVIDIA.edits([shared(0, 1000, 10)], place(), PretendHost(*NODES, LIBRARY))
     assert edits.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/usr/local/vgpu/pod-1_main.cache"
-    assert edits.mounts == (
-        Mount("/usr/local/vgpu/containers/pod-1_main", "/usr/local/vgpu", RW),
-        Mount(LIBRARY, LIBRARY),
-        Mount("/tmp/vgpulock", "/tmp/vgpulock", RW),
-        Mount("/usr/local/vgpu/ld.so.preload", "/etc/ld.so.preload"),
-    )
-    assert edits.folders == (
-        Folder("/tmp/vgpulock", 0o777, per_view=False),
-        Folder("/usr/local/vgpu/containers/pod-1_main", 0o777),
-    )
-    assert edits.notes == ()
+    assert edits.tmpfs == (Tmpfs("/tmp/vgpulock", 64 << 10), Tmpfs("/usr/local/vgpu", 16 << 20))
+    assert edits.mounts == (Mount(LIBRARY, LIBRARY), Mount("/usr/local/vgpu/ld.so.preload", "/etc/ld.so.preload"))
+    assert (edits.folders, edits.notes) == ((), ())
+
+
+@pytest.mark.parametrize("where", [{}, {"containers": ("a", "b")}, {"containers": ()}, {"pod_uids": ("1", "2")}])
+def test_nothing_that_a_container_writes_is_on_the_host(where):
+    """M5: neither can it fill the host's disks, nor remove a lock of others. True of every container, known or not."""
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(**where), PretendHost(*NODES, LIBRARY))
+    assert not any("rw" in mount.options for mount in edits.mounts)
+    assert {each.container for each in edits.tmpfs} == {"/tmp/vgpulock", "/usr/local/vgpu"}
+    assert all(0 < each.size <= 16 << 20 for each in edits.tmpfs)
+    assert edits.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"].startswith("/usr/local/vgpu/")
+
+
+def test_the_size_of_the_cache_is_the_operators():
+    host = PretendHost(*NODES, LIBRARY, usage_cache_size=5 << 20)
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(), host)
+    assert Tmpfs("/usr/local/vgpu", 5 << 20) in edits.tmpfs
 
 
 def test_the_folder_is_named_as_hamis_monitor_wants_it():
     where = place(view="0a1b", pod_uids=("7e57",), containers=("main",))
-    edits = NVIDIA.edits([shared(0, 1000, 10)], where, PretendHost(*NODES, LIBRARY))
+    edits = NVIDIA.edits([shared(0, 1000, 10)], where, PretendHost(*NODES, LIBRARY, usage_cache=Keeping.HOST))
     assert edits.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/usr/local/vgpu/0a1b.cache"
     assert edits.mounts[0] == Mount("/usr/local/vgpu/containers/7e57_main", "/usr/local/vgpu", RW)
-    assert edits.folders[1].path == "/usr/local/vgpu/containers/7e57_main"
+    assert edits.folders == (Folder("/usr/local/vgpu/containers/7e57_main", 0o777),)
+
+
+def test_a_lock_folder_that_containers_share_lets_nobody_remove_the_locks_of_others():
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(), PretendHost(*NODES, LIBRARY, lock_folder=Keeping.HOST))
+    assert edits.folders == (Folder("/tmp/vgpulock", 0o1777, per_view=False),)
+    assert edits.mounts[0] == Mount("/tmp/vgpulock", "/tmp/vgpulock", RW)
 
 
 def test_another_folder_a_version_and_a_licence():
@@ -176,11 +190,30 @@ def test_a_container_may_switch_control_off(value, preloaded):
     assert ("/etc/ld.so.preload" in {mount.container for mount in edits.mounts}) is preloaded
 
 
+@pytest.mark.parametrize("value", ["true", "1", "false", None])
+def test_limits_that_the_class_enforces_cannot_be_switched_off(value):
+    """Whatever the container sets, these variables come after it."""
+    where = place(container_env={"CUDA_DISABLE_CONTROL": value} if value else {})
+    tenancies = [shared(0, 1000, 10, config={"limits": "enforced"})]
+    edits = NVIDIA.edits(tenancies, where, PretendHost(*NODES, LIBRARY))
+    assert "/etc/ld.so.preload" in {mount.container for mount in edits.mounts}
+    known = ("CUDA_DISABLE_CONTROL", "CUDA_TASK_PRIORITY", "GPU_CORE_UTILIZATION_POLICY", "CUDA_OVERSUBSCRIBE")
+    assert [edits.env[name] for name in known] == ["false", "1", "default", "false"]
+
+
+def test_what_a_class_enforces_is_what_it_says():
+    config = {"limits": "enforced", "priority": 0, "core_policy": "force"}
+    found = env(shared(0, 1000, 10, config=config), host=PretendHost(*NODES, memory_scaling=Fraction(2)))
+    known = ("CUDA_TASK_PRIORITY", "GPU_CORE_UTILIZATION_POLICY", "CUDA_OVERSUBSCRIBE")
+    assert [found[name] for name in known] == ["0", "force", "true"]
+
+
 @pytest.mark.parametrize("where", [{"containers": ("a", "b")}, {"containers": ()}, {"pod_uids": ("1", "2")}])
 def test_containers_that_share_a_view_do_not_share_the_file_of_their_usage(where):
-    edits = NVIDIA.edits([shared(0, 1000, 10)], place(**where), PretendHost(*NODES, LIBRARY))
-    assert edits.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/tmp/pod-1_main.cache"
-    assert [folder.path for folder in edits.folders] == ["/tmp/vgpulock"]
+    host = PretendHost(*NODES, LIBRARY, usage_cache=Keeping.HOST)
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(**where), host)
+    assert Tmpfs("/usr/local/vgpu", 16 << 20) in edits.tmpfs
+    assert edits.folders == ()
     assert "/usr/local/vgpu" not in {mount.container for mount in edits.mounts}
 
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hami_dra.driver.prepare.records import Record
-from hami_dra.vendors.containers import Edits
+from hami_dra.vendors.containers import Edits, Tmpfs
 
 Json = dict[str, Any]
 
@@ -23,6 +23,9 @@ VERSION: Final = "0.6.0"
 RECORD: Final = "hami.io/claim-record"
 """Annotation: the `Record`, without the document that it stands in. From it the checkpoint can be made again."""
 _UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
+
+
+_INODES: Final = 1_024
 
 
 class NotOurs(ValueError):
@@ -87,18 +90,30 @@ def container_edits(edits: Edits) -> Json:
             | {"permissions": node.permissions}
             for node in edits.device_nodes
         ]
-    if edits.mounts:
-        made["mounts"] = [
-            {"hostPath": mount.host, "containerPath": mount.container, "options": list(mount.options)}
-            for mount in edits.mounts
-        ]
+    mounts: list[Json] = [_tmpfs(each) for each in edits.tmpfs]
+    mounts += [
+        {"hostPath": mount.host, "containerPath": mount.container, "options": list(mount.options)}
+        for mount in edits.mounts
+    ]
+    if mounts:
+        made["mounts"] = mounts
     return made
+
+
+def _tmpfs(wanted: Tmpfs) -> Json:
+    """Return a mount with a type, which the runtime takes as it is (runtime-spec, config.md#mounts): `hostPath` is its source.
+
+    Sticky, so that processes of different users cannot remove each other's files; few inodes, for they count as kernel memory.
+    """
+    options = ["rw", "nosuid", "nodev", "noexec", "mode=1777", f"size={wanted.size}", f"nr_inodes={_INODES}"]
+    return {"hostPath": "tmpfs", "containerPath": wanted.container, "type": "tmpfs", "options": options}
 
 
 def undone(smaller: Edits, larger: Edits) -> str:
     """What of `smaller` stays in a container that is given `larger` after it, in words; empty when nothing does."""
     left = [name for name in smaller.env if name not in larger.env]
     left += sorted({node.path for node in smaller.device_nodes} - {node.path for node in larger.device_nodes})
+    left += sorted({each.container for each in smaller.tmpfs} - {each.container for each in larger.tmpfs})
     left += sorted({mount.container for mount in smaller.mounts} - {mount.container for mount in larger.mounts})
     left += sorted(set(smaller.cdi_devices) - set(larger.cdi_devices))
     return ", ".join(left)

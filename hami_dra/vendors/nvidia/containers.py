@@ -4,7 +4,9 @@ Called through the vendor registry. In: tenancies. Out: edits. Pure.
 Environment and mounts are those of HAMi's device plugin (D/nvidia/device-plugin/server.go, Allocate), with four differences.
 A whole card has no limit. Limits are numbered as NVML numbers the cards inside the container (by PCI address, whatever the order of
 the allocation), since HAMi-core looks them up by that number. Where cards differ in cores each has its own limit, under the name
-that HAMi-core looks for first. And containers that get the same edits keep the file of their usage to themselves.
+that HAMi-core looks for first. And what HAMi-core writes (the file of its usage, locks) goes to a small tmpfs of each container:
+tenants cannot fill the host's disk, touch each other's locks, or mix up usages of containers that get the same edits.
+`Keeping.HOST` puts it on the host, as HAMi does.
 """
 
 import re
@@ -20,10 +22,12 @@ from hami_dra.vendors.containers import (
     Folder,
     Host,
     HostSettings,
+    Keeping,
     Mount,
     Place,
     Site,
     Tenancy,
+    Tmpfs,
     Unpreparable,
 )
 from hami_dra.vendors.holdings import (
@@ -52,7 +56,7 @@ PRIORITY: Final = "CUDA_TASK_PRIORITY"
 CORE_POLICY: Final = "GPU_CORE_UTILIZATION_POLICY"
 LOG_LEVEL: Final = "LIBCUDA_LOG_LEVEL"
 DISABLED: Final = "CUDA_DISABLE_CONTROL"
-"""What a container sets for itself to have no limits at all; HAMi allows it."""
+"""What a container sets for itself to have no limits at all; HAMi allows it, and so do we unless the limits are enforced."""
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 """What Go's strconv.ParseBool takes for true."""
 
@@ -68,7 +72,12 @@ LOCKS: Final = "/tmp/vgpulock"  # noqa: S108 (HAMi-core knows no other place)
 PRELOAD: Final = "/etc/ld.so.preload"
 READ_WRITE: Final = ("rw", "nosuid", "nodev", "bind")
 EVERYBODY: Final = 0o777
-"""HAMi's mode: containers run as any user."""
+"""HAMi's mode for the folder of one container: it runs as any user."""
+STICKY: Final = 0o1777
+"""For what containers share: nobody removes the lock of another user."""
+LOCKS_SIZE: Final = 64 << 10
+_UNSAID: Final = {PRIORITY: "1", CORE_POLICY: "default", OVERSUBSCRIBE: "false", DISABLED: "false"}
+"""What HAMi-core takes where a variable is not set (src/multiprocess/multiprocess_memory_limit.c)."""
 
 
 class Containers:
@@ -163,23 +172,43 @@ def _limiting(tenancies: Sequence[Tenancy], place: Place, host: Host, has_limits
     if not host.exists(on_host):
         note = f"HAMi-core is not installed ({on_host}): nothing keeps the container to its limits of memory and cores"
         return Edits(env=env, notes=(note,) if has_limits else ())
-    view = file_name(place.view)
-    folders = [Folder(LOCKS, EVERYBODY, per_view=False)]
-    mounts = [Mount(on_host, library), Mount(LOCKS, LOCKS, READ_WRITE)]
-    if place.is_shared:
-        # HAMi-core tells processes apart by their number in the container, so containers cannot share the file of their usage
-        env[CACHE] = f"/tmp/{view}.cache"  # noqa: S108 (inside the container)
-    else:
-        env[CACHE] = f"{folder}/{view}.cache"
-        own = f"{folder}/containers/{_folder_name(place)}"
-        folders.append(Folder(own, EVERYBODY))
-        mounts.insert(0, Mount(own, folder, READ_WRITE))
-    if place.container_env.get(DISABLED) not in _TRUE:
+    written = [_locks(settings), _usage(place, settings, folder)]
+    env[CACHE] = f"{folder}/{file_name(place.view)}.cache"
+    mounts = [Mount(on_host, library)]
+    if _enforced(tenancies) or place.container_env.get(DISABLED) not in _TRUE:
         mounts.append(Mount(f"{folder}/ld.so.preload", PRELOAD))
     if host.exists(f"{folder}/license"):
         mounts.append(Mount(f"{folder}/license", "/tmp/license"))  # noqa: S108 (inside the container)
         mounts.append(Mount(f"{folder}/vgpuvalidator", "/usr/bin/vgpuvalidator"))
-    return Edits(env=env, mounts=tuple(mounts), folders=tuple(folders))
+    return Edits(
+        env=env,
+        tmpfs=tuple(each for each in written if isinstance(each, Tmpfs)),
+        folders=tuple(each[0] for each in written if not isinstance(each, Tmpfs)),
+        mounts=(*(each[1] for each in written if not isinstance(each, Tmpfs)), *mounts),
+    )
+
+
+_Written = Tmpfs | tuple[Folder, Mount]
+"""Where the container may write: in memory, or a folder of the host and where it is mounted."""
+
+
+def _locks(settings: HostSettings) -> _Written:
+    """Versions of HAMi-core that look for their process in NVML's list one at a time take a lock there; later ones do not."""
+    if settings.lock_folder is Keeping.PRIVATE:
+        return Tmpfs(LOCKS, LOCKS_SIZE)
+    return Folder(LOCKS, STICKY, per_view=False), Mount(LOCKS, LOCKS, READ_WRITE)
+
+
+def _usage(place: Place, settings: HostSettings, folder: str) -> _Written:
+    """HAMi-core tells processes apart by their number in the container, so containers cannot share the file of their usage."""
+    if settings.usage_cache is Keeping.PRIVATE or place.is_shared:
+        return Tmpfs(folder, settings.usage_cache_size)
+    own = f"{folder}/containers/{_folder_name(place)}"
+    return Folder(own, EVERYBODY), Mount(own, folder, READ_WRITE)
+
+
+def _enforced(tenancies: Sequence[Tenancy]) -> bool:
+    return any(tenancy.parameters.limits == "enforced" for tenancy in tenancies)
 
 
 def _folder_name(place: Place) -> str:
@@ -202,6 +231,8 @@ def _library_env(tenancies: Sequence[Tenancy], settings: HostSettings) -> dict[s
         env[CORE_POLICY] = "disable"
     elif policies:
         env[CORE_POLICY] = "force" if "force" in policies else "disable"
+    if _enforced(tenancies):  # what the container sets itself would count, where nothing is set here
+        env = {**_UNSAID, **env}
     return env
 
 

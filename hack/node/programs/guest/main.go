@@ -25,6 +25,7 @@ type seen struct {
 	Env     map[string]string `json:"env"`
 	Devices map[string]node   `json:"devices"`
 	Mounts  map[string]string `json:"mounts"` // path -> options
+	Filled  map[string]int64  `json:"filled"` // folder -> bytes that could be written to it
 	Started int64             `json:"started_ns"`
 }
 
@@ -73,12 +74,36 @@ func mounts() map[string]string {
 	return found
 }
 
+// Writes to each folder of GUEST_FILL (separated by colons) until it is full, at most 64 MiB, and takes it back.
+func filled() map[string]int64 {
+	found := map[string]int64{}
+	for _, folder := range filepath.SplitList(os.Getenv("GUEST_FILL")) {
+		found[folder] = 0
+		path := filepath.Join(folder, "fill")
+		file, err := os.Create(path)
+		if err != nil {
+			continue
+		}
+		piece := make([]byte, 64<<10)
+		for found[folder] < 64<<20 {
+			written, err := file.Write(piece)
+			found[folder] += int64(written)
+			if err != nil {
+				break
+			}
+		}
+		_ = file.Close()
+		_ = os.Remove(path)
+	}
+	return found
+}
+
 func main() {
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT)
 	how := strings.Join(os.Args[1:], " ")
 	if how != "--pause" {
-		line, err := json.Marshal(seen{environment(), devices(), mounts(), time.Now().UnixNano()})
+		line, err := json.Marshal(seen{environment(), devices(), mounts(), filled(), time.Now().UnixNano()})
 		if err != nil {
 			panic(err)
 		}
