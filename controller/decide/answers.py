@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from controller.decide.trace import Trace
-from controller.inventory.selectorbudget import Overrun
+from controller.inventory.selectorbudget import Overrun, SliceSpent
 from hami_dra.api.resource import ResourceClaim
 
 
@@ -69,6 +69,8 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Unfinished:
     """The selector budget in force wants others to have their turn. Ask again: what was evaluated is kept."""
+
+    cause: SliceSpent
 
 
 Answer = Decision | Refusal | Unfinished

@@ -65,8 +65,8 @@ def decide_slice(inventory: Inventory, demand: Demand, options: Options) -> Answ
         return Refusal(str(error), error=str(error), invalid_claim=isinstance(error, NotAllowedByClass))
     except SelectorOverBudget as error:
         return Refusal(str(error), error=str(error), overrun=error.overrun)
-    except SliceSpent:
-        return Unfinished()
+    except SliceSpent as cause:
+        return Unfinished(cause)
 
 
 class _Decision:

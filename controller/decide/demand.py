@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.allocation.features import FeatureGates
+from controller.decide.companions import Companions
 from controller.scoring.policies import Policies
 from hami_dra.api import names
 from hami_dra.api.core import Pod
@@ -31,7 +32,7 @@ class Demand:
     """`status.nominatedNodeName`: taken if it fits, whatever the scores say."""
     required_node: str = ""
     """`spec.nodeName` of a pod that skipped the scheduler."""
-    companions: tuple[Pod, ...] = ()
+    companions: tuple[Companions, ...] = ()
     """Other pending pods that share a claim with this one: the node must fit them all."""
     plugin_resources: tuple[str, ...] = ()
     """Extended resources that stand for the cards it may get: nodes whose device plugin still offers one are refused."""

@@ -8,6 +8,7 @@ from controller.inventory.inventory import Inventory
 from controller.inventory.nodefit import ABSENT
 from controller.inventory.nodefit import CODES as NODE_CODES
 from controller.inventory.podresources import pod_requests
+from controller.inventory.saturation import saturated
 from hami_dra.api import names
 from hami_dra.api.core import NodeSelector
 from hami_dra.api.selectors import node_selector_matches
@@ -48,19 +49,21 @@ class NodeVerdicts:
 
     def _refuse_for_others(self, inventory: Inventory, demand: Demand) -> None:
         """Where pods that share a claim do not fit, and where kube-scheduler refused this one."""
-        for companion in demand.companions:
-            other = inventory.node_fit(companion)
+        for companions in demand.companions:
+            other = inventory.node_fit(companions.pod)
             for number, code in enumerate(NODE_CODES):
                 if code:
                     self._refuse(code, other.codes == number)
         if demand.companions:
             # each fits by itself; they must also fit beside each other
             together = pod_requests(demand.pod)
-            for companion in demand.companions:
-                together.update(pod_requests(companion))
+            for companions in demand.companions:
+                for resource, amount in pod_requests(companions.pod).items():
+                    together[resource] += amount * companions.count
             for resource, amount in (+together).items():
                 offered = inventory.nodes.offers(resource)
-                self._refuse(names.NODE_RESOURCES, (offered > 0) & (offered - inventory.nodes.used(resource) < amount))
+                left = offered - inventory.nodes.used(resource)
+                self._refuse(names.NODE_RESOURCES, (offered > 0) & (left < saturated(amount)))
         if demand.refused_nodes:
             rows = [inventory.nodes.index_of(name) for name in demand.refused_nodes]
             refused = np.zeros(inventory.nodes.size, dtype=np.bool_)

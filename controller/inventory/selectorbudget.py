@@ -36,7 +36,9 @@ class Overrun:
     expression: str
     payer: Payer
     what: str
-    """The figure and the limit, such as `took 1.2 s of CPU on 40 of 9000 devices; a selector may take 1 s`."""
+    """The figure and the limit, such as `took 1.2 s of CPU and 40 devices are left; a selector may take 1 s`."""
+    until: float = 0.0
+    """When it may be evaluated again, by the clock of those who keep the accounts."""
 
 
 class OverBudget(Exception):
@@ -87,3 +89,6 @@ class Heartbeat:
 
     def charge(self, _expression: str, _payer: Payer, _seconds: float, *, done: int, left: int) -> None:  # noqa: ARG002 (as `Budget` has it)
         self._beat()
+
+    def too_expensive(self, _expression: str, _payer: Payer, _seconds: float) -> OverBudget:
+        raise AssertionError("what exceeds the limits of Kubernetes is a selector that fails")

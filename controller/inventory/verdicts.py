@@ -157,7 +157,8 @@ class Verdicts:
                 self._learn(column, np.array([row], dtype=np.intp), payer)
                 code = int(column.codes[row])
         if code >= _FIRST_ERROR:
-            raise EvaluationError(column.message(code, None if self._budget is not None else device))
+            in_haste = self._budget is not None and self._budget.limits is not KUBERNETES
+            raise EvaluationError(column.message(code, None if in_haste else device))
         return code == _YES
 
     # -- evaluating --------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ the API server (told, tried again rarely).
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from controller.decide import Decision, Demand
@@ -16,7 +16,7 @@ from controller.reconcile.claims import Rejected, Stale
 from controller.reconcile.commit import Committer
 from controller.reconcile.context import Context
 from controller.reconcile.gate import GateKeeper
-from controller.reconcile.pods import has_our_gate, is_live
+from controller.reconcile.pods import has_our_gate, is_live, is_pending
 from controller.reconcile.queue import Queue
 from controller.reconcile.triggers import rank
 from hami_dra.api.core import Pod
@@ -135,9 +135,16 @@ class Aftermath:
             self._inventory.forget_pod(pod.metadata.uid)
             self._made_room()  # others may have been refused for what was only assumed
         now = self._clock.monotonic()
-        for companion in demand.companions:
+        for companion in self._companions(pod, demand):
             # it waited for this; but if it has failed by itself too, it keeps to its own pause
             self._again(companion, self._not_before.get(companion.metadata.uid, now) - now)
+
+    def _companions(self, pod: Pod, demand: Demand) -> Iterable[Pod]:
+        """The other pending pods that share a claim with it, by key."""
+        if not demand.companions:
+            return ()
+        found = {other.key: other for entry in demand.claims for other in self._world.pods_of(entry.claim.key)}
+        return [found[key] for key in sorted(found) if key != pod.key and is_pending(found[key])]
 
     def _again(self, pod: Pod, pause: float) -> None:
         current = self._world.pod(pod.key)

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import time
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -14,6 +15,9 @@ class Clock(Protocol):
 
     def wall(self) -> datetime:
         """Now, in UTC."""
+
+    def cpu(self) -> float:
+        """CPU seconds of this thread: what work costs, however busy the machine is."""
 
     async def sleep(self, seconds: float) -> None: ...
 
@@ -26,6 +30,9 @@ class LoopClock:
 
     def wall(self) -> datetime:
         return datetime.now(UTC)
+
+    def cpu(self) -> float:
+        return time.thread_time()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

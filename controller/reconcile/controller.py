@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
-from controller.decide import decide as default_decide
+from controller.decide import decide_slice as default_decide
 from controller.inventory.inventory import Inventory
 from controller.reconcile.clock import Clock, LoopClock
 from controller.reconcile.collectors.scrape import Scrape

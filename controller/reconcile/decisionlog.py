@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from controller.allocation.errors import SelectorOverBudget
 from controller.decide import Decision, Demand, Options, Refusal
 from controller.explain.model import Explanation
 from controller.explain.picture import Picture, bare, take
 from controller.explain.telling import told
 from controller.inventory.inventory import Inventory
+from controller.inventory.selectorbudget import SliceSpent
 from hami_dra.api.core import Pod
 
 log = logging.getLogger(__name__)
@@ -86,6 +88,8 @@ class DecisionLog:
         detailed = answer.trace is not None and self._may_be_detailed(now)
         try:
             picture = (take if detailed else bare)(inventory, demand, options, answer)
+        except (SliceSpent, SelectorOverBudget):
+            picture = bare(inventory, demand, options, answer)
         except Exception:  # a decision is not to fail because it cannot be explained
             log.exception("pod %s: its decision cannot be kept in detail", key)
             picture = bare(inventory, demand, options, answer)

@@ -17,9 +17,10 @@ import msgspec
 
 from controller.allocation.scope import Owner, Standing
 from controller.decide import Demand, PodClaim
+from controller.decide.companions import Companions, SharedClaims, pod_shape
 from controller.reconcile.context import Context
 from controller.reconcile.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
-from controller.reconcile.pods import ClaimRef, claim_refs, is_live, is_pending, is_probe, other_gates
+from controller.reconcile.pods import ClaimRef, claim_refs, is_live, is_probe, other_gates
 from controller.reconcile.refusals import Refusals
 from controller.scoring.policies import InvalidPolicy, Policies
 from controller.scoring.resolving import resolve
@@ -70,7 +71,9 @@ Answer = Ready | Wait | NotOurs
 
 
 class Assessor:
-    """`busy`: uids of claims that are being written right now; `undoing`: of pods that are losing theirs."""
+    """`busy`: uids of claims that are being written right now; `undoing`: of pods that are losing theirs. `shared`: which pending
+    pods refer to which claims.
+    """
 
     def __init__(
         self,
@@ -80,9 +83,12 @@ class Assessor:
         busy: Container[str],
         undoing: Container[str],
         standing_of: Callable[[ResourceClaim], Standing],
+        shared: SharedClaims,
         bridge: Bridge | None,
     ) -> None:
         self._world = context.world
+        self._inventory = context.inventory
+        self._shared = shared
         self._settings = context.settings
         self._refusals = refusals
         self._busy = busy
@@ -91,6 +97,7 @@ class Assessor:
         self._bridge = bridge
 
     def assess(self, pod: Pod, now: float) -> Answer:
+        """Raises SliceSpent where a selector budget is in force: assess it again, what was evaluated is kept."""
         if (not_ours := self._not_ours(pod)) is not None:
             return not_ours
         if gates := other_gates(pod):
@@ -173,10 +180,7 @@ class Assessor:
         except ValueError as error:
             return Wait(str(error), passing=False, tell=warning(INVALID_CLAIM, str(error)))
         by_driver = plugin_resources(frozenset[str]().union(*(standing.drivers for standing in standings)))
-        companions = self._companions(pod, open_claims)
-        refused = self._refusals.nodes(pod.metadata.uid, now)
-        for companion in companions:
-            refused = {**self._refusals.nodes(companion.metadata.uid, now), **refused}
+        companions, refused = self._companions(pod, open_claims, now)
         demand = Demand(
             pod=pod,
             claims=tuple(claims),
@@ -189,38 +193,42 @@ class Assessor:
         )
         return Ready(demand, signature(demand))
 
-    def _companions(self, pod: Pod, open_claims: list[ResourceClaim]) -> tuple[Pod, ...]:
-        """The other pending pods that wait for one of these claims, by key."""
-        found: dict[str, Pod] = {}
-        for claim in open_claims:
-            for other in self._world.pods_of(claim.key):
-                if other.metadata.uid != pod.metadata.uid and is_pending(other):
-                    found[other.key] = other
-        return tuple(found[key] for key in sorted(found))
+    def _companions(
+        self, pod: Pod, open_claims: list[ResourceClaim], now: float
+    ) -> tuple[tuple[Companions, ...], dict[str, str]]:
+        """The other pending pods that wait for one of these claims, and the nodes that kube-scheduler refused for any of them."""
+        refused = self._refusals.nodes(pod.metadata.uid, now)
+        keys = [claim.key for claim in open_claims if not _is_own(claim, pod)]
+        companions = self._shared.companions(pod, keys, lambda uid: bool(self._inventory.assumed_node(uid)))
+        if companions:
+            for uids in self._shared.uids(keys):
+                refused = self._refusals.nodes_of_any(uids, now) | refused
+        return companions, refused
 
 
 def signature(demand: Demand) -> bytes:
-    """A digest of all that `decide` looks at, except who asks: pods with equal ones fit or do not fit together."""
+    """A digest of all that `decide` looks at, except who asks: pods with equal ones fit or do not fit together.
+
+    Companions are left out. Pods with equal signatures share the same claims and so the same companions; one more of them makes
+    nothing fit that did not, and when one goes `triggers` lets the group try again.
+    """
     pod = demand.pod
-    spec = pod.spec
-    claims = [
-        entry.claim.spec if entry.claim.status.allocation is None and _is_own(entry.claim, pod) else entry.claim
-        for entry in demand.claims
-    ]
     asked = (
         pod.metadata.namespace,
-        pod.metadata.labels if spec.topology_spread_constraints else None,
-        (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints, spec.overhead),
-        [container.resources for container in (*spec.init_containers, *spec.containers)],
-        [container.restart_policy for container in spec.init_containers],
-        spec.resources,
-        claims,
+        pod_shape(pod),
+        [_claim(entry.claim, pod) for entry in demand.claims],
         _policies(demand.policies, [entry.claim.key for entry in demand.claims]),
         sorted(demand.refused_nodes),
         (demand.preferred_node, demand.required_node, demand.plugin_resources),
-        [companion.metadata.uid for companion in demand.companions],
     )
     return hashlib.blake2b(msgspec.json.encode(asked, order="sorted"), digest_size=16).digest()
+
+
+def _claim(claim: ResourceClaim, pod: Pod) -> object:
+    """What decides of a claim. That of one pod alone is like that of another pod with the same spec."""
+    if claim.status.allocation is None and _is_own(claim, pod):
+        return claim.spec
+    return claim.key, claim.metadata.uid, claim.spec, claim.status.allocation
 
 
 def _is_own(claim: ResourceClaim, pod: Pod) -> bool:

@@ -18,6 +18,7 @@ FILTERING_FAILED: Final = "FilteringFailed"
 BINDING_FAILED: Final = "BindingFailed"
 INVALID_POLICY: Final = "InvalidPolicy"
 INVALID_CLAIM: Final = "InvalidClaim"
+SELECTOR_OVER_BUDGET: Final = "SelectorOverBudget"
 ALLOCATION_UNDONE: Final = "AllocationUndone"
 ORPHAN_FREED: Final = "OrphanedAllocationFreed"
 FOREIGN_ALLOCATION: Final = "ForeignAllocation"
@@ -67,6 +68,23 @@ def refused(refusal: Refusal) -> list[Message]:
         messages.append(Message(WARNING, FILTERING_FAILED, shortened(f"{count} nodes {code}({named})"), code))
     messages.extend(Message(WARNING, FILTERING_FAILED, shortened(note)) for note in (*refusal.quotas, *refusal.pools))
     return messages
+
+
+def over_budget(refusal: Refusal, pause: float) -> Message:
+    """A selector takes too long. `pause`: seconds until it is tried again."""
+    note = (
+        f"{refusal.error}. The pod is not placed. Write the selector without loops, or ask your administrator for a DeviceClass; "
+        f"hami-dra tries again in {_span(pause)}"
+    )
+    return Message(WARNING, SELECTOR_OVER_BUDGET, shortened(note), "over budget")
+
+
+def namespace_over_budget(note: str) -> Message:
+    return Message(WARNING, SELECTOR_OVER_BUDGET, shortened(note), "namespace over budget")
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def warning(reason: str, note: str) -> Message:

@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from controller.inventory.selectorbudget import Payer
 from controller.reconcile.queue import Queue
 
 _DECISION_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
@@ -30,7 +31,23 @@ class Metrics:
             registry=self.registry,
         )
         self.decision_seconds = Histogram(
-            "hami_dra_decision_seconds", "Time of one decision.", buckets=_DECISION_BUCKETS, registry=self.registry
+            "hami_dra_decision_seconds",
+            "Time of one decision, by result; unfinished: it was interrupted so that others get their turn.",
+            ["result"],
+            buckets=_DECISION_BUCKETS,
+            registry=self.registry,
+        )
+        self.selector_seconds = Counter(
+            "hami_dra_selector_cpu_seconds",
+            "CPU time of evaluating selectors, by where they stand: claim, class, cluster (for the policy fgd).",
+            ["payer"],
+            registry=self.registry,
+        )
+        self.selector_overruns = Counter(
+            "hami_dra_selector_overruns",
+            "Selectors that were not evaluated any further, by limit: evaluation, expression, claim, namespace.",
+            ["limit"],
+            registry=self.registry,
         )
         self.commits = Counter(
             "hami_dra_commits",
@@ -96,10 +113,14 @@ class Metrics:
         for counter, values in (
             (self.decisions, ("placed", "refused", "error")),
             (self.commits, ("done", "stale", "refused")),
+            (self.selector_seconds, tuple(Payer)),
+            (self.selector_overruns, ("evaluation", "expression", "claim", "namespace")),
             (self.undos, ("node", "unschedulable", "scheduler", "sibling", "misplaced", "overlap")),
         ):
             for value in values:
                 counter.labels(value)
+        for value in ("placed", "refused", "error", "unfinished"):
+            self.decision_seconds.labels(value)
 
     def lead(self, *, leads: bool) -> None:
         """Told by the controller when a term begins and ends."""

@@ -8,12 +8,17 @@ lose their gate all the same.
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
-from controller.decide import Decision, Demand, Options, Refusal
+from controller.decide import Answer as Decided
+from controller.decide import Decision, Demand, Options, Refusal, Unfinished
 from controller.decide.answers import without_trace
+from controller.decide.companions import SharedClaims
 from controller.inventory.inventory import Inventory
+from controller.inventory.selectorbudget import SliceSpent
 from controller.reconcile import messages, narrate
 from controller.reconcile.aftermath import Aftermath
 from controller.reconcile.claims import ClaimWriter
@@ -22,9 +27,10 @@ from controller.reconcile.demand import Answer, Assessor, NotOurs, Ready, Wait
 from controller.reconcile.fence import Fence
 from controller.reconcile.gate import GateKeeper
 from controller.reconcile.patience import Patience
-from controller.reconcile.pods import has_our_gate, node_made_free
+from controller.reconcile.pods import claim_keys, has_our_gate, node_made_free
 from controller.reconcile.queue import FOREVER, Queue
 from controller.reconcile.refusals import Refusals
+from controller.reconcile.selectorbudgets import NamespaceWaits, SelectorBudgets, content_of
 from controller.reconcile.triggers import Triggers
 from controller.reconcile.undo import Undoer
 from hami_dra.api.core import Pod
@@ -32,7 +38,7 @@ from hami_dra.api.kinds import POD
 
 log = logging.getLogger(__name__)
 
-Decide = Callable[[Inventory, Demand, Options], Decision | Refusal]
+Decide = Callable[[Inventory, Demand, Options], Decided]
 
 _REFUSALS_KEPT = 1_000
 _ROOM_INTERVAL = 0.02
@@ -54,6 +60,8 @@ class Placer:
         patience: Patience,
         refusals: Refusals,
         assessor: Assessor,
+        shared: SharedClaims,
+        selectors: SelectorBudgets,
         aftermath: Aftermath,
         gate: GateKeeper,
         undoer: Undoer,
@@ -75,6 +83,8 @@ class Placer:
         self._patience = patience
         self._refusals = refusals
         self._assessor = assessor
+        self._shared = shared
+        self._selectors = selectors
         self._aftermath = aftermath
         self._gate = gate
         self._undoer = undoer
@@ -100,8 +110,12 @@ class Placer:
                 if key is None:
                     await self._idle(now)
                     continue
+                before = self._clock.cpu()
                 self._look(key, now)
-                await asyncio.sleep(0)
+                spent = self._clock.cpu() - before
+                self._queue.charge(spent)
+                # what takes long leaves everything else on the loop as much time as it took
+                await self._clock.sleep(spent if spent >= self._settings.selectors.slice else 0)
 
     # --- waiting -------------------------------------------------------------------------------------------------------
 
@@ -114,8 +128,8 @@ class Placer:
         if self._is_news() and now >= self._room_not_before:
             self._room_not_before = now + _ROOM_INTERVAL
             if self._triggers.room_made:
-                self._queue.room_made()
-            self._uneven = {signature for signature in self._uneven if self._queue.try_again(signature)}
+                self._queue.room_made(now)
+            self._uneven = {signature for signature in self._uneven if self._queue.try_again(signature, now)}
             self._triggers.room_made = self._triggers.pod_bound = False
 
     def _is_news(self) -> bool:
@@ -147,14 +161,26 @@ class Placer:
             return
         if not self._settings.gate and has_our_gate(pod):
             self._lift(pod, "the gate is off")
+        budget = self._selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
         try:
-            self._act(pod, self._assessor.assess(pod, now), now)
+            with self._inventory.verdicts.within(budget):
+                self._act(pod, self._assessor.assess(pod, now), now)
+            budget.decided()
+        except NamespaceWaits as wait:
+            self._wait_for_namespace(pod, wait)
+        except SliceSpent:
+            log.debug("pod %s: goes on when it is its namespace's turn again", key)
+            self._queue.unfinished(key)
         except Exception as error:  # one pod's bad luck, or a bug, must not stop the others
             log.exception("pod %s: cannot be decided", key)
             self._metrics.decisions.labels("error").inc()
             note = f"internal error, see the controller's log: {error!r}"
             self._events.tell(POD, pod, messages.warning(messages.FILTERING_FAILED, note))
             self._queue.wait(key, now + self._settings.retry_most)
+
+    def _selectors_of(self, pod: Pod) -> bytes:
+        claims = [self._world.claim(key) for key in claim_keys(pod)]
+        return content_of(claim for claim in claims if claim is not None)
 
     def _act(self, pod: Pod, answer: Answer, now: float) -> None:
         match answer:
@@ -181,6 +207,12 @@ class Placer:
         if not wait.passing:
             until = min(until, self._let_see(pod, now))
         self._queue.wait(pod.key, until)
+
+    def _wait_for_namespace(self, pod: Pod, wait: NamespaceWaits) -> None:
+        log.debug("pod %s waits: %s", pod.key, wait.note)
+        self._events.tell(POD, pod, messages.namespace_over_budget(wait.note))
+        self._decision_log.waiting(pod, wait.note, passing=True, at=self._clock.wall())
+        self._queue.wait(pod.key, wait.until)
 
     def _let_see(self, pod: Pod, now: float) -> float:
         """The pod has no place for now: when its patience is over, the gate goes. Returns when to look again."""
@@ -209,7 +241,7 @@ class Placer:
                 return
             if (known := self._refused.get(ready.signature)) is not None:
                 self._remember(ready.demand, known)
-                self._no_room(pod, ready, known, now)
+                self._no_room(pod, ready, known, now, refused_at=None)
                 return
         answer = self._ask(pod, ready.demand)
         self._remember(ready.demand, answer)
@@ -218,7 +250,10 @@ class Placer:
         if isinstance(answer, Refusal):
             narrate.refused(pod, answer)
             self._metrics.refused(answer.reasons, error=bool(answer.error))
-            self._no_room(pod, ready, answer, now)
+            if answer.overrun is not None:
+                self._over_budget(pod, ready, answer, answer.overrun.until, now)
+            else:
+                self._no_room(pod, ready, answer, now, refused_at=now)
         elif self._waits_for_nominated(pod, ready.demand, answer, now):
             self._not_yet(ready.demand, f"kube-scheduler is making room for it on {ready.demand.preferred_node}")
             self._queue.wait(key, now + _NOMINATION_INTERVAL)
@@ -230,13 +265,19 @@ class Placer:
             self._place(pod, ready.demand, answer)
 
     def _ask(self, pod: Pod, demand: Demand) -> Decision | Refusal:
-        """A pod that keeps a claim from before counts on that claim's node; it must not be in its own and its companions' way."""
+        """A pod that keeps a claim from before counts on that claim's node; it must not be in its own and its companions' way.
+
+        Raises SliceSpent.
+        """
         counted_on = self._inventory.assumed_node(pod.metadata.uid)
         self._inventory.forget_pod(pod.metadata.uid)
-        with self._metrics.decision_seconds.time():
-            answer = self._decide(self._inventory, demand, self._options)
+        before = time.perf_counter()
+        answer = self._decide(self._inventory, demand, self._options)
+        self._metrics.decision_seconds.labels(_result(answer)).observe(time.perf_counter() - before)
         if counted_on:
             self._inventory.assume_pod(pod, counted_on)
+        if isinstance(answer, Unfinished):
+            raise answer.cause
         return answer
 
     def _remember(self, demand: Demand, answer: Decision | Refusal) -> None:
@@ -249,7 +290,14 @@ class Placer:
         claims = (entry.claim.key for entry in demand.claims)
         self._decision_log.waiting(demand.pod, why, claims, passing=True, at=self._clock.wall(), replacing=True)
 
-    def _no_room(self, pod: Pod, ready: Ready, refusal: Refusal, now: float) -> None:
+    def _over_budget(self, pod: Pod, ready: Ready, refusal: Refusal, until: float, now: float) -> None:
+        """Its selectors take too long: neither room nor other pods help it, only its owner, or time."""
+        self._events.tell(POD, pod, messages.over_budget(refusal, until - now))
+        self._queue.wait(pod.key, min(until, self._let_see(pod, now)))
+        self._release_others(pod, ready)
+
+    def _no_room(self, pod: Pod, ready: Ready, refusal: Refusal, now: float, *, refused_at: float | None) -> None:
+        """`refused_at`: now, or None where it was not decided on because its equals were refused."""
         for message in messages.refused(refusal):
             self._events.tell(POD, pod, message)
         self._uneven.discard(ready.signature)
@@ -260,7 +308,13 @@ class Placer:
         # whoever waits for a quota is helped by no autoscaler and no preemption: nobody else need see the pod
         seen = FOREVER if refusal.only_quota else self._let_see(pod, now)
         until = min(now + self._settings.reconsider, seen, self._refusals.next_end(pod.metadata.uid, now))
-        self._queue.no_room(pod.key, ready.signature, until)
+        self._queue.no_room(pod.key, ready.signature, until, refused_at=refused_at)
+        if ready.demand.companions:
+            self._shared.note(claim_keys(pod), ready.signature)
+        self._release_others(pod, ready)
+
+    def _release_others(self, pod: Pod, ready: Ready) -> None:
+        """Claims that it has already keep devices from others."""
         if any(self._claims.is_ours(entry.claim) and entry.claim.status.allocation for entry in ready.demand.claims):
             why = "its other claims find no room beside it"
             self._group.create_task(self._undoer.release(pod, why), name=f"release {pod.key}")
@@ -289,3 +343,14 @@ class Placer:
         if now >= self._patience.runs_out(pod.metadata.uid, "nomination", now):
             return False
         return any(victim.metadata.deletion_timestamp is not None for victim in self._world.pods_on(nominated))
+
+
+def _result(answer: Decided) -> str:
+    """As the metrics name it."""
+    match answer:
+        case Decision():
+            return "placed"
+        case Refusal(error=error):
+            return "error" if error else "refused"
+        case Unfinished():
+            return "unfinished"

@@ -22,6 +22,25 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class SelectorLimits:
+    """CPU seconds that evaluating selectors may take. An honest one takes 1 to 4 microseconds a device."""
+
+    slice: float = 0.02
+    """In one go; then others get their turn."""
+    expression: float = 1.0
+    """One selector of a claim, on all devices."""
+    claim: float = 2.0
+    """All selectors of the claims of a pod, until it is decided on."""
+    device_class: float = 10.0
+    """One selector of a DeviceClass, on all devices."""
+    namespace: float = 6.0
+    """All selectors of the claims of a namespace, per minute; what is beyond waits."""
+    retry_first: float = 60.0
+    """Seconds after which a claim that took too long is looked at again; doubles each time up to `retry_most`."""
+    retry_most: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     installation: str = "hami-dra"
     """Value of the annotation hami.io/allocated-by: claims of another installation are never touched."""
@@ -61,6 +80,13 @@ class Settings:
     retry_most: float = 60.0
     reconsider: float = 300.0
     """A pod without room is looked at again after this even if nothing happened."""
+    room_retry_first: float = 0.02
+    """When something may have made room: how long after their last refusal pods that ask for the same are tried again at the
+    earliest. Doubles with each refusal up to `room_retry_most`."""
+    room_retry_most: float = 1.0
+    turn_cost: float = 0.0005
+    """CPU seconds that a look at a pod counts at least for its namespace."""
+    selectors: SelectorLimits = SelectorLimits()
 
     event_interval: float = 30.0
     """How long newer figures of the same warning about an object wait to be told."""

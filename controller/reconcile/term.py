@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.allocation.scope import standing_of
+from controller.decide.companions import SharedClaims
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import DeviceId
 from controller.reconcile.aftermath import Aftermath, InFlight
@@ -32,6 +33,7 @@ from controller.reconcile.probe import Prober
 from controller.reconcile.queue import Queue
 from controller.reconcile.quotas import QuotaNotes
 from controller.reconcile.refusals import Refusals
+from controller.reconcile.selectorbudgets import SelectorBudgets
 from controller.reconcile.settings import Mode
 from controller.reconcile.templates import TemplateKeeper
 from controller.reconcile.triggers import Triggers
@@ -69,7 +71,10 @@ class Term:
         refusals = Refusals(settings.refusal_time, settings.refusal_time_most)
         self._undoer = Undoer(context, claims, refusals)
         self._wake = asyncio.Event()
-        queue, in_flight = Queue(), InFlight()
+        queue = Queue(
+            turn_cost=settings.turn_cost, pause_first=settings.room_retry_first, pause_most=settings.room_retry_most
+        )
+        in_flight, shared = InFlight(), SharedClaims()
         context.metrics.queue = queue
         patience = Patience({"room": settings.gate_patience, "nomination": settings.nomination_patience})
         self._triggers = Triggers(
@@ -78,6 +83,7 @@ class Term:
             refusals=refusals,
             patience=patience,
             committing=in_flight.pods,
+            shared=shared,
             wake=self._wake.set,
         )
         self._undoer.on_done(self._triggers.look_at)
@@ -107,8 +113,11 @@ class Term:
                 standing_of=lambda claim: standing_of(
                     context.inventory, claim, settings.managed, settings.options.gates
                 ),
+                shared=shared,
                 bridge=bridge,
             ),
+            shared=shared,
+            selectors=SelectorBudgets(settings.selectors, context.clock.cpu, context.metrics),
             aftermath=self._aftermath,
             gate=self._gate,
             undoer=self._undoer,
@@ -183,7 +192,7 @@ class Term:
         ends.callback(world.quotas.subscribe(triggers.quota_changed))
         ends.callback(world.classes.subscribe(triggers.class_changed))
         ends.callback(world.slices.subscribe(self._fence.slice_changed))
-        ends.callback(world.slices.subscribe(triggers.anything_changed))
+        ends.callback(world.slices.subscribe(triggers.devices_changed))
         ends.callback(world.templates.subscribe(triggers.template_changed))
         ends.callback(world.claims.subscribe(self._foreign.claim_changed))
         ends.callback(world.claims.subscribe(undoer.claim_changed))
@@ -193,7 +202,7 @@ class Term:
         ends.callback(world.pods.subscribe(triggers.pod_changed))
         if world.taint_rules is not None:
             ends.callback(world.taint_rules.subscribe(self._fence.rule_changed))
-            ends.callback(world.taint_rules.subscribe(triggers.anything_changed))
+            ends.callback(world.taint_rules.subscribe(triggers.devices_changed))
         self._fence.on_change(self._wake.set)
         undoer.start()
 

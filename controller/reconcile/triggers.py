@@ -7,14 +7,16 @@ published, nodes changed, pods gone) lets one pod of each refused group try.
 
 from collections.abc import Callable, Container
 
+from controller.decide.companions import SharedClaims
 from controller.reconcile.context import Context
 from controller.reconcile.patience import Patience
-from controller.reconcile.pods import claim_refs, has_our_gate, is_live, is_pending, priority
+from controller.reconcile.pods import claim_keys, has_our_gate, is_live, is_pending, is_probe, priority
 from controller.reconcile.queue import Queue, Rank
 from controller.reconcile.refusals import Refusals, matters
+from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.meta import Object
-from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
+from hami_dra.api.resource import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 
 
 def rank(pod: Pod) -> Rank:
@@ -32,8 +34,10 @@ class Triggers:
         refusals: Refusals,
         patience: Patience,
         committing: Container[str],
+        shared: SharedClaims,
         wake: Callable[[], None],
     ) -> None:
+        self._shared = shared
         self._world = context.world
         self._clock = context.clock
         self._queue = queue
@@ -57,6 +61,7 @@ class Triggers:
         for node in {pod.spec.node_name for pod in (old, new) if pod is not None} - {""}:
             if old is None or new is None or old.spec.node_name != new.spec.node_name or is_live(old) != is_live(new):
                 self._node_may_help(node)
+        self._note_claims(old, new)
         if new is None:
             assert old is not None
             self._gone(old)
@@ -67,7 +72,18 @@ class Triggers:
                 self._patience.forget(new.metadata.uid)
                 self.pod_bound = True
                 self._wake()
-            self.look_at(new)
+            is_same = old is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec
+            if old is not None and not is_same:
+                self._sharers_may_fit(new)
+            self.look_at(new, changed=not is_same)
+
+    def _note_claims(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
+            self._shared.remove(old.metadata.uid)
+        if new is not None and is_pending(new) and new.spec.resource_claims:
+            self._shared.add(new, claim_keys(new))
+        elif new is not None:
+            self._shared.remove(new.metadata.uid)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         claim = new or old
@@ -76,6 +92,8 @@ class Triggers:
         has = new is not None and new.status.allocation is not None
         if had and not has:
             self.made_room()
+        if old is not None and new is not None and _claim_decides(old) == _claim_decides(new):
+            return
         for pod in self._world.pods_of(claim.key):
             if is_live(pod) and (is_pending(pod) or not has):
                 self.look_at(pod)
@@ -83,6 +101,8 @@ class Triggers:
     def template_changed(self, old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> None:
         template = new or old
         assert template is not None
+        if old is not None and new is not None and old.spec == new.spec and _policies(old) == _policies(new):
+            return
         for pod in self._world.pods_waiting_for_template(template.key):
             self.look_at(pod)
 
@@ -112,26 +132,33 @@ class Triggers:
         if old is None or new is None or old.spec != new.spec:
             self.made_room()
 
-    def anything_changed(self, _old: Object | None, _new: Object | None) -> None:
+    def devices_changed(
+        self, old: ResourceSlice | DeviceTaintRule | None, new: ResourceSlice | DeviceTaintRule | None
+    ) -> None:
         """Slices and taint rules."""
-        self.made_room()
+        if old is None or new is None or old.spec != new.spec:
+            self.made_room()
 
-    def look_at(self, pod: Pod) -> None:
+    def look_at(self, pod: Pod, *, changed: bool = False) -> None:
+        """`changed`: it is new, or asks for something else than before."""
         if pod.key in self._committing:
             return
         if pod.spec.resource_claims or has_our_gate(pod):
-            self._queue.ready(pod.key, rank(pod))
+            self._queue.ready(pod.key, rank(pod), changed=changed)
             self._wake()
 
     def _gone(self, pod: Pod) -> None:
         self._queue.drop(pod.key)
         self._refusals.pod_gone(pod.metadata.uid)
         self._patience.forget(pod.metadata.uid)
-        # those who share a claim with it need not fit beside it any more
-        for ref in claim_refs(pod):
-            for other in self._world.pods_of(ref.key) if ref.key else ():
-                if is_pending(other):
-                    self.look_at(other)
+        self._sharers_may_fit(pod)
+
+    def _sharers_may_fit(self, pod: Pod) -> None:
+        """Pods that share a claim with it need not fit beside it any more, or not as it was."""
+        now = self._clock.monotonic()
+        for signature in self._shared.waiting(claim_keys(pod)):
+            if self._queue.try_again(signature, now):
+                self._wake()
 
     def made_room(self) -> None:
         """Something was freed: of each group of refused pods one may try."""
@@ -149,6 +176,29 @@ def _concerns_us(old: Pod, new: Pod) -> bool:
         or old.status.resource_claim_statuses != new.status.resource_claim_statuses
         or old.status.nominated_node_name != new.status.nominated_node_name
         or old.spec != new.spec
-        or old.metadata.annotations != new.metadata.annotations
-        or old.metadata.labels != new.metadata.labels
+        or _policies(old) != _policies(new)
+        or _labels_read(old) != _labels_read(new)
+    )
+
+
+def _labels_read(pod: Pod) -> object:
+    """Labels decide where a pod is to be spread, and whether it is a probe; all others are nobody's business here."""
+    return pod.metadata.labels if pod.spec.topology_spread_constraints else is_probe(pod)
+
+
+def _policies(found: Object) -> dict[str, str]:
+    """The annotations that decisions go by (others are not kept: `hami_dra.vendors.annotations`), but for our own mark."""
+    return {name: value for name, value in found.metadata.annotations.items() if name != names.ALLOCATED_BY}
+
+
+def _claim_decides(claim: ResourceClaim) -> object:
+    """All of a claim that may make a difference to a pod that refers to it. Finalizers, labels and the like do not."""
+    return (
+        claim.metadata.uid,
+        claim.metadata.deletion_timestamp is None,
+        claim.metadata.owner_references,
+        _policies(claim),
+        claim.spec,
+        claim.status.allocation,
+        claim.status.reserved_for,
     )

@@ -4,12 +4,13 @@ Called by the command. In: documents (files, a snapshot, a live cluster) and whi
 pod had no place and no devices yet; all other pods and claims count as they are, pods without a node do not. Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from controller.decide import Demand, Options
 from controller.inventory.inventory import Inventory
+from controller.inventory.selectorbudget import Heartbeat
 from controller.simulation.objects import Item, Raw, gather, read
 from controller.simulation.run import Settings, asked_of
 from controller.simulation.view import View
@@ -35,8 +36,13 @@ class Question:
     notes: tuple[str, ...]
 
 
-def question(documents: Iterable[Document], kind: str, key: str, settings: Settings) -> Question:
-    """`kind`: `pod` or `claim`, of which the first pod counts that uses it. Raises NoSuchPod, BadManifest."""
+def question(
+    documents: Iterable[Document], kind: str, key: str, settings: Settings, beat: Callable[[], None] = lambda: None
+) -> Question:
+    """`kind`: `pod` or `claim`, of which the first pod counts that uses it. `beat` is called often while selectors are evaluated.
+
+    Raises NoSuchPod, BadManifest.
+    """
     gathered = gather(documents)
     items = gathered.items
     view = View(settings.gates)
@@ -57,7 +63,8 @@ def question(documents: Iterable[Document], kind: str, key: str, settings: Setti
     for item in items:
         if item.kind is kinds.POD and item.key != target.key and is_bound(item.object):
             view.run(item.object)
-    pod, asked = asked_of(source, _unplaced(raw), view, settings)
+    with view.inventory.verdicts.within(Heartbeat(beat)):
+        pod, asked = asked_of(source, _unplaced(raw), view, settings)
     return Question(
         pod=pod,
         inventory=view.inventory,

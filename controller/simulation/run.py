@@ -7,6 +7,7 @@ pod that shares a claim must be placed where the others fit too; then one pod af
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from controller.allocation.features import FeatureGates
@@ -15,6 +16,8 @@ from controller.allocation.stamping import new_share_id, stamped
 from controller.bridge.convert import ConversionRefused, convert_pod
 from controller.bridge.convert import Options as ConvertOptions
 from controller.decide import Decision, Demand, Options, PodClaim, Refusal, decide
+from controller.decide.companions import Companions, SharedClaims
+from controller.inventory.selectorbudget import Heartbeat
 from controller.scoring.policies import InvalidPolicy, Policies
 from controller.scoring.resolving import resolve
 from controller.simulation.objects import Raw, gather, read
@@ -51,15 +54,21 @@ class Played:
     view: View
 
 
-def simulate(documents: Iterable[Document], settings: Settings) -> Report:
-    """Raises BadManifest."""
-    return play(documents, settings).report
+OnPod = Callable[[int, int], None]
+"""How many pods of how many were decided on. Called after each, and often while one takes long; may raise to end it all."""
 
 
-def play(
-    documents: Iterable[Document], settings: Settings, on_pod: Callable[[int, int], None] = lambda _done, _total: None
-) -> Played:
-    """`on_pod` is told after each pod how many of how many were decided on. Raises BadManifest."""
+def _quiet(_done: int, _total: int) -> None:
+    pass
+
+
+def simulate(documents: Iterable[Document], settings: Settings, on_pod: OnPod = _quiet) -> Report:
+    """Raises BadManifest, and what `on_pod` raises."""
+    return play(documents, settings, on_pod).report
+
+
+def play(documents: Iterable[Document], settings: Settings, on_pod: OnPod = _quiet) -> Played:
+    """Raises BadManifest, and what `on_pod` raises."""
     gathered = gather(documents)
     view = View(settings.gates)
     for item in gathered.items:
@@ -75,9 +84,13 @@ def play(
             pods.extend((item.source, raw) for raw in workloads.pods_of(item))
     report = Report()
     waiting = [_settled(source, raw, view) for source, raw in pods]
-    for done, each in enumerate(waiting, 1):
-        _Placing(view, settings, report).place(each, waiting)
-        on_pod(done, len(waiting))
+    shared = SharedClaims()
+    for each in waiting:
+        shared.add(each.pod, _named_claims(each.pod))
+    for done, each in enumerate(waiting):
+        with view.inventory.verdicts.within(Heartbeat(partial(on_pod, done, len(waiting)))):
+            _Placing(view, settings, report, shared).place(each)
+        on_pod(done + 1, len(waiting))
     report.notes = [*gathered.notes, *view.notes]
     return Played(report, view)
 
@@ -88,7 +101,7 @@ def asked_of(source: str, raw: Raw, view: View, settings: Settings) -> tuple[Pod
     """
     this = _settled(source, raw, view)
     try:
-        return this.pod, _Placing(view, settings, Report()).demand(this, ())
+        return this.pod, _Placing(view, settings, Report(), SharedClaims()).demand(this)
     except (_Unready, InvalidPolicy) as error:
         return this.pod, str(error)
 
@@ -115,7 +128,6 @@ class _Waiting:
     """Extended resources that its claims stand for."""
     problem: str = ""
     """Not empty: why it cannot be decided on."""
-    placed: bool = False
 
 
 def _settled(source: str, raw: Raw, view: View) -> _Waiting:
@@ -134,18 +146,25 @@ def _settled(source: str, raw: Raw, view: View) -> _Waiting:
     return _Waiting(read(source, kinds.POD, conversion.pod).object, conversion.resources)
 
 
-class _Placing:
-    """The decision on one pod."""
+def _named_claims(pod: Pod) -> list[str]:
+    """Claims that other pods may name too."""
+    named = (entry.resource_claim_name for entry in pod.spec.resource_claims)
+    return [f"{pod.metadata.namespace}/{name}" for name in named if name]
 
-    def __init__(self, view: View, settings: Settings, report: Report) -> None:
+
+class _Placing:
+    """The decision on one pod. `shared`: which of the pods that are not placed refer to which claims."""
+
+    def __init__(self, view: View, settings: Settings, report: Report, shared: SharedClaims) -> None:
+        self._shared = shared
         self._view = view
         self._settings = settings
         self._report = report
 
-    def place(self, this: _Waiting, everyone: Iterable[_Waiting]) -> None:
+    def place(self, this: _Waiting) -> None:
         key = this.pod.key
         try:
-            demand = self.demand(this, everyone)
+            demand = self.demand(this)
         except (_Unready, InvalidPolicy) as error:
             self._report.refused(key, {}, str(error), str(error))
             return
@@ -155,7 +174,7 @@ class _Placing:
             message = answer.message if answer.error else "; ".join((answer.message, *answer.quotas, *answer.pools))
             self._report.refused(key, answer.reasons, message, answer.error)
             return
-        this.placed = True
+        self._shared.remove(this.pod.metadata.uid)
         self._carry_out(this.pod, demand, answer)
 
     def _carry_out(self, pod: Pod, demand: Demand, decision: Decision) -> None:
@@ -169,7 +188,7 @@ class _Placing:
         ]
         self._report.placed(pod.key, decision.node, claims, decision.score)
 
-    def demand(self, this: _Waiting, everyone: Iterable[_Waiting]) -> Demand:
+    def demand(self, this: _Waiting) -> Demand:
         """Raises _Unready, InvalidPolicy."""
         pod = this.pod
         if this.problem:
@@ -195,7 +214,7 @@ class _Placing:
             claims=tuple(claims),
             policies=policies,
             preferred_node=pod.status.nominated_node_name,
-            companions=self._companions(this, everyone, claims),
+            companions=self._companions(pod, claims),
             plugin_resources=(*this.resources, *self._plugin_resources(claims)),
         )
 
@@ -235,23 +254,10 @@ class _Placing:
             raise _Unready(f"{where}: {missing} does not exist")
         return self._view.claim_of(template, pod, entry.name), template.object
 
-    def _companions(self, this: _Waiting, everyone: Iterable[_Waiting], claims: Iterable[PodClaim]) -> tuple[Pod, ...]:
+    def _companions(self, pod: Pod, claims: Iterable[PodClaim]) -> tuple[Companions, ...]:
         """The pods that wait for a claim which this one would get allocated: the node must fit them too."""
-        shared = {
-            claim.claim.metadata.name
-            for claim in claims
-            if claim.claim.status.allocation is None and claim.claim.key in self._view.claims
-        }
-        if not shared:
-            return ()
-        return tuple(
-            other.pod
-            for other in everyone
-            if other is not this
-            and not other.placed
-            and other.pod.metadata.namespace == this.pod.metadata.namespace
-            and any(entry.resource_claim_name in shared for entry in other.pod.spec.resource_claims)
-        )
+        keys = [claim.claim.key for claim in claims if claim.claim.status.allocation is None]
+        return self._shared.companions(pod, [key for key in keys if key in self._view.claims])
 
     def _check_extended_resources(self, pod: Pod) -> None:
         for container in (*pod.spec.init_containers, *pod.spec.containers):

@@ -2,6 +2,7 @@
 
 import asyncio
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -149,23 +150,26 @@ def _computed(
     """Raises CommandError."""
     from controller.explain.explain import explain as compute
     from controller.explain.model import Explanation
+    from controller.inventory.selectorbudget import Heartbeat
     from controller.simulation import BadManifest
     from controller.simulation.question import NoSuchPod, question
     from hami_dra.cli.progress import Progress
 
     with Progress() as progress:
         documents = read_state(files, connection, progress=progress)
-    try:
-        asked = question(documents, kind, key, settings)
-    except (BadManifest, NoSuchPod) as error:
-        raise CommandError(str(error)) from error
-    for each in asked.notes:
-        note(each)
-    if asked.demand is None:
-        return Explanation(asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem)
-    if not asked.demand.claims:
-        note(f"Pod {asked.pod.key} asks for no device: any node that fits will do")
-    return compute(asked.inventory, asked.demand, asked.options)
+        beat = partial(progress, "evaluating selectors", 0, 0)
+        try:
+            asked = question(documents, kind, key, settings, beat)
+        except (BadManifest, NoSuchPod) as error:
+            raise CommandError(str(error)) from error
+        for each in asked.notes:
+            note(each)
+        if asked.demand is None:
+            return Explanation(asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem)
+        if not asked.demand.claims:
+            note(f"Pod {asked.pod.key} asks for no device: any node that fits will do")
+        with asked.inventory.verdicts.within(Heartbeat(beat)):
+            return compute(asked.inventory, asked.demand, asked.options)
 
 
 async def _kept(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,12 +77,14 @@ def simulate(
     from controller.simulation import simulate as run
     from hami_dra.cli.manifest_files import read_documents
     from hami_dra.cli.policy_options import simulation_settings
+    from hami_dra.cli.progress import Progress
 
     settings = simulation_settings(
         node_policy, device_policy, default or [], feature_gates, packing_weights=packing_weights
     )
     try:
-        report = run(read_documents(files), settings)
+        with Progress() as progress:
+            report = run(read_documents(files), settings, partial(progress, "pods decided on"))
     except BadManifest as error:
         raise CommandError(str(error)) from error
     for note in report.notes:

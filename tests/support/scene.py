@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from controller.decide import ClaimAllocation, Decision, Demand, Options, Refusal, Score
@@ -156,11 +157,18 @@ def first_fit(inventory: Inventory, demand: Demand, options: Options) -> Decisio
     return Decision(node, allocations, Score(0.0), fitting, len(found), len(refused))
 
 
+def _named(pod: Pod, number: int) -> Pod:
+    """Another pod of its shape."""
+    metadata = msgspec.structs.replace(pod.metadata, uid=f"{pod.metadata.uid}-{number}")
+    return msgspec.structs.replace(pod, metadata=metadata)
+
+
 def _fit_together(inventory: Inventory, demand: Demand, row: int) -> bool:
     """The pod and those that share its claim, all on one node."""
     counted: list[Pod] = []
     try:
-        for member in (demand.pod, *demand.companions) if demand.companions else ():
+        others = [_named(each.pod, number) for each in demand.companions for number in range(each.count)]
+        for member in (demand.pod, *others) if others else ():
             if not inventory.node_fit(member).mask[row]:
                 return False
             inventory.assume_pod(member, inventory.nodes.names[row])

@@ -50,6 +50,10 @@ class VirtualClock:
     def wall(self) -> datetime:
         return START + timedelta(seconds=self.monotonic())
 
+    def cpu(self) -> float:
+        """Work costs nothing, so that a scenario goes the same way on every machine."""
+        return 0.0
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from controller.decide import Decision, Demand, Options, PodClaim, Refusal, decide
+from controller.decide.companions import grouped
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import DeviceId
 from controller.scoring.policies import DevicePolicy, Policies
@@ -234,7 +235,20 @@ def test_companions_must_fit_the_node_too():
     inventory = cluster()
     inventory.node_changed(None, node("n1", allocatable={"cpu": "1", "memory": "64Gi", "pods": "110"}))
     heavy = pod("heavy", containers=[{"name": "x", "resources": {"requests": {"cpu": "4"}}}])
-    assert place(inventory, demand(shared("a"), companions=(heavy,))).node == "n2"
+    assert place(inventory, demand(shared("a"), companions=grouped([heavy]))).node == "n2"
+
+
+def test_all_companions_must_fit_the_node_beside_each_other():
+    inventory = cluster()
+    for name, cpu in (("n1", "8"), ("n2", "16")):
+        inventory.node_changed(None, node(name, allocatable={"cpu": cpu, "memory": "64Gi", "pods": "110"}))
+    pods = [
+        pod(f"p{number}", containers=[{"name": "x", "resources": {"requests": {"cpu": "4"}}}]) for number in range(3)
+    ]
+    assert place(inventory, demand(shared("a"), companions=grouped(pods[:1]))).node == "n1"
+    [companions] = grouped(pods)
+    assert companions.count == 3
+    assert place(inventory, demand(shared("a"), companions=(companions,))).node == "n2"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from controller.allocation.stamping import stamped
 from controller.decide import Demand, PodClaim
+from controller.decide.companions import grouped
 from controller.reconcile import bodies
 from controller.reconcile.demand import signature
 from controller.reconcile.pods import claim_keys, claim_refs
@@ -58,12 +59,23 @@ def test_replicas_ask_for_the_same():
         sign(a_pod(), a_claim(), policies=Policies(node=names.SPREAD)),
         sign(a_pod(), a_claim(), policies=Policies(device=DevicePolicy((names.BINPACK,)))),
         sign(a_pod(), a_claim(), plugin_resources=("nvidia.com/gpu",)),
-        sign(a_pod(), a_claim(), companions=(a_pod("q", "v"),)),
         sign(a_pod(), a_claim(owner="")),
     ],
 )
 def test_whoever_asks_for_something_else_differs(other):
     assert other != SAME
+
+
+def test_pods_that_share_a_claim_are_one_group_however_many_there_are():
+    companions = grouped([a_pod("q", "v"), a_pod("r", "w")])
+    shared = a_claim(owner="")
+    assert sign(a_pod("q", "v"), shared, companions=companions) == sign(a_pod(), shared)
+
+
+def test_metadata_of_a_claim_makes_no_difference():
+    shared = a_claim(owner="")
+    metadata = msgspec.structs.replace(shared.metadata, resource_version="7", annotations={"example.com/x": "y"})
+    assert sign(a_pod(), msgspec.structs.replace(shared, metadata=metadata)) == sign(a_pod(), shared)
 
 
 def test_labels_matter_where_pods_are_spread_by_them():

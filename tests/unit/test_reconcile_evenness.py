@@ -104,13 +104,13 @@ def test_one_group_can_be_tried_alone_and_one_at_a_time():
         queue.ready(key, Rank(0, "", key))
         queue.pop(0.0)
         queue.no_room(key, key[:1].encode())
-    assert queue.try_again(b"a")
-    assert queue.try_again(b"a")
+    assert queue.try_again(b"a", 0.0)
+    assert queue.try_again(b"a", 0.0)
     assert [queue.pop(0.0), queue.pop(0.0)] == ["a1", None]
     queue.placed("a1")
     assert queue.pop(0.0) == "a2"
     queue.placed("a2")
-    assert not queue.try_again(b"a")
+    assert not queue.try_again(b"a", 0.0)
     assert queue.state("b1") == "no_room"
 
 

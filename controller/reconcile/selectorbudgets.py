@@ -1,0 +1,247 @@
+"""What the selectors of each namespace, claim and expression have cost, and who has to wait because of it.
+
+Made by `term`; the placer takes a `DecisionBudget` from it for each look at a pod and puts it in force
+(`Inventory.verdicts.within`). Limits are CPU seconds (`settings.SelectorLimits`):
+
+- slice: what a decision may evaluate in one go; then others get their turn, and the pod its next one in time;
+- expression: what one selector may cost on all devices, from the first one until all are known;
+- claim: what all selectors of a pod's claims may cost until the pod is decided on;
+- namespace: what its claims may cost per minute; what is beyond waits.
+
+Selectors of DeviceClasses are an administrator's. They have a limit of their own and cost no namespace anything.
+
+What went over its budget is remembered by content (a digest), so that the same claim, made again under another name or in another
+namespace, is refused without being evaluated, until its pause is over. The pause doubles each time. Pure but for the clock that is
+passed in.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from controller.inventory.selectorbudget import OverBudget, Overrun, Payer, SliceSpent
+from controller.reconcile.metrics import Metrics
+from controller.reconcile.settings import SelectorLimits
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.cel import SHORT
+
+_REMEMBERED: Final = 4_096
+"""Digests; the oldest are forgotten first."""
+_MOST_DOUBLINGS: Final = 20
+
+Digest = bytes
+
+
+@dataclass(slots=True)
+class _Pause:
+    times: int
+    until: float
+    what: str
+
+
+class _Sums:
+    """CPU seconds by digest, of what is still being evaluated."""
+
+    def __init__(self) -> None:
+        self._sums: OrderedDict[Hashable, float] = OrderedDict()
+
+    def add(self, key: Hashable, seconds: float) -> float:
+        total = self._sums[key] = self._sums.get(key, 0.0) + seconds
+        self._sums.move_to_end(key)
+        if len(self._sums) > _REMEMBERED:
+            self._sums.popitem(last=False)
+        return total
+
+    def clear(self, key: Hashable) -> None:
+        self._sums.pop(key, None)
+
+
+class NamespaceWaits(SliceSpent):
+    """The namespace has used up what its selectors may cost for now: look again at `until`."""
+
+    def __init__(self, note: str, until: float) -> None:
+        super().__init__(note)
+        self.note: Final = note
+        self.until: Final = until
+
+
+class SelectorBudgets:
+    """`clock`: CPU seconds of the thread that decides."""
+
+    def __init__(self, limits: SelectorLimits, clock: Callable[[], float], metrics: Metrics) -> None:
+        self.limits: Final = limits
+        self.clock: Final = clock
+        self._metrics = metrics
+        self._expressions = _Sums()
+        self._claims = _Sums()
+        self._pauses: OrderedDict[Digest, _Pause] = OrderedDict()
+        self._spent: dict[str, tuple[float, float]] = {}
+        """Namespace → (CPU seconds it is in debt, as of when); each minute pays back what a minute allows."""
+
+    def of(self, namespace: str, content: Callable[[], Digest], now: float) -> "DecisionBudget":
+        """For one look at a pod. `content`: a digest of its claims, asked for only where something is to be evaluated."""
+        return DecisionBudget(self, namespace, content, now)
+
+    # -- for DecisionBudget --------------------------------------------------------------------------------------------
+
+    def pause_of(self, digest: Digest, now: float) -> _Pause | None:
+        """The pause that is not over yet."""
+        pause = self._pauses.get(digest)
+        return pause if pause is not None and now < pause.until else None
+
+    def begin_pause(self, digest: Digest, what: str, now: float) -> None:
+        before = self._pauses.pop(digest, None)
+        times = before.times + 1 if before is not None else 1
+        seconds = self.limits.retry_first * float(2 ** min(times - 1, _MOST_DOUBLINGS))
+        self._pauses[digest] = _Pause(times, now + min(seconds, self.limits.retry_most), what)
+        if len(self._pauses) > _REMEMBERED:
+            self._pauses.popitem(last=False)
+
+    def count(self, payer: Payer, seconds: float) -> None:
+        self._metrics.selector_seconds.labels(payer).inc(seconds)
+
+    def count_overrun(self, limit: str) -> None:
+        self._metrics.selector_overruns.labels(limit).inc()
+
+    def spend(self, namespace: str, seconds: float, now: float) -> None:
+        self._spent[namespace] = self._debt(namespace, now) + seconds, now
+        if len(self._spent) > _REMEMBERED:
+            self._spent = {name: entry for name, entry in self._spent.items() if self._debt(name, now) > 0}
+
+    def wait_of(self, namespace: str, now: float) -> float:
+        """How long the namespace has to wait until it may evaluate for one slice more; 0 if it may now."""
+        over = self._debt(namespace, now) + self.limits.slice - self.limits.namespace
+        return max(0.0, over * 60.0 / self.limits.namespace)
+
+    def _debt(self, namespace: str, now: float) -> float:
+        seconds, at = self._spent.get(namespace, (0.0, now))
+        return max(0.0, seconds - (now - at) * self.limits.namespace / 60.0)
+
+    def add_to_expression(self, digest: Digest, seconds: float) -> float:
+        return self._expressions.add(digest, seconds)
+
+    def expression_is_known(self, digest: Digest) -> None:
+        """All devices that were asked about have their verdicts."""
+        self._expressions.clear(digest)
+
+    def add_to_claim(self, content: Digest, seconds: float) -> float:
+        return self._claims.add(content, seconds)
+
+    def claim_is_decided(self, content: Digest) -> None:
+        self._claims.clear(content)
+
+
+class DecisionBudget:
+    """Of one look at a pod; a `Budget`."""
+
+    limits: Final = SHORT
+
+    def __init__(self, book: SelectorBudgets, namespace: str, content: Callable[[], Digest], now: float) -> None:
+        self._book = book
+        self._namespace = namespace
+        self._content_of = content
+        self._content: Digest | None = None
+        self._now = now
+        self._slice = 0.0
+        self._shared_slice = 0.0
+
+    @property
+    def account(self) -> str:
+        return self._namespace
+
+    def clock(self) -> float:
+        return self._book.clock()
+
+    def admit(self, expression: str, payer: Payer) -> None:
+        """Raises OverBudget, SliceSpent."""
+        book, now = self._book, self._now
+        pause = book.pause_of(_digest_of(expression, payer), now)
+        if pause is None and payer is Payer.CLAIM:
+            pause = book.pause_of(self._claims, now)
+        if pause is not None:
+            raise OverBudget(Overrun(expression, payer, pause.what, pause.until))
+        if payer is Payer.CLAIM and (wait := book.wait_of(self._namespace, now)) > 0:
+            book.count_overrun("namespace")
+            raise NamespaceWaits(
+                f"the selectors of namespace {self._namespace} have taken the {book.limits.namespace:g} s of CPU that they may "
+                f"take per minute; this pod goes on in {wait:.1f} s",
+                now + wait,
+            )
+
+    def charge(self, expression: str, payer: Payer, seconds: float, *, done: int, left: int) -> None:
+        """Raises OverBudget, SliceSpent."""
+        book, limits = self._book, self._book.limits
+        book.count(payer, seconds)
+        digest = _digest_of(expression, payer)
+        total = book.add_to_expression(digest, seconds)
+        most = limits.device_class if payer is Payer.CLASS else limits.expression
+        if left and total > most:
+            what = f"took {total:.2g} s of CPU and {left} devices are left; a selector may take {most:g} s"
+            raise self._over(expression, payer, "expression", digest, what)
+        if done and not left:
+            book.expression_is_known(digest)
+        if payer is Payer.CLAIM:
+            book.spend(self._namespace, seconds, self._now)
+            of_claim = book.add_to_claim(self._claims, seconds)
+            if of_claim > limits.claim:
+                what = f"is one of those that took {of_claim:.2g} s of CPU; the selectors of one pod may take {limits.claim:g} s"
+                raise self._over(expression, payer, "claim", self._claims, what)
+        if payer is Payer.CLUSTER:
+            self._shared_slice += seconds
+            if self._shared_slice >= limits.slice:
+                raise SliceSpent
+        else:
+            self._slice += seconds
+            if self._slice >= limits.slice:
+                raise SliceSpent
+
+    def too_expensive(self, expression: str, payer: Payer, seconds: float) -> OverBudget:
+        self._book.count(payer, seconds)
+        if payer is Payer.CLAIM:
+            self._book.spend(self._namespace, seconds, self._now)
+        what = (
+            "costs more on a single device than hami-dra allows, about an eighth of what Kubernetes does: "
+            "it loops through too many combinations"
+        )
+        return self._over(expression, payer, "evaluation", _digest_of(expression, payer), what)
+
+    def decided(self) -> None:
+        """The pod has its answer."""
+        if self._content is not None:
+            self._book.claim_is_decided(self._content)
+
+    @property
+    def _claims(self) -> Digest:
+        if self._content is None:
+            self._content = self._content_of()
+        return self._content
+
+    def _over(self, expression: str, payer: Payer, limit: str, digest: Digest, what: str) -> OverBudget:
+        self._book.begin_pause(digest, what, self._now)
+        self._book.count_overrun(limit)
+        pause = self._book.pause_of(digest, self._now)
+        return OverBudget(Overrun(expression, payer, what, pause.until if pause is not None else self._now))
+
+
+def content_of(claims: Iterable[ResourceClaim]) -> Digest:
+    """A digest of the selectors of some claims, whatever the claims are called."""
+    expressions = {
+        selector.cel.expression
+        for claim in claims
+        for request in claim.spec.devices.requests
+        for exact in (request.exactly, *request.first_available)
+        for selector in (exact.selectors if exact is not None else ())
+        if selector.cel is not None
+    }
+    return _digest("\0".join(sorted(expressions)))
+
+
+def _digest_of(expression: str, payer: Payer) -> Digest:
+    """A selector that stands in a class is another one than that of a claim, so that no claim gets a class into trouble."""
+    return _digest(f"class {expression}" if payer is Payer.CLASS else f"claim {expression}")
+
+
+def _digest(text: str) -> Digest:
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
