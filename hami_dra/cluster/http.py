@@ -31,6 +31,7 @@ from hami_dra.cluster.answers import (
     read_status,
     split_lines,
 )
+from hami_dra.cluster.bootclock import boot_clock
 from hami_dra.cluster.credentials import Access
 from hami_dra.cluster.protocol import (
     APPLY,
@@ -59,11 +60,13 @@ _CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
 }
 
 
-def connect(kubeconfig: str | None = None, context: str | None = None) -> "HttpCluster":
+def connect(
+    kubeconfig: str | None = None, context: str | None = None, *, timeouts: Timeouts | None = None
+) -> "HttpCluster":
     """The named kubeconfig; else the pod's own service account; else $KUBECONFIG or ~/.kube/config. Raises ConfigError."""
     if kubeconfig is None and context is None and credentials.is_in_cluster():
-        return HttpCluster.in_cluster()
-    return HttpCluster.from_kubeconfig(kubeconfig, context)
+        return HttpCluster.in_cluster(timeouts=timeouts)
+    return HttpCluster.from_kubeconfig(kubeconfig, context, timeouts=timeouts)
 
 
 class HttpCluster:
@@ -232,7 +235,7 @@ class HttpCluster:
         if patch_type == APPLY and isinstance(patch, Mapping):
             document = {"apiVersion": kind.api_version, "kind": kind.name, **patch}
         query = {"fieldManager": field_manager} | ({"force": "true"} if force else {})
-        deadline = asyncio.get_running_loop().time() + self._timeouts.write
+        asked_at = boot_clock()
         try:
             answer = await self._transport.write(
                 "PATCH", what, path, query, document, content_type=_CONTENT_TYPES[patch_type]
@@ -240,18 +243,20 @@ class HttpCluster:
         except SpecChanged:
             if patch_type != MERGE or subresource or not verbatim.can_apply(document):
                 raise
-            answer = await self._patch_verbatim(what, path, query, document, deadline)
+            answer = await self._patch_verbatim(what, path, query, document, asked_at)
         return _object(kind, answer, what)
 
     async def _patch_verbatim(
-        self, what: str, path: str, query: Mapping[str, str], patch: Body, deadline: float
+        self, what: str, path: str, query: Mapping[str, str], patch: Body, asked_at: float
     ) -> bytes:
         """A patch of metadata that the server refuses because it writes the spec anew; see `verbatim`. Once, in time."""
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout(asked_at + self._timeouts.write - boot_clock()):
                 stored = await self._transport.read(what, path, {}, accept=verbatim.CONTENT_TYPE)
                 body = verbatim.apply(stored, patch, what)
-                return await self._transport.write("PUT", what, path, query, body, content_type=verbatim.CONTENT_TYPE)
+                return await self._transport.write(
+                    "PUT", what, path, query, body, content_type=verbatim.CONTENT_TYPE, asked_at=asked_at
+                )
         except TimeoutError:
             raise Unavailable(f"{what}: no answer within {self._timeouts.write} s") from None
 

@@ -2,7 +2,8 @@
 
 Called by `http.HttpCluster` only. One Transport belongs to one event loop. Reads are repeated when the server is busy or away.
 A write is sent once (again only after a 429, which says it was not carried out, or after renewed credentials) and is
-over, one way or the other, within `Timeouts.write` seconds: leader election counts on that bound.
+over, one way or the other, within `Timeouts.write` seconds: leader election counts on that bound. A loop that was frozen in
+between does not run its timers before it sends, so the clock is looked at once more right before the body goes out.
 """
 
 import asyncio
@@ -13,9 +14,11 @@ from typing import Any, Final
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
 
 from hami_dra.cluster.answers import Status, error_of, read_status
 from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.bootclock import boot_clock
 from hami_dra.cluster.credentials import Access
 from hami_dra.cluster.protocol import MOST_WRITE_SECONDS, ConfigError, Unavailable
 
@@ -38,6 +41,20 @@ class Timeouts:
     def __post_init__(self) -> None:
         if not 0 < self.write <= MOST_WRITE_SECONDS:
             raise ConfigError(f"write timeout {self.write} s: it must be above 0 and at most {MOST_WRITE_SECONDS} s")
+
+
+class _TimelyBody(aiohttp.BytesPayload):
+    """A body that is not sent after a moment of the boot clock; without it the server has no complete request."""
+
+    def __init__(self, data: bytes, not_after: float) -> None:
+        super().__init__(data)
+        self._not_after = not_after
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Raises TimeoutError. From here to the system call nobody else runs in this loop."""
+        if boot_clock() >= self._not_after:
+            raise TimeoutError
+        await super().write_with_length(writer, content_length)
 
 
 class Transport:
@@ -74,15 +91,22 @@ class Transport:
         document: Any,
         *,
         content_type: str = JSON_TYPE,
+        asked_at: float | None = None,
     ) -> bytes:
-        """`document` is what JSON is made of, or bytes to be sent as they are."""
+        """`document` is what JSON is made of, or bytes to be sent as they are. `asked_at`: when the write was asked for, on
+        the boot clock, if that was before now; its time counts from there.
+        """
+        not_after = (boot_clock() if asked_at is None else asked_at) + self.timeouts.write
         data = document if isinstance(document, bytes) else msgspec.json.encode(document)
         backoff = Backoff(first=0.1, most=2.0)
         try:
             # one deadline over all attempts: after it nothing of this write is under way any more
             async with asyncio.timeout(self.timeouts.write):
                 while True:
-                    code, body, wait = await self._once(method, what, path, query, data=data, content_type=content_type)
+                    timely = _TimelyBody(data, not_after)
+                    code, body, wait = await self._once(
+                        method, what, path, query, data=timely, content_type=content_type
+                    )
                     if code < 300:
                         return body
                     if code != 429 or wait >= self.timeouts.write:
@@ -99,7 +123,7 @@ class Transport:
         query: Mapping[str, str],
         *,
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own)
-        data: bytes | None = None,
+        data: aiohttp.BytesPayload | None = None,
         content_type: str = "",
         accept: str = JSON_TYPE,
     ) -> tuple[int, bytes, float]:
@@ -119,7 +143,7 @@ class Transport:
         query: Mapping[str, str],
         *,
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own)
-        data: bytes | None = None,
+        data: aiohttp.BytesPayload | None = None,
         content_type: str = "",
         accept: str = JSON_TYPE,
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
