@@ -19,7 +19,7 @@ import contextlib
 import http.client
 import ssl
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -167,13 +167,17 @@ class Installation:
 
     # -- programs --------------------------------------------------------------------------------------------------
 
-    def start_controller(self, *flags: str, name: str = "controller") -> Program:
-        """A controller as its own ServiceAccount. Several may run at once under different names."""
+    def start_controller(self, *flags: str, name: str = "controller", program: Sequence[str] = _HAMI_DRA) -> Program:
+        """A controller as its own ServiceAccount. Several may run at once under different names.
+
+        `program` takes the arguments of `hami-dra`: a test's own way to run it.
+        """
         port = free_port()
         gate = "on" if self.choices.gate else "off"
         listen = ["--host=127.0.0.1", f"--port={port}"]
         arguments = ["controller", *listen, "--mode", self.choices.mode, f"--gate={gate}", *flags]
-        return self._start(name, service_account_token(self.api, names.CONTROLLER), arguments, port)
+        token = service_account_token(self.api, names.CONTROLLER)
+        return self._start(name, token, arguments, port, program=program)
 
     def start_webhook(self, *flags: str, name: str = "webhook") -> Program:
         """The admission server as its own ServiceAccount, where the webhook configuration looks for it."""
@@ -221,11 +225,12 @@ class Installation:
         *,
         tls: bool = False,
         environment: Mapping[str, str] = MappingProxyType({}),
+        program: Sequence[str] = _HAMI_DRA,
     ) -> Program:
         kubeconfig = self.host.directory / f"{name}.kubeconfig"
         write_kubeconfig(kubeconfig, url=self.host.url, ca_file=self.host.ca_file, token=token)
         around = ["env", *(f"{key}={value}" for key, value in environment.items())] if environment else []
-        return self._run(name, [*around, *_HAMI_DRA, *arguments, "--kubeconfig", str(kubeconfig)], port, tls=tls)
+        return self._run(name, [*around, *program, *arguments, "--kubeconfig", str(kubeconfig)], port, tls=tls)
 
     def _run(self, name: str, command: list[str], port: int, *, tls: bool = False) -> Program:
         program = Program(name, self.host.add_component(name, command), port, tls)

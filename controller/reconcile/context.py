@@ -6,6 +6,7 @@ from controller.inventory.inventory import Inventory
 from controller.reconcile.clock import Clock
 from controller.reconcile.decisionlog import DecisionLog
 from controller.reconcile.events import Events
+from controller.reconcile.heldback import HeldBack
 from controller.reconcile.metrics import Metrics
 from controller.reconcile.settings import Settings
 from controller.reconcile.world import World
@@ -26,6 +27,7 @@ class Context:
     clock: Clock
     events: Events
     metrics: Metrics
+    held_back: HeldBack
     decision_log: DecisionLog = field(default_factory=DecisionLog)
 
     def guard(self, loop: str) -> LoopGuard:

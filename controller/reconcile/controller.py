@@ -8,10 +8,11 @@ Standby and leader keep the same local copies; only the leader acts (`term`). Lo
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 from controller.decide import decide_slice as default_decide
 from controller.inventory.inventory import Inventory
+from controller.reconcile.beside import Beside, watched
 from controller.reconcile.clock import Clock, LoopClock
 from controller.reconcile.collectors.scrape import Scrape
 from controller.reconcile.context import Context
@@ -20,23 +21,32 @@ from controller.reconcile.demand import Bridge
 from controller.reconcile.events import Events
 from controller.reconcile.exposition import Exposition
 from controller.reconcile.fence import require_fenceable
+from controller.reconcile.heartbeat import Heartbeat
+from controller.reconcile.heldback import HeldBack
 from controller.reconcile.leaving import LeavingWatch
 from controller.reconcile.metrics import Metrics
 from controller.reconcile.placer import Decide
 from controller.reconcile.server import serving
 from controller.reconcile.settings import Mode, Settings
 from controller.reconcile.term import Helper, Term
+from controller.reconcile.watchdog import Watchdog
 from controller.reconcile.world import World, taint_rule_kind
 from controller.reconcile.writer import LeadershipLost, Writer
-from hami_dra.cluster.lease import LeaderElector, boot_clock
+from hami_dra.cluster.bootclock import boot_clock
+from hami_dra.cluster.lease import Election, LeaderElector, NoElection
+from hami_dra.cluster.lease_thread import ThreadedElection
 from hami_dra.cluster.protocol import Cluster
 from hami_dra.cluster.requirements import require_version
+from hami_dra.cluster.side_thread import run_in
 
 log = logging.getLogger(__name__)
 
 
 class Controller:
-    """`listen`: (host, port) of the health and metrics server, or None. `elector_clock`: see `LeaderElector`."""
+    """`listen`: (host, port) of the health and metrics server, or None. `elector_clock`: see `LeaderElector`.
+
+    `beside`: where lease and health live; None: in the loop of the controller itself, for tests and the demo.
+    """
 
     def __init__(
         self,
@@ -52,6 +62,7 @@ class Controller:
         decide: Decide = default_decide,
         listen: tuple[str, int] | None = None,
         on_synced: Callable[[], None] = lambda: None,
+        beside: Beside | None = None,
     ) -> None:
         self.settings = settings
         self.metrics = metrics or Metrics()
@@ -69,6 +80,8 @@ class Controller:
         self._decide = decide
         self._listen = listen
         self._on_synced = on_synced
+        self._beside = beside
+        self._heartbeat = Heartbeat()
 
     async def run(self) -> None:
         """Until cancelled; the lease is given back last. Raises UnsupportedKubernetes, ConfigError, ClusterError at start."""
@@ -96,23 +109,42 @@ class Controller:
             same_topic=self.settings.event_interval,
         )
         async with AsyncExitStack() as stack:
-            if self._listen is not None:
-                host, port = self._listen
-                exposition = Exposition(self.metrics, scrape.blocks)
-                bound = await stack.enter_async_context(
-                    serving(host, port, render=exposition.render, unready=self._unready)
-                )
-                log.info("health and metrics on port %d", bound)
+            elector = self._elector() if self.settings.leader_election else None
+            await self._serve(stack, Exposition(self.metrics, scrape.blocks), elector)
             group = await stack.enter_async_context(asyncio.TaskGroup())
+            if self._beside is not None:
+                beating = self._heartbeat.run(self._unready, self.metrics.loop_stalled.inc)
+                group.create_task(beating, name="heartbeat")
             group.create_task(world.run(), name="world")
             group.create_task(events.run(), name="events")
             group.create_task(self._tell_synced(world), name="sync")
-            if self.settings.leader_election:
+            if elector is not None:
+                election = elector if self._beside is None else ThreadedElection(elector, self._beside.thread)
                 leaving = LeavingWatch(self._cluster, self.settings.namespace, self.settings.lease_name, self._clock)
                 group.create_task(leaving.run(), name="leaving")
-                group.create_task(self._elect(world, events, leaving), name="elect")
+                group.create_task(self._elect(world, events, election, leaving), name="elect")
             else:
-                group.create_task(self._lead(world, events, lambda: True), name="lead")
+                group.create_task(self._lead(world, events, NoElection()), name="lead")
+
+    async def _serve(self, stack: AsyncExitStack, exposition: Exposition, elector: LeaderElector | None) -> None:
+        """Health, and what watches over the main loop where there is a thread beside it, for as long as the stack lasts."""
+        if self._beside is not None:
+            here = asyncio.get_running_loop()
+            watchdog = Watchdog(self._heartbeat, self.settings, elector, wall=self._clock.wall, end=self._beside.end)
+            heartbeat = self._heartbeat
+
+            def serve() -> AbstractAsyncContextManager[int | None]:
+                return watched(watchdog, heartbeat, self._listen, lambda: run_in(here, exposition.render))
+
+            bound = await stack.enter_async_context(self._beside.thread.entered(serve))
+        elif self._listen is not None:
+            bound = await stack.enter_async_context(
+                serving(*self._listen, render=exposition.render, unready=self._unready)
+            )
+        else:
+            return
+        if bound is not None:
+            log.info("health and metrics on port %d", bound)
 
     def _unready(self) -> list[str]:
         if self.world is None or not self.world.is_synced:
@@ -131,10 +163,10 @@ class Controller:
 
     # --- leading -----------------------------------------------------------------------------------------------------
 
-    async def _elect(self, world: World, events: Events, leaving: LeavingWatch) -> None:
+    def _elector(self) -> LeaderElector:
         settings = self.settings
-        elector = LeaderElector(
-            self._cluster,
+        return LeaderElector(
+            self._cluster if self._beside is None else self._beside.cluster,
             settings.namespace,
             settings.lease_name,
             timings=settings.lease,
@@ -142,35 +174,38 @@ class Controller:
             sleep=self._clock.sleep,
             wall=self._clock.wall,
         )
+
+    async def _elect(self, world: World, events: Events, election: Election, leaving: LeavingWatch) -> None:
         while True:
             await leaving.wait_back()
             # comes back when the cluster is left; the lease is then free, so that uninstall sees it
-            await elector.run(lambda: _first_of(lambda: self._lead(world, events, elector.holds), leaving.wait_leaving))
+            await election.run(lambda: _first_of(lambda: self._lead(world, events, election), leaving.wait_leaving))
 
-    async def _lead(self, world: World, events: Events, may_write: Callable[[], bool]) -> None:
+    async def _lead(self, world: World, events: Events, election: Election) -> None:
         """One term, until it is cancelled or finds that the lease is gone; then the elector begins anew.
 
         It must not wait to be cancelled: a task group that is ending because of an error swallows a cancellation.
         """
         context = Context(
             cluster=self._cluster,
-            writer=Writer(self._cluster, may_write, self.settings.write_timeout),
+            writer=Writer(self._cluster, election.holds, self.settings.write_timeout),
             world=world,
             inventory=self.inventory,
             settings=self.settings,
             clock=self._clock,
             events=events,
             metrics=self.metrics,
+            held_back=HeldBack(election, self._heartbeat, self._clock, self.metrics, world.pod),
             decision_log=self.decision_log,
         )
-        self.is_leading = True
+        self.is_leading = self._heartbeat.in_term = True
         self.metrics.lead(leads=True)
         try:
-            await Term(context, self._decide, self._bridge, self._helpers, may_write).run()
+            await Term(context, self._decide, self._bridge, self._helpers, election.holds).run()
         except* LeadershipLost as lost:
             log.warning("%s", _first(lost))
         finally:
-            self.is_leading = False
+            self.is_leading = self._heartbeat.in_term = False
             self.metrics.lead(leads=False)
 
 

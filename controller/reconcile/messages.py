@@ -26,6 +26,7 @@ FENCE_RESTORED: Final = "FenceRestored"
 FENCE_BROKEN: Final = "FenceNotInForce"
 WEBHOOK_BYPASSED: Final = "WebhookBypassed"
 QUOTA_NOT_ENFORCED: Final = "QuotaNotEnforced"
+DECISION_STALLED: Final = "DecisionStalled"
 
 NOTE_LENGTH: Final = 1024
 """events.k8s.io/v1 refuses longer notes."""
@@ -89,6 +90,11 @@ def _span(seconds: float) -> str:
 
 def warning(reason: str, note: str) -> Message:
     return Message(WARNING, reason, shortened(note))
+
+
+def decision_stalled(note: str) -> Message:
+    """The times in it differ from look to look: one series."""
+    return Message(WARNING, DECISION_STALLED, shortened(note), DECISION_STALLED)
 
 
 def shortened(note: str) -> str:

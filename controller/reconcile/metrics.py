@@ -104,6 +104,17 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.loop_stalled = Counter(
+            "hami_dra_loop_stalled_seconds",
+            "Seconds for which the main loop was held up, each time for more than a second.",
+            registry=self.registry,
+        )
+        self.held_back_pods = Gauge(
+            "hami_dra_held_back_pods",
+            "Pods that are not decided on for a while because deciding on them held up a leader until it gave up.",
+            registry=self.registry,
+        )
+
     def begin(self, managed: Iterable[str], *, exclusive: bool) -> None:
         """Told by the controller at start. What has happened never is said to be 0: the first time would go unseen else."""
         self.exclusive.set(int(exclusive))
@@ -127,6 +138,7 @@ class Metrics:
         self.leader.set(int(leads))
         if not leads:
             self.fence_ready.set(0)
+            self.held_back_pods.set(0)
             self.queue = None
 
     def internal_error(self, loop: str) -> None:

@@ -76,6 +76,7 @@ class Placer:
         self._events = context.events
         self._metrics = context.metrics
         self._decision_log = context.decision_log
+        self._held_back = context.held_back
         self._decide = decide
         self._options = options
         self._queue = queue
@@ -161,9 +162,13 @@ class Placer:
             return
         if not self._settings.gate and has_our_gate(pod):
             self._lift(pod, "the gate is off")
+        if (hold := self._held_back.hold(pod, now)) is not None:
+            told = messages.decision_stalled(hold.why)
+            self._keep_waiting(pod, Wait(hold.why, hold.until, passing=False, tell=told), now)
+            return
         budget = self._selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
         try:
-            with self._inventory.verdicts.within(budget):
+            with self._held_back.deciding_on(pod), self._inventory.verdicts.within(budget):
                 self._act(pod, self._assessor.assess(pod, now), now)
             budget.decided()
         except NamespaceWaits as wait:
@@ -278,6 +283,7 @@ class Placer:
             self._inventory.assume_pod(pod, counted_on)
         if isinstance(answer, Unfinished):
             raise answer.cause
+        self._held_back.decided(pod)
         return answer
 
     def _remember(self, demand: Demand, answer: Decision | Refusal) -> None:

@@ -107,6 +107,9 @@ class Settings:
     legacy_metrics: frozenset[NameSet] = frozenset()
     """Whose names /metrics has besides."""
 
+    stall_limit: float = 20.0
+    """How long one decision may hold up the main loop before this replica gives its lease back and ends."""
+
     leader_election: bool = True
     lease_name: str = names.CONTROLLER
     lease: Timings = field(default_factory=Timings)
@@ -114,6 +117,16 @@ class Settings:
     @property
     def silent_timeout(self) -> float:
         return self.unschedulable_timeout * self.silent_factor
+
+    @property
+    def unhealthy_after(self) -> float:
+        """How long the main loop may be held up before /healthz says so."""
+        return 1.5 * self.stall_limit
+
+    @property
+    def loop_limit(self) -> float:
+        """As `stall_limit`, for all that is no decision: listing a large cluster is slow on a busy machine, and nobody's fault."""
+        return 3 * self.stall_limit
 
     @property
     def orphan_interval(self) -> float:
@@ -127,6 +140,8 @@ class Settings:
         """Raises ConfigError."""
         if self.write_timeout > MOST_WRITE_SECONDS:
             raise ConfigError(f"write timeout {self.write_timeout:g} s: at most {MOST_WRITE_SECONDS:g} s")
+        if self.stall_limit <= 0:
+            raise ConfigError(f"stall limit {self.stall_limit:g} s: it must be above 0")
         if self.commits_at_once < 1:
             raise ConfigError(f"commits at once: at least 1, not {self.commits_at_once}")
         if self.mode is Mode.EXCLUSIVE and not self.managed:

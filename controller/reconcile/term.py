@@ -143,6 +143,7 @@ class Term:
                     self._subscribe(ends)
                     group.create_task(self._fence.run(), name="fence")
                     group.create_task(self._placer.run(), name="placer")
+                    group.create_task(self._context.held_back.run(self._triggers.look_at_namespace), name="held back")
                     group.create_task(self._undoer.run(), name="undo")
                     group.create_task(self._foreign.run(), name="foreign")
                 group.create_task(self._orphans.run(), name="orphans")

@@ -147,6 +147,12 @@ class Triggers:
             self._queue.ready(pod.key, rank(pod), changed=changed)
             self._wake()
 
+    def look_at_namespace(self, namespace: str) -> None:
+        """Its pods are held back no longer, or fewer of them."""
+        for key in self._queue.keys_in("waiting"):
+            if key.startswith(f"{namespace}/") and (pod := self._world.pod(key)) is not None:
+                self.look_at(pod)
+
     def _gone(self, pod: Pod) -> None:
         self._queue.drop(pod.key)
         self._refusals.pod_gone(pod.metadata.uid)

@@ -123,6 +123,13 @@ def controller(
     write_timeout: Annotated[
         str, typer.Option(help="Longest write; a new leader waits as long before it acts.")
     ] = "5s",
+    stall_limit: Annotated[
+        str,
+        typer.Option(
+            help="How long one decision may hold up the controller before it hands over to another replica, which holds that "
+            "pod back; after 1.5 times as long /healthz fails."
+        ),
+    ] = "20s",
     host: Annotated[str, typer.Option(help="Address of the health and metrics server.")] = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
     port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 8080,
     card_metrics: Annotated[
@@ -183,6 +190,7 @@ def controller(
         probe=probe,
         probe_image=probe_image,
         leader_election=leader_elect,
+        stall_limit=seconds(stall_limit, "--stall-limit"),
         card_metrics=card_metrics,
         legacy_metrics=_name_sets(legacy_metrics or []),
     )
@@ -281,10 +289,14 @@ async def _serve(
 ) -> None:
     from controller.bridge.converted import LegacyBridge
     from controller.bridge.templates import TemplateCollector
+    from controller.reconcile.beside import Beside
     from controller.reconcile.controller import Controller
     from hami_dra.cluster.http import connect
+    from hami_dra.cluster.side_thread import SideThread
+    from hami_dra.cluster.transport import Timeouts
 
-    cluster = connect(kubeconfig)
+    timeouts = Timeouts(write=settings.write_timeout)
+    cluster = connect(kubeconfig, timeouts=timeouts)
 
     async def collect(world: "World", may_write: Callable[[], bool]) -> None:
         await TemplateCollector(cluster, lambda: world.pods.store, may_write=may_write).run()
@@ -297,21 +309,25 @@ async def _serve(
         _freeze()
         synced.set()
 
-    controller = Controller(
-        cluster,
-        settings,
-        bridge=LegacyBridge(native=settings.mode == "native"),
-        helpers=(collect,),
-        listen=listen,
-        on_synced=on_synced,
-    )
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(controller.run(), name="controller")
-            if page is not None:
-                group.create_task(serve_page(controller, cluster, page, synced), name="page")
-    finally:
-        await cluster.close()
+    with SideThread("lease and health") as thread:
+        beside = Beside(thread, connect(kubeconfig, timeouts=timeouts))
+        controller = Controller(
+            cluster,
+            settings,
+            bridge=LegacyBridge(native=settings.mode == "native"),
+            helpers=(collect,),
+            listen=listen,
+            on_synced=on_synced,
+            beside=beside,
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(controller.run(), name="controller")
+                if page is not None:
+                    group.create_task(serve_page(controller, cluster, page, synced), name="page")
+        finally:
+            await thread.run(beside.cluster.close)
+            await cluster.close()
 
 
 def _freeze() -> None:

@@ -1,13 +1,24 @@
 """One leader at a time, by a Lease object.
 
-Called by the controller: `LeaderElector(...).run(lead)`. In: a Cluster and a coroutine to run while leading. Out: that coroutine
-runs in at most one process, and `holds()` says before every write whether this process may still write.
+Called by the controller: `election.run(lead)`. In: a Cluster and a coroutine to run while leading. Out: that coroutine runs
+in at most one process, and `holds()` says before every write whether this process may still write.
 
-How two never both hold. A leader counts its term from *before* it sent the last successful renewal and ends it by itself after
-`renew_deadline`. Another candidate takes over only after it watched the same record stand still for `duration`, by its own
-monotonic clock; wall clocks are written for people and never compared. So between the end of one term and the start of the next
-lie `duration - renew_deadline` seconds, which must exceed the longest write that may still be under way plus a clock margin.
-The clock goes on while the machine sleeps or the process is stopped, so a leader that was paused knows it before it writes.
+How two never both write. A leader counts its term from *before* it sent the last successful renewal and ends it by itself
+after `renew_deadline`. Another candidate takes over only after it watched the same record stand still for `duration`, by its
+own monotonic clock; wall clocks are written for people and never compared. So between the end of one term and the start of
+the next lie `duration - renew_deadline` seconds, which must exceed the longest write that may still be under way plus a
+clock margin. The clock goes on while the machine sleeps or the process is stopped, so a leader that was paused knows it
+before it writes.
+
+With two threads (`lease_thread`) the same holds: the term's end is one number, written by the thread that renews and read
+by the loop that writes. Reading it is atomic, and a value that is read late is an older one: it ends *earlier* (each renewal
+moves the end forward), or it is that of a term which another thread is just giving up. For that case, and for a loop that
+is frozen or descheduled between `holds()` and the write, the rule is the write timeout: counted from the check, nothing is
+sent after it (`transport` looks at the clock once more right before it sends), and a new leader waits as long before it
+acts, also where the lease was given back. What remains is a thread that the operating system stops between that last look
+and the system call, for longer than lease duration - renew deadline: no client can exclude it, here or in one thread.
+
+Annotations of the Lease are how one leader leaves word for the next: `annotations`, `edit_annotation`.
 """
 
 import asyncio
@@ -15,23 +26,51 @@ import logging
 import os
 import random
 import socket
-import time
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 from hami_dra.api.core import Lease, LeaseSpec
 from hami_dra.api.kinds import LEASE
+from hami_dra.cluster.bootclock import boot_clock
 from hami_dra.cluster.protocol import Cluster, ClusterError, ConfigError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
+_RELEASE_ATTEMPTS: Final = 3
+_NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
-def boot_clock() -> float:
-    """Monotonic seconds that go on while the machine is suspended, where the system has such a clock."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+Edit = Callable[[str], str]
+"""From the text of an annotation to its new text; empty: it is not there."""
+
+
+class Election(Protocol):
+    """What a leader needs of it. `LeaderElector` runs in the leader's own loop, `ThreadedElection` beside it."""
+
+    @property
+    def identity(self) -> str:
+        """Who this process is to the others; no other process is ever called so."""
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Those of the Lease, as this process last saw them; it sees them at each renewal."""
+
+    def holds(self) -> bool:
+        """Whether this process may write now. Ask right before every write."""
+
+    def edit_annotation(self, key: str, edit: Edit) -> None:
+        """Change an annotation of the Lease with the next renewal, on top of what it says then.
+
+        May be called from any thread. `edit` is pure and may be called several times; applied to its own result it must
+        change nothing, for a write without an answer is repeated.
+        """
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """See `LeaderElector.run`."""
 
 
 def unique_identity() -> str:
@@ -65,6 +104,24 @@ class Timings:
             )
 
 
+class NoElection:
+    """Where one replica runs, alone: it always leads, and there is no Lease to leave word on."""
+
+    annotations: Mapping[str, str] = _NO_ANNOTATIONS
+
+    def __init__(self) -> None:
+        self.identity = unique_identity()
+
+    def holds(self) -> bool:
+        return True
+
+    def edit_annotation(self, key: str, edit: Edit) -> None:
+        """Nobody comes after this leader who could read it."""
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        await lead()
+
+
 class LeaderElector:
     def __init__(
         self,
@@ -93,10 +150,22 @@ class LeaderElector:
         self._lease: Lease | None = None
         self._unchanged_since = clock()
         self._term_ends = float("-inf")
+        self._resigned = False
+        self._edits: tuple[tuple[str, Edit], ...] = ()
+        self._editing = threading.Lock()
 
-    def holds(self, now: float | None = None) -> bool:
-        """Whether this process may write at `now` (default: the clock's). Ask right before every write."""
-        return (self._clock() if now is None else now) < self._term_ends
+    def holds(self) -> bool:
+        """Whether this process may write now. Ask right before every write, in any thread."""
+        return self._clock() < self._term_ends and not self._resigned
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        lease = self._lease
+        return lease.metadata.annotations if lease is not None else _NO_ANNOTATIONS
+
+    def edit_annotation(self, key: str, edit: Edit) -> None:
+        with self._editing:
+            self._edits = (*self._edits, (key, edit))
 
     @property
     def leading(self) -> bool:
@@ -153,8 +222,19 @@ class LeaderElector:
     def _period(self) -> float:
         return self._timings.retry * (1 + 0.2 * self._uniform())
 
+    async def resign(self) -> None:
+        """Never lead again: end the term at once and give the lease back, annotations brought up to date in the same write.
+
+        Best effort, within the write timeout; the caller ends the process. Where somebody else leads already, only the
+        annotations are written. `run` must not be waited for: its work may be stuck.
+        """
+        self._resigned = True
+        await self._release(annotate=True)
+
     async def _attempt(self) -> bool:
         """Take or renew the lease; the term is extended from before the write. False: somebody else's, or no clear answer."""
+        if self._resigned:
+            return False
         try:
             async with asyncio.timeout(self._timings.write_timeout):
                 taken = await self._take_or_renew()
@@ -189,11 +269,14 @@ class LeaderElector:
 
     async def _create(self) -> bool:
         started = self._clock()
-        body = {"metadata": {"name": self._name}, "spec": self._record(None)}
+        edits = self._edits
+        annotations = {key: text for key, text in _edited(_NO_ANNOTATIONS, edits).items() if text is not None}
+        body = {"metadata": {"name": self._name, "annotations": annotations}, "spec": self._record(None)}
         try:
             self._observe(await self._cluster.create(LEASE, body, namespace=self._namespace))
         except Conflict:
             return False
+        self._drop(edits)
         self._term_ends = started + self._timings.renew_deadline
         return True
 
@@ -227,22 +310,50 @@ class LeaderElector:
             return record | {"acquireTime": now, "leaseTransitions": (spec.lease_transitions or 0) + 1}
         return record
 
-    async def _write(self, seen: Lease, spec: dict[str, Any]) -> Lease:
+    async def _write(self, seen: Lease, spec: Mapping[str, Any]) -> Lease:
         """Only onto the version that was seen: raises Conflict when it is not the newest."""
-        patch = {"metadata": {"resourceVersion": seen.metadata.resource_version}, "spec": spec}
-        return await self._cluster.patch(LEASE, self._name, patch, namespace=self._namespace)
+        edits = self._edits
+        metadata: dict[str, Any] = {"resourceVersion": seen.metadata.resource_version}
+        if annotations := _edited(seen.metadata.annotations, edits):
+            metadata["annotations"] = annotations
+        patch = {"metadata": metadata, "spec": spec}
+        written = await self._cluster.patch(LEASE, self._name, patch, namespace=self._namespace)
+        self._drop(edits)
+        return written
+
+    def _drop(self, edits: tuple[tuple[str, Edit], ...]) -> None:
+        """They are written. Others may have been added meanwhile."""
+        with self._editing:
+            self._edits = tuple(each for each in self._edits if each not in edits)
 
     def _now(self) -> str:
         return self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
-    async def _release(self) -> None:
+    async def _release(self, *, annotate: bool = False) -> None:
         """So that the next leader need not wait for the expiry. Best effort: without it the lease just runs out."""
         self._term_ends = float("-inf")
         with suppress(ClusterError, TimeoutError):
             async with asyncio.timeout(self._timings.write_timeout):
-                await self._read()
-                if self._lease is None or self.leader != self.identity:
-                    return
-                spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
-                await self._write(self._lease, spec)
-                log.info("gave back the lease %s/%s", self._namespace, self._name)
+                for _ in range(_RELEASE_ATTEMPTS):
+                    with suppress(Conflict):
+                        await self._release_once(annotate=annotate)
+                        return
+
+    async def _release_once(self, *, annotate: bool) -> None:
+        await self._read()
+        if self._lease is None:
+            return
+        if self.leader == self.identity:
+            spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
+            self._observe(await self._write(self._lease, spec))
+            log.info("gave back the lease %s/%s", self._namespace, self._name)
+        elif annotate and self._edits:
+            self._observe(await self._write(self._lease, {}))
+
+
+def _edited(annotations: Mapping[str, str], edits: tuple[tuple[str, Edit], ...]) -> dict[str, str | None]:
+    """The annotations that the edits change, as a merge patch has them: None for one that goes."""
+    texts: dict[str, str] = {}
+    for key, edit in edits:
+        texts[key] = edit(texts.get(key, annotations.get(key, "")))
+    return {key: text or None for key, text in texts.items() if text != annotations.get(key, "")}

@@ -1,0 +1,51 @@
+"""What lives in the thread beside the main loop, put together: /healthz and /metrics, and the watchdog.
+
+Made by the CLI (`Beside`) and used by the controller. The lease lives there too (`hami_dra.cluster.lease_thread`).
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from controller.reconcile.exposition import Rendered
+from controller.reconcile.heartbeat import Heartbeat
+from controller.reconcile.server import serving
+from controller.reconcile.watchdog import Watchdog
+from hami_dra.cluster.protocol import Cluster, ConfigError
+from hami_dra.cluster.side_thread import SideThread
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """`cluster` belongs to the thread: a connection of its own, for the lease. Close it there. `end` ends the process."""
+
+    thread: SideThread
+    cluster: Cluster
+    end: Callable[[int], None] = os._exit
+    """At once: the main thread is stuck, and nothing gentler would end it."""
+
+
+@asynccontextmanager
+async def watched(
+    watchdog: Watchdog,
+    heartbeat: Heartbeat,
+    listen: tuple[str, int] | None,
+    render: Callable[[], Awaitable[Rendered]],
+) -> AsyncIterator[int | None]:
+    """Run in the thread. Yields the port where there is one; `render` asks the main loop. Raises ConfigError."""
+    async with AsyncExitStack() as stack:
+        bound = None
+        if listen is not None:
+            server = serving(*listen, render=render, unready=lambda: heartbeat.unready, unhealthy=watchdog.unhealthy)
+            try:
+                bound = await stack.enter_async_context(server)
+            except OSError as error:
+                raise ConfigError(f"--host {listen[0]} --port {listen[1]}: {error.strerror or error}") from error
+        task = asyncio.create_task(watchdog.run(), name="watchdog")
+        try:
+            yield bound
+        finally:
+            task.cancel()
+            await asyncio.wait([task])

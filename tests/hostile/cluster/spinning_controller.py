@@ -1,0 +1,25 @@
+"""`hami-dra`, but a decision on a pod whose name begins with `poison` never ends.
+
+A program of the tests: no part of the product can be told to do this. It stands before whatever the controller calls to decide.
+"""
+
+import functools
+
+import controller.decide as package
+from hami_dra.cli.main import run
+
+
+def spinning(decide):
+    @functools.wraps(decide)
+    def spin_or_decide(inventory, demand, *rest, **options):
+        while demand.pod.metadata.name.startswith("poison"):
+            pass
+        return decide(inventory, demand, *rest, **options)
+
+    return spin_or_decide
+
+
+if __name__ == "__main__":
+    for name in ("decide", "decide_slice"):
+        setattr(package, name, spinning(getattr(package, name)))  # before the controller imports them
+    run()
