@@ -14,6 +14,7 @@ from controller.reconcile import bodies
 from controller.reconcile.foreign import Use, overlaps
 from controller.reconcile.pods import claim_keys, has_our_gate, is_live, is_pending, other_gates
 from hami_dra.api import names
+from hami_dra.api.podstate import is_bound, is_leaving
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.vendors.quotas import PREFIX
 from hami_dra.vendors.registry import QUOTA_NAMES
@@ -66,6 +67,40 @@ def claims(state: State) -> Iterator[Finding]:
                 claim,
                 f"it is not allocated, and the finalizer {names.DELETE_PROTECTION} is left on it: it cannot be deleted",
                 "see whether the controller runs: it takes finalizer and annotation away after a minute",
+            )
+    yield from _vanished(state)
+
+
+def _vanished(state: State) -> Iterator[Finding]:
+    """Claims that were deleted under pods that still hold their devices, and pods whose claims are not there."""
+    fix = (
+        "delete these pods to free the devices; manifests/claim-policy.yaml keeps claims from being deleted under them"
+    )
+    told: set[str] = set()
+    for gone in state.inventory.vanished.all():
+        told |= {each.uid for each in gone.holders}
+        holders = _some([each.key for each in gone.holders]) or "a pod that is gone, or whose name is not known,"
+        yield Finding(
+            check="claims",
+            severity=Severity.ERROR,
+            object=f"ResourceClaim {gone.key}",
+            problem=f"it is gone, and {holders} on node {gone.node} still holds {_some([str(each) for each in gone.devices])}: "
+            "nobody else gets them, and they count for the namespace's quota",
+            fix=fix if gone.holders else f"see which containers of node {gone.node} use them, and restart its kubelet",
+        )
+    if state.live is None:
+        return
+    there = {claim.key for claim in state.claims}
+    for pod in state.pods:
+        missing = [key for key in claim_keys(pod) if key not in there]
+        if missing and is_bound(pod) and not is_leaving(pod) and pod.metadata.uid not in told:
+            yield Finding(
+                check="claims",
+                severity=Severity.WARNING,
+                object=f"Pod {pod.key}",
+                problem=f"it is on node {pod.spec.node_name}, and there is no ResourceClaim {_some(missing)}: "
+                "what it may still hold is not known until the node's driver tells (within some minutes)",
+                fix=fix,
             )
 
 

@@ -24,10 +24,12 @@ from controller.inventory.roles import Amounts, used_of
 from controller.inventory.sharedcounters import SharedCounters, shared_counters
 from controller.inventory.taintrules import TaintRules, concerns
 from controller.inventory.topologyspread import SpreadCounts
+from controller.inventory.vanished import VanishedClaims
 from controller.inventory.verdicts import Verdicts
 from controller.inventory.workloads import Workloads
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
-from hami_dra.api.names import ADMIN_ACCESS_LABEL
+from hami_dra.api.heldclaims import HeldClaim, InvalidHeldClaims, decode
+from hami_dra.api.names import ADMIN_ACCESS_LABEL, HELD_CLAIMS
 from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from hami_dra.vendors.protocol import Ints, Positions
 from hami_dra.vendors.registry import OWN_DRIVERS
@@ -67,6 +69,8 @@ class Inventory:
         self._fits = NodeFits(self.nodes, self._spread, lambda resource: resource in self._delegated)
         self._delegated: set[str] = set()
         self._pods = PodBook(self.nodes, self._spread, self.workloads)
+        self.vanished = VanishedClaims(self.usage, self.quotas, self._pods, self._recount)
+        """Claims that are gone and whose devices are held nevertheless."""
         self._claims = Incarnations()
         self._derived: dict[type, object] = {}
         self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
@@ -186,9 +190,14 @@ class Inventory:
             before = self._pools.drop(name)
             touched |= {before} if before else set()
             self._report(_slice(name), "")
+            if new is None or name != new.metadata.name:
+                self.vanished.slice_changed(name, None)
         if new is not None:
-            problem = misplaced(new) if new.spec.driver in self._node_pools else ""
+            speaks_for_node = new.spec.driver in self._node_pools
+            problem = misplaced(new) if speaks_for_node else ""
             self._report(_slice(new.metadata.name), problem)
+            # before its devices are read: they come up as used as they are
+            self._hear_held(new, believed=speaks_for_node and not problem)
             if not problem:
                 compiled = compile_slice(new)
                 self._rules.apply(compiled.devices)
@@ -205,22 +214,28 @@ class Inventory:
                 self._repool(key)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        """A claim that is gone uses nothing, nor does one that another took the name of."""
+        """A claim that is gone, or that another took the name of, uses nothing, unless pods still hold what it had."""
         for uid in self._claims.gone(old, new):
-            self._recount(self.usage.observe(uid, None))
+            if not self.vanished.claim_gone(uid):
+                self._recount(self.usage.observe(uid, None))
             self.quotas.claim_gone(uid)
         self.workloads.claim_changed(old, new)
         if new is not None:
             uid = new.metadata.uid
+            self.vanished.claim_seen(new)
             self._recount(self.usage.observe(uid, new.status.allocation))
-            self.quotas.claim_seen(new)
+            self.quotas.seen(uid, new.metadata.namespace)
             self.quotas.recount(uid)
 
     def quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
         self.quotas.quota_changed(old, new)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        self._pods.changed(old, new)
+        self.vanished.pod_changed(self._pods.changed(old, new), new)
+
+    def starts_over(self, pod: Pod) -> bool:
+        """A pod that waits for a node is decided: what it held of claims that vanished is free. Returns whether it was any."""
+        return not pod.spec.node_name and self.vanished.starts_over(pod.metadata.uid)
 
     # -- assumptions -------------------------------------------------------------------------------------------------
 
@@ -251,6 +266,17 @@ class Inventory:
         self._pods.forget(pod_uid)
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _hear_held(self, slice_: ResourceSlice, *, believed: bool) -> None:
+        """What the node driver tells of claims that are gone."""
+        name, text = slice_.metadata.name, slice_.metadata.annotations.get(HELD_CLAIMS, "")
+        claims: tuple[HeldClaim, ...] = ()
+        if believed and text:
+            try:
+                claims = decode(text)
+            except InvalidHeldClaims as error:
+                self._report(_slice(name), f"its annotation {HELD_CLAIMS} is ignored: {error}")
+        self.vanished.slice_changed(name, slice_, claims)
 
     def _published(self, device: DeviceId) -> Device | None:
         row = self.devices.row_of(device)

@@ -99,6 +99,10 @@ class Ledger:
             return set()
         return self._replace(self._observed, claim_uid, fresh)
 
+    def hold(self, key: str, holdings: tuple[Holding, ...]) -> set[DeviceId]:
+        """Count what somebody holds without a claim that is there, under a key of its own; nothing ends it."""
+        return self._replace(self._observed, key, holdings)
+
     def assume(
         self, claim_uid: str, allocation: AllocationResult, is_shared: Callable[[DeviceId], bool] = lambda _: False
     ) -> set[DeviceId]:

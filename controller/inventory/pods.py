@@ -3,14 +3,14 @@
 Fed by the inventory. Adds up what they take of their nodes (`NodeColumns`) and how they are spread (`SpreadCounts`).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from controller.inventory.changes import Incarnations
 from controller.inventory.nodes import NodeColumns, Placed, place
 from controller.inventory.topologyspread import SpreadCounts
 from controller.inventory.workloads import Workloads
 from hami_dra.api.core import Pod
-from hami_dra.api.podstate import is_bound, is_finished
+from hami_dra.api.podstate import is_bound, is_done, is_finished
 
 
 class PodBook:
@@ -35,26 +35,42 @@ class PodBook:
         """Pods that count where a decision has put them. A live view."""
         return self._assumed.values()
 
-    def changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Bound pods count until they finish or go; an assumption about them ends when they are bound or gone."""
-        for gone in self._known.gone(old, new):
+    def bound(self, uid: str) -> Pod | None:
+        """Return the pod if it is bound and has not finished."""
+        placed = self._bound.get(uid)
+        return placed.pod if placed is not None else None
+
+    def all_bound(self) -> Iterator[Pod]:
+        """Return all pods that are bound and have not finished."""
+        return (placed.pod for placed in self._bound.values())
+
+    def changed(self, old: Pod | None, new: Pod | None) -> list[str]:
+        """Bound pods count until they finish or go; an assumption about them ends when they are bound or gone.
+
+        Returns the uids of pods that are over: gone, or done with what they use.
+        """
+        over = self._known.gone(old, new)
+        for gone in over:
             self._unbind(gone)
             self.forget(gone)
             self._workloads.pod_gone(gone)
         if new is None:
-            return
+            return over
         self._workloads.pod_seen(new)
         uid = new.metadata.uid
+        if is_done(new):
+            over.append(uid)
         bound_now = is_bound(new)
         if new.spec.node_name or is_finished(new):
             self.forget(uid)
         bound = self._bound.get(uid)
         if bound is not None and bound_now and _count_alike(bound.pod, new):
-            return
+            return over
         self._unbind(uid)
         if bound_now:
             self._bound[uid] = placed = place(new, new.spec.node_name)
             self._count(uid, placed)
+        return over
 
     def assume(self, pod: Pod, node: str) -> None:
         uid = pod.metadata.uid

@@ -17,7 +17,6 @@ from controller.inventory.model import Amount, Device, DeviceId
 from controller.inventory.saturation import saturated
 from hami_dra.api.core import ResourceQuota
 from hami_dra.api.quantity import InvalidQuantity, Quantity
-from hami_dra.api.resource import ResourceClaim
 from hami_dra.vendors.quotas import QuotaName
 from hami_dra.vendors.registry import QUOTA_NAMES, quotas_of
 
@@ -100,9 +99,8 @@ class QuotaBook:
             if not self._quotas[namespace]:
                 del self._quotas[namespace]
 
-    def claim_seen(self, claim: ResourceClaim) -> None:
-        """It is there. To be called before `recount`."""
-        uid, namespace = claim.metadata.uid, claim.metadata.namespace
+    def seen(self, uid: str, namespace: str) -> None:
+        """A claim of this namespace is there, or what somebody holds without one. To be called before `recount`."""
         self._gone.discard(uid)
         if self._namespace_of.get(uid) != namespace:
             self._namespace_of[uid] = namespace
@@ -115,6 +113,16 @@ class QuotaBook:
             self._gone.add(uid)
             self.recount(uid)
 
+    def leave(self, uid: str) -> None:
+        """What somebody holds without a claim is charged to no namespace any more, whatever the ledger counts."""
+        namespace = self._namespace_of.pop(uid, None)
+        if namespace is None:
+            return
+        if namespace in self._limits:
+            self._recharge(uid, namespace, {})
+        self._gone.discard(uid)
+        self._leave_namespace(uid, namespace)
+
     def recount(self, uid: str) -> None:
         """What the ledger counts for the claim may have changed."""
         namespace = self._namespace_of.get(uid)
@@ -125,9 +133,7 @@ class QuotaBook:
         if uid in self._gone and not self._holdings_of(uid):
             self._gone.discard(uid)
             del self._namespace_of[uid]
-            self._claims[namespace].discard(uid)
-            if not self._claims[namespace]:
-                del self._claims[namespace]
+            self._leave_namespace(uid, namespace)
 
     def device_published(self, device: Device) -> None:
         """Anew, so all of it may be another amount."""
@@ -135,6 +141,11 @@ class QuotaBook:
             self._charge(uid, self._namespace_of[uid])
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _leave_namespace(self, uid: str, namespace: str) -> None:
+        self._claims[namespace].discard(uid)
+        if not self._claims[namespace]:
+            del self._claims[namespace]
 
     def _relimit(self, namespace: str) -> None:
         limits: list[Limit] = []
@@ -169,6 +180,10 @@ class QuotaBook:
             if quotas_of(holding.device.driver) is not None:
                 charge = charge_of(holding, self._totals_of(holding.device))
                 fresh.setdefault(holding.device, Counter()).update(charge)
+        self._recharge(uid, namespace, fresh)
+
+    def _recharge(self, uid: str, namespace: str, fresh: dict[DeviceId, Counter[str]]) -> None:
+        """Charge this, device by device, in place of what was charged before."""
         before = self._charges.get(uid, {})
         if fresh == before:
             return

@@ -33,6 +33,8 @@ class Tenant(View, frozen=True, kw_only=True):
     """It holds all of the device, alone."""
     admin: bool = False
     """Admin access: it looks on and takes nothing."""
+    vanished: bool = False
+    """The claim is gone, and its pods hold the device nevertheless."""
 
 
 class Card(View, frozen=True, kw_only=True):
@@ -122,6 +124,20 @@ class Held(View, frozen=True, kw_only=True):
     tenants: tuple[Tenant, ...]
 
 
+class Vanished(View, frozen=True, kw_only=True):
+    """A claim that is gone while its pods hold its devices: they count until the pods are over."""
+
+    namespace: str
+    claim: str
+    uid: str
+    node: str
+    """Of the driver that tells of it; empty: the controller saw the claim vanish."""
+    pods: tuple[str, ...]
+    """`namespace/name`"""
+    devices: tuple[str, ...]
+    """`driver/pool/device`"""
+
+
 class Packing(View, frozen=True, kw_only=True):
     """How the cards of one driver are packed. Defined in `controller.overview.packing`."""
 
@@ -164,7 +180,8 @@ class Overview(View, frozen=True, kw_only=True):
     """By vendor, foreign drivers last."""
     unpublished: tuple[Held, ...] = ()
     problems: dict[str, str] = msgspec.field(default_factory=dict)
-    """Pools that cannot be used as they are published: `pool driver/name` → why."""
+    """Pools that cannot be used as they are published, slices that are left out: `pool driver/name` → why."""
+    vanished: tuple[Vanished, ...] = ()
 
 
 def pods_of(tenants: Iterable[Tenant]) -> set[str]:

@@ -16,7 +16,7 @@ from controller.inventory.columns import NOWHERE
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import UNNUMBERED, DeviceId
 from controller.overview.cardtable import CORDONED, NO_CARD, READY, CardTable, driver_rank, troubles, vendor_name
-from controller.overview.model import Card, Held, NamespaceView, NodeView, Overview, Tenant, pods_of
+from controller.overview.model import Card, Held, NamespaceView, NodeView, Overview, Tenant, Vanished, pods_of
 from controller.overview.packing import packing
 from controller.overview.tenancies import Tenancies
 from hami_dra.api.core import Pod
@@ -37,7 +37,8 @@ def overview(
     """
     table = table or CardTable(inventory)
     packed = packing(table)
-    tenancies = Tenancies(claims, pods)
+    gone = inventory.vanished.all()
+    tenancies = Tenancies(claims, pods, gone)
     cards = _cards(table, tenancies, nodes, vendors)
     return Overview(
         cards=cards,
@@ -46,6 +47,17 @@ def overview(
         packing=packed,
         unpublished=_unpublished(inventory, tenancies),
         problems=dict(inventory.problems),
+        vanished=tuple(
+            Vanished(
+                namespace=each.namespace,
+                claim=each.name,
+                uid=each.uid,
+                node=each.node,
+                pods=tuple(holder.key for holder in each.holders),
+                devices=tuple(map(str, each.devices)),
+            )
+            for each in gone
+        ),
     )
 
 

@@ -1,14 +1,17 @@
 """Who holds some of each device: from claims and pods to tenants.
 
-Called by `read`. In: all claims, all pods. Out: tenants by device. Pure; looks only at claims that are allocated.
+Called by `read`. In: all claims, all pods, claims that are gone and held all the same. Out: tenants by device. Pure; looks
+only at claims that are allocated.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from controller.inventory.ledger import Holding, holdings_of
 from controller.inventory.model import Device, DeviceId
 from controller.inventory.roles import used_of
+from controller.inventory.vanished import VanishedClaim
 from controller.overview.model import Tenant
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
@@ -16,21 +19,38 @@ from hami_dra.api.podstate import is_finished
 from hami_dra.api.resource import ResourceClaim
 
 
+class _Tenancy(NamedTuple):
+    namespace: str
+    claim: str
+    consumers: tuple[str, ...]
+    """Names of pods."""
+    holding: Holding | None
+    """None: admin access."""
+    vanished: bool = False
+
+
 class Tenancies:
     """Devices may be asked for that nobody publishes: what is held of them is known from the claims alone."""
 
-    def __init__(self, claims: Iterable[ResourceClaim], pods: Iterable[Pod]) -> None:
+    def __init__(
+        self, claims: Iterable[ResourceClaim], pods: Iterable[Pod], vanished: Iterable[VanishedClaim] = ()
+    ) -> None:
         allocated = [claim for claim in claims if claim.status.allocation is not None]
         users = _users(pods, {claim.key for claim in allocated if not claim.status.reserved_for})
-        self._held: dict[DeviceId, list[tuple[ResourceClaim, tuple[str, ...], Holding | None]]] = defaultdict(list)
+        self._held: dict[DeviceId, list[_Tenancy]] = defaultdict(list)
         for claim in sorted(allocated, key=lambda claim: claim.key):
             consumers = tuple(
                 sorted({each.name for each in claim.status.reserved_for if each.resource == "pods"})
             ) or tuple(sorted(users.get(claim.key, ())))
+            namespace, name = claim.metadata.namespace, claim.metadata.name
             for holding in holdings_of(claim.status.allocation):
-                self._held[holding.device].append((claim, consumers, holding))
+                self._held[holding.device].append(_Tenancy(namespace, name, consumers, holding))
             for device in _looked_at(claim):
-                self._held[device].append((claim, consumers, None))
+                self._held[device].append(_Tenancy(namespace, name, consumers, None))
+        for gone in vanished:
+            names = tuple(each.key.rpartition("/")[2] for each in gone.holders)
+            for holding in gone.holdings:
+                self._held[holding.device].append(_Tenancy(gone.namespace, gone.name, names, holding, vanished=True))
 
     def devices(self) -> set[DeviceId]:
         """Those of which somebody holds something, or looks at by admin access."""
@@ -38,7 +58,7 @@ class Tenancies:
 
     def of(self, device_id: DeviceId, device: Device | None) -> tuple[Tenant, ...]:
         """By claim. `device`: as it is published; None: amounts are not known, and 0."""
-        return tuple(_tenant(device_id, device, *entry) for entry in self._held.get(device_id, ()))
+        return tuple(_tenant(device_id, device, entry) for entry in self._held.get(device_id, ()))
 
 
 def _users(pods: Iterable[Pod], wanted: set[str]) -> Mapping[str, set[str]]:
@@ -58,20 +78,15 @@ def _looked_at(claim: ResourceClaim) -> set[DeviceId]:
     return {DeviceId(each.driver, each.pool, each.device) for each in results if each.admin_access}
 
 
-def _tenant(
-    device_id: DeviceId,
-    device: Device | None,
-    claim: ResourceClaim,
-    consumers: tuple[str, ...],
-    holding: Holding | None,
-) -> Tenant:
+def _tenant(device_id: DeviceId, device: Device | None, entry: _Tenancy) -> Tenant:
     slots = cores = memory = 0
+    holding, consumers = entry.holding, entry.consumers
     whole = holding is not None and holding.consumed is None
     if device is not None and holding is not None:
         slots, cores, memory = used_of(device, 1, holding.consumed or {}, exclusive=whole)
     return Tenant(
-        namespace=claim.metadata.namespace,
-        claim=claim.metadata.name,
+        namespace=entry.namespace,
+        claim=entry.claim,
         pod=consumers[0] if consumers else "",
         more_pods=consumers[1:],
         device=device_id.device,
@@ -80,4 +95,5 @@ def _tenant(
         shares=slots,
         whole=whole,
         admin=holding is None,
+        vanished=entry.vanished,
     )

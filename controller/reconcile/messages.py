@@ -25,6 +25,7 @@ FOREIGN_ALLOCATION: Final = "ForeignAllocation"
 FENCE_RESTORED: Final = "FenceRestored"
 FENCE_BROKEN: Final = "FenceNotInForce"
 WEBHOOK_BYPASSED: Final = "WebhookBypassed"
+CLAIM_VANISHED: Final = "ClaimVanished"
 QUOTA_NOT_ENFORCED: Final = "QuotaNotEnforced"
 DECISION_STALLED: Final = "DecisionStalled"
 

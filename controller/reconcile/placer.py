@@ -236,6 +236,8 @@ class Placer:
 
     def _decide_on(self, pod: Pod, ready: Ready, now: float) -> None:
         key = pod.key
+        if self._inventory.starts_over(pod):
+            self._triggers.made_room()
         if not self._fence.ready:
             self._fenced_off.add(key)
             self._queue.wait(key)

@@ -38,6 +38,7 @@ from controller.reconcile.settings import Mode
 from controller.reconcile.templates import TemplateKeeper
 from controller.reconcile.triggers import Triggers
 from controller.reconcile.undo import Undoer
+from controller.reconcile.vanished import VanishedWatch
 from controller.reconcile.world import World
 from hami_dra.cluster.backoff import Backoff
 from hami_dra.cluster.protocol import ClusterError
@@ -97,6 +98,7 @@ class Term:
             made_room=self._triggers.made_room,
         )
         self._quota_notes = QuotaNotes(context)
+        self._vanished = VanishedWatch(context)
         self._placer = Placer(
             context,
             decide=decide,
@@ -147,6 +149,9 @@ class Term:
                     group.create_task(self._undoer.run(), name="undo")
                     group.create_task(self._foreign.run(), name="foreign")
                 group.create_task(self._orphans.run(), name="orphans")
+                for feed in (world.claims, world.pods, world.slices):
+                    ends.callback(feed.subscribe(self._vanished.changed))
+                self._vanished.look()
                 ends.callback(world.quotas.subscribe(self._quota_notes.quota_changed))
                 group.create_task(self._quota_notes.run(), name="quota notes")
                 if self._templates is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rich.cells import cell_len
 
 if TYPE_CHECKING:
-    from controller.overview.model import Card, Overview, Tenant
+    from controller.overview.model import Card, Overview, Tenant, Vanished
     from controller.quota.model import QuotaLine
 
 _NONE: Final = "-"
@@ -98,7 +98,7 @@ def quotas(lines: "Sequence[QuotaLine]") -> list[Line]:
 
 
 def summary(overview: "Overview") -> list[Line]:
-    """How each vendor's cards are packed, and pools that cannot be used."""
+    """How each vendor's cards are packed, pools that cannot be used, claims that are gone while their devices are held."""
     found: list[Line] = []
     if overview.packing:
         sizes = list(overview.packing[0].free_islands)
@@ -123,7 +123,16 @@ def summary(overview: "Overview") -> list[Line]:
     if overview.problems:
         found.append(Line(""))
         found += [Line(f"{what}: {problem}", _BAD) for what, problem in sorted(overview.problems.items())]
+    if overview.vanished:
+        found.append(Line(""))
+        found += [Line(_vanished(each), _BAD) for each in overview.vanished]
     return found
+
+
+def _vanished(each: "Vanished") -> str:
+    what = f"ResourceClaim {each.namespace}/{each.claim} is gone" if each.uid else "several ResourceClaims are gone"
+    holders = f"pod {', '.join(each.pods)}" if each.pods else f"node {each.node}"
+    return _printable(f"{what}, and {holders} holds {', '.join(each.devices)}: they count until it is over")
 
 
 def in_bytes(amount: int) -> str:
@@ -187,6 +196,7 @@ def _tenant(card: "Card", tenant: "Tenant") -> str:
     else:
         words += [in_bytes(tenant.memory)] if tenant.memory else []
         words += [f"{tenant.cores} cores"] if tenant.cores else []
+    words += ["claim gone"] if tenant.vanished else []
     return f"{who} ({', '.join(words)})" if words else who
 
 

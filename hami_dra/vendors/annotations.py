@@ -18,6 +18,7 @@ DECISION_ANNOTATIONS: Final = WISH_ANNOTATIONS | {
     names.ALLOCATED_BY,
     names.DEVICE_CORDON,
     names.FENCE_PROVEN,
+    names.HELD_CLAIMS,
 }
 """Those that decisions go by; so these are in a snapshot."""
 READ_ANNOTATIONS: Final = DECISION_ANNOTATIONS | {names.QUOTA_USED, names.LEAVING_UNTIL, names.STALLED_DECISIONS}

@@ -86,7 +86,16 @@ def test_a_line_for_each_card_with_its_tenants_and_a_summary(hami_dra, some):
 
 def test_json_is_the_whole_of_it_and_nothing_else_on_stdout(hami_dra, some):
     document = json.loads(hami_dra("status", "-f", some, "-o", "json").stdout)
-    assert set(document) == {"cards", "nodes", "namespaces", "packing", "quotas", "unpublished", "problems"}
+    assert set(document) == {
+        "cards",
+        "nodes",
+        "namespaces",
+        "packing",
+        "quotas",
+        "unpublished",
+        "problems",
+        "vanished",
+    }
     assert document["cards"][0]["tenants"][1]["pod"] == "pod-a"
     assert document["quotas"] == [
         {"namespace": "team", "quota": "cards", "resource": "limits.nvidia.com/gpumem", "unit": "MiB", "used": 4096, "hard": 8192}

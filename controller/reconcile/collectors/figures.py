@@ -4,6 +4,7 @@ Registered by `scrape`. In: a `CardTable` that is kept, the inventory's quotas. 
 quotas.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -69,6 +70,28 @@ class PackingFigures(Collector):
             for each in found:
                 family.add_metric([each.driver, each.vendor], value(each))
             yield family
+
+
+class VanishedFigures(Collector):
+    """Claims that are gone and held all the same, by driver; 0 for each driver that publishes cards."""
+
+    def __init__(self, table: CardTable) -> None:
+        self._table = table
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(
+            "hami_dra_held_by_vanished_claims",
+            "Devices that are held by claims that are gone: they count until their pods are over.",
+            labels=["driver"],
+        )
+        held: Counter[str] = Counter()
+        for claim in self._table.inventory.vanished.all():
+            held.update(device.driver for device in claim.devices)
+        self._table.refresh()
+        drivers = {self._table.drivers[number] for number in self._table.ordered_drivers()}
+        for driver in sorted(drivers | held.keys()):
+            family.add_metric([driver], held[driver])
+        yield family
 
 
 class QuotaFigures(Collector):

@@ -14,7 +14,7 @@ from controller.inventory.inventory import Inventory
 from controller.overview.cardtable import CardTable
 from controller.reconcile.accounts import Accounts
 from controller.reconcile.collectors.cards import CardGauges
-from controller.reconcile.collectors.figures import PackingFigures, QuotaFigures
+from controller.reconcile.collectors.figures import PackingFigures, QuotaFigures, VanishedFigures
 from controller.reconcile.collectors.lines import NameSet
 from controller.reconcile.collectors.pods import PodGauges
 from controller.reconcile.collectors.running import QueueFigures, WatchFigures
@@ -45,7 +45,12 @@ class Scrape:
             world.claims.subscribe(self._pods.claim_changed)
         metrics.registry.register(WatchFigures(world))
         metrics.registry.register(QueueFigures(lambda: metrics.queue, now))
-        for collector in (PackingFigures(table), Accounts(inventory.usage.uses), QuotaFigures(inventory, names)):
+        for collector in (
+            PackingFigures(table),
+            VanishedFigures(table),
+            Accounts(inventory.usage.uses),
+            QuotaFigures(inventory, names),
+        ):
             metrics.registry.register(_OfLeader(collector, leads))
 
     def blocks(self) -> Iterator[str]:
