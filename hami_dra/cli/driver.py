@@ -115,6 +115,12 @@ def driver(
     ] = None,
     discover_every: Annotated[str, typer.Option(help="How often the hardware is discovered anew.")] = "5m",
     health_every: Annotated[str, typer.Option(help="How often the health of the cards is asked for.")] = "10s",
+    check_claims_every: Annotated[
+        str,
+        typer.Option(
+            help="How often the API server is asked whether the claims that are prepared are still there (one GET for each)."
+        ),
+    ] = "5m",
     monitor_interval: Annotated[
         str,
         typer.Option(
@@ -191,6 +197,7 @@ def driver(
         effects=_effects(taint_effect or []),
         discover_every=seconds(discover_every, "--discover-every"),
         health_every=seconds(health_every, "--health-every"),
+        check_claims_every=seconds(check_claims_every, "--check-claims-every"),
         monitor_interval=seconds(monitor_interval, "--monitor-interval"),
         recovery_time=seconds(recovery_time, "--recovery-time"),
         confirm_time=seconds(confirm_time, "--confirm-time"),

@@ -16,7 +16,15 @@ from typing import Any
 import msgspec
 
 from hami_dra.api.resource import CounterSet, Device, DeviceTaint, ResourceSlice
-from hami_dra.driver.slices import Json, Pool, SliceContent, owner_references, slice_body, slice_name
+from hami_dra.driver.slices import (
+    Json,
+    Pool,
+    SliceContent,
+    owner_references,
+    slice_body,
+    slice_name,
+    wanted_annotations,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +126,10 @@ def _is_right(pool: Pool, index: int, generation: int, current: ResourceSlice, a
         and spec.all_nodes is None
         and spec.per_device_node_selection is None
         and pool.labels.items() <= current.metadata.labels.items()
+        and all(
+            current.metadata.annotations.get(name, "") == value
+            for name, value in wanted_annotations(pool, index).items()
+        )
         and (not pool.node_uid or [owner.uid for owner in current.metadata.owner_references] == [pool.node_uid])
     )
 
@@ -127,6 +139,8 @@ def _patch(pool: Pool, index: int, generation: int, current: ResourceSlice) -> d
     metadata: Json = {"uid": current.metadata.uid, "resourceVersion": current.metadata.resource_version}
     if pool.labels:
         metadata["labels"] = dict(pool.labels)
+    if annotations := wanted_annotations(pool, index):
+        metadata["annotations"] = {name: value or None for name, value in annotations.items()}
     if pool.node_uid:
         metadata["ownerReferences"] = owner_references(pool)
     spec = {name: body["spec"].get(name) for name in ("pool", "devices", "sharedCounters")}

@@ -46,6 +46,8 @@ class Pool:
     node_uid: str = ""
     """For the owner reference; without it there is none, and nobody removes the slices with the node."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of the first slice; an empty value: it shall not be there. On all other slices none of them is."""
 
     @property
     def name(self) -> str:
@@ -94,6 +96,9 @@ def slice_body(pool: Pool, index: int, generation: int) -> Json:
     metadata: Json = {"name": slice_name(pool, index)}
     if pool.labels:
         metadata["labels"] = dict(pool.labels)
+    annotations = {name: value for name, value in wanted_annotations(pool, index).items() if value}
+    if annotations:
+        metadata["annotations"] = annotations
     if pool.node_uid:
         metadata["ownerReferences"] = owner_references(pool)
     spec: Json = {
@@ -106,6 +111,11 @@ def slice_body(pool: Pool, index: int, generation: int) -> Json:
     else:
         spec["devices"] = list(content.devices)
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
+
+
+def wanted_annotations(pool: Pool, index: int) -> Mapping[str, str]:
+    """Those of a slice that are ours to write; an empty value: none."""
+    return pool.annotations if index == 0 else dict.fromkeys(pool.annotations, "")
 
 
 def slice_bodies(pools: Iterable[Pool], generation: int = 1) -> list[Json]:

@@ -120,6 +120,7 @@ class NodeDriver:
             for backend in backends
         }
         for station in self.stations.values():
+            station.changed = self._news.set
             station.monitoring = _monitoring(station, sampler(station), settings.monitor_interval, call)
         self.metrics.watch(settings.node, lambda: [station.watched() for station in self.stations.values()])
         self._claims = (
@@ -273,7 +274,7 @@ class NodeDriver:
         if self._claims is not None and not self._claims.is_synced:
             return  # its order would be that of an idle node
         if station.turn.is_ours:
-            self._publisher.want(pool)
+            self._publisher.want(station.telling(pool))
             if not station.decided:
                 station.decided = True
                 self._publisher.recheck()

@@ -49,6 +49,8 @@ class NodeSettings:
     effects: Mapping[FaultKind, Effect] = field(default_factory=lambda: dict(EFFECTS))
     discover_every: float = 300.0
     health_every: float = 10.0
+    check_claims_every: float = 300.0
+    """Whether the claims that are prepared are still there."""
     monitor_interval: float = 15.0
     """Between two looks at what the cards report while they work; 0: nobody looks."""
     recovery_time: float = 60.0
@@ -60,7 +62,7 @@ class NodeSettings:
     def __post_init__(self) -> None:
         if not self.node:
             raise ConfigError("--node: which node is this? Name it, or set NODE_NAME from the pod's spec.nodeName")
-        for name in ("discover_every", "health_every"):
+        for name in ("discover_every", "health_every", "check_claims_every"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"--{name.replace('_', '-')}: must be more than 0")
         if self.monitor_interval < 0:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from hami_dra.api import names
 from hami_dra.api.core import Node
 from hami_dra.api.resource import ResourceClaim, ResourceSlice
 from hami_dra.api.times import timestamp
@@ -96,6 +97,10 @@ class Station:
         """The same for preparing; replaced, never changed: safe to read from any thread."""
         self.prepared: Callable[[], Mapping[str, Record]] = dict
         """What is prepared now, by claim uid; set by who makes the plugin."""
+        self.held_claims: Callable[[], str | None] = lambda: None
+        """What is held for claims that are gone, as the annotation says it; None: not known. Set by who makes the plugin."""
+        self.changed: Callable[[], None] = lambda: None
+        """To be called when there may be something else to publish; set by `service`."""
         self.monitoring: Monitoring | None = None
         """What its cards report; set by `service`, where somebody looks."""
         self.registered: asyncio.Event | None = None
@@ -136,6 +141,11 @@ class Station:
             pool = reordered(pool, card_ranks(pool, around.node, around.claims, settings.policy))
         self.health.update(self.offer.pool, self.hardware.faults, self.hardware.problem)
         return fenced(pool, fence=around.fence)
+
+    def telling(self, pool: Pool) -> Pool:
+        """The pool with what is held for claims that are gone. Before that is known, what stands there stays."""
+        held = self.held_claims()
+        return pool if held is None else replace(pool, annotations={names.HELD_CLAIMS: held})
 
     def cordoned(self, node: Node) -> frozenset[str]:
         """Uuids of its cards."""

@@ -29,6 +29,7 @@ from hami_dra.driver.prepare.assembly import work_of
 from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
 from hami_dra.driver.prepare.errors import PrepareError
 from hami_dra.driver.prepare.preparation import NodePreparation
+from hami_dra.driver.prepare.vanished import VanishedClaims
 from hami_dra.monitor.readings import Sampler
 from hami_dra.monitor.samplers import sampler_of
 from hami_dra.monitor.simulated import SimulatedSampler
@@ -77,7 +78,17 @@ class Wiring:
             cdi_folder=self.cdi_folder,
         )
         preparation = NodePreparation(cluster, work, report=status.add, forget=status.forget)
+        vanished = VanishedClaims(
+            cluster,
+            driver,
+            lambda: preparation.records,
+            preparation.refresh,
+            station.changed,
+            interval=settings.check_claims_every,
+        )
+        preparation.on_change = vanished.prepared_changed
         station.prepared = lambda: preparation.records
+        station.held_claims = vanished.told
         with _as_config_error(driver):
             server = KubeletPlugin(
                 driver,
@@ -87,7 +98,7 @@ class Wiring:
                 registry=settings.registry_dir,
                 instance=settings.instance,
             )
-        return _Serving(driver, server, preparation, status)
+        return _Serving(driver, server, preparation, status, vanished)
 
     def _cdi_folders(self) -> tuple[Path, ...]:
         """Where CDI devices of others count: simulated cards must not be taken for the machine's own."""
@@ -113,19 +124,26 @@ class _Serving:
     """Implements `service.Plugin`."""
 
     def __init__(
-        self, driver: str, server: KubeletPlugin, preparation: NodePreparation, status: ClaimStatusWriter
+        self,
+        driver: str,
+        server: KubeletPlugin,
+        preparation: NodePreparation,
+        status: ClaimStatusWriter,
+        vanished: VanishedClaims,
     ) -> None:
         self.registered = server.registered
         self._driver = driver
         self._server = server
         self._preparation = preparation
         self._status = status
+        self._vanished = vanished
 
     async def run(self) -> None:
         await self._tidy_up()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._preparation.run(), name=f"prepare {self._driver}")
             group.create_task(self._status.run(), name=f"claim status {self._driver}")
+            group.create_task(self._vanished.run(), name=f"vanished claims {self._driver}")
             try:
                 with _as_config_error(self._driver):
                     await self._server.start()

@@ -55,6 +55,8 @@ class NodePreparation:
         forget: Callable[[Iterable[str]], None] | None = None,
         most_seconds: float = MOST_SECONDS,
     ) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each batch, when `records` may be others."""
         self._cluster = cluster
         self._work = work
         self._report = report
@@ -75,6 +77,11 @@ class NodePreparation:
         """What is prepared or about to be, by claim uid."""
         return self._work.written
 
+    async def refresh(self) -> bool:
+        """Read the checkpoint again, as another instance of the driver may have written it. Returns whether `records` can be relied on."""
+        await self._queued(Unprepare(()))
+        return self._work.is_known
+
     async def run(self) -> None:
         """Cancelled, it finishes the batch it is at, if that does not hang."""
         while True:
@@ -94,6 +101,7 @@ class NodePreparation:
                 log.exception("a batch of %d calls", len(batch))
                 outcomes = [dict.fromkeys(job.uids, UNEXPECTED) for job, _ in batch]
             _settle(batch, outcomes)
+            self.on_change()
 
     # --- kubelet's calls ---
 

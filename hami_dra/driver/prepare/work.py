@@ -54,6 +54,8 @@ class Work:
     ) -> None:
         self.written: Mapping[str, Record] = MappingProxyType({})
         """What is prepared or about to be, by uid, as it was last written; replaced, never changed: safe to read from any thread."""
+        self.is_known = False
+        """Whether `written` is what the checkpoint says; False while it cannot be read or written."""
         self._inventory = inventory
         self._maker = maker
         self._checkpoint = checkpoint
@@ -84,6 +86,7 @@ class Work:
     def _save(self, records: Records) -> None:
         self._checkpoint.save(records)
         self.written = MappingProxyType(dict(records))
+        self.is_known = True
 
     def _take_leftovers(self, problems: list[str], records: Records) -> None:
         for record in self._maker.leftovers(records):
@@ -115,6 +118,7 @@ class Work:
         try:
             before = self._checkpoint.load()
         except PrepareError as error:
+            self.is_known = False
             return [dict.fromkeys(job.uids, str(error)) for job in jobs]
         batch = Batch(dict(before))
         inventory = self._inventory()

@@ -1,0 +1,131 @@
+"""Asks the API server whether the claims that are prepared here are still there, and says what is held for those that are not.
+
+A claim can be deleted under its running pod. Its devices stay prepared until kubelet has them taken back, but nothing in the
+cluster says so any more. The node driver publishes what `VanishedClaims.told` returns as an annotation on its slice
+(`hami_dra.api.heldclaims`), from which a controller that was restarted knows it.
+
+What it costs: one GET for each prepared claim each `interval`, one after the other, the pause drawn between 0.8 and 1.2 of it.
+With 40,000 prepared claims in a cluster and 5 minutes that is 40,000 / 300 s = 133 GETs of single objects a second for the
+API server, and 8 in 5 minutes for a node with 8 claims. A claim that is gone is not asked for again: its uid never comes back.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from hami_dra.api import heldclaims
+from hami_dra.api.heldclaims import HeldClaim, HeldDevice
+from hami_dra.api.kinds import RESOURCE_CLAIM
+from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.guard import LoopGuard
+from hami_dra.cluster.protocol import Cluster, ClusterError, NotFound
+from hami_dra.driver.prepare.records import Held, Record
+from hami_dra.vendors.registry import vendor_of
+
+log = logging.getLogger(__name__)
+
+_SPREAD: Final = 0.2
+
+
+def held_claim(driver: str, record: Record) -> HeldClaim:
+    """What a record holds. Pure; admin access holds nothing."""
+    pods = dict.fromkeys(uid for view in record.views for uid in view.pods)
+    devices = tuple(_held_device(driver, each) for each in record.held if not each.admin)
+    return HeldClaim(uid=record.uid, namespace=record.namespace, name=record.name, pods=tuple(pods), devices=devices)
+
+
+def _held_device(driver: str, held: Held) -> HeldDevice:
+    vendor = vendor_of(driver)
+    consumed = dict(held.consumed) if held.shared else None
+    mark = vendor.mark(held.parameters, consumed or {}) if vendor is not None else 0
+    return HeldDevice(device=held.device, consumed=consumed, mark=mark)
+
+
+class VanishedClaims:
+    """`records`: what is prepared now, by claim uid, after `refresh`, which returns whether that is known. `on_change`: called when
+    `told` may return something else.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        driver: str,
+        records: Callable[[], Mapping[str, Record]],
+        refresh: Callable[[], Awaitable[bool]],
+        on_change: Callable[[], None],
+        *,
+        interval: float,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        self._cluster = cluster
+        self._driver = driver
+        self._records = records
+        self._refresh = refresh
+        self._on_change = on_change
+        self._interval = interval
+        self._sleep = sleep
+        self._dice = dice
+        self._guard = LoopGuard("vanished claims")
+        self._looked = False
+        self._gone: set[str] = set()
+        """Uids of prepared claims that are not there any more."""
+
+    def told(self) -> str | None:
+        """Return the value of the annotation, empty for no such claim; None before all claims were asked for."""
+        if not self._looked:
+            return None
+        records = self._records()
+        return heldclaims.encode(held_claim(self._driver, records[uid]) for uid in self._gone if uid in records)
+
+    def prepared_changed(self) -> None:
+        """Claims were prepared or taken back."""
+        if self._gone:
+            self._on_change()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        backoff = Backoff()
+        while True:
+            if await self.look():
+                backoff = Backoff()
+                pause = self._interval * (1 - _SPREAD + 2 * _SPREAD * self._dice())
+            else:
+                pause = min(backoff.next(), self._interval)
+            await self._sleep(pause)
+
+    async def look(self) -> bool:
+        """Ask for each claim once. Returns whether all could be asked; of the others nothing is said."""
+        if not await self._refresh():
+            return False
+        self._gone &= self._records().keys()
+        before, asked = set(self._gone), True
+        for uid, record in self._records().items():
+            if uid in self._gone:
+                continue
+            with self._guard.each(f"ResourceClaim {record.key}"):
+                try:
+                    is_gone = await self._is_gone(record)
+                except ClusterError as error:
+                    log.info("ResourceClaim %s: whether it is still there is not known: %s", record.key, error)
+                    asked = False
+                    continue
+                if is_gone:
+                    log.warning(
+                        "ResourceClaim %s (%s) is gone, and what it holds is still in use here", record.key, uid
+                    )
+                    self._gone.add(uid)
+        if self._gone != before or not self._looked:
+            self._looked = True
+            self._on_change()
+        return asked
+
+    async def _is_gone(self, record: Record) -> bool:
+        """Raises ClusterError where nobody can tell."""
+        try:
+            found = await self._cluster.get(RESOURCE_CLAIM, record.name, record.namespace)
+        except NotFound:
+            return True
+        return found.metadata.uid != record.uid
