@@ -2,7 +2,8 @@
 
 Run by the leader. For each managed driver one DeviceTaintRule; where the cluster has no such kind (1.36 by default), our
 drivers put the same taint into their slices, and this only watches that they all do. `ready` is True from the moment the
-fence is known to hold: every rule in place, quiet time over, probe claim refused, claims listed afresh.
+fence is known to hold: every rule in place, quiet time over, probe claim refused, claims listed afresh. Where no device is free
+for a probe, the fence holds untested: nothing could be allocated natively, and the probe follows when a device is free.
 
 A rule that somebody deletes stays in force by its finalizer. Another one is made at once, under the driver's other name; when that
 is proven, the first is let go. `ready` stays True all the while, for kube-scheduler never sees a moment without a rule.
@@ -13,6 +14,7 @@ rules are put back right then, and all begins anew.
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from controller.reconcile import messages
 from controller.reconcile.context import Context
@@ -28,6 +30,9 @@ from hami_dra.cluster.protocol import ClusterError, ConfigError
 log = logging.getLogger(__name__)
 
 _PROBE_AGAIN = 2.0
+_TEST_AGAIN = 10.0
+_TEST_AGAIN_MOST = 600.0
+"""Seconds, doubling from the one to the other, between two probes of a fence that holds untested."""
 _RETRY_MOST = 0.8
 """Seconds: a fence that is down is put back within a second."""
 
@@ -45,6 +50,14 @@ def require_fenceable(settings: Settings, taint_rule_kind: Kind[DeviceTaintRule]
         )
 
 
+@dataclass(slots=True)
+class _Test:
+    """When a fence that holds untested is to be tested next."""
+
+    pauses: Backoff = field(default_factory=lambda: Backoff(_TEST_AGAIN, _TEST_AGAIN_MOST))
+    not_before: float = float("-inf")
+
+
 class Fence:
     def __init__(self, context: Context, prober: Prober) -> None:
         self._world = context.world
@@ -54,6 +67,8 @@ class Fence:
         self._prober = prober
         taint_rules = context.world.taint_rules
         self._rules = FenceKeeper(context, taint_rules) if taint_rules is not None else None
+        self._untested: dict[str, _Test] = {}
+        """Drivers whose fence holds as far as can be told."""
         self._open_slices: dict[str, str] = {}
         """Slices of managed drivers without the taint -> driver; only where the cluster has no rules."""
         self._ready = False
@@ -109,15 +124,25 @@ class Fence:
                 self._set_ready(True)
                 if self._rules is not None:
                     await self._rules.let_go()
+                backoff.reset()
+                await self._rest()
             except ClusterError as error:
                 log.warning("fence not as it should be yet: %s", error)
                 await self._clock.sleep(backoff.next())
-                continue
-            backoff.reset()
-            await self._again.wait()
+
+    async def _rest(self) -> None:
+        """Until something is not as it should be; what holds untested is tested meanwhile. Raises ClusterError, LeadershipLost."""
+        while self._untested and not self._again.is_set():
+            await self._quiet(_TEST_AGAIN)
+            for driver in sorted(self._untested):
+                if not self._again.is_set():
+                    await self._test(driver)
+        await self._again.wait()
 
     async def _raise_up(self) -> bool:
         """Whether the fence holds now; False: something changed meanwhile. Raises ClusterError, LeadershipLost."""
+        self._untested.clear()
+        self._metrics.untested(self._untested)
         if self._rules is not None:
             await self._rules.put()
             if self._again.is_set():
@@ -139,31 +164,65 @@ class Fence:
         return not self._again.is_set()
 
     async def _prove(self, drivers: list[str]) -> bool:
-        """Quiet time, then a probe of each driver that has devices. Whether all held and nothing changed meanwhile."""
-        await self._quiet()
+        """Quiet time, then a probe of each driver. Whether all held and nothing changed meanwhile."""
+        await self._quiet(self._settings.quiet_time)
         if self._again.is_set():
             return False
-        published = {item.spec.driver for item in self._world.slices.store if item.spec.devices}
         for driver in drivers:
-            if self._settings.probe and driver in published:
-                outcome = await self._prober.probe(driver)
-                if outcome is not Outcome.HOLDS:
-                    self._report_failed_probe(driver, outcome)
-                    if outcome is Outcome.BROKEN:
-                        self._fall(f"kube-scheduler does not heed the fence of {driver}")
-                    await self._clock.sleep(_PROBE_AGAIN)
-                    return False
-                if self._again.is_set():
-                    return False
-            if self._rules is not None:
-                self._rules.holding[driver] = self._rules.chosen[driver]
-                await self._rules.note_proof(driver)
+            outcome = await self._probe(driver)
+            if outcome in (Outcome.BROKEN, Outcome.UNSEEN):
+                self._report_failed_probe(driver, outcome)
+                if outcome is Outcome.BROKEN:
+                    self._fall(f"kube-scheduler does not heed the fence of {driver}")
+                await self._clock.sleep(_PROBE_AGAIN)
+                return False
+            if self._again.is_set():
+                return False
+            if outcome is Outcome.HOLDS:
+                await self._is_proven(driver)
+            else:
+                log.info("the fence of %s holds untested: no device is free for a probe", driver)
+                self._untested[driver] = _Test()
+                self._metrics.untested(self._untested)
+                if self._rules is not None:
+                    # a rule that was proven and is being deleted stays until this one is proven, too
+                    self._rules.holding.setdefault(driver, self._rules.chosen[driver])
         return not self._again.is_set()
 
-    async def _quiet(self) -> None:
-        """The quiet time, or until something falls."""
+    async def _probe(self, driver: str) -> Outcome:
+        if not self._settings.probe:
+            return Outcome.HOLDS
+        if not any(item.spec.driver == driver and item.spec.devices for item in self._world.slices.store):
+            return Outcome.UNTESTED
+        return await self._prober.probe(driver)
+
+    async def _is_proven(self, driver: str) -> None:
+        self._untested.pop(driver, None)
+        self._metrics.untested(self._untested)
+        if self._rules is not None:
+            self._rules.holding[driver] = self._rules.chosen[driver]
+            await self._rules.note_proof(driver)
+
+    async def _test(self, driver: str) -> None:
+        """Probe a fence that holds untested, where a probe can prove something now."""
+        test = self._untested[driver]
+        if self._clock.monotonic() < test.not_before or self._prober.target(driver) is None:
+            return
+        outcome = await self._prober.probe(driver)
+        if outcome is Outcome.HOLDS:
+            await self._is_proven(driver)
+            if self._rules is not None:
+                await self._rules.let_go()
+        elif outcome is Outcome.BROKEN:
+            self._report_failed_probe(driver, outcome)
+            self._fall(f"kube-scheduler does not heed the fence of {driver}")
+        else:
+            test.not_before = self._clock.monotonic() + test.pauses.next()
+
+    async def _quiet(self, seconds: float) -> None:
+        """So long, or until something falls."""
         try:
-            async with asyncio.timeout(self._settings.quiet_time):
+            async with asyncio.timeout(seconds):
                 await self._again.wait()
         except TimeoutError:
             return

@@ -4,7 +4,7 @@ Labels of what is counted here have few values by construction: never a pod, cla
 (cards, pods, packing, the queue, watches) is in `controller.reconcile.collectors`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -19,6 +19,7 @@ _COMMIT_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0)
 class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
+        self._managed: frozenset[str] = frozenset()
         self.queue: Queue | None = None
         """Of the term that is running."""
         Gauge("hami_dra_build_info", "Always 1.", ["version"], registry=self.registry).labels(version("hami-dra")).set(
@@ -78,6 +79,12 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
         self.fence_ready = Gauge("hami_dra_fence_ready", "1 while the fence is known to hold.", registry=self.registry)
+        self.fence_untested = Gauge(
+            "hami_dra_fence_untested",
+            "1 while the fence of a driver holds as far as can be told, but there was no free device to prove it with.",
+            ["driver"],
+            registry=self.registry,
+        )
         self.exclusive = Gauge(
             "hami_dra_exclusive", "1 where the controller allocates, 0 in native mode.", registry=self.registry
         )
@@ -117,9 +124,10 @@ class Metrics:
 
     def begin(self, managed: Iterable[str], *, exclusive: bool) -> None:
         """Told by the controller at start. What has happened never is said to be 0: the first time would go unseen else."""
+        self._managed = frozenset(managed)
         self.exclusive.set(int(exclusive))
-        for driver in managed:
-            for counter in (self.foreign, self.overlaps, self.fence_restored):
+        for driver in self._managed:
+            for counter in (self.foreign, self.overlaps, self.fence_restored, self.fence_untested):
                 counter.labels(driver)
         for counter, values in (
             (self.decisions, ("placed", "refused", "error")),
@@ -139,7 +147,13 @@ class Metrics:
         if not leads:
             self.fence_ready.set(0)
             self.held_back_pods.set(0)
+            self.untested(())
             self.queue = None
+
+    def untested(self, drivers: Collection[str]) -> None:
+        """Told by the fence: the drivers whose fence holds untested now."""
+        for driver in self._managed:
+            self.fence_untested.labels(driver).set(int(driver in drivers))
 
     def internal_error(self, loop: str) -> None:
         """Told by a `LoopGuard`."""

@@ -1,19 +1,27 @@
 """Shows that kube-scheduler respects the fence: a claim for any device of the driver, and a pod that waits for it.
 
-Called by the fence, one driver after the other, after a fence was made or mended. The probe holds when kube-scheduler looked at the pod
-and called it unschedulable; it fails when the claim was allocated. Where all devices are taken, it also "holds", rightly:
-nothing could be allocated natively at that time. Objects live in the controller's namespace (the class is cluster-wide),
+Called by the fence, one driver after the other, after a fence was made or mended. The pod is pinned to a node where it would be
+served if it were not for the fence (`probe_target`). The fence holds when kube-scheduler refuses the pod for its devices and they
+were free all the while: then the taint is the only reason left. It is broken when the claim was allocated. Any other refusal
+proves nothing (all devices are taken, the node is full of pods, kube-scheduler has not heard of the class yet): the fence
+then holds untested, and is to be tested later. Objects live in the controller's namespace (the class is cluster-wide),
 carry the label hami.io/probe, and are deleted after each try.
 """
 
 import logging
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
+import msgspec
+
 from controller.reconcile.context import Context
-from controller.reconcile.pods import is_unschedulable
+from controller.reconcile.pods import is_unschedulable, scheduled_condition
+from controller.reconcile.probe_target import Bodies, Target, find_target, is_still_free
 from hami_dra.api import names
+from hami_dra.api.core import Pod
 from hami_dra.api.kinds import DEVICE_CLASS, POD, RESOURCE_CLAIM, Kind
+from hami_dra.api.resource import DeviceClass, ResourceClaim
 from hami_dra.cluster.protocol import AlreadyExists, ClusterError, NotFound
 
 log = logging.getLogger(__name__)
@@ -21,11 +29,17 @@ log = logging.getLogger(__name__)
 PROBE = "hami-dra-probe"
 """Name of the pod, the claim and the class."""
 _INTERVAL = 0.25
+_OTHER_REASONS = 10.0
+"""Seconds for a refusal that is not about devices to become one that is: kube-scheduler hears of the class late."""
+_NO_DEVICES = "cannot allocate all claims"
+"""What kube-scheduler's plugin DynamicResources says of a node where it finds no devices for a pod."""
 _KINDS: tuple[Kind[Any], ...] = (POD, RESOURCE_CLAIM, DEVICE_CLASS)
 
 
 class Outcome(Enum):
     HOLDS = "holds"
+    UNTESTED = "untested"
+    """Refused, but for a reason that says nothing of the fence, or nothing was there to be refused."""
     BROKEN = "broken"
     UNSEEN = "unseen"
     """kube-scheduler did not look at the pod in time."""
@@ -35,33 +49,57 @@ class Prober:
     def __init__(self, context: Context) -> None:
         self._cluster = context.cluster
         self._writer = context.writer
+        self._inventory = context.inventory
         self._settings = context.settings
         self._clock = context.clock
+
+    def target(self, driver: str) -> Target | None:
+        """Return where a probe would prove something now."""
+        return find_target(
+            self._inventory,
+            driver,
+            self._settings.options.gates,
+            lambda capacities: _decoded(probe_bodies(PROBE, driver, self._settings.probe_image, capacities=capacities)),
+        )
 
     async def probe(self, driver: str) -> Outcome:
         """Raises ClusterError, LeadershipLost."""
         name = PROBE
         await self._delete(name)
         try:
-            bodies = probe_bodies(name, driver, self._settings.probe_image)
+            target = self.target(driver)
+            bodies = probe_bodies(
+                name,
+                driver,
+                self._settings.probe_image,
+                node=target.node if target is not None else "",
+                capacities=target.capacities if target is not None else (),
+            )
             for kind in reversed(_KINDS):
                 await self._create(kind, bodies[kind.name], name)
-            return await self._watch(name)
+            return await self._watch(name, target)
         finally:
             await self._delete(name)
 
-    async def _watch(self, name: str) -> Outcome:
+    async def _watch(self, name: str, target: Target | None) -> Outcome:
         namespace = self._settings.namespace
         end = self._clock.monotonic() + self._settings.probe_timeout
+        refused = False
         while self._clock.monotonic() < end:
             pod = await self._cluster.get(POD, name, namespace)
             claim = await self._cluster.get(RESOURCE_CLAIM, name, namespace)
             if claim.status.allocation is not None or pod.spec.node_name:
                 return Outcome.BROKEN
             if is_unschedulable(pod):
-                return Outcome.HOLDS
+                if target is None:
+                    return Outcome.UNTESTED
+                if _is_about_devices(pod):
+                    return Outcome.HOLDS if is_still_free(self._inventory, target) else Outcome.UNTESTED
+                if not refused:
+                    refused, end = True, min(end, self._clock.monotonic() + _OTHER_REASONS)
+                    log.info("probe on node %s: %s", target.node, _said(pod))
             await self._clock.sleep(_INTERVAL)
-        return Outcome.UNSEEN
+        return Outcome.UNTESTED if refused else Outcome.UNSEEN
 
     async def _create(self, kind: Kind[Any], body: dict[str, Any], name: str) -> None:
         namespace = self._settings.namespace if kind.namespaced else ""
@@ -85,8 +123,39 @@ class Prober:
                 log.info("probe: %s %s not deleted: %s", kind.name, name, error)
 
 
-def probe_bodies(name: str, driver: str, image: str) -> dict[str, dict[str, Any]]:
-    """By kind. The pod tolerates every node and asks for nothing else, so that only the devices can refuse it."""
+def _is_about_devices(pod: Pod) -> bool:
+    return _NO_DEVICES in _said(pod)
+
+
+def _said(pod: Pod) -> str:
+    condition = scheduled_condition(pod)
+    return condition.message if condition is not None else ""
+
+
+def _decoded(bodies: dict[str, dict[str, Any]]) -> Bodies:
+    """As an API server would show them."""
+    return Bodies(
+        msgspec.convert(bodies["Pod"], Pod),
+        msgspec.convert(bodies["ResourceClaim"], ResourceClaim),
+        msgspec.convert(bodies["DeviceClass"], DeviceClass),
+    )
+
+
+def probe_bodies(
+    name: str, driver: str, image: str, *, node: str = "", capacities: Iterable[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """By kind. The pod tolerates every node and asks for nothing else, so that only the devices can refuse it.
+
+    `node`: the only one it may go to. `capacities`: of these it asks for nothing, which is rounded up to the least there is.
+    """
+    exactly: dict[str, Any] = {"deviceClassName": name}
+    if requests := dict.fromkeys(capacities, "0"):
+        exactly["capacity"] = {"requests": requests}
+    affinity: dict[str, Any] = {}
+    if node:
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        affinity = {"affinity": {"nodeAffinity": required}}
     metadata = {"name": name, "labels": {names.PROBE_LABEL: "true", names.MANAGED_BY_LABEL: names.MANAGED_BY}}
     selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
     restricted = {
@@ -100,7 +169,7 @@ def probe_bodies(name: str, driver: str, image: str) -> dict[str, dict[str, Any]
         "DeviceClass": {"metadata": metadata, "spec": {"selectors": [selector]}},
         "ResourceClaim": {
             "metadata": metadata,
-            "spec": {"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": name}}]}},
+            "spec": {"devices": {"requests": [{"name": "device", "exactly": exactly}]}},
         },
         "Pod": {
             "metadata": metadata,
@@ -119,6 +188,7 @@ def probe_bodies(name: str, driver: str, image: str) -> dict[str, dict[str, Any]
                 "terminationGracePeriodSeconds": 0,
                 "automountServiceAccountToken": False,
                 "enableServiceLinks": False,
+                **affinity,
             },
         },
     }

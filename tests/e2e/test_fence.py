@@ -3,7 +3,7 @@
 import pytest
 
 from hack.controlplane.api import ApiError
-from tests.e2e.fence_story import a_rule_deleted_while_no_controller_runs_keeps_kube_scheduler_off, the_one_rule
+from tests.e2e.fence_story import DRIVER, a_rule_deleted_while_no_controller_runs_keeps_kube_scheduler_off, the_one_rule
 from tests.e2e.lab import T4
 from tests.e2e.objects import claim, part, pod, request, template
 from tests.e2e.observe import Watcher
@@ -11,6 +11,7 @@ from tests.e2e.observe import Watcher
 on_1_36 = pytest.mark.on_1_36  # there the fence is in the slices; DeviceTaintRules are off by default
 
 FENCE = "hami.io/controller-allocates"
+PROVEN = "hami.io/fence-proven"
 
 
 @pytest.fixture
@@ -55,6 +56,51 @@ def test_the_fence_is_a_rule_or_a_taint_in_the_slices(lab, control_plane):
         (rule,) = lab.hami.fence_rules("nvidia.hami.io")
         assert rule["spec"]["deviceSelector"] == {"driver": "nvidia.hami.io"}
         assert rule["spec"]["taint"]["effect"] == "NoSchedule"
+
+
+def start_unproven(lab, controller):
+    """The controller anew, without the proof that its predecessor noted."""
+    controller.process.stop()
+    for rule in lab.hami.fence_rules(DRIVER):
+        lab.api.patch(lab.api.path_of(rule), {"metadata": {"annotations": {PROVEN: None}}})
+    controller.process.start()
+    lab.hami.wait_ready()
+
+
+def is_untested(controller):
+    return controller.metric("hami_dra_fence_untested", driver=DRIVER) == 1
+
+
+def is_noted(lab):
+    return all(PROVEN in rule["metadata"].get("annotations", {}) for rule in lab.hami.fence_rules(DRIVER))
+
+
+@on_1_36
+def test_the_fence_is_proven_on_a_machine_where_every_card_has_a_tenant(lab, controller):
+    lab.machines(T4, "t4")
+    names = [f"web-{number}" for number in range(4)]
+    lab.create(template("most", part("14Gi")), *(pod(name, templates=["most"]) for name in names))
+    lab.wait_running(names=names)
+    start_unproven(lab, controller)
+    assert not is_untested(controller)
+    assert is_noted(lab)
+    assert lab.overcommitted() == []
+
+
+@on_1_36
+def test_where_no_device_is_free_the_fence_holds_untested_until_one_is(lab, controller):
+    lab.machines(T4, "t4", sharing={"slots": 1})
+    names = [f"web-{number}" for number in range(4)]
+    lab.create(template("part", part("1Gi")), *(pod(name, templates=["part"]) for name in names))
+    lab.wait_running(names=names)
+    start_unproven(lab, controller)
+    assert is_untested(controller)
+    assert not lab.hami.fence_rules(DRIVER) or not is_noted(lab)
+    lab.delete_pod("web-0")
+    lab.hami.wait_for("the proof", lambda: not is_untested(controller))
+    assert is_noted(lab)
+    lab.create(pod("next", templates=["part"]))
+    lab.wait_running(names=["next"])
 
 
 @on_1_36

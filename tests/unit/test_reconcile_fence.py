@@ -195,20 +195,9 @@ def test_a_scheduler_that_ignores_the_fence_is_noticed_and_nothing_is_committed(
         assert not await is_allocated(scene)
         assert "although it is fenced" in (await scene.events("FenceNotInForce"))[0]["note"]
         # it is put right: from now on the probe is refused
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-
-        async def refused():
-            for item in (await scene.cluster.list(kinds.POD, label_selector=names.PROBE_LABEL)).items:
-                await scene.cluster.patch(
-                    kinds.POD,
-                    item.metadata.name,
-                    {"status": {"conditions": [condition]}},
-                    namespace=item.metadata.namespace,
-                    subresource="status",
-                )
-            return await is_allocated(scene)
-
-        await scene.until(refused, seconds=30)
+        refuse_probes(scene, lambda: NO_DEVICES)
+        await scene.until(lambda: is_allocated(scene), seconds=30)
+        assert is_proven((await rules(scene))[FIRST])
         assert await probes(scene) == []
 
     play(story, scheduler=False)
@@ -224,6 +213,178 @@ def test_without_anybody_looking_at_the_probe_nothing_is_committed():
         assert "has not looked" in (await scene.events("FenceNotInForce"))[0]["note"]
 
     play(story, scheduler=False)
+
+
+# --- what a probe proves -------------------------------------------------------------------------------------------------
+
+NO_DEVICES = "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable, not eligible for preemption"
+
+
+def refuse_probes(scene, message):
+    """Stand in for kube-scheduler: refuse every probe pod with what `message()` says at that moment."""
+
+    async def hook(request):
+        if request.verb != "get" or request.kind is not kinds.POD or not request.name.startswith("hami-dra-probe"):
+            return
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message()}
+        await scene.cluster.patch(
+            kinds.POD, request.name, {"status": {"conditions": [condition]}},
+            namespace=request.namespace, subresource="status",
+        )  # fmt: skip
+
+    scene.cluster.hooks.append(hook)
+
+
+async def is_noted(scene):
+    return is_proven((await rules(scene))[FIRST])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "0/2 nodes are available: 2 Too many pods.",
+        'running "DynamicResources" plugin: device class hami-dra-probe does not exist',
+        "waiting for resource claim controller to create a resourceclaim for the pod",
+    ],
+)
+def test_a_refusal_that_is_not_about_devices_proves_nothing_but_holds_nobody_up(message):
+    async def story(scene):
+        said = message
+        refuse_probes(scene, lambda: said)
+        assert await first_commit(scene) < 30
+        assert scene.metric("hami_dra_fence_ready") == 1
+        await scene.sleep(60)
+        assert not await is_noted(scene)
+        assert scene.metric("hami_dra_fence_untested", driver=DRIVER) == 1
+        said = NO_DEVICES
+        await scene.until(lambda: is_noted(scene), seconds=120)
+        assert scene.metric("hami_dra_fence_untested", driver=DRIVER) == 0
+        assert await probes(scene) == []
+
+    play(story, scheduler=False)
+
+
+def test_the_probe_goes_to_a_node_that_has_a_device_for_it_and_asks_for_what_is_free():
+    """A tenant on every card is the normal state: of a card that is shared the probe asks for the least."""
+
+    async def story(scene):
+        for device in ("gpu-0", "gpu-1"):
+            await scene.add(kinds.RESOURCE_CLAIM, claim(device, 12))
+            await scene.allocate_as_somebody_else(device, "n1", device=device, memory=12)
+            await scene.add(kinds.RESOURCE_CLAIM, claim(f"whole-{device}"))
+            await take_whole(scene, f"whole-{device}", "n0", device)
+        seen = []
+
+        async def hook(request):
+            if request.verb == "create" and names.PROBE_LABEL in request.body["metadata"].get("labels", {}):
+                seen.append(request.body["spec"])
+
+        scene.cluster.hooks.append(hook)
+        scene.start()
+        await scene.sleep(15)
+        assert await is_noted(scene)
+        _, its_claim, its_pod = seen
+        [request] = its_claim["devices"]["requests"]
+        assert request["exactly"]["capacity"] == {"requests": {"memory": "0"}}
+        required = its_pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        [term] = required["nodeSelectorTerms"]
+        assert term["matchFields"][0]["values"] == ["n1"]
+
+    play(story, controller=False)
+
+
+async def take_whole(scene, name, node, device):
+    result = {"request": "card", "driver": DRIVER, "pool": node, "device": device}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    await scene.cluster.patch(kinds.RESOURCE_CLAIM, name, {"status": status}, namespace=SPACE, subresource="status")
+
+
+def test_where_no_device_is_free_the_fence_holds_untested_until_one_is():
+    async def story(scene):
+        for device in ("gpu-0", "gpu-1"):
+            await scene.add(kinds.RESOURCE_CLAIM, claim(device))
+            await take_whole(scene, device, "n0", device)
+        first = scene.start()
+        await scene.sleep(60)
+        assert scene.metric("hami_dra_fence_ready") == 1
+        assert not await is_noted(scene)
+        # the next leader does not take it for proven either
+        await scene.stop(first)
+        scene.start()
+        await scene.sleep(60)
+        assert scene.metric("hami_dra_fence_ready") == 1
+        assert not await is_noted(scene)
+        before = await scene.cluster.list(kinds.POD)
+        await scene.cluster.delete(kinds.RESOURCE_CLAIM, "gpu-1", namespace=SPACE)
+        await scene.until(lambda: is_noted(scene), seconds=30)
+        assert await probes(scene) == []
+        assert before.items == ()
+
+    play(story, nodes=1, controller=False)
+
+
+def test_devices_that_come_later_are_tested_when_they_come():
+    async def story(scene):
+        await scene.sleep(60)
+        assert scene.metric("hami_dra_fence_ready") == 1
+        assert not await is_noted(scene)
+        await scene.add_node("n0")
+        await scene.until(lambda: is_noted(scene), seconds=30)
+
+    play(story, nodes=0)
+
+
+def test_a_device_that_is_taken_while_kube_scheduler_looks_proves_nothing():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("theirs", 4))
+        taken = 0
+
+        async def hook(request):
+            nonlocal taken
+            if request.label == "create pods" and names.PROBE_LABEL in request.body["metadata"]["labels"]:
+                taken += 1
+                if taken == 1:
+                    await scene.allocate_as_somebody_else("theirs", "n0", device="gpu-0", memory=4)
+                    await scene.sleep(0.1)
+
+        scene.cluster.hooks.append(hook)
+        refuse_probes(scene, lambda: NO_DEVICES)
+        scene.start()
+        await scene.sleep(15)
+        assert scene.metric("hami_dra_fence_ready") == 1
+        assert not await is_noted(scene)
+        await scene.until(lambda: is_noted(scene), seconds=30)
+        assert taken == 2
+
+    play(story, nodes=1, controller=False, scheduler=False)
+
+
+def test_a_fence_that_held_untested_and_does_not_hold_is_noticed():
+    async def story(scene):
+        said = "0/1 nodes are available: 1 Too many pods."
+        refuse_probes(scene, lambda: said)
+        await scene.sleep(40)
+        assert scene.metric("hami_dra_fence_ready") == 1
+
+        async def hook(request):
+            if request.label == "create pods" and names.PROBE_LABEL in request.body["metadata"]["labels"]:
+                [held] = [each for each in await scene.claims() if names.PROBE_LABEL in each.metadata.labels]
+                result = {"request": "device", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
+                status = {"allocation": {"devices": {"results": [result]}}}
+                await scene.cluster.patch(
+                    kinds.RESOURCE_CLAIM, held.metadata.name, {"status": status},
+                    namespace=held.metadata.namespace, subresource="status",
+                )  # fmt: skip
+
+        scene.cluster.hooks.append(hook)
+
+        async def fallen():
+            return scene.metric("hami_dra_fence_ready") == 0
+
+        await scene.until(fallen, seconds=120)
+        assert "although it is fenced" in (await scene.events("FenceNotInForce"))[0]["note"]
+
+    play(story, nodes=1, scheduler=False)
 
 
 # --- somebody deletes the rule -----------------------------------------------------------------------------------------------

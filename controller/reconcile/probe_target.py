@@ -1,0 +1,107 @@
+"""Where a probe of the fence proves something: a node on which kube-scheduler could serve it, were it not for the fence.
+
+Called by `probe` before it creates anything, and again for what kube-scheduler answered. In: the inventory and what the probe
+looks like. Out: a `Target`, or None where every device is taken. Pure.
+
+Fitting is asked of the same search that serves pods, by upstream's rules alone: vendor rules are unknown to
+kube-scheduler, and the fence is what the probe is about.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from controller.allocation.chooser import FirstFit
+from controller.allocation.errors import AllocatorError, BudgetExceeded
+from controller.allocation.features import FeatureGates
+from controller.allocation.request import prepare
+from controller.allocation.scope import Scope
+from controller.allocation.search import Solution, solve
+from controller.inventory.columns import NOWHERE
+from controller.inventory.inventory import Inventory
+from controller.inventory.model import DeviceId
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.api.resource import DeviceClass, ResourceClaim
+
+_TRIES: Final = 32
+"""Pairs of node and request that are searched before there is said to be none."""
+_NODES_OF_ROAMING: Final = 4
+"""Nodes to try for a device that several nodes reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """A probe as kube-scheduler would see it."""
+
+    pod: Pod
+    claim: ResourceClaim
+    device_class: DeviceClass
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    node: str
+    capacities: tuple[str, ...]
+    """Of these the probe asks for the least that a device gives away; empty: it asks for a whole device."""
+    devices: frozenset[DeviceId]
+    """What the search found for it there."""
+    version: int
+    """Of the device columns at that moment."""
+
+
+def find_target(
+    inventory: Inventory, driver: str, features: FeatureGates, look: Callable[[Sequence[str]], Bodies]
+) -> Target | None:
+    """Return a node where the probe would be served. `look`: the probe, by the capacities that it asks for."""
+    tried: set[tuple[int, tuple[str, ...]]] = set()
+    fits = inventory.node_fit(look(()).pod).mask
+    for row, capacities in islice(_candidates(inventory, driver), _TRIES):
+        nodes = [int(inventory.devices.node[row])]
+        if nodes == [NOWHERE]:
+            nodes = np.flatnonzero(fits)[:_NODES_OF_ROAMING].tolist()
+        for node in nodes:
+            if node < 0 or not fits[node] or (node, capacities) in tried:
+                continue
+            tried.add((node, capacities))
+            found = _search(inventory, node, driver, features, look(capacities))
+            if found is not None:
+                devices = frozenset(pick.device.id for picks in found.picks for pick in picks)
+                return Target(inventory.nodes.names[node], capacities, devices, inventory.devices.changes.version)
+    return None
+
+
+def is_still_free(inventory: Inventory, target: Target) -> bool:
+    """Return whether nothing happened to the devices since the target was found, not even for a moment."""
+    changed = inventory.devices.changes.since(target.version)
+    rows = {inventory.devices.row_of(device) for device in target.devices}
+    return changed is not None and -1 not in rows and rows.isdisjoint(changed.tolist())
+
+
+def _candidates(inventory: Inventory, driver: str) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Device rows that nobody holds alone, idle ones first, and the capacities to ask of them."""
+    devices = inventory.devices
+    open_rows = np.flatnonzero((devices.active & ~devices.exclusive & ~devices.blocked)[: devices.size])
+    mine = [row for row in open_rows.tolist() if devices.device(row).id.driver == driver]
+    for row in sorted(mine, key=lambda row: (int(devices.slots_used[row]), row)):
+        device = devices.device(row)
+        yield row, tuple(sorted(device.spec.capacity)) if device.shared else ()
+
+
+def _search(inventory: Inventory, node: int, driver: str, features: FeatureGates, bodies: Bodies) -> Solution | None:
+    scope = Scope(frozenset({driver}), vendor_rules=False)
+    name = inventory.nodes.names[node]
+    try:
+        problem = prepare(
+            [bodies.claim],
+            {bodies.device_class.metadata.name: bodies.device_class},
+            features=features,
+            ignored_taints={names.FENCE_TAINT},
+        )
+        pools = scope.pools(inventory.pools_on(name))
+        return solve(problem, inventory.nodes.node(node), pools, inventory.usage, FirstFit())
+    except (AllocatorError, BudgetExceeded):
+        return None
