@@ -6,7 +6,7 @@ on, and by an operator who removes the annotation. Decides nothing itself.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -85,8 +85,8 @@ class HeldBack:
 
     def decided(self, pod: Pod) -> None:
         """A decision came to its end in time: what was noted about the pod is over."""
-        if self._ends and any(entry.uid == pod.metadata.uid for entry in self._ends):
-            self._forget(frozenset({pod.metadata.uid}))
+        if self._ends:
+            self._forget([entry for entry in self._ends if entry.uid == pod.metadata.uid])
 
     # --- keeping up ----------------------------------------------------------------------------------------------------
 
@@ -95,9 +95,7 @@ class HeldBack:
         while True:
             await self._clock.sleep(_LOOK_SECONDS)
             self._read()
-            gone = frozenset(entry.uid for entry in self._ends if not self._is_there(entry))
-            if gone:
-                self._forget(gone)
+            self._forget([entry for entry in self._ends if not self._is_there(entry)])
             now = self._clock.monotonic()
             self._metrics.held_back_pods.set(sum(now < end for end in self._ends.values()))
             for namespace in sorted(self._freed):
@@ -121,9 +119,10 @@ class HeldBack:
                 log.warning("pod %s is held back: deciding on it held up %s (%d)", entry.key, entry.by, entry.count)
         self._replace({entry: self._ends.get(entry, now + seconds_left(entry, wall)) for entry in entries})
 
-    def _forget(self, uids: frozenset[str]) -> None:
-        self._election.edit_annotation(names.STALLED_DECISIONS, lambda text: forgotten(text, uids))
-        self._replace({entry: end for entry, end in self._ends.items() if entry.uid not in uids})
+    def _forget(self, entries: Collection[StalledDecision]) -> None:
+        if entries:
+            self._election.edit_annotation(names.STALLED_DECISIONS, lambda text: forgotten(text, entries))
+            self._replace({entry: end for entry, end in self._ends.items() if entry not in entries})
 
     def _replace(self, ends: dict[StalledDecision, float]) -> None:
         self._freed.update(entry.namespace for entry in self._ends if entry not in ends)

@@ -73,8 +73,14 @@ def noted(text: str, pod: PodRef, at: datetime, by: str) -> str:
     return _text([*others, StalledDecision(pod.namespace, pod.name, pod.uid, count, moment, by)])
 
 
-def forgotten(text: str, uids: Collection[str]) -> str:
-    return _text(entry for entry in read(text) if entry.uid not in uids)
+def forgotten(text: str, known: Collection[StalledDecision]) -> str:
+    """The annotation without these entries. One that somebody noted about the same pod since then stays."""
+    return _text(entry for entry in read(text) if entry not in known)
+
+
+def taken_back(text: str, pod: PodRef, by: str) -> str:
+    """The annotation without what `by` itself noted about the pod."""
+    return _text(entry for entry in read(text) if (entry.uid, entry.by) != (pod.uid, by))
 
 
 def _text(entries: Iterable[StalledDecision]) -> str:

@@ -24,7 +24,7 @@ from typing import Final
 
 from controller.reconcile.heartbeat import Deciding, Heartbeat
 from controller.reconcile.settings import Settings
-from controller.reconcile.stalled import forgotten, noted
+from controller.reconcile.stalled import noted, taken_back
 from hami_dra.api import names
 from hami_dra.cluster.bootclock import boot_clock
 from hami_dra.cluster.guard import LoopGuard
@@ -121,7 +121,8 @@ class Watchdog:
     def _take_back(self, deciding: Deciding) -> None:
         assert self._elector is not None
         self._noted = None
-        self._elector.edit_annotation(names.STALLED_DECISIONS, lambda text: forgotten(text, {deciding.pod.uid}))
+        by = self._elector.identity
+        self._elector.edit_annotation(names.STALLED_DECISIONS, lambda text: taken_back(text, deciding.pod, by))
 
     async def _give_up(self, elector: LeaderElector, deciding: Deciding | None, stalled: float) -> None:
         """The lease goes first: whoever reads the log may not read, and a log that nobody reads may stop who writes it."""

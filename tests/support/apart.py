@@ -121,7 +121,6 @@ class Replica:
         self.ended = threading.Event()
         self.exit_code = None
         self.controller = None
-        self.error = None
         self._settings = Settings(
             **{
                 "managed": frozenset({DRIVER}),

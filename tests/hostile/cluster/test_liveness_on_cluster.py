@@ -36,7 +36,7 @@ def exit_code(process):
 def test_a_decision_that_never_ends_stops_one_leader_and_no_other(lab, hami):
     lab.machines(T4, "n0", "n1")
     lab.create(claim("a", part()), claim("b", part()), claim("c", part()))
-    stuck = hami.leader()
+    stuck = hami.wait_for("a leader", hami.leader)
     (other,) = [each for each in hami.controllers() if each is not stuck]
     holder = lab.api.get(LEASE)["spec"]["holderIdentity"]
 
@@ -84,8 +84,29 @@ def test_a_decision_that_never_ends_stops_one_leader_and_no_other(lab, hami):
     lab.api.wait_for("the note to be forgotten", is_forgotten)
 
 
+def test_a_leader_that_dies_in_a_long_decision_has_left_word_before(lab, hami):
+    """As when it runs out of memory, or kubelet kills it."""
+    lab.machines(T4, "n0")
+    lab.create(claim("a", part()), claim("b", part()))
+    leader = hami.wait_for("a leader", hami.leader)
+    lab.create(pod("poison", claims=["a"]))
+
+    def noted():
+        return json.loads(lab.api.get(LEASE)["metadata"].get("annotations", {}).get("hami.io/stalled-decisions", "[]"))
+
+    (entry,) = lab.api.wait_for("the note", noted)
+    leader.process.kill()
+    lab.create(pod("good", claims=["b"]))
+    lab.wait_running(names=["good"])
+    lab.wait_event("poison", "DecisionStalled")
+    assert noted() == [entry]
+    leader.process.start()
+    lab.delete_pod("poison", gracePeriodSeconds=0)
+    lab.api.wait_for("the note to be forgotten", lambda: not noted())
+
+
 def test_a_controller_that_is_asked_to_end_gives_its_lease_back_and_ends_well(lab, hami):
-    leader = hami.leader()
+    leader = hami.wait_for("a leader", hami.leader)
     holder = lab.api.get(LEASE)["spec"]["holderIdentity"]
     leader.process.ask_to_stop()
     lab.api.wait_for("its end", lambda: exit_code(leader.process) is not None, seconds=30)
