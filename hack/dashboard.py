@@ -204,6 +204,8 @@ ROWS: Final = (
                     Query("sum(increase(hami_dra_write_conflicts_total[1h]))", "conflicts"),
                     Query("sum(increase(hami_dra_unclear_writes_total[1h]))", "writes without an answer"),
                     Query("sum(increase(hami_dra_events_dropped_total[1h]))", "events left out"),
+                    Query("sum(increase(hami_dra_internal_errors_total[1h]))", "internal errors"),
+                    Query("max(hami_dra_unreadable_objects)", "unreadable objects"),
                 ],
                 text="In the last hour.",
             ),

@@ -31,6 +31,7 @@ SUITES: dict[str, list[list[str]]] = {
     "layers": [[str(BIN / "lint-imports"), "--no-cache"]],
     "oracles": [[sys.executable, "hack/oracle/oracle.py"]],
     "unit": [[*PYTEST, *WORKERS, *NOT_UNIT, "tests"]],
+    "other Pythons": [[sys.executable, "hack/interpreters.py"]],
     "build browser": [[sys.executable, "-m", "hack.browser.chromium"]],
     "browser": [[*PYTEST, "--ignore=tests/browser/test_page_at_size.py", "tests/browser"]],
     "build 1.37.1": [[*BUILD, "1.37.1", "kwok", "kubectl"], [sys.executable, "hack/helm/helm.py"]],
@@ -68,12 +69,12 @@ SOAK = [
 ]
 GROUPS = {
     "lint": LINT,
-    "unit": ["oracles", "unit"],
+    "unit": ["oracles", "unit", "other Pythons"],
     "browser": BROWSER,
     "e2e": E2E,
     "node": NODE,
     "soak": SOAK,
-    "all": [*LINT, "oracles", "unit", *BROWSER, *E2E, *NODE],
+    "all": [*LINT, "oracles", "unit", "other Pythons", *BROWSER, *E2E, *NODE],
 }
 
 

@@ -41,6 +41,7 @@ from controller.dashboard.source import Source
 from controller.dashboard.stream import Newsroom, headers_key
 from controller.overview.cardtable import CardTable
 from controller.overview.packing import packing
+from hami_dra.cluster.guard import LoopGuard
 
 LONGEST_COOKIE: Final = 4_000
 """Bytes of a token; browsers keep no longer cookie."""
@@ -95,6 +96,7 @@ class _Site:
         self._news = Newsroom(self.pages, interval=interval)
         self._trials = trial.Trials(source)
         self._table = CardTable(source.inventory)
+        self._guard = LoopGuard("dashboard")
 
     async def running(self, _app: web.Application) -> AsyncIterator[None]:
         ends = (self._source.on_change(self._news.changed), self._source.on_claim(self._history.claim_changed))
@@ -115,7 +117,8 @@ class _Site:
 
     async def _sample(self) -> None:
         while True:
-            self._history.sample(packing(self._table))
+            with self._guard.each("packing"):
+                self._history.sample(packing(self._table))
             await asyncio.sleep(INTERVAL)
 
     # --- pages -----------------------------------------------------------------------------------------------------------

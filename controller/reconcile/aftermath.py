@@ -53,6 +53,7 @@ class Aftermath:
         self._clock = context.clock
         self._events = context.events
         self._metrics = context.metrics
+        self._guard = context.guard("commit")
         self._committer = committer
         self._gate = gate
         self._queue = queue
@@ -78,7 +79,8 @@ class Aftermath:
             self._in_flight.claims.add(entry.claim.metadata.uid)
             self._inventory.assume(entry.claim.metadata.uid, entry.allocation)
         self._inventory.assume_pod(pod, decision.node)
-        group.create_task(self._finish(pod, demand, decision), name=f"commit {pod.key}")
+        finish = self._guard.run(pod.key, self._finish(pod, demand, decision))
+        group.create_task(finish, name=f"commit {pod.key}")
 
     def abandon(self) -> None:
         """The term is over: what is still being written is nobody's assumption any more."""
@@ -110,6 +112,15 @@ class Aftermath:
                 self._metrics.commits.labels("refused").inc()
                 log.warning("pod %s: the API server refuses the allocation: %s", pod.key, error)
                 self._events.tell(POD, pod, messages.warning(messages.BINDING_FAILED, str(error)))
+                self._again(pod, self._settings.retry_most)
+                return
+            except Exception as error:
+                if not self._guard.contains(pod.key, error):
+                    raise
+                self._end(pod, demand, decision, written=False)
+                self._metrics.commits.labels("refused").inc()
+                note = f"internal error, see the controller's log: {error!r}"
+                self._events.tell(POD, pod, messages.warning(messages.BINDING_FAILED, note))
                 self._again(pod, self._settings.retry_most)
                 return
             self._end(pod, demand, decision, written=True)

@@ -30,6 +30,6 @@ class Context:
     held_back: HeldBack
     decision_log: DecisionLog = field(default_factory=DecisionLog)
 
-    def guard(self, loop: str) -> LoopGuard:
-        """Return the guard of one loop of the term: only lost leadership ends the loop."""
-        return LoopGuard(loop, self.metrics.internal_error, passing=(LeadershipLost,))
+    def guard(self, loop: str, *passing: type[Exception]) -> LoopGuard:
+        """Return the guard of one loop of the term: lost leadership ends the loop, `passing` is handled in it."""
+        return self.metrics.guard(loop, (LeadershipLost, *passing))

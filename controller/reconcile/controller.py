@@ -30,7 +30,7 @@ from controller.reconcile.server import serving
 from controller.reconcile.settings import Mode, Settings
 from controller.reconcile.term import Helper, Term
 from controller.reconcile.watchdog import Watchdog
-from controller.reconcile.world import World, taint_rule_kind
+from controller.reconcile.world import World, taint_rule_kind, watch_name
 from controller.reconcile.writer import LeadershipLost, Writer
 from hami_dra.cluster.bootclock import boot_clock
 from hami_dra.cluster.lease import Election, LeaderElector, NoElection
@@ -92,6 +92,8 @@ class Controller:
         world = self.world = World(
             self._cluster, self.inventory, self._clock, rule_kind, count=self.metrics.internal_error
         )
+        for feed in world.feeds():
+            self.metrics.internal_errors.labels(watch_name(feed.kind))
         scrape = self.scrape = Scrape(
             self.metrics,
             self.inventory,

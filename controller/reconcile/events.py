@@ -103,6 +103,7 @@ class Events:
         self._cluster = cluster
         self._clock = clock
         self._metrics = metrics
+        self._guard = metrics.guard("events")
         self._identity = identity[:128]
         self._same_topic = same_topic
         now = clock.monotonic()
@@ -192,7 +193,8 @@ class Events:
                     continue
                 job = lane.jobs.popleft()
                 job.series.queued = False
-                await self._send(job)
+                with self._guard.each(job.series.name):
+                    await self._send(job)
             self._wake.clear()
 
     def _next_lane(self) -> _Lane | None:

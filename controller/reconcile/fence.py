@@ -64,6 +64,7 @@ class Fence:
         self._settings = context.settings
         self._clock = context.clock
         self._metrics = context.metrics
+        self._guard = context.guard("fence")
         self._prober = prober
         taint_rules = context.world.taint_rules
         self._rules = FenceKeeper(context, taint_rules) if taint_rules is not None else None
@@ -115,7 +116,8 @@ class Fence:
         """Until cancelled."""
         backoff = Backoff(first=0.2, most=_RETRY_MOST, uniform=lambda: 0.5)
         for published in list(self._world.slices.store):
-            self.slice_changed(None, published)
+            with self._guard.each(published.key):
+                self.slice_changed(None, published)
         while True:
             self._again.clear()
             try:
@@ -128,6 +130,10 @@ class Fence:
                 await self._rest()
             except ClusterError as error:
                 log.warning("fence not as it should be yet: %s", error)
+                await self._clock.sleep(backoff.next())
+            except Exception as error:
+                if not self._guard.contains("rules and slices", error):
+                    raise
                 await self._clock.sleep(backoff.next())
 
     async def _rest(self) -> None:

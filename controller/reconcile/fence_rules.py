@@ -119,7 +119,12 @@ def _fences(rule: DeviceTaintRule, driver: str) -> bool:
 
 def is_fence_rule(rule: DeviceTaintRule) -> bool:
     """One of ours, whatever state it is in."""
-    return rule.metadata.name.startswith(_NAME_PREFIXES) or rule.spec.taint.key == names.FENCE_TAINT
+    return is_fence_name(rule.metadata.name) or rule.spec.taint.key == names.FENCE_TAINT
+
+
+def is_fence_name(name: str) -> bool:
+    """Whether a rule of this name can only be one of ours."""
+    return name.startswith(_NAME_PREFIXES)
 
 
 def proof(rule: DeviceTaintRule) -> str:

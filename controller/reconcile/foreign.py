@@ -68,6 +68,7 @@ class ForeignWatch:
         self._events = context.events
         self._metrics = context.metrics
         self._claims = claims
+        self._guard = context.guard("foreign allocations")
         self._totals = totals
         self._clock = context.clock
         self._suspects: asyncio.Queue[str] = asyncio.Queue()
@@ -99,13 +100,17 @@ class ForeignWatch:
     async def run(self) -> None:
         """Until cancelled. Begins with all devices that somebody else holds now."""
         for claim in list(self._world.claims.store):
-            if not self._claims.is_ours(claim):
-                for _, device in self._managed_devices(claim):
-                    self._suspects.put_nowait(device)
+            with self._guard.each(claim.key):
+                if not self._claims.is_ours(claim):
+                    for _, device in self._managed_devices(claim):
+                        self._suspects.put_nowait(device)
         async with asyncio.TaskGroup() as group:
             while True:
                 device = await self._suspects.get()
-                if await self._settle(device):
+                settled = False
+                with self._guard.each(f"device {device}"):
+                    settled = await self._settle(device)
+                if settled:
                     self._unsettled.pop(device, None)
                 elif device not in self._to_come:
                     backoff = self._unsettled.setdefault(device, Backoff(_LOOK_AGAIN, _LOOK_AGAIN_MOST))

@@ -20,10 +20,15 @@ from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, Forbidden
 log = logging.getLogger(__name__)
 
 
-async def take_off(cluster: Cluster, writer: Writer, clock: Clock, pod: Pod) -> Pod | None:
-    """The pod as it is without the gate, or None when it was off or the pod gone before. Raises LeadershipLost."""
+async def take_off(
+    cluster: Cluster, writer: Writer, clock: Clock, pod: Pod, *, attempts: int | None = None
+) -> Pod | None:
+    """The pod as it is without the gate, or None when it was off or the pod gone before. Raises LeadershipLost.
+
+    `attempts`: how many writes may fail before the last ClusterError is raised; None: as many as it takes.
+    """
     backoff = Backoff()
-    conflicts = 0
+    conflicts = failures = 0
     current: Pod | None = pod
     while current is not None and current.metadata.uid == pod.metadata.uid and has_our_gate(current):
         meta = current.metadata
@@ -39,6 +44,9 @@ async def take_off(cluster: Cluster, writer: Writer, clock: Clock, pod: Pod) -> 
             conflicts += 1
             current = await _read(cluster, current)
         except ClusterError as error:
+            failures += 1
+            if failures == attempts:
+                raise
             level = logging.WARNING if isinstance(error, Forbidden) else logging.INFO
             log.log(level, "gate of pod %s not lifted yet: %s", pod.key, error)
             await clock.sleep(backoff.next())
@@ -62,6 +70,7 @@ class GateKeeper:
         self._world = context.world
         self._clock = context.clock
         self._metrics = context.metrics
+        self._guard = context.guard("gates")
         self._busy: set[str] = set()
 
     async def lift(self, pod: Pod, why: str) -> None:
@@ -71,13 +80,17 @@ class GateKeeper:
             return
         self._busy.add(uid)
         try:
-            result = await take_off(self._cluster, self._writer, self._clock, pod)
-            if result is not None:
-                self._metrics.gates_lifted.inc()
-                log.debug("gate of pod %s lifted: %s", pod.key, why)
-                self._world.observe_pod(result)
+            with self._guard.each(pod.key):
+                await self._lift(pod, why)
         finally:
             self._busy.discard(uid)
+
+    async def _lift(self, pod: Pod, why: str) -> None:
+        result = await take_off(self._cluster, self._writer, self._clock, pod)
+        if result is not None:
+            self._metrics.gates_lifted.inc()
+            log.debug("gate of pod %s lifted: %s", pod.key, why)
+            self._world.observe_pod(result)
 
     async def lift_all(self, why: str) -> None:
         """Every gate that is there or turns up, until cancelled."""
@@ -90,7 +103,8 @@ class GateKeeper:
             end = self._world.pods.subscribe(seen)
             try:
                 for pod in list(self._world.pods.store):
-                    seen(None, pod)
+                    with self._guard.each(pod.key):
+                        seen(None, pod)
                 await asyncio.Event().wait()
             finally:
                 end()

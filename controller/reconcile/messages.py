@@ -28,6 +28,7 @@ WEBHOOK_BYPASSED: Final = "WebhookBypassed"
 CLAIM_VANISHED: Final = "ClaimVanished"
 QUOTA_NOT_ENFORCED: Final = "QuotaNotEnforced"
 DECISION_STALLED: Final = "DecisionStalled"
+UNREADABLE: Final = "Unreadable"
 
 NOTE_LENGTH: Final = 1024
 """events.k8s.io/v1 refuses longer notes."""

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controller.inventory.selectorbudget import Payer
 from controller.reconcile.queue import Queue
+from hami_dra.cluster.guard import LoopGuard
 
 _DECISION_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 _COMMIT_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0)
@@ -154,6 +155,11 @@ class Metrics:
         """Told by the fence: the drivers whose fence holds untested now."""
         for driver in self._managed:
             self.fence_untested.labels(driver).set(int(driver in drivers))
+
+    def guard(self, loop: str, passing: tuple[type[Exception], ...] = ()) -> LoopGuard:
+        """A guard whose loop is said to have had no error until it has one."""
+        self.internal_errors.labels(loop)
+        return LoopGuard(loop, self.internal_error, passing=passing)
 
     def internal_error(self, loop: str) -> None:
         """Told by a `LoopGuard`."""

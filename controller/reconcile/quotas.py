@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 class QuotaNotes:
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._guard = context.guard("quota notes")
         self._written = (-1, -1)
         self._forbidden: set[str] = set()
         self._changes = 0
@@ -45,11 +46,11 @@ class QuotaNotes:
 
     def _tell_problems(self) -> None:
         """Each once, on the quota that it is about."""
-        problems = {
-            quota.key: problem
-            for quota in self._context.world.quotas.store
-            if (problem := self._context.inventory.quotas.problem(quota))
-        }
+        problems: dict[str, str] = {}
+        for each in self._context.world.quotas.store:
+            with self._guard.each(each.key):
+                if found := self._context.inventory.quotas.problem(each):
+                    problems[each.key] = found
         for key, problem in problems.items():
             quota = self._context.world.quotas.store.get(key)
             if quota is not None and self._told.get(key) != problem:
@@ -67,9 +68,10 @@ class QuotaNotes:
         done = True
         self._forbidden.intersection_update(self._context.world.quotas.store.keys())
         for quota in sorted(self._context.world.quotas.store, key=lambda each: each.key):
-            text = text_of(by_quota[quota.key]) if quota.key in by_quota else None
-            if quota.metadata.annotations.get(names.QUOTA_USED) != text:
-                done &= await self._write(quota, text)
+            with self._guard.each(quota.key):
+                text = text_of(by_quota[quota.key]) if quota.key in by_quota else None
+                if quota.metadata.annotations.get(names.QUOTA_USED) != text:
+                    done &= await self._write(quota, text)
         return done
 
     async def _write(self, quota: ResourceQuota, text: str | None) -> bool:

@@ -38,6 +38,7 @@ from controller.reconcile.settings import Mode
 from controller.reconcile.templates import TemplateKeeper
 from controller.reconcile.triggers import Triggers
 from controller.reconcile.undo import Undoer
+from controller.reconcile.unreadable import UnreadableObjects
 from controller.reconcile.vanished import VanishedWatch
 from controller.reconcile.world import World
 from hami_dra.cluster.backoff import Backoff
@@ -99,6 +100,7 @@ class Term:
         )
         self._quota_notes = QuotaNotes(context)
         self._vanished = VanishedWatch(context)
+        self._unreadable = UnreadableObjects(context)
         self._placer = Placer(
             context,
             decide=decide,
@@ -136,6 +138,7 @@ class Term:
         await world.wait_synced()
         await self._list_claims()
         with ExitStack() as ends:
+            ends.enter_context(self._unreadable.told())
             self._subscribe_bridge(ends)
             async with asyncio.TaskGroup() as group:
                 if settings.mode is Mode.NATIVE:
@@ -218,10 +221,13 @@ class Term:
             ends.callback(world.pods.subscribe(self._templates.pod_changed))
             ends.callback(world.templates.subscribe(self._templates.template_changed))
         if self._bypass is not None:
+            guard = self._context.guard("bypass")
             for node in world.nodes.store:
-                self._bypass.node_changed(None, node)
+                with guard.each(node.key):
+                    self._bypass.node_changed(None, node)
             for pod in world.pods.store:
-                self._bypass.pod_changed(None, pod)
+                with guard.each(pod.key):
+                    self._bypass.pod_changed(None, pod)
             ends.callback(world.nodes.subscribe(self._bypass.node_changed))
             ends.callback(world.pods.subscribe(self._bypass.pod_changed))
 

@@ -106,6 +106,7 @@ class Undoer:
         self._events = context.events
         self._metrics = context.metrics
         self._claims = claims
+        self._guard = context.guard("undo", Stale, Rejected)
         self._refusals = refusals
         self.undoing: set[str] = set()
         """Uids of pods some of whose claims are being cleared: nothing is decided for them meanwhile."""
@@ -145,7 +146,8 @@ class Undoer:
     def start(self) -> None:
         """Everything that is there already."""
         for pod in self._world.pods.store:
-            self._refresh(pod)
+            with self._guard.each(pod.key):
+                self._refresh(pod)
 
     def stop(self) -> None:
         """Nothing is counted on behalf of pods any more."""
@@ -168,12 +170,16 @@ class Undoer:
                     self._start(group, pod_key, node, Verdict("sibling", f"kube-scheduler gave up node {node}"))
                 now = self._clock.monotonic()
                 for watched in list(self._watched.values()):
-                    found = self._judge(watched, now)
-                    if found is not None:
-                        watched.not_before = now + _TRY_AGAIN
-                        self._start(group, watched.key, watched.node, found)
+                    with self._guard.each(watched.key):
+                        self._look(group, watched, now)
                 self._wake.clear()
                 await self._wait(self._settings.sweep_interval)
+
+    def _look(self, group: asyncio.TaskGroup, watched: Watched, now: float) -> None:
+        found = self._judge(watched, now)
+        if found is not None:
+            watched.not_before = now + _TRY_AGAIN
+            self._start(group, watched.key, watched.node, found)
 
     async def release(self, pod: Pod, why: str) -> None:
         """Clear what this unbound pod holds although it cannot get the rest. No node is refused for it."""
@@ -191,20 +197,8 @@ class Undoer:
         self._busy.add(pod_key)
         affected: dict[str, Pod] = {}
         try:
-            pod = await self._read_pod(pod_key)
-            if pod is None or not is_live(pod) or pod.spec.node_name == node:
-                return
-            held = [claim for claim in self._claims_of(pod) if self._may_clear(claim, node)]
-            if not held and found.cause != "sibling":
-                return
-            if found.cause in ("node", "unschedulable"):
-                pod = await self._withdraw(pod, node)
-            affected = self._affected(pod, held)
-            self.undoing.update(affected)
-            if refuse and not pod.spec.node_name:
-                self._refuse(affected, node, found.why)
-            cleared = [claim for claim in held if await self._clear(claim, node)]
-            self._tell(pod, len(cleared), node, found)
+            with self._guard.each(pod_key):
+                await self._take_back(pod_key, node, found, affected, refuse=refuse)
         except (Stale, Rejected) as error:
             log.warning("pod %s: allocation on node %s not taken back: %s", pod_key, node, error)
         finally:
@@ -214,6 +208,25 @@ class Undoer:
                 current = self._world.pod(other.key)
                 if current is not None and current.metadata.uid == uid:
                     self._look_again(current)
+
+    async def _take_back(
+        self, pod_key: str, node: str, found: Verdict, affected: dict[str, Pod], *, refuse: bool
+    ) -> None:
+        """`affected` is filled before anything is cleared. Raises Stale, Rejected, LeadershipLost."""
+        pod = await self._read_pod(pod_key)
+        if pod is None or not is_live(pod) or pod.spec.node_name == node:
+            return
+        held = [claim for claim in self._claims_of(pod) if self._may_clear(claim, node)]
+        if not held and found.cause != "sibling":
+            return
+        if found.cause in ("node", "unschedulable"):
+            pod = await self._withdraw(pod, node)
+        affected |= self._affected(pod, held)
+        self.undoing.update(affected)
+        if refuse and not pod.spec.node_name:
+            self._refuse(affected, node, found.why)
+        cleared = [claim for claim in held if await self._clear(claim, node)]
+        self._tell(pod, len(cleared), node, found)
 
     async def _withdraw(self, pod: Pod, node: str) -> Pod:
         """The pod is not expected there any more: kube-scheduler need not keep room for it. As it is now, as far as known."""

@@ -4,27 +4,31 @@ Order: controllers stand down; admission (policies, bindings, webhook and its Se
 claims; templates of the webhook that nothing needs; gates once more, for a policy is in force for some seconds after its
 end. Idempotent: what is gone already is no error. Running pods, their claims and allocations stay. Each step is told
 through `say`.
+
+Everything is listed before the first object is deleted: a cluster that cannot be listed is left as it is. From then on no
+single object stops the rest: what cannot be written is tried, told, and makes the whole fail at its end; what cannot be read
+is treated by its metadata (`present`), and named.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from controller.reconcile import bodies
 from controller.reconcile.clock import Clock
 from controller.reconcile.fence_removal import remove_rule
-from controller.reconcile.fence_rules import is_fence_rule, is_fence_taint
 from controller.reconcile.gate import take_off
 from controller.reconcile.leaving import leaving_until
-from controller.reconcile.pods import claim_refs, has_our_gate, is_live
-from controller.reconcile.world import TAINT_RULE_KINDS
+from controller.reconcile.pods import claim_refs, is_live
+from controller.reconcile.present import Present, gated_pods, take_stock, webhook_templates
 from controller.reconcile.writer import Writer
 from hami_dra.api import kinds, names
-from hami_dra.api.core import Lease
+from hami_dra.api.core import Lease, Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import DeviceTaintRule, ResourceClaim
@@ -36,13 +40,6 @@ log = logging.getLogger(__name__)
 Say = Callable[[str], None]
 
 LEAVING_TIME: Final = timedelta(minutes=10)
-ADMISSION: Final[tuple[Kind[Any], ...]] = (
-    kinds.MUTATING_POLICY_BINDING,
-    kinds.MUTATING_POLICY,
-    kinds.MUTATING_WEBHOOK,
-    kinds.VALIDATING_POLICY_BINDING,
-    kinds.VALIDATING_POLICY,
-)
 _POLL: Final = 0.5
 _POLICY_LAG: Final = 5.0
 _ATTEMPTS: Final = 10
@@ -61,6 +58,10 @@ class StillActing(Exception):
     """A controller goes on although it was told to leave: stop it, then run this again."""
 
 
+class LeftBehind(Exception):
+    """Something of ours could not be removed, everything else was. The message has a line for each: fix it, then run this again."""
+
+
 class Uninstaller:
     def __init__(self, cluster: Cluster, plan: Plan, clock: Clock, say: Say) -> None:
         self._cluster = cluster
@@ -68,22 +69,39 @@ class Uninstaller:
         self._clock = clock
         self._say = say
         self._writer = Writer(cluster, lambda: True, plan.write_timeout)
+        self._left: dict[str, str] = {}
+        """What could not be removed, and why."""
 
     async def run(self) -> None:
-        """Raises ClusterError and StillActing; to run it again is always right."""
+        """Raises ClusterError before anything is removed, StillActing, LeftBehind; to run it again is always right."""
         keep_lease = await self._stand_down()
-        await self._remove_admission()
-        await self._lift_gates()
-        await self._remove_fence()
-        await self._remove_probes()
-        await self._unmark_claims()
-        await self._unmark_quotas()
-        await self._remove_templates()
+        present = await take_stock(self._cluster, self._plan.installation)
+        await self._remove_admission(present)
+        await self._lift_gates(present.gated)
+        await self._remove_fence(present)
+        for kind, probe in present.probes:
+            await self._delete(kind, probe.metadata.name, probe.metadata.namespace)
+        await self._unmark_claims(present.claims)
+        await self._unmark_quotas(present.quotas)
+        await self._try("ResourceClaimTemplates", self._remove_templates)
         await self._clock.sleep(_POLICY_LAG)
-        await self._lift_gates()
+        await self._try("pods", self._lift_new_gates)
         if not keep_lease:
             await self._delete(kinds.LEASE, self._plan.lease_name, self._plan.namespace)
+        for problem in present.unreadable:
+            self._say(f"could not be read, and was treated by its metadata: {problem}")
+        if self._left:
+            raise LeftBehind("\n".join(f"{what}: {why}" for what, why in self._left.items()))
         self._say("done: running pods keep their devices, pending claims are kube-scheduler's now")
+
+    async def _try(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
+        """One step about one object; what it fails with is told at the end."""
+        try:
+            await step()
+        except Exception as error:
+            log.debug("%s", what, exc_info=error)
+            self._left[what] = f"{type(error).__name__}: {error}"
+            self._say(f"{what} is left: {error}")
 
     # --- controllers -----------------------------------------------------------------------------------------------
 
@@ -140,67 +158,52 @@ class Uninstaller:
 
     # --- what stands in the way of others ----------------------------------------------------------------------------
 
-    async def _remove_admission(self) -> None:
-        for kind in ADMISSION:
-            if not await self._cluster.serves(kind):
-                continue
-            for found in (await self._cluster.list(kind)).items:
-                if _is_ours(found):
-                    await self._delete(kind, found.metadata.name)
+    async def _remove_admission(self, present: Present) -> None:
+        for kind, found in present.admission:
+            await self._delete(kind, found.metadata.name)
         # a webhook that still runs makes none again without its configuration
         await self._delete(kinds.SECRET, names.WEBHOOK_SECRET, self._plan.namespace)
 
-    async def _lift_gates(self) -> None:
-        pods = [pod for pod in (await self._cluster.list(kinds.POD)).items if has_our_gate(pod)]
-        if not pods:
-            return
+    async def _lift_new_gates(self) -> None:
+        await self._lift_gates(await gated_pods(self._cluster))
+
+    async def _lift_gates(self, pods: Sequence[Pod]) -> None:
         slots = asyncio.Semaphore(16)
 
-        async def lift(position: int) -> None:
+        async def lift(pod: Pod) -> None:
             async with slots:
-                await take_off(self._cluster, self._writer, self._clock, pods[position])
+                await self._try(f"gate of Pod {pod.key}", partial(self._lift, pod))
 
-        await asyncio.gather(*(lift(position) for position in range(len(pods))))
-        self._say(f"gate {names.GATE} lifted from {_counted(len(pods), 'pod')}")
+        await asyncio.gather(*map(lift, pods))
+        if pods:
+            self._say(f"gate {names.GATE} lifted from {_counted(len(pods), 'pod')}")
 
-    async def _remove_fence(self) -> None:
-        for kind in TAINT_RULE_KINDS:
-            if await self._cluster.serves(kind):
-                for rule in (await self._cluster.list(kind)).items:
-                    if is_fence_rule(rule):
-                        await self._remove_rule(kind, rule.metadata.name)
-        drivers = {
-            published.spec.driver
-            for published in (await self._cluster.list(kinds.RESOURCE_SLICE)).items
-            for device in published.spec.devices
-            if any(is_fence_taint(taint) for taint in device.taints)
-        }
-        for driver in sorted(drivers):
+    async def _lift(self, pod: Pod) -> None:
+        await take_off(self._cluster, self._writer, self._clock, pod, attempts=_ATTEMPTS)
+
+    async def _remove_fence(self, present: Present) -> None:
+        for kind, rule in present.rules:
+            await self._remove_rule(kind, rule.metadata.name)
+        for driver in present.fenced_drivers:
             self._say(
                 f"slices of {driver} still carry the taint {names.FENCE_TAINT}: run its drivers with --mode native, "
                 "or remove them"
             )
 
-    async def _remove_probes(self) -> None:
-        probes: tuple[Kind[Any], ...] = (kinds.POD, kinds.RESOURCE_CLAIM, kinds.DEVICE_CLASS)
-        for kind in probes:
-            for found in (await self._cluster.list(kind, label_selector=names.PROBE_LABEL)).items:
-                await self._delete(kind, found.metadata.name, found.metadata.namespace)
-
     # --- what is written on objects of others --------------------------------------------------------------------------
 
-    async def _unmark_claims(self) -> None:
-        claims = (await self._cluster.list(kinds.RESOURCE_CLAIM)).items
-        ours = [claim for claim in claims if bodies.is_ours(claim, self._plan.installation)]
-        for claim in ours:
-            await self._unmark(claim)
-        if ours:
-            self._say(f"annotation {names.ALLOCATED_BY} removed from {_counted(len(ours), 'claim')}")
+    async def _unmark_claims(self, claims: Sequence[ResourceClaim]) -> None:
+        for claim in claims:
+            await self._try(
+                f"annotation {names.ALLOCATED_BY} of ResourceClaim {claim.key}", partial(self._unmark, claim)
+            )
+        if claims:
+            self._say(f"annotation {names.ALLOCATED_BY} removed from {_counted(len(claims), 'claim')}")
 
     async def _unmark(self, claim: ResourceClaim) -> None:
         """An allocated claim keeps its finalizer: the claim controller takes it away with the allocation."""
         current = claim
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             allocated = current.status.allocation is not None
             patch = bodies.disown(current) if allocated else bodies.unmark(current)
             meta = current.metadata
@@ -209,6 +212,8 @@ class Uninstaller:
             except NotFound:
                 return
             except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
                 try:
                     current = await self._cluster.get(kinds.RESOURCE_CLAIM, meta.name, meta.namespace)
                 except NotFound:
@@ -216,28 +221,28 @@ class Uninstaller:
             else:
                 return
 
-    async def _unmark_quotas(self) -> None:
-        quotas = (await self._cluster.list(kinds.RESOURCE_QUOTA)).items
-        ours = [quota for quota in quotas if names.QUOTA_USED in quota.metadata.annotations]
+    async def _unmark_quotas(self, quotas: Sequence[Object]) -> None:
+        for quota in quotas:
+            await self._try(
+                f"annotation {names.QUOTA_USED} of ResourceQuota {quota.key}", partial(self._unmark_quota, quota)
+            )
+        if quotas:
+            self._say(f"annotation {names.QUOTA_USED} removed from {_counted(len(quotas), 'quota')}")
+
+    async def _unmark_quota(self, quota: Object) -> None:
+        meta = quota.metadata
         patch = {"metadata": {"annotations": {names.QUOTA_USED: None}}}
-        for quota in ours:
-            meta = quota.metadata
-            with suppress(NotFound):
-                await self._writer.patch(kinds.RESOURCE_QUOTA, meta.name, patch, namespace=meta.namespace)
-        if ours:
-            self._say(f"annotation {names.QUOTA_USED} removed from {_counted(len(ours), 'quota')}")
+        with suppress(NotFound):
+            await self._writer.patch(kinds.RESOURCE_QUOTA, meta.name, patch, namespace=meta.namespace)
 
     async def _remove_templates(self) -> None:
-        selector = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{names.TEMPLATE_HASH_LABEL}"
-        templates = (await self._cluster.list(kinds.RESOURCE_CLAIM_TEMPLATE, label_selector=selector)).items
-        needed = {
-            ref.template
-            for pod in (await self._cluster.list(kinds.POD)).items
-            if is_live(pod)
-            for ref in claim_refs(pod)
-            if not ref.key
-        }
-        for template in templates:
+        """Those that no pod waits for, as it is now: pods that need one may have come meanwhile."""
+        pods = await self._cluster.list(kinds.POD)
+        needed = {ref.template for pod in pods.items if is_live(pod) for ref in claim_refs(pod) if not ref.key}
+        if any(broken.object.key not in {pod.key for pod in pods.items} for broken in pods.broken):
+            self._say("templates stay: there are pods that cannot be read, and may need them")
+            return
+        for template in await webhook_templates(self._cluster):
             if template.key not in needed:
                 await self._delete(kinds.RESOURCE_CLAIM_TEMPLATE, template.metadata.name, template.metadata.namespace)
 
@@ -259,6 +264,9 @@ class Uninstaller:
 
     async def _persist(self, what: str, delete: Callable[[], Awaitable[bool]]) -> None:
         """`delete`: whether it was there."""
+        await self._try(what, partial(self._delete_again, what, delete))
+
+    async def _delete_again(self, what: str, delete: Callable[[], Awaitable[bool]]) -> None:
         for attempt in range(_ATTEMPTS):
             try:
                 was_there = await delete()
@@ -276,13 +284,3 @@ class Uninstaller:
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _is_ours(found: Object) -> bool:
-    """By name, or by label where a chart was installed under other names."""
-    labels = found.metadata.labels
-    ours = (names.GATE_POLICY, names.FENCE_POLICY, names.CLAIM_POLICY, names.SLICE_POLICY, names.WEBHOOK)
-    return found.metadata.name in ours or names.MANAGED_BY in (
-        labels.get(names.MANAGED_BY_LABEL),
-        labels.get(names.PART_OF_LABEL),
-    )

@@ -39,6 +39,11 @@ log = logging.getLogger(__name__)
 TAINT_RULE_KINDS: Final = (kinds.DEVICE_TAINT_RULE, kinds.DEVICE_TAINT_RULE_V1BETA2)
 
 
+def watch_name(kind: Kind[Any]) -> str:
+    """What guard and metric call the watch of a kind."""
+    return f"watch {kind.plural}"
+
+
 class Feed(Generic[T]):
     """One kind: its reflector's handler, and the list of those who want to hear.
 
@@ -57,7 +62,7 @@ class Feed(Generic[T]):
         self.kind = kind
         self._listeners: list[Listener[T]] = []
         self._unreadable_listeners: list[Callable[[Kind[Any], Broken], None]] = []
-        self._guard = LoopGuard(f"watch {kind.plural}", count)
+        self._guard = LoopGuard(watch_name(kind), count)
         self.reflector: Reflector[T] = Reflector(
             cluster, kind, self, store=store, sleep=clock.sleep, on_broken=self._broken, guard=self._guard
         )

@@ -17,7 +17,7 @@ import msgspec
 from controller.bridge.installation import CONVERT_WEBHOOK
 from controller.doctor.model import Live, Mode, Raw, Right, WebhookSeen
 from controller.doctor.rights import MANIFESTS, needed_rights
-from controller.reconcile.uninstall import ADMISSION
+from controller.reconcile.present import ADMISSION
 from controller.reconcile.world import taint_rule_kind
 from hami_dra.api import kinds, names
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW

@@ -15,6 +15,9 @@ HELP = """Take hami-dra out of a cluster: admission policies and webhook, then s
 Running pods keep their devices; pending claims are allocated by kube-scheduler again. It may be run any number of times; a
 controller that still runs stands down while it works, and stays down for ten minutes: remove it in that time.
 
+Nothing is removed before everything was listed. An object that cannot be read or written does not stop the rest: it is named,
+and what could not be removed makes the exit status 2 at the end.
+
 Examples:
 
     hami-dra uninstall
@@ -44,14 +47,14 @@ def uninstall(
 
 async def _run(kubeconfig: str | None, context: str | None, plan: "Plan") -> None:
     from controller.reconcile.clock import LoopClock
-    from controller.reconcile.uninstall import StillActing, Uninstaller
+    from controller.reconcile.uninstall import LeftBehind, StillActing, Uninstaller
     from hami_dra.cli.errors import CommandError
     from hami_dra.cluster.http import connect
 
     cluster = connect(kubeconfig, context)
     try:
         await Uninstaller(cluster, plan, LoopClock(), typer.echo).run()
-    except StillActing as error:
+    except (StillActing, LeftBehind) as error:
         raise CommandError(str(error)) from error
     finally:
         await cluster.close()

@@ -14,7 +14,7 @@ What is contained is an error nobody planned for: a bug, or an object that nobod
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final
 
@@ -49,6 +49,11 @@ class LoopGuard:
     def each(self, key: str) -> "_Each":
         """Return a context manager for the handling of one object. `key` names the object in the log."""
         return _Each(self, key)
+
+    async def run(self, key: str, work: Awaitable[object]) -> None:
+        """Await the work on one object, as a task of its own, say."""
+        with self.each(key):
+            await work
 
     def contains(self, key: str, error: BaseException | None) -> bool:
         """Log and count the error of one object; False where it must go on up the stack."""

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from hami_dra.api.kinds import RESOURCE_SLICE
 from hami_dra.api.resource import ResourceSlice
+from hami_dra.cluster.guard import LoopGuard, count_nothing
 from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, Invalid, NotFound
 from hami_dra.cluster.reflector import Reflector
 from hami_dra.cluster.store import Store
@@ -52,6 +53,7 @@ class Publisher:
         owns: Callable[[ResourceSlice], bool],
         field_selector: str = "",
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        count: Callable[[str], None] = count_nothing,
     ) -> None:
         self.problems: dict[PoolKey, str] = {}
         """Pools whose slices are not as wanted, and why."""
@@ -61,9 +63,15 @@ class Publisher:
         self._accepted: dict[PoolKey, dict[int, Accepted]] = {}
         self._store: Store[ResourceSlice] = Store(pool=lambda item: [_index(_key(item))])
         self._reflector = Reflector(
-            cluster, RESOURCE_SLICE, self, store=self._store, field_selector=field_selector, sleep=sleep
+            cluster,
+            RESOURCE_SLICE,
+            self,
+            store=self._store,
+            field_selector=field_selector,
+            guard=LoopGuard("watch own slices", count),
+            sleep=sleep,
         )
-        self._queue: WorkQueue[PoolKey] = WorkQueue(self._sync, workers=_PARALLEL, sleep=sleep)
+        self._queue: WorkQueue[PoolKey] = WorkQueue(self._sync, workers=_PARALLEL, sleep=sleep, count=count)
 
     @property
     def wanted(self) -> Mapping[PoolKey, Pool]:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.guard import LoopGuard, count_nothing
 from hami_dra.cluster.protocol import ClusterError
 
 K = TypeVar("K", bound=Hashable)
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class WorkQueue(Generic[K]):
-    """`run()` until cancelled. A ClusterError of `work` is a reason to try again later; any other error ends `run`."""
+    """`run()` until cancelled. An error of `work` is a reason to try again later. `count`: of a `LoopGuard`."""
 
     def __init__(
         self,
@@ -25,10 +26,12 @@ class WorkQueue(Generic[K]):
         *,
         workers: int = 8,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        count: Callable[[str], None] = count_nothing,
     ) -> None:
         self._work = work
         self._workers = workers
         self._sleep = sleep
+        self._guard = LoopGuard("writes", count)
         self._queue: asyncio.Queue[K] = asyncio.Queue()
         self._queued: set[K] = set()
         self._busy: set[K] = set()
@@ -57,8 +60,11 @@ class WorkQueue(Generic[K]):
                 await self._work(key)
             except ClusterError as error:
                 log.warning("%s: %s; trying again", key, error)
-                seconds = self._backoffs.setdefault(key, Backoff()).next()
-                tasks.create_task(self._add_later(key, seconds))
+                self._try_again(tasks, key)
+            except Exception as error:
+                if not self._guard.contains(str(key), error):
+                    raise
+                self._try_again(tasks, key)
             else:
                 self._backoffs.pop(key, None)
             finally:
@@ -66,6 +72,10 @@ class WorkQueue(Generic[K]):
                 if key in self._again:
                     self._again.discard(key)
                     self.add(key)
+
+    def _try_again(self, tasks: asyncio.TaskGroup, key: K) -> None:
+        seconds = self._backoffs.setdefault(key, Backoff()).next()
+        tasks.create_task(self._add_later(key, seconds))
 
     async def _add_later(self, key: K, seconds: float) -> None:
         await self._sleep(seconds)

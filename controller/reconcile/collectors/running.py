@@ -54,15 +54,21 @@ class WatchFigures(Collector):
             labels=labels,
         )
         objects = GaugeMetricFamily("hami_dra_watched_objects", "Objects in the local copy.", labels=labels)
+        unreadable = GaugeMetricFamily(
+            "hami_dra_unreadable_objects",
+            "Objects of which something cannot be read: they are named in the log, and all others count as ever.",
+            labels=labels,
+        )
         lists = CounterMetricFamily("hami_dra_watch_lists", "Lists of all objects of a kind.", labels=labels)
         failures = CounterMetricFamily("hami_dra_watch_failures", "Lists and watches that failed.", labels=labels)
         for feed in self._world.feeds():
             name = [feed.kind.plural]
             age.add_metric(name, feed.reflector.silence)
             objects.add_metric(name, len(feed.store))
+            unreadable.add_metric(name, len(feed.reflector.unreadable))
             lists.add_metric(name, feed.reflector.lists)
             failures.add_metric(name, feed.reflector.failures)
-        yield from (age, objects, lists, failures)
+        yield from (age, objects, unreadable, lists, failures)
 
 
 def _age(created: str | None, now: datetime) -> float:

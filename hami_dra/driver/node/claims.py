@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.cluster.guard import LoopGuard, count_nothing
 from hami_dra.cluster.protocol import Cluster
 from hami_dra.cluster.reflector import Reflector
 from hami_dra.cluster.store import Store
@@ -40,12 +41,21 @@ class HeldClaims:
         drivers: Collection[str],
         on_change: Callable[[], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        *,
+        count: Callable[[str], None] = count_nothing,
     ) -> None:
         """`pool`: the pools of this node are named after it."""
         self._pool = pool
         self._drivers = frozenset(drivers)
         self._on_change = on_change
-        self._reflector = Reflector(cluster, RESOURCE_CLAIM, self, store=_Selected(self._holds), sleep=sleep)
+        self._reflector = Reflector(
+            cluster,
+            RESOURCE_CLAIM,
+            self,
+            store=_Selected(self._holds),
+            guard=LoopGuard("watch claims", count),
+            sleep=sleep,
+        )
 
     @property
     def held(self) -> Collection[ResourceClaim]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from hami_dra.api.core import Node
 from hami_dra.api.kinds import EVENT
 from hami_dra.api.times import micro_timestamp
+from hami_dra.cluster.guard import LoopGuard, count_nothing
 from hami_dra.cluster.protocol import Cluster, ClusterError
 
 log = logging.getLogger(__name__)
@@ -28,11 +29,18 @@ _NAME_LENGTH: Final = 200
 
 
 class NodeEvents:
-    def __init__(self, cluster: Cluster, identity: str, wall: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        identity: str,
+        wall: Callable[[], datetime],
+        count: Callable[[str], None] = count_nothing,
+    ) -> None:
         """`identity`: of this process, at most 128 characters."""
         self._cluster = cluster
         self._identity = identity[:128]
         self._wall = wall
+        self._guard = LoopGuard("events", count)
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._told: dict[tuple[str, str, str], float] = {}
         self._serial = 0
@@ -66,7 +74,8 @@ class NodeEvents:
     async def run(self) -> None:
         while True:
             body = await self._waiting.get()
-            try:
-                await self._cluster.create(EVENT, body, namespace=_NAMESPACE)
-            except ClusterError as error:
-                log.warning("event not sent: %s", error)
+            with self._guard.each(str(body["reason"])):
+                try:
+                    await self._cluster.create(EVENT, body, namespace=_NAMESPACE)
+                except ClusterError as error:
+                    log.warning("event not sent: %s", error)

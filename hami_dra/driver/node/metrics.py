@@ -29,6 +29,12 @@ class DriverMetrics:
         self.devices = gauge("devices", "Devices on offer in the node's slices.")
         self.registered = gauge("registered", "1 while kubelet knows the driver.")
         self.readings_failed = gauge("readings_failed", "Readings of the hardware that failed since the start.")
+        self.internal_errors = Counter(
+            "hami_dra_driver_internal_errors",
+            "Errors nobody planned for while one object was handled, by loop: it was logged and left out, the loop went on.",
+            ["loop"],
+            registry=self.registry,
+        )
         self.seconds = Histogram(
             "hami_dra_driver_claim_seconds", "Time of one call of kubelet, by call: prepare, unprepare.",
             ["driver", "call"], buckets=_BUCKETS, registry=self.registry,
@@ -37,6 +43,13 @@ class DriverMetrics:
             "hami_dra_driver_claims", "Claims of kubelet's calls, by call and result: done, refused.",
             ["driver", "call", "result"], registry=self.registry,
         )  # fmt: skip
+
+        for loop in ("events", "offers", "watch claims", "watch node", "watch own slices", "writes"):
+            self.internal_errors.labels(loop)
+
+    def internal_error(self, loop: str) -> None:
+        """Told by a `LoopGuard`."""
+        self.internal_errors.labels(loop).inc()
 
     def watch(self, node: str, watched: Callable[[], Iterable[Watched]]) -> None:
         """Exports what cards report; `watched` is asked at each scrape. Called once."""

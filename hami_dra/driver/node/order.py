@@ -12,6 +12,7 @@ kube-scheduler takes devices in the order in which they are listed, for every re
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -24,10 +25,12 @@ from controller.scoring.policies import DevicePolicy
 from hami_dra.api import names
 from hami_dra.api.core import Node
 from hami_dra.api.resource import ResourceClaim, ResourceSlice
+from hami_dra.cluster.guard import LoopGuard
 from hami_dra.driver.slices import Pool, slice_body
 from hami_dra.vendors.protocol import Ask, Cards, Cell, Codes, Layout, Positions, Scene, Tier, Vendor
 from hami_dra.vendors.registry import vendor_of
 
+_guard: Final = LoopGuard("order of devices")
 _BLOCKING = ("NoSchedule", "NoExecute")
 
 
@@ -58,7 +61,8 @@ def _inventory(pool: Pool, node: Node, claims: Iterable[ResourceClaim]) -> Inven
     for index in range(len(pool.slices)):
         inventory.slice_changed(None, msgspec.convert(slice_body(pool, index, 1), ResourceSlice))
     for claim in claims:
-        inventory.claim_changed(None, claim)
+        with _guard.each(claim.key):
+            inventory.claim_changed(None, claim)
     return inventory
 
 

@@ -18,6 +18,7 @@ from hami_dra.api.core import Node
 from hami_dra.api.hardware import Card
 from hami_dra.api.kinds import NODE
 from hami_dra.api.resource import ResourceSlice
+from hami_dra.cluster.guard import LoopGuard
 from hami_dra.cluster.protocol import Cluster
 from hami_dra.cluster.reflector import Reflector
 from hami_dra.cluster.requirements import require_version
@@ -94,10 +95,19 @@ class NodeDriver:
         self._sleep = sleep
         self._news = asyncio.Event()
         self._fence = FenceWatch(cluster, settings.fence_mode, self._published, self._news.set, sleep)
-        self._events = NodeEvents(cluster, settings.instance or f"{settings.node}/{os.getpid()}", wall)
-        self._nodes = Reflector(cluster, NODE, self, field_selector=f"metadata.name={settings.node}", sleep=sleep)
+        count = self.metrics.internal_error
+        self._guard = LoopGuard("offers", count)
+        self._events = NodeEvents(cluster, settings.instance or f"{settings.node}/{os.getpid()}", wall, count)
+        self._nodes = Reflector(
+            cluster,
+            NODE,
+            self,
+            field_selector=f"metadata.name={settings.node}",
+            guard=LoopGuard("watch node", count),
+            sleep=sleep,
+        )
         self._publisher = Publisher(
-            cluster, owns=self._owns, field_selector=f"spec.nodeName={settings.node}", sleep=sleep
+            cluster, owns=self._owns, field_selector=f"spec.nodeName={settings.node}", sleep=sleep, count=count
         )
         vendors = {vendor.name: vendor for vendor in PUBLISHING_VENDORS}
         self.stations: Mapping[str, Station] = {
@@ -124,7 +134,14 @@ class NodeDriver:
             station.monitoring = _monitoring(station, sampler(station), settings.monitor_interval, call)
         self.metrics.watch(settings.node, lambda: [station.watched() for station in self.stations.values()])
         self._claims = (
-            HeldClaims(cluster, settings.node, [each.driver for each in self.stations.values()], self._news.set, sleep)
+            HeldClaims(
+                cluster,
+                settings.node,
+                [each.driver for each in self.stations.values()],
+                self._news.set,
+                sleep,
+                count=count,
+            )
             if settings.native and settings.policy is not None
             else None
         )
@@ -236,14 +253,17 @@ class NodeDriver:
             await self._news.wait()
             self._news.clear()
             node = self._node
-            self._notices.of_node(self._settings.node, node)
+            with self._guard.each(f"Node {self._settings.node}"):
+                self._notices.of_node(self._settings.node, node)
             for station in self.stations.values():
-                station.look(self._publisher.published(PoolKey(station.driver, self._settings.node)))
-                if station.wanted.is_set() and station.hardware.tried.is_set():
-                    self._decide(station, node)
-                    station.judged.set()
+                with self._guard.each(station.driver):
+                    station.look(self._publisher.published(PoolKey(station.driver, self._settings.node)))
+                    if station.wanted.is_set() and station.hardware.tried.is_set():
+                        self._decide(station, node)
+                        station.judged.set()
             if node is not None:
-                self._notices.of_cordon(node, self._cards())
+                with self._guard.each(f"Node {self._settings.node}"):
+                    self._notices.of_cordon(node, self._cards())
             await self._sleep(_BREATH)
 
     def _decide(self, station: Station, node: Node | None) -> None:

@@ -56,6 +56,10 @@ def read_claim(claim: ResourceClaim, inventory: Inventory) -> Wanted:
             f"ResourceClaim {claim.key}: metadata.deletionTimestamp is set, the claim is being deleted: delete the pod too, "
             "and start it with another claim"
         )
+    if claim.spec.unreadable:
+        raise Refused(
+            f"ResourceClaim {claim.key}: cannot be read: {claim.spec.unreadable}: make the claim again, and start its pod anew"
+        )
     allocation = claim.status.allocation
     if allocation is None:
         raise Refused(

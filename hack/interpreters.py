@@ -1,0 +1,78 @@
+"""Run tests/hostile on the other Pythons that hami-dra supports: parsers recurse to other depths there. Called by `hack/test.py`.
+
+    python hack/interpreters.py
+
+Each version gets a virtual environment of its own in .venv/, from uv.lock. Interpreters are taken from the PATH and from pyenv,
+else uv is asked to bring one. The last lines say which versions ran; one that cannot be had is a failure with REQUIRE_ALL=1.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+VERSIONS: Final = ("3.12", "3.13")
+TESTS: Final = ["-q", "--ignore=tests/hostile/cluster", "tests/hostile"]
+
+
+def candidates(version: str) -> Iterator[str]:
+    """Where an interpreter may be; the version alone lets uv look for it, and download it."""
+    if found := shutil.which(f"python{version}"):
+        yield found
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    yield from (str(path) for path in sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True))
+    yield version
+
+
+def works(interpreter: str, version: str) -> bool:
+    """A shim of pyenv is on the PATH whether or not it leads anywhere."""
+    asked = [interpreter, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    try:
+        answer = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
+    except OSError:
+        return False
+    return answer.stdout.strip() == version
+
+
+def environment(version: str) -> Path | None:
+    """The virtual environment of a version, or None where no interpreter can be had."""
+    folder = ROOT / ".venv" / f"python-{version}"
+    sync = [str(ROOT / ".venv" / "bin" / "uv"), "sync", "--quiet", "--python"]
+    for candidate in candidates(version):
+        if candidate != version and not works(candidate, version):
+            continue
+        synced = subprocess.run(
+            [*sync, candidate],
+            cwd=ROOT,
+            env={**os.environ, "UV_PROJECT_ENVIRONMENT": str(folder)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if synced.returncode == 0:
+            return folder
+        print(f"Python {version} of {candidate}: {synced.stderr.strip().splitlines()[-1:]}", flush=True)
+    return None
+
+
+def main() -> int:
+    outcomes: dict[str, str] = {}
+    for version in VERSIONS:
+        folder = environment(version)
+        if folder is None:
+            outcomes[version] = "not to be had"
+            continue
+        tests = subprocess.run([str(folder / "bin" / "pytest"), *TESTS], cwd=ROOT, check=False)
+        outcomes[version] = "passed" if tests.returncode == 0 else "FAILED"
+    for version, outcome in outcomes.items():
+        print(f"Python {version}: {outcome}", flush=True)
+    required = os.environ.get("REQUIRE_ALL") == "1"
+    return int(any(outcome == "FAILED" or (outcome != "passed" and required) for outcome in outcomes.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
