@@ -43,7 +43,7 @@ def _problem_of(text: bytes) -> str:
     try:
         msgspec.json.encode(msgspec.json.decode(text))
     except (msgspec.ValidationError, OverflowError):
-        return "holds a number of more than 64 bits"
+        return "holds a number that no program can keep"
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return f"is not JSON: {error}"
     return ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hami_dra.cli.errors import CommandError
-from hami_dra.cli.state import KINDS, Connection, Context, Kubeconfig, read_state
+from hami_dra.cli.state import KINDS, Connection, Context, Kubeconfig, note, read_state
 
 if TYPE_CHECKING:
     from hami_dra.cluster.documents import Document
@@ -45,10 +45,13 @@ def snapshot(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
+    from controller.simulation.objects import gather
     from hami_dra.cli.progress import Progress
 
     with Progress() as progress:
         documents = read_state((), Connection(kubeconfig, context), progress=progress)
+    for problem in gather(documents).notes:
+        note(problem)
     text = snapshot_text(documents, as_yaml=output is not None and output.suffix in {".yaml", ".yml"})
     if output is None:
         typer.echo(text, nl=False)

@@ -111,13 +111,19 @@ async def _read_live(connection: Connection, progress: Told, tell: Callable[[str
 
 
 async def read_cluster(
-    cluster: "HttpCluster", *, progress: Told = quiet, tell: Callable[[str], None] = note
+    cluster: "HttpCluster",
+    *,
+    progress: Told = quiet,
+    tell: Callable[[str], None] = note,
+    skipped: Callable[[str], None] = note,
 ) -> list[Document]:
-    """Raises ClusterError where one of `NEEDED` cannot be read. An object that does not fit its kind is left out, and named."""
+    """Raises ClusterError where one of `NEEDED` cannot be read. An object that does not fit its kind is left out: `skipped` is
+    given its name and why. One of which only a part cannot be read stays: whoever reads the documents names it.
+    """
     found: list[dict[str, Any]] = []
     for kind in KINDS:
         objects = await _objects(cluster, kind, progress, tell)
-        found.extend(_ordered(kind, [raw for raw in objects if not _is_probe(raw) and _is_readable(kind, raw, tell)]))
+        found.extend(_ordered(kind, [raw for raw in objects if _is_readable(kind, raw, skipped) and not _is_probe(raw)]))
     return [Document(SOURCE, number, raw) for number, raw in enumerate(found, 1)]
 
 
@@ -148,14 +154,14 @@ def _is_probe(raw: dict[str, Any]) -> bool:
     return names.PROBE_LABEL in (raw["metadata"].get("labels") or {})
 
 
-def _is_readable(kind: Kind[Any], raw: dict[str, Any], tell: Callable[[str], None]) -> bool:
-    """One object that somebody wrote in a newer form must not keep all others from being looked at."""
+def _is_readable(kind: Kind[Any], raw: dict[str, Any], skipped: Callable[[str], None]) -> bool:
+    """One object that somebody wrote in a newer form, or to harm, must not keep all others from being looked at."""
     from controller.simulation.objects import BadManifest, read
 
     try:
         read(str(SOURCE), kind, raw)
     except BadManifest as error:
-        tell(f"{error}; it is left out")
+        skipped(f"{error}; it is left out")
         return False
     return True
 
