@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from hami_dra.cel import access, calls, folds, logic
 from hami_dra.cel.access import Run, Step
+from hami_dra.cel.environment import TYPE_IDENTIFIERS
 from hami_dra.cel.errors import CelError, CompileError, no_such_overload
 from hami_dra.cel.tree import Call, Constant, Fold, Ident, ListLiteral, MapLiteral, Node, Select
 from hami_dra.cel.values import EMPTY, MISSING, NONE, Optional, TypeName, map_key, show
@@ -72,6 +73,11 @@ class Compiler:
                 return node.value
             case Ident() if node.slot < 0 and node.name.removeprefix(".") != "device":
                 return TypeName(node.name.removeprefix("."))
+            case Ident() if node.type.name == "type":
+                # cel-go takes a variable that holds a type for the name of one, whatever it holds
+                if node.name not in TYPE_IDENTIFIERS:
+                    raise _instantiation_error(CelError(f"reference to undefined type: {node.name}"))
+                return TypeName(node.name)
             case Select() if not node.name and isinstance(node.operand, Ident):  # a qualified type, see the checker
                 return TypeName(node.operand.name)
             case ListLiteral() if not node.optional:

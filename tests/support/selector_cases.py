@@ -24,6 +24,10 @@ KNOWN: Final = {
     "Quantity.Sub overflows in Go": (
         "it negates an int64 without regard to overflow, and so adds the smallest one; we subtract it"
     ),
+    "cel-go cannot sort by a key that fails": (
+        "it ends with an internal error where the key of a sortBy() is an error, even where || or && would absorb that; to us it is "
+        "an error like any other"
+    ),
 }
 _LEAST: Final = -(2**63)
 _VALUES: Final[dict[str, tuple[Any, ...]]] = {
@@ -106,6 +110,8 @@ def compare(case: SelectorCase, ask: Ask) -> Counter[str]:
         return Counter([f"both say {ours}"])
     if "hash of unhashable type" in answer["message"]:
         return Counter(["Go cannot hash a version"])
+    if "*types.Err is not traits.Lister" in answer["message"] and ".sortBy(" in expression:
+        return Counter(["cel-go cannot sort by a key that fails"])
     if _subtracts_the_least(case):
         return Counter(["Quantity.Sub overflows in Go"])
     raise SelectorDisagreement(

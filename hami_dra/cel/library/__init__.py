@@ -1,5 +1,7 @@
 """The functions of the DRA environment. Importing this package fills library.registry."""
 
+from typing import Final
+
 from hami_dra.cel.library import authorizer, core, formats, formatting, lists, network, quantities, text, times, urls
 from hami_dra.cel.library.registry import Overload, functions
 
@@ -17,3 +19,16 @@ __all__ = [
     "times",
     "urls",
 ]
+
+_FIRST: Final = {
+    "indexOf": "string",
+    "lastIndexOf": "string",
+    "compareTo": "kubernetes.Quantity",
+    "isGreaterThan": "kubernetes.Quantity",
+    "isLessThan": "kubernetes.Quantity",
+}
+"""Function → receiver of the overload that Kubernetes declares first. Its order counts where the type of a variable is still
+open: in `{}.all(v, v.indexOf("a") == 0)` the variable is a string from then on, for that is what the first overload wants.
+"""
+for _name, _receiver in _FIRST.items():
+    functions[_name].sort(key=lambda overload: overload.params[0].name != _receiver)
