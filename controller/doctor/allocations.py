@@ -12,7 +12,7 @@ from controller.overview.tenancies import Tenancies
 from controller.quota.model import lines
 from controller.reconcile import bodies
 from controller.reconcile.foreign import Use, overlaps
-from controller.reconcile.pods import claim_keys, has_our_gate, is_live, is_pending, other_gates
+from controller.reconcile.pods import claim_keys, has_our_gate, is_done, is_pending, other_gates
 from hami_dra.api import names
 from hami_dra.api.podstate import is_bound, is_leaving
 from hami_dra.api.resource import ResourceClaim
@@ -28,7 +28,7 @@ _SHOWN: Final = 4
 
 def claims(state: State) -> Iterator[Finding]:
     """Of ours only: a claim without our annotation is never our business."""
-    used = {key for pod in state.pods if is_live(pod) for key in claim_keys(pod)}
+    used = {key for pod in state.pods if not is_done(pod) for key in claim_keys(pod)}
     there = {pod.key for pod in state.pods}
     for claim in state.claims:
         if not bodies.is_ours(claim, state.installation):

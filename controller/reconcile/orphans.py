@@ -20,7 +20,7 @@ from typing import Final
 from controller.reconcile import messages
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
-from controller.reconcile.pods import claim_keys, is_live
+from controller.reconcile.pods import claim_keys, is_done
 from controller.reconcile.suspects import Suspects
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM
 from hami_dra.api.resource import ResourceClaim
@@ -103,7 +103,7 @@ class Orphans:
     def _looks_lost(self, claim: ResourceClaim) -> bool:
         if not self._claims.is_ours(claim) or claim.status.reserved_for:
             return False
-        return not any(is_live(pod) for pod in self._world.pods_of(claim.key))
+        return all(map(is_done, self._world.pods_of(claim.key)))
 
     # --- one namespace, one claim ---
 
@@ -114,7 +114,7 @@ class Orphans:
         except (ClusterError, TimeoutError) as error:
             log.warning("namespace %s: orphaned claims not freed yet: its pods cannot be listed: %s", namespace, error)
             return
-        used = {key for pod in pods.items if is_live(pod) for key in claim_keys(pod)}
+        used = {key for pod in pods.items if not is_done(pod) for key in claim_keys(pod)}
         for claim in claims:
             with self._guard.each(claim.key):
                 await self._free(claim, is_used=claim.key in used)

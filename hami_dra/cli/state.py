@@ -123,7 +123,9 @@ async def read_cluster(
     found: list[dict[str, Any]] = []
     for kind in KINDS:
         objects = await _objects(cluster, kind, progress, tell)
-        found.extend(_ordered(kind, [raw for raw in objects if _is_readable(kind, raw, skipped) and not _is_probe(raw)]))
+        found.extend(
+            _ordered(kind, [raw for raw in objects if _is_readable(kind, raw, skipped) and not _is_probe(raw)])
+        )
     return [Document(SOURCE, number, raw) for number, raw in enumerate(found, 1)]
 
 

@@ -105,6 +105,25 @@ def test_what_fails_is_tried_again():
     play(started, controller=False)
 
 
+def test_a_pod_that_is_being_deleted_uses_its_claim_until_it_has_ended():
+    """Somebody took the reservation away by hand, and the pod takes its time."""
+
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.bound("p")
+        await scene.cluster.patch(kinds.POD, "p", {"metadata": {"finalizers": ["example.com/slow"]}}, namespace=SPACE)
+        await scene.delete_pod("p")
+        drop = {"status": {"reservedFor": None}}
+        await scene.cluster.patch(kinds.RESOURCE_CLAIM, "c", drop, namespace=SPACE, subresource="status")
+        await scene.sleep(300)
+        assert (await scene.claim("c")).status.allocation is not None
+        await scene.finish_pod("p")
+        await scene.until(lambda: is_clean(scene), seconds=200)
+
+    play(story, **QUICK)
+
+
 def test_a_claim_that_cannot_be_written_does_not_hold_up_the_sweep():
     """A webhook that does not answer fails every write to the first one, as an internal error; the second one is freed."""
 
