@@ -191,8 +191,8 @@ class Fence:
                 self._untested[driver] = _Test()
                 self._metrics.untested(self._untested)
                 if self._rules is not None:
-                    # a rule that was proven and is being deleted stays until this one is proven, too
-                    self._rules.holding.setdefault(driver, self._rules.chosen[driver])
+                    # one that it takes the place of may go: kube-scheduler hears of that after it heard of this one
+                    self._rules.holding[driver] = self._rules.chosen[driver]
         return not self._again.is_set()
 
     async def _probe(self, driver: str) -> Outcome:

@@ -323,6 +323,27 @@ def test_where_no_device_is_free_the_fence_holds_untested_until_one_is():
     play(story, nodes=1, controller=False)
 
 
+def test_a_rule_that_is_deleted_where_no_device_is_free_goes_all_the_same():
+    """Its successor is untested, but was there before: kube-scheduler cannot hear of the one that goes and not of that."""
+
+    async def story(scene):
+        await scene.sleep(12)
+        assert await is_noted(scene)
+        for device in ("gpu-0", "gpu-1"):
+            await scene.add(kinds.RESOURCE_CLAIM, claim(device))
+            await take_whole(scene, device, "n0", device)
+        await scene.cluster.delete(RULE, FIRST)
+        await scene.sleep(12)
+        [(name, left)] = (await rules(scene)).items()
+        assert (name, is_proven(left)) == (SECOND, False)
+        assert scene.metric("hami_dra_fence_ready") == 1
+        await scene.cluster.delete(kinds.RESOURCE_CLAIM, "gpu-0", namespace=SPACE)
+        await scene.sleep(30)
+        assert is_proven((await rules(scene))[SECOND])
+
+    play(story, nodes=1)
+
+
 def test_devices_that_come_later_are_tested_when_they_come():
     async def story(scene):
         await scene.sleep(60)
