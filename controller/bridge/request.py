@@ -168,9 +168,7 @@ def _quantity(name: str, amount: int) -> str:
 def _parameters(cards: CardChoice) -> dict[str, Any]:
     if cards.memory_percent is None and cards.priority is None:
         return {}
-    config = DeviceConfig(memory_percent=cards.memory_percent, priority=cards.priority)
-    # what only a class may say is not in a claim's parameters; so templates keep the names they had
-    return config.model_dump(by_alias=True, exclude_none=True, exclude={"final", "minimum"})
+    return DeviceConfig(memory_percent=cards.memory_percent, priority=cards.priority).of_claim()
 
 
 def same_content(ours: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:

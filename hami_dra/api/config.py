@@ -55,6 +55,10 @@ class DeviceConfig(ConfigModel):
     minimum: dict[str, QuantityValue] = {}
     """Of a DeviceClass: capacity → the least that a request may name of a device, such as `{cores: 10, memory: 1Gi}`."""
 
+    def of_claim(self) -> dict[str, Any]:
+        """Return as JSON what a claim may say too: without what only a DeviceClass may."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=set(_OF_CLASS))
+
     @model_validator(mode="after")
     def _check_final(self) -> Self:
         for name in self.final:

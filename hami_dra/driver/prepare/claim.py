@@ -110,7 +110,7 @@ def _held(result: DeviceRequestAllocationResult, where: str, parameters: "_Param
         whole=takes_all(consumed, device.capacity),
         consumed=consumed,
         counters=() if admin else tuple((*name, amount) for name, amount in sorted(device.consumes.items())),
-        parameters=config.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"final", "minimum"}),
+        parameters=config.of_claim(),
         partition=Partition(card=place.card_uuid, profile=place.profile, start=place.start) if place else None,
         uncut=device.site.cuttable and not admin,
     )
