@@ -43,6 +43,7 @@ SUITES: dict[str, list[list[str]]] = {
     # what was moved out of `all` for its length: more examples, trouble repeated
     "soak properties": [[*PYTEST, *WORKERS, "tests/property"]],
     "soak node": [[*PYTEST, "tests/node/test_node_restarts.py"]],
+    "soak load": [[*PYTEST, "tests/hostile/cluster/test_load.py"]],
     "soak churn": [[sys.executable, "hack/bench/churn.py"]],
     "soak browser": [[*PYTEST, "-s", "tests/browser/test_page_at_size.py"]],
     "soak trouble": [[*PYTEST, "tests/e2e/test_churn.py", "tests/e2e/test_crash.py", "tests/e2e/test_undo.py"]] * 5,
@@ -52,6 +53,7 @@ ENVIRONMENT = {
     "soak properties": {"HAMI_DRA_PROPERTIES": "soak"},
     "soak browser": {"HAMI_DRA_SOAK": "1"},
     "soak node": {"HAMI_DRA_KILLS": "50"},
+    "soak load": {"HAMI_DRA_LOAD": "2000"},
 }
 BROWSER = ["build browser", "browser"]
 LINT = ["format", "ruff", "mypy", "layers"]
@@ -65,6 +67,7 @@ SOAK = [
     "soak browser",
     "soak trouble",
     "soak node",
+    "soak load",
     "soak churn",
 ]
 GROUPS = {

@@ -29,6 +29,7 @@ _LOG = logging.getLogger(__name__)
 _VERSIONS = os.environ.get("HAMI_DRA_K8S", build.DEFAULT_VERSION).split(",")
 _WHY_MISSING = pytest.StashKey[dict[str, str]]()
 _LONGEST = (
+    "test_load.py",
     "test_chart_on_cluster.py",
     "test_crash.py",
     "test_churn.py",
