@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 PROBE = "hami-dra-probe"
 """Name of the pod, the claim and the class."""
 _INTERVAL = 0.25
+_LEAVING_MOST = 30.0
+"""Seconds for the objects of an earlier probe to go."""
 _OTHER_REASONS = 10.0
 """Seconds for a refusal that is not about devices to become one that is: kube-scheduler hears of the class late."""
 _NO_DEVICES = "cannot allocate all claims"
@@ -65,7 +67,7 @@ class Prober:
     async def probe(self, driver: str) -> Outcome:
         """Raises ClusterError, LeadershipLost."""
         name = PROBE
-        await self._delete(name)
+        await self._delete_all(name)
         try:
             target = self.target(driver)
             bodies = probe_bodies(
@@ -79,7 +81,7 @@ class Prober:
                 await self._create(kind, bodies[kind.name], name)
             return await self._watch(name, target)
         finally:
-            await self._delete(name)
+            await self._delete_all(name)
 
     async def _watch(self, name: str, target: Target | None) -> Outcome:
         namespace = self._settings.namespace
@@ -102,25 +104,31 @@ class Prober:
         return Outcome.UNTESTED if refused else Outcome.UNSEEN
 
     async def _create(self, kind: Kind[Any], body: dict[str, Any], name: str) -> None:
+        """Raises AlreadyExists when an earlier one does not go (somebody's finalizer), LeadershipLost."""
         namespace = self._settings.namespace if kind.namespaced else ""
+        end = self._clock.monotonic() + _LEAVING_MOST
         while True:
             try:
                 await self._writer.create(kind, body, namespace=namespace)
             except AlreadyExists:
-                # an earlier one is still on its way out (its finalizer)
+                if self._clock.monotonic() >= end:
+                    raise
                 await self._clock.sleep(_INTERVAL)
-                await self._delete(name)
+                await self._delete(kind, name)
             else:
                 return
 
-    async def _delete(self, name: str) -> None:
+    async def _delete_all(self, name: str) -> None:
         for kind in _KINDS:
-            try:
-                await self._writer.delete(kind, name, namespace=self._settings.namespace if kind.namespaced else "")
-            except NotFound:
-                continue
-            except ClusterError as error:
-                log.info("probe: %s %s not deleted: %s", kind.name, name, error)
+            await self._delete(kind, name)
+
+    async def _delete(self, kind: Kind[Any], name: str) -> None:
+        try:
+            await self._writer.delete(kind, name, namespace=self._settings.namespace if kind.namespaced else "")
+        except NotFound:
+            return
+        except ClusterError as error:
+            log.info("probe: %s %s not deleted: %s", kind.name, name, error)
 
 
 def _is_about_devices(pod: Pod) -> bool:

@@ -185,6 +185,7 @@ class Term:
                 await remove_rule(self._context.cluster, self._context.writer, feed.kind, name)
             except ClusterError as error:
                 log.warning("fence rule %s not deleted yet: %s", name, error)
+                rules.insert(0, rules.pop())  # it does not hold up the others
                 await self._context.clock.sleep(backoff.next())
             else:
                 rules.pop()

@@ -380,6 +380,36 @@ def test_a_device_that_is_taken_while_kube_scheduler_looks_proves_nothing():
     play(story, nodes=1, controller=False, scheduler=False)
 
 
+def test_what_an_earlier_probe_left_does_not_take_the_next_one_apart():
+    """Its pod goes slowly; class and claim of the next one must be there when it does."""
+
+    async def story(scene):
+        seen = []
+
+        async def hook(request):
+            if request.verb == "get" and request.name.startswith("hami-dra-probe") and request.kind is kinds.POD:
+                classes = await scene.cluster.list(kinds.DEVICE_CLASS, label_selector=names.PROBE_LABEL)
+                seen.append(len(classes.items))
+
+        body = pod("hami-dra-probe", schedulerName="nobody")
+        body["metadata"] |= {
+            "namespace": "hami-dra-system",
+            "labels": {names.PROBE_LABEL: "true"},
+            "finalizers": ["example.com/slow"],
+        }
+        await scene.cluster.create(kinds.POD, body, namespace="hami-dra-system")
+        scene.cluster.hooks.append(hook)
+        scene.start()
+        await scene.sleep(20)
+        assert scene.metric("hami_dra_fence_ready") == 0
+        patch = {"metadata": {"finalizers": None}}
+        await scene.cluster.patch(kinds.POD, "hami-dra-probe", patch, namespace="hami-dra-system")
+        await scene.until(lambda: is_noted(scene), seconds=20)
+        assert set(seen) == {1}
+
+    play(story, controller=False)
+
+
 def test_a_fence_that_held_untested_and_does_not_hold_is_noticed():
     async def story(scene):
         said = "0/1 nodes are available: 1 Too many pods."
