@@ -19,6 +19,9 @@ from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, Forbidden
 
 log = logging.getLogger(__name__)
 
+_AT_ONCE = 8
+"""Gates that are lifted side by side. Thousands of pods may find no room at the same time; commits must not wait for them."""
+
 
 async def take_off(
     cluster: Cluster, writer: Writer, clock: Clock, pod: Pod, *, attempts: int | None = None
@@ -64,6 +67,8 @@ async def _read(cluster: Cluster, pod: Pod) -> Pod | None:
 
 
 class GateKeeper:
+    """Gates of pods that were placed go at once; all others go in turn, a few at a time, and hold up no commit."""
+
     def __init__(self, context: Context) -> None:
         self._cluster = context.cluster
         self._writer = context.writer
@@ -72,6 +77,20 @@ class GateKeeper:
         self._metrics = context.metrics
         self._guard = context.guard("gates")
         self._busy: set[str] = set()
+        self._in_line: set[str] = set()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def lift_in_turn(self, pod: Pod, why: str) -> None:
+        """As `lift`, when it is the pod's turn."""
+        uid = pod.metadata.uid
+        if uid in self._in_line:
+            return
+        self._in_line.add(uid)
+        try:
+            async with self._turns:
+                await self.lift(pod, why)
+        finally:
+            self._in_line.discard(uid)
 
     async def lift(self, pod: Pod, why: str) -> None:
         """Returns when the gate is off or the pod is gone. Raises LeadershipLost."""
@@ -98,7 +117,7 @@ class GateKeeper:
 
             def seen(_old: Pod | None, new: Pod | None) -> None:
                 if new is not None and has_our_gate(new):
-                    group.create_task(self.lift(new, why))
+                    group.create_task(self.lift_in_turn(new, why))
 
             end = self._world.pods.subscribe(seen)
             try:

@@ -166,6 +166,7 @@ class Placer:
             told = messages.decision_stalled(hold.why)
             self._keep_waiting(pod, Wait(hold.why, hold.until, passing=False, tell=told), now)
             return
+        before = time.perf_counter()
         budget = self._selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
         try:
             with self._held_back.deciding_on(pod), self._inventory.verdicts.within(budget):
@@ -175,6 +176,7 @@ class Placer:
             self._wait_for_namespace(pod, wait)
         except SliceSpent:
             log.debug("pod %s: goes on when it is its namespace's turn again", key)
+            self._metrics.decision_seconds.labels("unfinished").observe(time.perf_counter() - before)
             self._queue.unfinished(key)
         except Exception as error:  # one pod's bad luck, or a bug, must not stop the others
             log.exception("pod %s: cannot be decided", key)
@@ -230,7 +232,7 @@ class Placer:
         return FOREVER
 
     def _lift(self, pod: Pod, why: str) -> None:
-        self._group.create_task(self._gate.lift(pod, why), name=f"gate of {pod.key}")
+        self._group.create_task(self._gate.lift_in_turn(pod, why), name=f"gate of {pod.key}")
 
     # --- deciding ------------------------------------------------------------------------------------------------------
 
@@ -280,12 +282,13 @@ class Placer:
         self._inventory.forget_pod(pod.metadata.uid)
         before = time.perf_counter()
         answer = self._decide(self._inventory, demand, self._options)
-        self._metrics.decision_seconds.labels(_result(answer)).observe(time.perf_counter() - before)
+        seconds = time.perf_counter() - before
         if counted_on:
             self._inventory.assume_pod(pod, counted_on)
         if isinstance(answer, Unfinished):
             raise answer.cause
         self._held_back.decided(pod)
+        self._metrics.decision_seconds.labels(_result(answer)).observe(seconds)
         return answer
 
     def _remember(self, demand: Demand, answer: Decision | Refusal) -> None:
@@ -299,9 +302,12 @@ class Placer:
         self._decision_log.waiting(demand.pod, why, claims, passing=True, at=self._clock.wall(), replacing=True)
 
     def _over_budget(self, pod: Pod, ready: Ready, refusal: Refusal, until: float, now: float) -> None:
-        """Its selectors take too long: neither room nor other pods help it, only its owner, or time."""
+        """Its selectors take too long: neither room nor other pods help it, only its owner, or time.
+
+        It keeps its gate: kube-scheduler would evaluate the same selectors, for each device of each node, and has no such limits.
+        """
         self._events.tell(POD, pod, messages.over_budget(refusal, until - now))
-        self._queue.wait(pod.key, min(until, self._let_see(pod, now)))
+        self._queue.wait(pod.key, until)
         self._release_others(pod, ready)
 
     def _no_room(self, pod: Pod, ready: Ready, refusal: Refusal, now: float, *, refused_at: float | None) -> None:
@@ -353,12 +359,8 @@ class Placer:
         return any(victim.metadata.deletion_timestamp is not None for victim in self._world.pods_on(nominated))
 
 
-def _result(answer: Decided) -> str:
+def _result(answer: Decision | Refusal) -> str:
     """As the metrics name it."""
-    match answer:
-        case Decision():
-            return "placed"
-        case Refusal(error=error):
-            return "error" if error else "refused"
-        case Unfinished():
-            return "unfinished"
+    if isinstance(answer, Decision):
+        return "placed"
+    return "error" if answer.error else "refused"

@@ -92,6 +92,9 @@ class SelectorBudgets:
         return pause if pause is not None and now < pause.until else None
 
     def begin_pause(self, digest: Digest, what: str, now: float) -> None:
+        """It is refused until the pause is over, and has its whole budget then."""
+        self._expressions.clear(digest)
+        self._claims.clear(digest)
         before = self._pauses.pop(digest, None)
         times = before.times + 1 if before is not None else 1
         seconds = self.limits.retry_first * float(2 ** min(times - 1, _MOST_DOUBLINGS))

@@ -6,6 +6,7 @@ published, nodes changed, pods gone) lets one pod of each refused group try.
 """
 
 from collections.abc import Callable, Container
+from typing import Final
 
 from controller.decide.companions import SharedClaims
 from controller.reconcile.context import Context
@@ -17,6 +18,9 @@ from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from hami_dra.vendors.annotations import DECISION_ANNOTATIONS
+
+_POLICIES: Final = DECISION_ANNOTATIONS - {names.ALLOCATED_BY}
 
 
 def rank(pod: Pod) -> Rank:
@@ -193,8 +197,9 @@ def _labels_read(pod: Pod) -> object:
 
 
 def _policies(found: Object) -> dict[str, str]:
-    """The annotations that decisions go by (others are not kept: `hami_dra.vendors.annotations`), but for our own mark."""
-    return {name: value for name, value in found.metadata.annotations.items() if name != names.ALLOCATED_BY}
+    """The annotations that decisions go by, but for our own mark on claims."""
+    annotations = found.metadata.annotations
+    return {name: annotations[name] for name in _POLICIES.intersection(annotations)} if annotations else annotations
 
 
 def _claim_decides(claim: ResourceClaim) -> object:
