@@ -40,6 +40,7 @@ PROTO: Final = "hami_dra/driver/kubelet/proto"
 CONVERT: Final = "tests/golden/convert"
 SIMULATE: Final = "tests/golden/simulate"
 WHATIF: Final = "tests/golden/whatif"
+_RULES: Final = "Parameters that no claim may change (final) and minimums go into spec.config: docs/claims.md."
 GOLDEN: Final = {SIMULATE: simulate.register, WHATIF: whatif.register}
 """Folder → its command. Each folder in it is a case: `arguments`, and `output` as the command prints it; `notes`, if there are any, from stderr."""
 
@@ -51,7 +52,7 @@ def generated() -> dict[str, str]:
         for device_class in vendor.device_classes():
             resource = device_class["spec"].get("extendedResourceName")
             use = f"Whole cards, also for pods that ask for {resource}." if resource else "Parts of cards."
-            text = _header(f"vendor {vendor.name}", use) + yaml_text([device_class])
+            text = _header(f"vendor {vendor.name}", f"{use} {_RULES}") + yaml_text([device_class])
             files[f"{CLASSES}/{device_class['metadata']['name']}.yaml"] = text
     ours = {vendor.name for vendor in PUBLISHING_VENDORS}
     for name in machine_names():

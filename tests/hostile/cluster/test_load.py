@@ -5,6 +5,7 @@ plane and machine, so that whatever else slows the machine slows both. `make soa
 and 200 honest pods in a round (HAMI_DRA_LOAD=2000).
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -109,7 +110,7 @@ class Honest:
         """Seconds from the creation of each pod to its binding, as a watch shows it; the pods are gone afterwards."""
         name = f"round-{secrets.token_hex(3)}"
         waits = self._bound(name, count)
-        self._api.delete(f"{self._lab.pods_path}?labelSelector=round%3D{name}", gracePeriodSeconds=0)
+        delete_all(self._api, f"{self._lab.pods_path}?labelSelector=round%3D{name}")
         self._api.wait_for("its claims gone", lambda: len(self._lab.claims()) <= HONEST, seconds=120, every=0.5)
         return waits
 
@@ -213,24 +214,26 @@ class Attack:
         self._over.set()
         if self._changing is not None:
             self._changing.join()
-        self._delete_all(f"{SLICES}?labelSelector=hostile%3Dlie")
-        paths = [path.format(name) for name in self._names for path in (PODS, CLAIMS, TEMPLATES)]
-        for path in paths:
-            self._delete_all(path)
-        for path in paths:
-            self._api.wait_for(f"nothing left at {path}", lambda at=path: self._is_empty(at), seconds=120)
-
-    def _delete_all(self, path):
-        """The answer is not read: it has the objects, which Python cannot all decode."""
-        self._api._raw("DELETE", path, b'{"gracePeriodSeconds": 0}', "application/json")
-
-    def _is_empty(self, path):
-        return b'"items":[]' in self._api._raw("GET", f"{path}?limit=1", None, "")
+        delete_all(self._api, f"{SLICES}?labelSelector=hostile%3Dlie")
+        for path in [path.format(name) for name in self._names for path in (PODS, CLAIMS, TEMPLATES)]:
+            delete_all(self._api, path)
 
     def close(self):
         for tenant, name in zip(self._tenants, self._names, strict=True):
             tenant.close()
             self._api.delete(f"/api/v1/namespaces/{name}")
+
+
+def delete_all(api, path):
+    """Delete a collection, however long it takes. No answer is decoded: it has the objects, which Python cannot all read."""
+
+    def empty():
+        with contextlib.suppress(NotReached):  # a busy API server is still at it
+            api._raw("DELETE", path, b'{"gracePeriodSeconds": 0}', "application/json")
+            return b'"items":[]' in api._raw("GET", f"{path}{'&' if '?' in path else '?'}limit=1", None, "")
+        return False
+
+    api.wait_for(f"nothing left at {path}", empty, seconds=300, every=0.5)
 
 
 # --- the controller --------------------------------------------------------------------------------------------------
