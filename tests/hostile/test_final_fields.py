@@ -1,15 +1,17 @@
 """L2, L3: what an administrator sets in a DeviceClass as final or as a minimum holds, in the controller and on the node."""
 
+import msgspec
 import pytest
 
 from controller.decide import decide
 from hami_dra.api import kinds
-from hami_dra.api.config import read_device_config
+from hami_dra.api.config import merge, read_device_config
 from hami_dra.driver.prepare.claim import read_claim
 from hami_dra.driver.prepare.errors import Refused
 from hami_dra.driver.prepare.pods import read_pod
 from tests.cards import card
-from tests.support.manifests import claim, cluster, device_class, part, pod, simulated
+from tests.support.manifests import claim, cluster, device_class, part, pod, simulated, slices
+from tests.support.manifests import node as node_of
 from tests.support.preparing import DRIVER, PreparedNode, env_of, only, pod_json, result, share
 from tests.support.preparing import claim as allocated
 from tests.support.scene import SPACE, play
@@ -187,3 +189,22 @@ def test_a_container_cannot_switch_off_limits_that_its_class_enforces(node):
     device = only(node.specs())
     assert env_of(device)["CUDA_DISABLE_CONTROL"] == "false"
     assert "/etc/ld.so.preload" in {mount["containerPath"] for mount in device["containerEdits"]["mounts"]}
+
+
+def test_what_the_allocator_records_agrees_with_a_final_field():
+    """It writes the QoS of a MetaX card into the allocation as the claim's, and the driver reads it beside the class's."""
+    name, wanted = "sgpu", asking(class_name="sgpu")
+    objects = [
+        node_of("m1"),
+        *slices("m1", "c500-8"),
+        administered(name, "metax.hami.io", qos="fixed-share", final=["qos"]),
+    ]
+    report = simulated(*objects, wanted, pod("p", "c"))
+    [placed_pod] = report.placements
+    [held] = placed_pod["claims"]
+    by_source = {"FromClass": [], "FromClaim": []}
+    for entry in held["allocation"]["devices"]["config"]:
+        parameters = read_device_config(msgspec.json.encode(entry["opaque"]["parameters"]))
+        by_source[entry["source"]].append(parameters)
+    assert [found.qos for found in by_source["FromClaim"]] == ["fixed-share"]
+    assert merge(by_source["FromClass"], by_source["FromClaim"], name).qos == "fixed-share"
