@@ -24,7 +24,12 @@ from tests.hostile.cluster.tenant import Tenant
 NODE = "stolen-card"
 POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/claims.hami.io"
 STRIPPED = {"metadata": {"finalizers": None}}
-FIRST_CARD = 'device.attributes["hami.io"].index == 0'
+
+
+def whole_card(name, index):
+    """A claim for one card of the node, so that tenants meet only where they are meant to."""
+    selector = f'device.attributes["hami.io"].index == {index}'
+    return claim(name, request(device_class="nvidia-gpu.hami.io", selector=selector))
 
 
 @pytest.fixture(scope="module")
@@ -113,11 +118,23 @@ def told(lab):
     return [item["metadata"].get("annotations", {}).get(names.HELD_CLAIMS) for item in mine]
 
 
-def test_a_card_in_use_is_not_given_away_again(lab, kubelet, no_policy, another_namespace):
-    api, mallory = lab.api, Tenant(lab.plane, lab.namespace)
+@pytest.fixture
+def mallory(lab):
+    tenant = Tenant(lab.plane, lab.namespace)
+    yield tenant
+    tenant.close()
+
+
+def test_a_card_in_use_is_not_given_away_again(lab, kubelet, no_policy, mallory, another_namespace):
+    api = lab.api
+
+    def add_to(namespace, *items):
+        for item in items:
+            api.add({**item, "metadata": {**item["metadata"], "namespace": namespace}})
+
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"limits.nvidia.com/gpu": "1"}}}
     api.create(f"/api/v1/namespaces/{lab.namespace}/resourcequotas", quota)
-    lab.create(claim("c0", request(device_class="nvidia-gpu.hami.io", selector=FIRST_CARD)), pod("a0", claims=["c0"]))
+    lab.create(whole_card("c0", 0), pod("a0", claims=["c0"]))
     lab.wait_running(names=["a0"])
     taken = lab.claim("c0")
     kubelet.prepare(taken)
@@ -141,13 +158,9 @@ def test_a_card_in_use_is_not_given_away_again(lab, kubelet, no_policy, another_
     lab.wait_event("a0", "ClaimVanished", f"ResourceClaim {lab.namespace}/c0 is gone")
 
     # over the quota, and, for others, on the same card
-    lab.create(claim("c1", request(device_class="nvidia-gpu.hami.io")), pod("a1", claims=["c1"]))
+    lab.create(whole_card("c1", 3), pod("a1", claims=["c1"]))
     lab.wait_event("a1", "FilteringFailed", f"ResourceQuotaNotFit({NODE})")
-    in_other = {"metadata": {"namespace": another_namespace}}
-    wanted = claim("c2", request(device_class="nvidia-gpu.hami.io", selector=FIRST_CARD))
-    api.add({**wanted, "metadata": {**wanted["metadata"], **in_other["metadata"]}})
-    victim = pod("b0", claims=["c2"])
-    api.add({**victim, "metadata": {**victim["metadata"], **in_other["metadata"]}})
+    add_to(another_namespace, whole_card("c2", 0), pod("b0", claims=["c2"]))
 
     def is_placed(namespace, name):
         found = api.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}")
@@ -161,11 +174,8 @@ def test_a_card_in_use_is_not_given_away_again(lab, kubelet, no_policy, another_
     lab.hami.wait_for("the restarted controller to know", lambda: held_metric(lab) == 1)
 
     # it has decided on both anew: a pod that fits is placed after them
-    lab.create(claim("c3", request(device_class="nvidia-gpu.hami.io")), pod("a2", claims=["c3"]))
-    probe = claim("c4", request(device_class="nvidia-gpu.hami.io"))
-    api.add({**probe, "metadata": {**probe["metadata"], **in_other["metadata"]}})
-    fits = pod("b1", claims=["c4"])
-    api.add({**fits, "metadata": {**fits["metadata"], **in_other["metadata"]}})
+    lab.create(whole_card("c3", 3), pod("a2", claims=["c3"]))
+    add_to(another_namespace, whole_card("c4", 2), pod("b1", claims=["c4"]))
     lab.hami.wait_for("a pod that fits", lambda: is_placed(another_namespace, "c4"))
     assert not is_placed(another_namespace, "c2")
     assert not is_placed(lab.namespace, "c1")
@@ -176,4 +186,3 @@ def test_a_card_in_use_is_not_given_away_again(lab, kubelet, no_policy, another_
     lab.hami.wait_for("nothing held", lambda: held_metric(lab) == 0 and not any(told(lab)))
     lab.hami.wait_for("the card free for others", lambda: is_placed(another_namespace, "c2"))
     lab.hami.wait_for("one more of the quota", lambda: is_placed(lab.namespace, "c1") or is_placed(lab.namespace, "c3"))
-    mallory.close()
