@@ -32,7 +32,7 @@ from hack.controlplane.processes import free_port
 from hami_dra.api import names
 from hami_dra.api.config import FleetFile
 from hami_dra.cluster.http import HttpCluster
-from hami_dra.cluster.manifests import shipped
+from hami_dra.cluster.manifests import OPTIONAL, shipped
 from hami_dra.driver.fence import FenceMode
 from hami_dra.driver.fleet import Fleet
 
@@ -52,6 +52,8 @@ QUICK: Final = (
 
 _HAMI_DRA: Final = (sys.executable, "-m", "hami_dra.cli.main")
 _SYSTEM: Final = f"/api/v1/namespaces/{names.SYSTEM_NAMESPACE}"
+_PROBE: Final = f"/api/v1/namespaces/{names.PROBE_NAMESPACE}"
+_PROBE_CLAIMS: Final = f"/apis/resource.k8s.io/v1/namespaces/{names.PROBE_NAMESPACE}/resourceclaims"
 _MANAGER: Final = "administrator"
 _DEFAULT: Final = "/api/v1/namespaces/default"
 _CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -142,7 +144,7 @@ class Installation:
             if item["kind"] != "Namespace":
                 self.api.remove(item)
         self._applied.clear()
-        for path in (f"{_SYSTEM}/pods", f"{_SYSTEM}/secrets", _in_system("resource.k8s.io/v1", "resourceclaims")):
+        for path in (f"{_PROBE}/pods", _PROBE_CLAIMS, f"{_SYSTEM}/pods", f"{_SYSTEM}/secrets"):
             self.api.delete(path, gracePeriodSeconds=0)
         self.api.delete(_in_system("coordination.k8s.io/v1", "leases"))
         self.api.delete(f"/apis/resource.k8s.io/v1/deviceclasses?labelSelector={names.PROBE_LABEL}")
@@ -184,7 +186,8 @@ class Installation:
         port = self._webhook_port
         gate = "on" if self.choices.gate else "off"
         listen = ["--host=127.0.0.1", f"--port={port}", "--certificate-host=127.0.0.1"]
-        arguments = ["webhook", *listen, "--mode", self.choices.mode, f"--gate={gate}", *flags]
+        chosen = ["--refuse-over-quota"] if self.choices.refuse_over_quota else []
+        arguments = ["webhook", *listen, "--mode", self.choices.mode, f"--gate={gate}", *chosen, *flags]
         return self._start(name, service_account_token(self.api, names.WEBHOOK), arguments, port, tls=True)
 
     def start_driver(
@@ -198,6 +201,15 @@ class Installation:
         token = service_account_token(self.api, names.DRIVER, bound_to=self.api.get(f"/api/v1/nodes/{node}"))
         arguments = ["driver", f"--node={node}", "--host=127.0.0.1", f"--port={port}", *flags]
         return self._start(name, token, arguments, port, environment=environment or {})
+
+    def uninstall_token(self) -> str:
+        """A token of the account that uninstall has where it runs in the cluster; the account is made for it."""
+        for item in shipped(f"manifests/{OPTIONAL}/uninstall.yaml"):
+            self.api.apply(item, manager=_MANAGER)
+            self._applied.append(item)
+        account = f"{_SYSTEM}/serviceaccounts/{names.UNINSTALL}"
+        self.api.wait_for("the account of uninstall", lambda: self.api.get(account))
+        return service_account_token(self.api, names.UNINSTALL)
 
     def start_fleet(self, file: Path, *flags: str, name: str = "fleet") -> Program:
         """Keeps nodes and slices of a fleet file true, as the administrator."""

@@ -4,16 +4,19 @@
 
 Used for /healthz and /metrics of controller and driver (`controller.reconcile.server`) and by the webhook
 (`controller.bridge.server`). aiohttp has one timeout (`keepalive_timeout`) and accepts any number of connections; what is
-missing is here: a limit on connections that counts TLS handshakes, and deadlines for headers, idle connections and requests.
+missing is here: a limit on connections that counts TLS handshakes, one on the bytes of requests without an answer, and
+deadlines for headers, idle connections and requests.
 
-At the limit the connection that has been without a request for longest is closed in favour of the new one; so clients that
-send nothing (slowloris) shut nobody out. A new connection is refused only while all others have a request in their handler.
+At a limit the address with the most connections loses the one that has been without a complete request for longest; so
+clients that send nothing, or never finish (slowloris), shut nobody out, and one address that opens connections without
+end takes them from itself. A new connection is refused only while all others have a request in their handler.
 """
 
 import asyncio
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -34,6 +37,8 @@ class Limits:
     """Seconds, and a number of connections. A connection that exceeds its time is cut, without an answer."""
 
     connections: int = 256
+    unanswered_bytes: int = 64 << 20
+    """Received on all connections together, of requests that have no answer yet."""
     headers: float = 10.0
     """From the connection to the end of its first request's headers and body; a TLS handshake takes some of it."""
     idle: float = 120.0
@@ -47,8 +52,11 @@ class Limits:
 class _Connection:
     """One accepted socket, from `accept` on. `since`: when its present state began, on the loop's clock."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, peer: str) -> None:
         self.since = now
+        self.peer = peer
+        """The client's address."""
+        self.unanswered_bytes = 0
         self.handling = False
         self.requests = 0
         self.transport: asyncio.Transport | None = None
@@ -82,7 +90,8 @@ class _Protocol(asyncio.Protocol):
         self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._inner.data_received(data)
+        if self._crowd.receive(self._connection, len(data)):
+            self._inner.data_received(data)
 
     def eof_received(self) -> None:
         self._inner.eof_received()
@@ -101,26 +110,44 @@ class _Crowd:
         self.limits = limits
         self.connections: set[_Connection] = set()
         self.known: dict[web.RequestHandler, _Connection] = {}
+        self.unanswered_bytes = 0
 
-    def enter(self, now: float) -> _Connection | None:
+    def enter(self, now: float, peer: str) -> _Connection | None:
         """A place for one more connection; None where every other one is at work."""
         if len(self.connections) >= self.limits.connections and not self.make_room():
             return None
-        connection = _Connection(now)
+        connection = _Connection(now, peer)
         self.connections.add(connection)
         return connection
 
+    def receive(self, connection: _Connection, count: int) -> bool:
+        """Count bytes of a request. False where the connection had to go for them."""
+        connection.unanswered_bytes += count
+        self.unanswered_bytes += count
+        while self.unanswered_bytes > self.limits.unanswered_bytes and self.make_room():
+            pass
+        return connection in self.connections
+
+    def answered(self, connection: _Connection) -> None:
+        self.unanswered_bytes -= connection.unanswered_bytes
+        connection.unanswered_bytes = 0
+
     def make_room(self) -> bool:
-        """Cut the connection that has been without a request for longest; those that never had one first."""
+        """Cut one connection of the address that has most of them: the one that has been without a request for longest.
+
+        Those that never had one go first.
+        """
         waiting = [each for each in self.connections if not each.handling]
         if not waiting:
             return False
-        oldest = min(waiting, key=lambda each: (each.requests > 0, each.since))
+        of_peer = Counter(each.peer for each in self.connections)
+        oldest = min(waiting, key=lambda each: (-of_peer[each.peer], each.requests > 0, each.since))
         self.leave(oldest)
         oldest.cut()
         return True
 
     def leave(self, connection: _Connection) -> None:
+        self.answered(connection)
         self.connections.discard(connection)
 
     def sweep(self, now: float) -> None:
@@ -145,7 +172,11 @@ class _Crowd:
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Mark the connection as one at work. The body is read before that, so that who sends it slowly can be cut."""
         connection = self.known.get(request.protocol)
-        await request.read()
+        try:
+            await request.read()
+        except (ConnectionError, web.RequestPayloadError) as error:
+            log.debug("a request from %s ends in the middle: %s", request.remote, error)
+            return web.Response(status=400)
         if connection is None:  # another server's, where an application has several
             return await handler(request)
         loop = asyncio.get_running_loop()
@@ -155,6 +186,7 @@ class _Crowd:
         finally:
             connection.requests += 1
             connection.handling, connection.since = False, loop.time()
+            self.answered(connection)
 
 
 @asynccontextmanager
@@ -226,14 +258,14 @@ async def _accept(listener: socket.socket, runner: web.AppRunner, crowd: _Crowd,
     loop = asyncio.get_running_loop()
     while True:
         try:
-            accepted, _ = await loop.sock_accept(listener)
+            accepted, address = await loop.sock_accept(listener)
         except OSError as error:
             # no file descriptor left, or a client that gave up before it was accepted
             log.debug("a connection could not be accepted: %s", error)
             crowd.make_room()
             await asyncio.sleep(_OUT_OF_FILES_PAUSE)
             continue
-        connection = crowd.enter(loop.time())
+        connection = crowd.enter(loop.time(), str(address[0]))
         if connection is None:
             accepted.close()
             continue

@@ -1,36 +1,56 @@
-"""One admission request: convert the pod, make the template it needs, answer.
+"""One admission request: convert the pod and answer. Nothing is written; the request has no side effects.
 
-Called by `controller.bridge.server` for the API server's AdmissionReviews, and by `controller.bridge.memory_webhook`. In: JSON. Out: JSON. Never raises for what a pod contains: that is a denial whose message names object, field, fix.
+Called by `controller.bridge.server` for the API server's AdmissionReviews, and by `controller.bridge.memory_webhook`. In: JSON.
+Out: JSON. Never raises for what a pod contains: that is a denial whose message names object, field, fix. The
+ResourceClaimTemplate that the converted pod refers to is made by the controller, once the pod is stored.
 """
 
-import asyncio
 import base64
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from controller.bridge.convert import ConversionRefused, Options, convert_pod, pod_key
 from controller.bridge.extended import clash_warnings
 from controller.bridge.jsonpatch import difference
 from controller.bridge.quota import QuotaReader, excesses
-from controller.bridge.templates import TemplateMaker, TemplateTaken
 from hami_dra.api import kinds
 from hami_dra.api.resource import DeviceClass
-from hami_dra.cluster.protocol import Cluster, ClusterError, Unavailable
+from hami_dra.cluster.protocol import Cluster, ClusterError
 
 log = logging.getLogger(__name__)
 
 Raw = dict[str, Any]
 _CLASSES_FRESH: Final = 60.0
-_PATIENCE: Final = 7.0
-"""Seconds for everything that is asked of the API server: less than the `timeoutSeconds` of the configuration."""
+_API_VERSION: Final = "admission.k8s.io/v1"
 
 
 class BadReview(ValueError):
     """The request body is not an AdmissionReview of v1; the message says what is missing."""
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """What is read of an AdmissionRequest."""
+
+    uid: str
+    operation: str = ""
+    kind: _Kind = _Kind()
+    namespace: str = ""
+    object: dict[str, Any] | None = None
+
+
+class _Review(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+    request: _Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +65,37 @@ class Verdict:
 
 
 class Admission:
+    """`refuse_over_quota`: refuse pods that can never fit their namespace's quota, and say what it allows.
+
+    Whoever may ask learns the quota from the answer, so it is for callers that are known to be the API server. Pods of
+    `excluded_namespaces` are let in as they are.
+    """
+
     def __init__(
-        self, cluster: Cluster, options: Options | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        cluster: Cluster,
+        options: Options | None = None,
+        *,
+        refuse_over_quota: bool = True,
+        excluded_namespaces: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._options = options or Options()
         self._clock = clock
-        self._templates = TemplateMaker(cluster, clock=clock)
-        self._quotas = QuotaReader(cluster, clock=clock)
+        self._quotas = QuotaReader(cluster, clock=clock) if refuse_over_quota else None
+        self._excluded = frozenset(excluded_namespaces)
         self._classes: tuple[DeviceClass, ...] = ()
         self._classes_read = float("-inf")
 
     async def review(self, body: object) -> Raw:
         """An AdmissionReview with a request → one with a response. Raises BadReview."""
         request = _request(body)
-        response: Raw = {"uid": request["uid"], "allowed": True}
-        if request.get("operation") == "CREATE" and request.get("kind", {}).get("kind") == kinds.POD.name:
-            before = request["object"]
-            verdict = await self.admit(before, str(request.get("namespace") or ""), dry_run=bool(request.get("dryRun")))
+        response: Raw = {"uid": request.uid, "allowed": True}
+        is_new_pod = request.operation == "CREATE" and request.kind.kind == kinds.POD.name
+        if is_new_pod and request.object is not None and request.namespace not in self._excluded:
+            before = request.object
+            verdict = await self.admit(before, request.namespace)
             if verdict.warnings:
                 response["warnings"] = list(verdict.warnings)
             if verdict.pod is None:
@@ -72,14 +105,14 @@ class Admission:
             elif patch := difference(before, verdict.pod):
                 response["patchType"] = "JSONPatch"
                 response["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
-        return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        return {"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response}
 
-    async def admit(self, pod: Mapping[str, Any], namespace: str, *, dry_run: bool) -> Verdict:
+    async def admit(self, pod: Mapping[str, Any], namespace: str) -> Verdict:
         try:
             conversion = convert_pod(pod, namespace, self._options)
         except ConversionRefused as error:
             return Verdict(None, denied=str(error))
-        if conversion.request is not None and self._options.mode == "exclusive":
+        if conversion.request is not None and self._options.mode == "exclusive" and self._quotas is not None:
             too_much = excesses(conversion.request, await self._quotas.read(namespace), self._options.vendors)
             if too_much:
                 denied = "; ".join(f"{pod_key(pod, namespace)}: {excess}" for excess in too_much)
@@ -87,17 +120,6 @@ class Admission:
         warnings = list(conversion.warnings)
         if conversion.left:
             warnings.extend(clash_warnings(conversion.left, await self._device_classes()))
-        if not dry_run:
-            for template in conversion.templates:
-                try:
-                    async with asyncio.timeout(_PATIENCE):
-                        await self._templates.ensure(template)
-                except (Unavailable, TimeoutError) as error:
-                    # the pod may come in: the controller makes the template from its annotation
-                    log.warning("%s: %s", pod_key(pod, namespace), error)
-                    warnings.append("its ResourceClaimTemplate could not be made yet; the controller will")
-                except (TemplateTaken, ClusterError) as error:
-                    return Verdict(None, denied=f"{pod_key(pod, namespace)}: {error}")
         return Verdict(conversion.pod, tuple(warnings))
 
     async def _device_classes(self) -> tuple[DeviceClass, ...]:
@@ -111,12 +133,13 @@ class Admission:
         return self._classes
 
 
-def _request(body: object) -> Raw:
-    if not isinstance(body, dict) or body.get("apiVersion") != "admission.k8s.io/v1":
-        raise BadReview("not an AdmissionReview of admission.k8s.io/v1; admissionReviewVersions must be [v1]")
-    request = body.get("request")
-    if not isinstance(request, dict) or not isinstance(request.get("uid"), str):
-        raise BadReview("not an AdmissionReview: request.uid is missing")
-    if request.get("operation") == "CREATE" and not isinstance(request.get("object"), dict):
+def _request(body: object) -> _Request:
+    try:
+        review = msgspec.convert(body, _Review)
+    except msgspec.ValidationError as error:
+        raise BadReview(f"not an AdmissionReview: {error}") from None
+    if review.api_version != _API_VERSION:
+        raise BadReview(f"not an AdmissionReview of {_API_VERSION}; admissionReviewVersions must be [v1]")
+    if review.request.operation == "CREATE" and review.request.object is None:
         raise BadReview("not an AdmissionReview: request.object is missing")
-    return request
+    return review.request

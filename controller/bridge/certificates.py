@@ -1,8 +1,9 @@
 """The webhook's own certificates: an authority, a serving certificate, and both renewed long before they expire.
 
-Called by `controller.bridge.server`. `renewed` is pure but for fresh keys; `ensure_secret` keeps the result in a Secret that
-all replicas share: whoever is first writes, the others read. The authority's certificates are a bundle, newest first, so
-that a new authority is trusted next to the old one until all replicas serve the new certificate.
+Called by `controller.bridge.serving`. `renewed` and `signed` are pure but for fresh keys; `ensure_secret` keeps the result of
+`renewed` in a Secret that all replicas share: whoever is first writes, the others read. The authority's certificates
+are a bundle, newest first, so that a new authority is trusted next to the old one until all replicas serve the new
+certificate.
 """
 
 import base64
@@ -18,9 +19,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from hami_dra.api import kinds, names
+from hami_dra.api import kinds
 from hami_dra.api.core import Secret
-from hami_dra.cluster.protocol import AlreadyExists, Cluster, Conflict, NotFound, Unavailable
+from hami_dra.cluster.protocol import Cluster, Conflict, Unavailable
 
 AUTHORITY_LIFE: Final = timedelta(days=3650)
 AUTHORITY_RENEWED: Final = timedelta(days=730)
@@ -62,6 +63,27 @@ def renewed(material: Material | None, hosts: Sequence[str], now: datetime) -> M
     )
 
 
+def signed(material: Material | None, authority: bytes, key: bytes, hosts: Sequence[str], now: datetime) -> Material:
+    """Return a serving certificate by an authority that somebody else keeps (PEM); `material` itself while it is well.
+
+    Raises BadAuthority.
+    """
+    given = Material(authorities=authority, authority_key=key, certificate=b"", key=b"")
+    authorities, authority_key = _read_authority(given, now)
+    if not authorities or authority_key is None:
+        raise BadAuthority("the authority is over, or certificate and key do not fit together (PEM, an EC key)")
+    same = material is not None and (material.authorities, material.authority_key) == (authority, key)
+    if same and material is not None and _serves(material, authorities[0], hosts, now):
+        return material
+    own_key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _new_serving(own_key, hosts, authorities[0], authority_key, now)
+    return Material(authority, key, _pem(certificate), _key_pem(own_key))
+
+
+class BadAuthority(ValueError):
+    """No certificate can be signed; the message says why."""
+
+
 async def ensure_secret(
     cluster: Cluster,
     namespace: str,
@@ -69,28 +91,12 @@ async def ensure_secret(
     hosts: Sequence[str],
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Material:
-    """What the Secret holds, made or renewed if need be. Raises ClusterError."""
+    """Return what the Secret holds, made or renewed if need be. The Secret itself must be there: it ships empty.
+
+    Raises ClusterError; NotFound where the Secret is missing, for the account may not create one.
+    """
     for _ in range(_ATTEMPTS):
-        try:
-            secret = await cluster.get(kinds.SECRET, name, namespace)
-        except NotFound:
-            material = renewed(None, hosts, now())
-            body = {
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "metadata": {
-                    "name": name,
-                    "namespace": namespace,
-                    "labels": {names.MANAGED_BY_LABEL: names.MANAGED_BY},
-                },
-                "type": "kubernetes.io/tls",
-                "data": _to_data(material),
-            }
-            try:
-                await cluster.create(kinds.SECRET, body, namespace=namespace)
-            except AlreadyExists:
-                continue
-            return material
+        secret = await cluster.get(kinds.SECRET, name, namespace)
         found = _from_data(secret)
         material = renewed(found, hosts, now())
         if material is found:
@@ -100,7 +106,7 @@ async def ensure_secret(
             await cluster.patch(
                 kinds.SECRET, name, {"metadata": metadata, "data": _to_data(material)}, namespace=namespace
             )
-        except (Conflict, NotFound):
+        except Conflict:
             continue
         return material
     raise Unavailable(f"Secret {namespace}/{name} changes too often; does another installation use it?")
@@ -181,9 +187,20 @@ def _new_serving(
         .add_extension(_usage(sign_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
+        .add_extension(_identifier_of(authority), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
+
+
+def _identifier_of(authority: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    """As the authority names its key: how a name is made of a key differs from maker to maker."""
+    try:
+        named = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        public_key = authority.public_key()
+        assert isinstance(public_key, ec.EllipticCurvePublicKey)  # `_read_authority`
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(public_key)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(named)
 
 
 def _builder(

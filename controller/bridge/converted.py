@@ -3,13 +3,15 @@
 Implements `controller.reconcile.demand.Bridge`; made by whoever starts the controller. Pure.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from controller.bridge import bypass
 from controller.bridge.request import decode, plugin_resources, template
+from controller.bridge.templates import is_template
 from hami_dra.api import names
 from hami_dra.api.core import Pod
+from hami_dra.api.resource import ResourceClaimTemplate
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
@@ -38,6 +40,9 @@ class LegacyBridge:
         made = template(decode(annotation, self._vendors), pod.metadata.namespace, self._vendors)
         wanted = {entry.resource_claim_template_name for entry in pod.spec.resource_claims}
         return made if made["metadata"]["name"] in wanted else None
+
+    def is_template(self, body: Mapping[str, Any], stored: ResourceClaimTemplate) -> bool:
+        return is_template(body, stored)
 
     def bypassed(self, pod: Pod, offered: Collection[str]) -> str | None:
         return bypass.bypassed(pod, native=self._native, offered=offered, vendors=self._vendors)

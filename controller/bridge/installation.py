@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from hami_dra.api import kinds, names
 from hami_dra.cel import quote
-from hami_dra.cluster.manifests import shipped
+from hami_dra.cluster.manifests import OPTIONAL, shipped
 from hami_dra.cluster.selectors import match_expressions
 
 Raw = dict[str, Any]
@@ -18,6 +18,7 @@ FailurePolicy = Literal["Fail", "Ignore"]
 CONVERT_WEBHOOK: Final = "convert.webhook.hami.io"
 GATE_WEBHOOK: Final = "gate.webhook.hami.io"
 _SCHEDULER_CONDITION: Final = "scheduler"
+_IMAGE_VARIABLE: Final = "image"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,20 @@ class Installation:
     namespace_selector: str = ""
     pod_selector: str = ""
     """Label selectors as kubectl writes them (`gpu=hami,tier in (a,b)`): only such pods, in such namespaces, are converted."""
+    own_certificate: bool = True
+    """The webhook makes its certificates itself, in a Secret and a configuration that are there for it."""
+    refuse_over_quota: bool = False
+    """The webhook refuses pods that can never fit a quota, and so reads quotas."""
+    probe_image: str = names.PROBE_IMAGE
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Files of manifests/optional/ that belong to it."""
+        chosen = {
+            "native.yaml": self.mode == "native",
+            "quota-refusals.yaml": self.webhook and self.refuse_over_quota,
+        }
+        return tuple(name for name, wanted in chosen.items() if wanted)
 
 
 def manifests(installation: Installation | None = None) -> list[Raw]:
@@ -42,13 +57,16 @@ def manifests(installation: Installation | None = None) -> list[Raw]:
     installation = installation or Installation()
     exclusive = installation.mode == "exclusive"
     chosen = []
-    for raw in shipped("manifests"):
+    optional = [raw for name in installation.optional for raw in shipped(f"manifests/{OPTIONAL}/{name}")]
+    for raw in (*shipped("manifests"), *optional):
         kind, name = raw["kind"], raw["metadata"]["name"]
         if name == names.GATE_POLICY and not (exclusive and installation.gate):
             continue
         if name == names.FENCE_POLICY and not exclusive:
             continue
-        if name == names.WEBHOOK and not installation.webhook:
+        if name.startswith(names.WEBHOOK) and not installation.webhook:
+            continue
+        if name == names.WEBHOOK_CERTIFICATE and not installation.own_certificate:
             continue
         if kind == kinds.SERVICE.name and installation.webhook_url:
             continue
@@ -56,6 +74,8 @@ def manifests(installation: Installation | None = None) -> list[Raw]:
             _set_schedulers(raw["spec"]["matchConditions"], installation.schedulers)
         if kind == kinds.MUTATING_WEBHOOK.name:
             _set_webhooks(raw, installation)
+        if (kind, name) == (kinds.VALIDATING_POLICY.name, names.CONTROLLER_PROBE_POLICY):
+            _set_image(raw["spec"]["variables"], installation.probe_image)
         chosen.append(raw)
     return chosen
 
@@ -65,6 +85,12 @@ def _set_schedulers(conditions: list[Raw], schedulers: Sequence[str]) -> None:
     for condition in conditions:
         if condition["name"] == _SCHEDULER_CONDITION:
             condition["expression"] = f"object.spec.schedulerName in [{listed}]"
+
+
+def _set_image(variables: list[Raw], image: str) -> None:
+    for variable in variables:
+        if variable["name"] == _IMAGE_VARIABLE:
+            variable["expression"] = quote(image)
 
 
 def _set_webhooks(raw: Raw, installation: Installation) -> None:

@@ -15,7 +15,7 @@ def memory_webhook(admission: Admission) -> Callable[[memory.Admission], Awaitab
     async def admit(request: memory.Admission) -> dict[str, Any]:
         if request.kind.plural != kinds.POD.plural:
             return request.object
-        verdict = await admission.admit(request.object, request.namespace, dry_run=request.dry_run)
+        verdict = await admission.admit(request.object, request.namespace)
         if verdict.pod is None:
             raise Invalid(f"admission webhook denied the request: {verdict.denied}")
         return verdict.pod

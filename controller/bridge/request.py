@@ -7,7 +7,7 @@ more than legacy resources can: never CEL, tolerations, admin access or another 
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -169,16 +169,3 @@ def _parameters(cards: CardChoice) -> dict[str, Any]:
     if cards.memory_percent is None and cards.priority is None:
         return {}
     return DeviceConfig(memory_percent=cards.memory_percent, priority=cards.priority).of_claim()
-
-
-def same_content(ours: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
-    """Whether a stored template asks for what ours does. Labels and other metadata may differ."""
-    return canonical_json(ours["spec"]) == canonical_json(_without_empty(stored.get("spec")))
-
-
-def _without_empty(value: Any) -> Any:
-    """Older API servers write `metadata: {creationTimestamp: null}` into a template's spec."""
-    if isinstance(value, Mapping):
-        cleaned = {key: _without_empty(entry) for key, entry in value.items()}
-        return {key: entry for key, entry in cleaned.items() if entry not in (None, {}, [])}
-    return [_without_empty(entry) for entry in value] if isinstance(value, list) else value

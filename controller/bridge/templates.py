@@ -1,6 +1,6 @@
-"""The life of the ResourceClaimTemplates that conversions need: made when missing, collected when unused.
+"""The life of the ResourceClaimTemplates that conversions need: is a stored one the right one, and when may it go.
 
-`TemplateMaker` is used by the admission server; `TemplateCollector` is run by the leading controller. A template that is
+The leading controller makes them (`controller.reconcile.templates`) and runs `TemplateCollector`. A template that is
 collected in the instant a new pod refers to it is no loss: the controller makes it again from the pod's annotation.
 """
 
@@ -11,61 +11,38 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.bridge.request import same_content
+import msgspec
+
 from hami_dra.api import kinds, names
-from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaimTemplate
-from hami_dra.cluster.protocol import AlreadyExists, Cluster, ClusterError, Conflict, NotFound, Unavailable
+from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
 KIND: Final = kinds.RESOURCE_CLAIM_TEMPLATE
-OURS: Final = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{names.TEMPLATE_HASH_LABEL}"
-"""Label selector: templates that a webhook or controller made. Those of `hami-dra convert` are the user's."""
-_REMEMBERED_MOST: Final = 10_000
-_ATTEMPTS: Final = 3
+AFTER: Final = 60.0
+"""Seconds without a pod that refers to a template until it goes."""
+INTERVAL: Final = 15.0
 
 
-class TemplateTaken(Exception):
-    """A template of this name asks for something else; the message says what to do."""
+def is_template(body: Mapping[str, Any], stored: ResourceClaimTemplate) -> bool:
+    """Whether a stored template asks for what `body`, a template as JSON, asks for. Metadata may differ."""
+    ours = msgspec.json.decode(msgspec.json.encode(body), type=ResourceClaimTemplate, strict=False)
+    return _content(ours) == _content(stored)
 
 
-class TemplateMaker:
-    """`remember`: seconds for which a template that was seen is taken to exist still."""
-
-    def __init__(
-        self, cluster: Cluster, *, remember: float = 60.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._cluster = cluster
-        self._remember = remember
-        self._clock = clock
-        self._seen: dict[tuple[str, str], float] = {}
-
-    async def ensure(self, template: Mapping[str, Any]) -> None:
-        """Returns when a template of this name and content exists. Raises TemplateTaken or a ClusterError."""
-        name, namespace = template["metadata"]["name"], template["metadata"]["namespace"]
-        if self._seen.get((namespace, name), float("-inf")) > self._clock() - self._remember:
-            return
-        for _ in range(_ATTEMPTS):
-            try:
-                stored = await self._cluster.get_raw(KIND, name, namespace)
-            except NotFound:
-                try:
-                    await self._cluster.create(KIND, template, namespace=namespace)
-                except AlreadyExists:
-                    continue  # another replica was faster: look at what it made
-                break
-            if not same_content(template, stored):
-                raise TemplateTaken(
-                    f"ResourceClaimTemplate {namespace}/{name} exists with other content than its name stands for; "
-                    "delete it, and the webhook makes the right one"
-                )
-            break
-        else:
-            raise Unavailable(f"ResourceClaimTemplate {namespace}/{name} comes and goes")
-        if len(self._seen) >= _REMEMBERED_MOST:
-            self._seen.clear()
-        self._seen[(namespace, name)] = self._clock()
+def _content(template: ResourceClaimTemplate) -> object:
+    """All that a claim takes over, parameters as values; None where somebody wrote parameters that cannot be read."""
+    devices = template.spec.spec.devices
+    try:
+        config = [
+            (entry.requests, entry.opaque.driver, msgspec.json.decode(entry.opaque.parameters))
+            for entry in devices.config
+            if entry.opaque is not None
+        ]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return devices.requests, devices.constraints, config
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,52 +55,59 @@ class Collection:
 
 def collect(
     templates: Iterable[ResourceClaimTemplate],
-    pods: Iterable[Pod],
+    is_used: Callable[[str], bool],
     unused_since: Mapping[str, float],
     *,
     now: float,
     after: float,
 ) -> Collection:
-    """A template may go when no pod has referred to it for `after` seconds. Pure; `unused_since` is the last answer's.
+    """Find the templates that no pod has referred to for `after` seconds. Pure.
 
-    The time counts from when this was first seen, so a new leader starts afresh. Templates without our labels, or whose
-    name is not their hash, are nobody's to delete.
+    `is_used` is asked about `namespace/name`; `unused_since` is the last answer's. The time counts from when
+    this was first seen, so a new leader starts again. Templates without our labels, or whose name is not their
+    hash, are nobody's to delete.
     """
-    used = {
-        (pod.metadata.namespace, entry.resource_claim_template_name)
-        for pod in pods
-        for entry in pod.spec.resource_claims
-    }
     delete = []
     still_unused = {}
     for template in templates:
         meta = template.metadata
-        ours = meta.labels.get(names.MANAGED_BY_LABEL) == names.MANAGED_BY
-        if not ours or meta.name != f"hami-{meta.labels.get(names.TEMPLATE_HASH_LABEL)}" or meta.deletion_timestamp:
+        if not _is_ours(template) or meta.deletion_timestamp or is_used(template.key):
             continue
-        if (meta.namespace, meta.name) not in used:
-            since = unused_since.get(meta.uid, now)
-            still_unused[meta.uid] = since
-            if now - since >= after:
-                delete.append(template)
+        since = unused_since.get(meta.uid, now)
+        still_unused[meta.uid] = since
+        if now - since >= after:
+            delete.append(template)
     return Collection(tuple(delete), still_unused)
 
 
+def _is_ours(template: ResourceClaimTemplate) -> bool:
+    """Whether a controller made it. Those of `hami-dra convert` lack the label: they are the user's."""
+    labels = template.metadata.labels
+    ours = labels.get(names.MANAGED_BY_LABEL) == names.MANAGED_BY
+    return ours and template.metadata.name == f"hami-{labels.get(names.TEMPLATE_HASH_LABEL)}"
+
+
 class TemplateCollector:
-    """`pods`: all pods as the controller knows them. `may_write` is asked before each delete (leadership)."""
+    """Delete unused templates, as the leader.
+
+    `templates` are those that the controller knows, `is_used` says whether a pod refers to `namespace/name`, and
+    `may_write` is asked before each delete (leadership).
+    """
 
     def __init__(
         self,
         cluster: Cluster,
-        pods: Callable[[], Iterable[Pod]],
+        templates: Callable[[], Iterable[ResourceClaimTemplate]],
+        is_used: Callable[[str], bool],
         *,
         may_write: Callable[[], bool] = lambda: True,
-        interval: float = 300.0,
-        after: float = 3600.0,
+        interval: float = INTERVAL,
+        after: float = AFTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
-        self._pods = pods
+        self._templates = templates
+        self._is_used = is_used
         self._may_write = may_write
         self._interval = interval
         self._after = after
@@ -131,18 +115,15 @@ class TemplateCollector:
         self._unused_since: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Until cancelled. What goes wrong is logged and tried again at the next round."""
+        """Until cancelled. What cannot be deleted is logged and tried again at the next round."""
         while True:
-            try:
-                await self.once()
-            except ClusterError as error:
-                log.warning("unused claim templates not collected: %s", error)
+            await self.once()
             await asyncio.sleep(self._interval)
 
     async def once(self) -> None:
-        """Raises ClusterError when the templates cannot be listed."""
-        listing = await self._cluster.list(KIND, label_selector=OURS)
-        found = collect(listing.items, self._pods(), self._unused_since, now=self._clock(), after=self._after)
+        found = collect(
+            list(self._templates()), self._is_used, self._unused_since, now=self._clock(), after=self._after
+        )
         self._unused_since = found.unused_since
         for template in found.delete:
             if not self._may_write():

@@ -6,6 +6,7 @@ The webhook's certificate is checked as the API server does it: is it in time, a
 import base64
 import binascii
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -112,25 +113,74 @@ def _open_slices(driver: str, slices: tuple[ResourceSlice, ...]) -> Iterator[Fin
 
 # --- policies --------------------------------------------------------------------------------------------------------
 
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    name: str
+    manifest: str
+    without: str
+    """What is not so where it is missing."""
+    severity: Severity = Severity.ERROR
+    policy_kind: str = kinds.VALIDATING_POLICY.name
+    binding_kind: str = kinds.VALIDATING_POLICY_BINDING.name
+    exclusive: bool = False
+    """Only in exclusive mode."""
+
+
+_ACCOUNT: Final = "system:serviceaccount:"
+_CONTROLLER: Final = "whoever has the controller's token may "
 _POLICIES: Final = (
-    # name, kinds of policy and binding, manifest, how bad, what is not so without it, only in exclusive mode
-    (
-        names.FENCE_POLICY, kinds.VALIDATING_POLICY.name, kinds.VALIDATING_POLICY_BINDING.name, "fence-policy.yaml", Severity.ERROR,
-        "claims that tolerate the fence are let in, and kube-scheduler allocates for them", True,
+    _Policy(
+        names.FENCE_POLICY,
+        "fence-policy.yaml",
+        "claims that tolerate the fence are let in, and kube-scheduler allocates for them",
+        exclusive=True,
     ),
-    (
-        names.GATE_POLICY, kinds.MUTATING_POLICY.name, kinds.MUTATING_POLICY_BINDING.name, "gate-policy.yaml", Severity.WARNING,
-        "pods are not gated, and kube-scheduler tries them in vain first", True,
+    _Policy(
+        names.GATE_POLICY,
+        "gate-policy.yaml",
+        "pods are not gated, and kube-scheduler tries them in vain first",
+        Severity.WARNING,
+        kinds.MUTATING_POLICY.name,
+        kinds.MUTATING_POLICY_BINDING.name,
+        exclusive=True,
     ),
-    (
-        names.CLAIM_POLICY, kinds.VALIDATING_POLICY.name, kinds.VALIDATING_POLICY_BINDING.name, "claim-policy.yaml", Severity.ERROR,
-        "a claim can be deleted under its running pod, and its devices are allocated once more", False,
+    _Policy(
+        names.CLAIM_POLICY,
+        "claim-policy.yaml",
+        "a claim can be deleted under its running pod, and its devices are allocated once more",
     ),
-    (
-        names.SLICE_POLICY, kinds.VALIDATING_POLICY.name, kinds.VALIDATING_POLICY_BINDING.name, "slice-policy.yaml", Severity.ERROR,
-        "a driver may write slices of other nodes, and into their pools", False,
+    _Policy(
+        names.SLICE_POLICY,
+        "slice-policy.yaml",
+        "a driver may write slices of other nodes, and into their pools",
     ),
-)  # fmt: skip
+    _Policy(
+        names.TOKEN_POLICY,
+        "account-policy.yaml",
+        "whoever may create Secrets in hami-dra's namespace can have the token of any account there",
+    ),
+    _Policy(
+        names.EVENT_POLICY,
+        "account-policy.yaml",
+        "controller and drivers may report events in the name of others",
+        Severity.WARNING,
+    ),
+    *(
+        _Policy(name, "controller-policy.yaml", _CONTROLLER + what)
+        for name, what in zip(
+            names.CONTROLLER_POLICIES,
+            (
+                "change any field of any pod",
+                "raise any quota, and change the metadata of any claim",
+                "create and delete the claim templates of everybody",
+                "taint the devices of everybody",
+                "run any pod in the namespace of the probe",
+            ),
+            strict=True,
+        )
+    ),
+)
 
 
 def policies(state: State) -> Iterator[Finding]:
@@ -139,30 +189,44 @@ def policies(state: State) -> Iterator[Finding]:
     assert live is not None  # `Check.needs_live`
     if live.admission is None or is_out(state):
         return
-    for name, policy_kind, binding_kind, manifest, severity, without, exclusive in _POLICIES:
-        if exclusive and state.mode != "exclusive":
-            continue
-        policy = named(live, policy_kind, name)
-        bindings = [
-            each for each in live.admission.get(binding_kind, ()) if each.get("spec", {}).get("policyName") == name
-        ]
-        what, problem = f"{policy_kind} {name}", ""
-        if policy is None:
-            problem = "it is missing"
-        elif not bindings:
-            what, problem = f"{binding_kind} {name}", "it is missing, so the policy does nothing"
-        elif binding_kind == kinds.VALIDATING_POLICY_BINDING.name and not any(map(_denies, bindings)):
-            what, problem = f"{binding_kind} {name}", "its validationActions do not say Deny"
-        elif name == names.FENCE_POLICY and policy.get("spec", {}).get("failurePolicy") == "Ignore":
-            problem = "its failurePolicy is Ignore"
-        if problem:
-            yield Finding(
-                check="policies",
-                severity=severity,
-                object=what,
-                problem=f"{problem}: {without}",
-                fix=f"kubectl apply -f manifests/{manifest}, or upgrade the Helm release",
-            )
+    for each in _POLICIES:
+        if not each.exclusive or state.mode == "exclusive":
+            yield from _installed(live, each, state.namespace)
+
+
+def _installed(live: Live, wanted: _Policy, namespace: str) -> Iterator[Finding]:
+    policy = named(live, wanted.policy_kind, wanted.name)
+    admission = live.admission or {}
+    bindings = [
+        each for each in admission.get(wanted.binding_kind, ()) if each.get("spec", {}).get("policyName") == wanted.name
+    ]
+    validates = wanted.policy_kind == kinds.VALIDATING_POLICY.name
+    what, problem = f"{wanted.policy_kind} {wanted.name}", ""
+    if policy is None:
+        problem = "it is missing"
+    elif not bindings:
+        what, problem = f"{wanted.binding_kind} {wanted.name}", "it is missing, so the policy does nothing"
+    elif validates and not any(map(_denies, bindings)):
+        what, problem = f"{wanted.binding_kind} {wanted.name}", "its validationActions do not say Deny"
+    elif validates and policy.get("spec", {}).get("failurePolicy") == "Ignore":
+        problem = "its failurePolicy is Ignore"
+    elif not _names_accounts_of(policy, namespace):
+        problem = f"it names accounts of another namespace than {namespace}"
+    if problem:
+        yield Finding(
+            check="policies",
+            severity=wanted.severity,
+            object=what,
+            problem=f"{problem}: {wanted.without}",
+            fix=f"kubectl apply -f manifests/{wanted.manifest}, or upgrade the Helm release",
+        )
+
+
+def _names_accounts_of(policy: Raw, namespace: str) -> bool:
+    """Whether a policy about accounts of ours is about those of this installation."""
+    conditions = policy.get("spec", {}).get("matchConditions") or ()
+    text = " ".join(str(each.get("expression", "")) for each in conditions)
+    return _ACCOUNT not in text or f"{_ACCOUNT}{namespace}:" in text
 
 
 def _denies(binding: Raw) -> bool:

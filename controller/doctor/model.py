@@ -82,6 +82,8 @@ class WebhookSeen:
 
     expected: bool
     """Its ServiceAccount is there: somebody installed it."""
+    own_certificate: bool = True
+    """There is a Secret for a webhook that makes its certificates itself."""
     certificate: bytes | None = None
     """PEM of what it serves with, from its Secret; None: not read."""
     conversion: str | None = None

@@ -1,28 +1,33 @@
 """Which rights the shipped manifests give to whom, one question for the API server each.
 
-Called by whoever collects a state. In: the objects of manifests/rbac-*.yaml. Out: `Right`s, none asked yet. Pure.
+Called by whoever collects a state. In: the objects of an installation. Out: `Right`s, none asked yet. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from controller.doctor.model import Right
 from hami_dra.api import kinds, names
 
 Raw = Mapping[str, Any]
-MANIFESTS = {
+ACCOUNTS: Final = (names.CONTROLLER, names.DRIVER, names.WEBHOOK)
+"""ServiceAccounts of programs that run all the time. `hami-dra-uninstall` is there only while hami-dra goes."""
+_MANIFESTS: Final = {
     names.CONTROLLER: "rbac-controller.yaml",
     names.DRIVER: "rbac-driver.yaml",
-    names.WEBHOOK: "rbac-webhook.yaml",
+    names.WEBHOOK_CERTIFICATE: "webhook-certificate.yaml",
+    f"{names.DRIVER}-native": "optional/native.yaml",
+    f"{names.WEBHOOK}-native": "optional/native.yaml",
+    f"{names.WEBHOOK}-quotas": "optional/quota-refusals.yaml",
 }
-"""ServiceAccount → the file that gives it its rights. `hami-dra-uninstall` acts only when hami-dra goes."""
+"""Role -> the file that has it."""
 
 
 def needed_rights(objects: Iterable[Raw], accounts: Iterable[str]) -> list[Right]:
-    """What the roles that are bound to these ServiceAccounts allow. `objects`: all of manifests/."""
+    """What the roles that are bound to these ServiceAccounts allow. `objects`: `controller.bridge.installation.manifests`."""
     listed = list(objects)
     roles = {
-        (each["kind"], each["metadata"]["name"]): each
+        (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace", "")): each
         for each in listed
         if each["kind"] in {kinds.CLUSTER_ROLE.name, kinds.ROLE.name}
     }
@@ -31,10 +36,10 @@ def needed_rights(objects: Iterable[Raw], accounts: Iterable[str]) -> list[Right
     for binding in listed:
         if binding["kind"] not in {kinds.CLUSTER_ROLE_BINDING.name, kinds.ROLE_BINDING.name}:
             continue
-        role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
         namespace = binding["metadata"].get("namespace", "")
+        role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"], namespace]
         for subject in binding["subjects"]:
-            if subject["name"] in wanted and subject["name"] in MANIFESTS:
+            if subject["name"] in wanted:
                 found.extend(_rights(subject["name"], role, namespace))
     return found
 
@@ -48,7 +53,7 @@ def _rights(account: str, role: Raw, namespace: str) -> Iterator[Right]:
                     for verb in rule["verbs"]:
                         yield Right(
                             account=account,
-                            manifest=MANIFESTS[account],
+                            manifest=_MANIFESTS[role["metadata"]["name"]],
                             verb=verb,
                             group=group,
                             resource=resource,

@@ -37,7 +37,10 @@ class Bridge(Protocol):
         """The extended resources it asked for before; raises ValueError when its annotation is not ours."""
 
     def template(self, pod: Pod) -> Mapping[str, Any] | None:
-        """The ResourceClaimTemplate that the pod was converted to, or None for other pods. Raises ValueError."""
+        """Return the ResourceClaimTemplate that the pod was converted to, or None for other pods. Raises ValueError."""
+
+    def is_template(self, body: Mapping[str, Any], stored: ResourceClaimTemplate) -> bool:
+        """Whether a stored template asks for what `body`, an answer of `template`, asks for."""
 
     def bypassed(self, pod: Pod, offered: Collection[str]) -> str | None:
         """What to do about a pod that should have been converted and was not, or None.
@@ -139,7 +142,7 @@ class Assessor:
         if not ref.key:
             if self._world.template(ref.template) is not None:
                 return Wait(f"{where}: its claim is not generated yet")
-            # that of a converted pod is made again (`templates`)
+            # the controller makes that of a converted pod (`templates`)
             passing = names.CONVERTED_REQUEST in pod.metadata.annotations
             return Wait(f"{where}: ResourceClaimTemplate {ref.template} does not exist", passing=passing)
         claim = self._world.claim(ref.key)

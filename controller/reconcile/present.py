@@ -20,13 +20,14 @@ from hami_dra.cluster.protocol import Cluster, Listing, NotFound
 
 T = TypeVar("T", bound=Object)
 
-ADMISSION: Final[tuple[Kind[Any], ...]] = (
+CHANGES_PODS: Final[tuple[Kind[Any], ...]] = (
     kinds.MUTATING_POLICY_BINDING,
     kinds.MUTATING_POLICY,
     kinds.MUTATING_WEBHOOK,
-    kinds.VALIDATING_POLICY_BINDING,
-    kinds.VALIDATING_POLICY,
 )
+PROTECTS: Final[tuple[Kind[Any], ...]] = (kinds.VALIDATING_POLICY_BINDING, kinds.VALIDATING_POLICY)
+ADMISSION: Final = (*CHANGES_PODS, *PROTECTS)
+_NAMES: Final = frozenset({names.GATE_POLICY, names.FENCE_POLICY, names.WEBHOOK, *names.GUARD_POLICIES})
 _PROBES: Final[tuple[Kind[Any], ...]] = (kinds.POD, kinds.RESOURCE_CLAIM, kinds.DEVICE_CLASS)
 _TEMPLATES: Final = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{names.TEMPLATE_HASH_LABEL}"
 
@@ -77,7 +78,7 @@ async def take_stock(cluster: Cluster, installation: str) -> Present:
     present.fenced_drivers = sorted(set(fenced))
     for kind in _PROBES:
         probes = await everything(kind, names.PROBE_LABEL)
-        present.probes += [(kind, each) for each in _with_unreadable(probes)]
+        present.probes += [(kind, each) for each in _with_unreadable(probes) if _is_the_probe(each)]
     claims = await everything(kinds.RESOURCE_CLAIM)
     present.claims = [claim for claim in claims.items if bodies.is_ours(claim, installation)]
     quotas = await everything(kinds.RESOURCE_QUOTA)
@@ -131,11 +132,15 @@ def _with_unreadable(listing: Listing[Any]) -> Iterable[Object]:
     return (*listing.items, *_unread(listing))
 
 
+def _is_the_probe(found: Object) -> bool:
+    """Anybody may put its label on a pod."""
+    return found.metadata.name == names.PROBE and found.metadata.namespace in ("", names.PROBE_NAMESPACE)
+
+
 def _is_ours(found: Object) -> bool:
-    """By name, or by label where a chart was installed under other names."""
+    """By name, or by label where somebody installed it under another name."""
     labels = found.metadata.labels
-    ours = (names.GATE_POLICY, names.FENCE_POLICY, names.CLAIM_POLICY, names.SLICE_POLICY, names.WEBHOOK)
-    return found.metadata.name in ours or names.MANAGED_BY in (
+    return found.metadata.name in _NAMES or names.MANAGED_BY in (
         labels.get(names.MANAGED_BY_LABEL),
         labels.get(names.PART_OF_LABEL),
     )

@@ -4,8 +4,8 @@ Called by the fence, one driver after the other, after a fence was made or mende
 served if it were not for the fence (`probe_target`). The fence holds when kube-scheduler refuses the pod for its devices and they
 were free all the while: then the taint is the only reason left. It is broken when the claim was allocated. Any other refusal
 proves nothing (all devices are taken, the node is full of pods, kube-scheduler has not heard of the class yet): the fence
-then holds untested, and is to be tested later. Objects live in the controller's namespace (the class is cluster-wide),
-carry the label hami.io/probe, and are deleted after each try.
+then holds untested, and is to be tested later. Pod and claim live in a namespace of their own (the class is cluster-wide), where
+the controller may create nothing else; all carry the label hami.io/probe, and are deleted after each try.
 """
 
 import logging
@@ -26,8 +26,6 @@ from hami_dra.cluster.protocol import AlreadyExists, ClusterError, NotFound
 
 log = logging.getLogger(__name__)
 
-PROBE = "hami-dra-probe"
-"""Name of the pod, the claim and the class."""
 _INTERVAL = 0.25
 _LEAVING_MOST = 30.0
 """Seconds for the objects of an earlier probe to go."""
@@ -61,12 +59,14 @@ class Prober:
             self._inventory,
             driver,
             self._settings.options.gates,
-            lambda capacities: _decoded(probe_bodies(PROBE, driver, self._settings.probe_image, capacities=capacities)),
+            lambda capacities: _decoded(
+                probe_bodies(names.PROBE, driver, self._settings.probe_image, capacities=capacities)
+            ),
         )
 
     async def probe(self, driver: str) -> Outcome:
         """Raises ClusterError, LeadershipLost."""
-        name = PROBE
+        name = names.PROBE
         await self._delete_all(name)
         try:
             target = self.target(driver)
@@ -84,7 +84,7 @@ class Prober:
             await self._delete_all(name)
 
     async def _watch(self, name: str, target: Target | None) -> Outcome:
-        namespace = self._settings.namespace
+        namespace = self._settings.probe_namespace
         end = self._clock.monotonic() + self._settings.probe_timeout
         refused = False
         while self._clock.monotonic() < end:
@@ -105,7 +105,7 @@ class Prober:
 
     async def _create(self, kind: Kind[Any], body: dict[str, Any], name: str) -> None:
         """Raises AlreadyExists when an earlier one does not go (somebody's finalizer), LeadershipLost."""
-        namespace = self._settings.namespace if kind.namespaced else ""
+        namespace = self._settings.probe_namespace if kind.namespaced else ""
         end = self._clock.monotonic() + _LEAVING_MOST
         while True:
             try:
@@ -124,7 +124,7 @@ class Prober:
 
     async def _delete(self, kind: Kind[Any], name: str) -> None:
         try:
-            await self._writer.delete(kind, name, namespace=self._settings.namespace if kind.namespaced else "")
+            await self._writer.delete(kind, name, namespace=self._settings.probe_namespace if kind.namespaced else "")
         except NotFound:
             return
         except ClusterError as error:

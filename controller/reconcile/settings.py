@@ -45,7 +45,9 @@ class Settings:
     installation: str = "hami-dra"
     """Value of the annotation hami.io/allocated-by: claims of another installation are never touched."""
     namespace: str = names.SYSTEM_NAMESPACE
-    """Where the lease and the probe live."""
+    """Where the lease lives."""
+    probe_namespace: str = names.PROBE_NAMESPACE
+    """Where pod and claim of the probe live, and nothing else."""
     identity: str = names.CONTROLLER
     """Who reports events; and who holds the lease, where it is not left to be made up (`LeaderElector`)."""
     mode: Mode = Mode.EXCLUSIVE
@@ -97,7 +99,7 @@ class Settings:
     """After a fence is made or mended: how long nothing is committed."""
     probe: bool = True
     """Show with a claim that kube-scheduler respects the fence, before anything is committed."""
-    probe_image: str = "registry.k8s.io/pause:3.10"
+    probe_image: str = names.PROBE_IMAGE
     probe_timeout: float = 60.0
 
     commits_at_once: int = 64

@@ -1,45 +1,64 @@
-"""Makes missing ResourceClaimTemplates of converted pods again, from what the annotation of the pod says.
+"""Make the ResourceClaimTemplates of converted pods, from what the annotation of each pod says.
 
-Run by the leader in both modes. A pending pod that refers to a template which does not exist, and carries the annotation, puts
-it on the list; a failure is told on the pod and tried again later.
+Run by the leader in both modes. The webhook writes nothing: it converts the pod and puts the request into
+the annotation `hami.io/converted-request`; the template comes into being here, once the pod is stored. A pod that
+a later admission step refuses therefore leaves nothing behind. kube-controller-manager, which watches
+templates, generates the claim as soon as the template is there.
+
+Several templates are made at once, namespaces take turns (`FairQueue`), and pods that need the same template
+share one request. A failure is an event on each pod that waits and is tried again after a pause that doubles.
 """
 
 import asyncio
 import logging
+from collections.abc import Mapping
+from typing import Any, Final
 
 from controller.reconcile import messages
 from controller.reconcile.context import Context
 from controller.reconcile.demand import Bridge
+from controller.reconcile.fair_queue import FairQueue
 from controller.reconcile.pods import claim_refs, is_pending
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM_TEMPLATE
 from hami_dra.api.resource import ResourceClaimTemplate
+from hami_dra.cluster.backoff import Backoff
 from hami_dra.cluster.protocol import AlreadyExists, ClusterError
 
 log = logging.getLogger(__name__)
 
-_TRY_AGAIN = 10.0
+_AT_ONCE: Final = 16
+_PER_NAMESPACE: Final = 4
+_WATCH_LAG: Final = 1.0
+_RETRY_FIRST: Final = 0.5
+_RETRY_MOST: Final = 300.0
+"""Seconds between two tries for one pod."""
 
 
-class TemplateKeeper:
+class TemplateMaker:
     def __init__(self, context: Context, bridge: Bridge) -> None:
         self._world = context.world
         self._writer = context.writer
         self._clock = context.clock
         self._events = context.events
+        self._guard = context.guard("claim templates")
         self._bridge = bridge
-        self._waiting: asyncio.Queue[str] = asyncio.Queue()
-        self._queued: set[str] = set()
+        self._queue = FairQueue(_PER_NAMESPACE)
+        self._making: dict[str, list[str]] = {}
+        """Template that is being created -> pods that came to need it meanwhile."""
+        self._retries: dict[str, Backoff] = {}
+        """By uid of the pod."""
 
-    def pod_changed(self, _old: Pod | None, new: Pod | None) -> None:
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Subscribed by the term."""
-        if new is not None and self._lacks_template(new) and new.key not in self._queued:
-            self._queued.add(new.key)
-            self._waiting.put_nowait(new.key)
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._retries.pop(old.metadata.uid, None)
+        if new is not None and _waits_for_a_claim(new):
+            self._queue.add(new.key)
 
     def template_changed(self, old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> None:
-        """Subscribed by the term."""
+        """Subscribed by the term: a template that goes is made again for the pods that still need it."""
         if old is not None and new is None:
             for waiting in self._world.pods_waiting_for_template(old.key):
                 self.pod_changed(None, waiting)
@@ -49,37 +68,92 @@ class TemplateKeeper:
         for pod in list(self._world.pods.store):
             self.pod_changed(None, pod)
         async with asyncio.TaskGroup() as group:
-            while True:
-                key = await self._waiting.get()
-                self._queued.discard(key)
-                found = self._world.pod(key)
-                if found is not None and self._lacks_template(found) and not await self._make(found):
-                    self._queued.add(key)
-                    group.create_task(self._later(key))
+            for _ in range(_AT_ONCE):
+                group.create_task(self._work(group))
 
-    async def _later(self, key: str) -> None:
-        await self._clock.sleep(_TRY_AGAIN)
-        self._waiting.put_nowait(key)
+    async def _work(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            async with self._queue.next() as key:
+                with self._guard.each(f"Pod {key}"):
+                    await self._make_for(key, group)
 
-    def _lacks_template(self, pod: Pod) -> bool:
-        if names.CONVERTED_REQUEST not in pod.metadata.annotations or not is_pending(pod):
-            return False
-        return any(not ref.key and not self._world.template(ref.template) for ref in claim_refs(pod))
-
-    async def _make(self, pod: Pod) -> bool:
-        """Whether there is nothing left to do."""
-        namespace = pod.metadata.namespace
+    async def _make_for(self, key: str, group: asyncio.TaskGroup) -> None:
+        """Make the template of one pod, or find that there is nothing to do."""
+        pod = self._world.pod(key)
+        if pod is None or not _waits_for_a_claim(pod):
+            return
         try:
             body = self._bridge.template(pod)
-            if body is None:
-                return True
-            made = await self._writer.create(RESOURCE_CLAIM_TEMPLATE, body, namespace=namespace)
-            log.info("claim template %s made again for pod %s", made.key, pod.key)
+        except ValueError as error:
+            self._tell(pod, f"its claim template cannot be made: {error}")
+            return
+        if body is None:
+            return
+        template = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+        if (stored := self._world.template(template)) is not None:
+            self._compare(pod, body, stored)
+        elif (waiting := self._making.get(template)) is not None:
+            waiting.append(key)
+        else:
+            await self._create(pod, template, body, group)
+
+    async def _create(self, pod: Pod, template: str, body: Mapping[str, Any], group: asyncio.TaskGroup) -> None:
+        waiting = self._making[template] = [pod.key]
+        try:
+            stored = await self._created(pod, body)
+        except ClusterError as error:
+            log.warning("claim template %s not made, %d pods wait for it: %s", template, len(waiting), error)
+            for key in waiting:
+                self._try_again(key, f"its claim template {body['metadata']['name']} is not made yet: {error}", group)
+        else:
+            self._compare(pod, body, stored)
+            for key in waiting:
+                if (found := self._world.pod(key)) is not None:
+                    self._retries.pop(found.metadata.uid, None)
+        finally:
+            del self._making[template]
+
+    async def _created(self, pod: Pod, body: Mapping[str, Any]) -> ResourceClaimTemplate:
+        """Return the template as it is stored, whoever made it. Raises ClusterError, LeadershipLost."""
+        name, namespace = body["metadata"]["name"], pod.metadata.namespace
+        try:
+            stored = await self._writer.create(RESOURCE_CLAIM_TEMPLATE, body, namespace=namespace)
         except AlreadyExists:
-            return True
-        except (ValueError, ClusterError) as error:
-            log.warning("claim template of pod %s not made: %s", pod.key, error)
-            note = f"its claim template is missing and could not be made again: {error}"
-            self._events.tell(POD, pod, messages.warning(messages.INVALID_CLAIM, note))
-            return isinstance(error, ValueError)
-        return True
+            # somebody was quicker by an instant: the watch brings it
+            await self._clock.sleep(_WATCH_LAG)
+            if (seen := self._world.template(f"{namespace}/{name}")) is None:
+                raise
+            return seen
+        log.info("claim template %s made for pod %s", stored.key, pod.key)
+        self._world.observe_template(stored)
+        return stored
+
+    def _try_again(self, key: str, why: str, group: asyncio.TaskGroup) -> None:
+        pod = self._world.pod(key)
+        if pod is None:
+            return
+        self._tell(pod, why)
+        retries = self._retries.setdefault(pod.metadata.uid, Backoff(_RETRY_FIRST, _RETRY_MOST))
+        group.create_task(self._later(key, retries.next()))
+
+    async def _later(self, key: str, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        self._queue.add(key)
+
+    def _compare(self, pod: Pod, body: Mapping[str, Any], stored: ResourceClaimTemplate) -> None:
+        """Say on the pod where somebody else's template has the name that stands for its request."""
+        if not self._bridge.is_template(body, stored):
+            self._tell(
+                pod,
+                f"ResourceClaimTemplate {stored.key} exists with other content than its name stands for; delete it, and "
+                "the pod; the controller makes the right one for the next",
+            )
+
+    def _tell(self, pod: Pod, note: str) -> None:
+        self._events.tell(POD, pod, messages.warning(messages.INVALID_CLAIM, note))
+
+
+def _waits_for_a_claim(pod: Pod) -> bool:
+    """Whether a claim of the converted pod has not been generated yet."""
+    converted = names.CONVERTED_REQUEST in pod.metadata.annotations
+    return converted and is_pending(pod) and any(not ref.key for ref in claim_refs(pod))

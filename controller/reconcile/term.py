@@ -35,7 +35,7 @@ from controller.reconcile.quotas import QuotaNotes
 from controller.reconcile.refusals import Refusals
 from controller.reconcile.selectorbudgets import SelectorBudgets
 from controller.reconcile.settings import Mode
-from controller.reconcile.templates import TemplateKeeper
+from controller.reconcile.templates import TemplateMaker
 from controller.reconcile.triggers import Triggers
 from controller.reconcile.undo import Undoer
 from controller.reconcile.unreadable import UnreadableObjects
@@ -64,7 +64,7 @@ class Term:
         self._helpers = helpers
         self._may_write = may_write
         self._gate = GateKeeper(context)
-        self._templates = TemplateKeeper(context, bridge) if bridge else None
+        self._templates = TemplateMaker(context, bridge) if bridge else None
         self._bypass = BypassWatch(bridge, context.events) if bridge else None
         claims = ClaimWriter(context)
         self._orphans = Orphans(context, claims)

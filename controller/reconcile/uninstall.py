@@ -1,9 +1,9 @@
 """Leaving a cluster: everything of ours goes, in the order in which nothing gets stuck. Called by `hami-dra uninstall`.
 
-Order: controllers stand down; admission (policies, bindings, webhook and its Secret); gates; fence; probes; our marks on
-claims; templates of the webhook that nothing needs; gates once more, for a policy is in force for some seconds after its
-end. Idempotent: what is gone already is no error. Running pods, their claims and allocations stay. Each step is told
-through `say`.
+Order: controllers stand down; what would gate and convert new pods (gate policy, webhook and its Secret); gates; fence; probes;
+our marks on claims; templates that nothing needs; gates once more, for a policy is in force for some seconds after its
+end; last the policies that protect the cluster, so that they do so until there is nothing to protect. Idempotent: what is
+gone already is no error. Running pods, their claims and allocations stay. Each step is told through `say`.
 
 Everything is listed before the first object is deleted: a cluster that cannot be listed is left as it is. From then on no
 single object stops the rest: what cannot be written is tried, told, and makes the whole fail at its end; what cannot be read
@@ -25,7 +25,7 @@ from controller.reconcile.fence_removal import remove_rule
 from controller.reconcile.gate import take_off
 from controller.reconcile.leaving import leaving_until
 from controller.reconcile.pods import claim_refs, is_live
-from controller.reconcile.present import Present, gated_pods, take_stock, webhook_templates
+from controller.reconcile.present import CHANGES_PODS, PROTECTS, Present, gated_pods, take_stock, webhook_templates
 from controller.reconcile.writer import Writer
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Lease, Pod
@@ -76,7 +76,9 @@ class Uninstaller:
         """Raises ClusterError before anything is removed, StillActing, LeftBehind; to run it again is always right."""
         keep_lease = await self._stand_down()
         present = await take_stock(self._cluster, self._plan.installation)
-        await self._remove_admission(present)
+        await self._remove_admission(present, CHANGES_PODS)
+        # a webhook that still runs cannot make it again
+        await self._delete(kinds.SECRET, names.WEBHOOK_SECRET, self._plan.namespace)
         await self._lift_gates(present.gated)
         await self._remove_fence(present)
         for kind, probe in present.probes:
@@ -86,6 +88,7 @@ class Uninstaller:
         await self._try("ResourceClaimTemplates", self._remove_templates)
         await self._clock.sleep(_POLICY_LAG)
         await self._try("pods", self._lift_new_gates)
+        await self._remove_admission(present, PROTECTS)
         if not keep_lease:
             await self._delete(kinds.LEASE, self._plan.lease_name, self._plan.namespace)
         for problem in present.unreadable:
@@ -158,11 +161,10 @@ class Uninstaller:
 
     # --- what stands in the way of others ----------------------------------------------------------------------------
 
-    async def _remove_admission(self, present: Present) -> None:
+    async def _remove_admission(self, present: Present, of: tuple[Kind[Any], ...]) -> None:
         for kind, found in present.admission:
-            await self._delete(kind, found.metadata.name)
-        # a webhook that still runs makes none again without its configuration
-        await self._delete(kinds.SECRET, names.WEBHOOK_SECRET, self._plan.namespace)
+            if kind in of:
+                await self._delete(kind, found.metadata.name)
 
     async def _lift_new_gates(self) -> None:
         await self._lift_gates(await gated_pods(self._cluster))

@@ -179,6 +179,10 @@ class World:
     def pods_waiting_for_template(self, template_key: str) -> list[Pod]:
         return [pod for pod in self.pods.store.find("template", template_key) if is_pending(pod)]
 
+    def is_template_used(self, template_key: str) -> bool:
+        """Whether any pod refers to the template, in whatever state it is."""
+        return self.pods.store.has("template", template_key)
+
     def claims_on(self, device: str) -> list[ResourceClaim]:
         """The claims whose allocation names the device, by `driver/pool/device`."""
         return self.claims.store.find("device", device)
@@ -190,6 +194,9 @@ class World:
 
     def observe_pod(self, pod: Pod) -> None:
         self.pods.reflector.observe(pod)
+
+    def observe_template(self, template: ResourceClaimTemplate) -> None:
+        self.templates.reflector.observe(template)
 
     async def relist_claims(self) -> None:
         """A fresh quorum read of all claims. Raises ClusterError."""

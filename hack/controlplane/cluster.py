@@ -43,7 +43,8 @@ class ControlPlane:
     Options that the components share: `feature_gates`, `client_qps` (requests per second of scheduler and
     controller-manager, with a burst of as many; None keeps their own, low defaults: about 10 pods/s).
     `runtime_config` switches APIs ({"resource.k8s.io/v1beta2": True}); `scheduler_config` is merged into the
-    KubeSchedulerConfiguration; `extra_args` adds flags by component name. With `directory` the caller removes it.
+    KubeSchedulerConfiguration; `extra_args` adds flags by component name. Requests of the users `audited` are logged by
+    the API server: see `audit_log`. With `directory` the caller removes it.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class ControlPlane:
         client_qps: int | None = None,
         scheduler_config: Mapping[str, Any] | None = None,
         extra_args: Mapping[str, Sequence[str]] | None = None,
+        audited: Sequence[str] = (),
         directory: Path | None = None,
     ) -> None:
         self.version = version
@@ -64,10 +66,12 @@ class ControlPlane:
         self._qps = client_qps
         self._scheduler_config = dict(scheduler_config or {})
         self._extra = {name: list(flags) for name, flags in (extra_args or {}).items()}
+        self._audited = list(audited)
         self._own_directory = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix=f"hami-dra-{version}-"))
         self.logs = self.directory / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
+        self._audit_path = self.logs / "audit.log"
         self._etcd_port, self._peer_port, self._port = free_port(), free_port(), free_port()
         self.url = f"https://127.0.0.1:{self._port}"
         self.components: dict[str, Component] = {}
@@ -179,6 +183,10 @@ class ControlPlane:
         """Resident memory of each component now."""
         return {name: component.memory_bytes() for name, component in self.components.items()}
 
+    def audit_log(self) -> list[dict[str, Any]]:
+        """The requests of the users `audited` that were answered so far, as audit.k8s.io/v1 Events; watches once they end."""
+        return [json.loads(line) for line in self._audit_path.read_text().splitlines()]
+
     # -- identities ------------------------------------------------------------------------------------------------
 
     def kubeconfig_for(self, token: str, name: str = "") -> Path:
@@ -267,7 +275,18 @@ class ControlPlane:
             "--allow-privileged=true",
             *self._gate_flags(),
             *([f"--runtime-config={_switches(self._runtime_config)}"] if self._runtime_config else []),
+            *(self._audit_flags() if self._audited else []),
         ]
+
+    def _audit_flags(self) -> list[str]:
+        policy = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived", "ResponseStarted"],
+            "rules": [{"level": "Metadata", "users": self._audited}, {"level": "None"}],
+        }
+        path = write_private(self.directory / "audit-policy.yaml", json.dumps(policy, indent=1))
+        return [f"--audit-policy-file={path}", f"--audit-log-path={self._audit_path}", "--audit-log-mode=blocking"]
 
     def _scheduler(self) -> list[str]:
         kubeconfig = self.kubeconfig_for(self._tokens["kube-scheduler"], "kube-scheduler")

@@ -64,13 +64,19 @@ EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim
 
 # --- what an installation consists of (manifests/) -----------------------------------------------------------------------
 SYSTEM_NAMESPACE: Final = "hami-dra-system"
+PROBE_NAMESPACE: Final = "hami-dra-probe"
+PROBE: Final = "hami-dra-probe"
+"""Name of the pod, the claim and the class that show whether the fence holds."""
+PROBE_IMAGE: Final = "registry.k8s.io/pause:3.10"
 CONTROLLER: Final = "hami-dra-controller"
 """Name of its ServiceAccount, roles and lease."""
 WEBHOOK: Final = "hami-dra-webhook"
 """Name of its ServiceAccount, roles, Service and MutatingWebhookConfiguration."""
 DRIVER: Final = "hami-dra-driver"
 UNINSTALL: Final = "hami-dra-uninstall"
-WEBHOOK_SECRET: Final = "hami-dra-webhook-tls"  # noqa: S105 (the name of a Secret)
+WEBHOOK_CERTIFICATE: Final = "hami-dra-webhook-certificate"
+"""Name of the objects that a webhook needs which makes its own certificates: a Secret, roles and their bindings."""
+WEBHOOK_SECRET: Final = WEBHOOK_CERTIFICATE
 GATE_POLICY: Final = "gate.hami.io"
 """Name of the MutatingAdmissionPolicy and of its binding."""
 FENCE_POLICY: Final = "fence.hami.io"
@@ -81,6 +87,21 @@ deleted under their pods.
 """
 SLICE_POLICY: Final = "slices.hami.io"
 """Name of the ValidatingAdmissionPolicy, and of its binding, that keeps a driver to the slices of its own node."""
+TOKEN_POLICY: Final = "tokens.hami.io"  # noqa: S105 (the name of a policy)
+"""That no Secret in the system namespace becomes a token of another account."""
+EVENT_POLICY: Final = "events.hami.io"
+"""That controller and driver report under their own names only."""
+CONTROLLER_PROBE_POLICY: Final = "controller-probe.hami.io"
+CONTROLLER_POLICIES: Final = (
+    "controller-pods.hami.io",
+    "controller-marks.hami.io",
+    "controller-templates.hami.io",
+    "controller-fence.hami.io",
+    CONTROLLER_PROBE_POLICY,
+)
+"""That the controller's token writes what the controller writes, and nothing else."""
+GUARD_POLICIES: Final = (CLAIM_POLICY, SLICE_POLICY, TOKEN_POLICY, EVENT_POLICY, *CONTROLLER_POLICIES)
+"""Those that keep somebody from something, in either mode; a ValidatingAdmissionPolicy and a binding each."""
 
 # --- what node drivers export of each card at work (HAMi's names and HAMi-WebUI's; docs/monitoring.md) -----------------------
 METRIC_MEMORY_USED: Final = "hami_host_gpu_memory_used_bytes"

@@ -94,7 +94,7 @@ def controller(
     installation: Annotated[
         str, typer.Option(help="What claims that were allocated here are marked with.")
     ] = names.MANAGED_BY,
-    namespace: Annotated[str, typer.Option(help="Where lease and fence probe live.")] = names.SYSTEM_NAMESPACE,
+    namespace: Annotated[str, typer.Option(help="Where the lease lives.")] = names.SYSTEM_NAMESPACE,
     unschedulable_timeout: Annotated[
         str, typer.Option(help="How long kube-scheduler may refuse a pod before its allocation is undone.")
     ] = "15s",
@@ -112,8 +112,11 @@ def controller(
     ] = "10s",
     probe: Annotated[bool, typer.Option(help="Show with a probe claim that the fence holds before committing.")] = True,
     probe_image: Annotated[
-        str, typer.Option(help="Image of the probe pod, which never runs while the fence holds.")
-    ] = "registry.k8s.io/pause:3.10",
+        str,
+        typer.Option(
+            help="Image of the probe pod, which never runs while the fence holds; the policy controller-probe.hami.io names it, too."
+        ),
+    ] = names.PROBE_IMAGE,
     leader_elect: Annotated[
         bool, typer.Option(help="Act only while holding the lease; off only where one replica runs.")
     ] = True,
@@ -299,7 +302,9 @@ async def _serve(
     cluster = connect(kubeconfig, timeouts=timeouts)
 
     async def collect(world: "World", may_write: Callable[[], bool]) -> None:
-        await TemplateCollector(cluster, lambda: world.pods.store, may_write=may_write).run()
+        await TemplateCollector(
+            cluster, lambda: world.templates.store, world.is_template_used, may_write=may_write
+        ).run()
 
     # parsing lists makes garbage by the megabyte but no cycles: with Python's defaults collecting takes most of the time
     gc.set_threshold(100_000, 50, 100)

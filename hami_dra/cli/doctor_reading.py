@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from controller.bridge.installation import CONVERT_WEBHOOK
+from controller.bridge.installation import CONVERT_WEBHOOK, Installation, manifests
 from controller.doctor.model import Live, Mode, Raw, Right, WebhookSeen
-from controller.doctor.rights import MANIFESTS, needed_rights
+from controller.doctor.rights import ACCOUNTS, needed_rights
 from controller.reconcile.present import ADMISSION
 from controller.reconcile.world import taint_rule_kind
 from hami_dra.api import kinds, names
@@ -27,7 +27,6 @@ from hami_dra.api.selectors import label_selector_matches
 from hami_dra.cli.progress import Told
 from hami_dra.cli.state import read_cluster
 from hami_dra.cluster.documents import Document
-from hami_dra.cluster.manifests import shipped
 from hami_dra.cluster.protocol import ClusterError, Forbidden, NotFound
 
 if TYPE_CHECKING:
@@ -73,8 +72,12 @@ class _Reading:
         admission = await self._admission()
         arguments = await self._controller_arguments()
         webhook = await self._webhook(admission, documents)
-        accounts = [account for account in MANIFESTS if account != names.WEBHOOK or webhook.expected]
-        rights = await self._rights(accounts)
+        found_mode = _MODE.search(arguments)
+        mode: Mode | None = None if found_mode is None else "native" if found_mode[1] == "native" else "exclusive"
+        installation = Installation(
+            mode=mode or "exclusive", webhook=webhook.expected, own_certificate=webhook.own_certificate
+        )
+        rights = await self._rights(installation)
         gates = await self._gates()
         again, _ = await self._lease()
         moved = lease is not None and again is not None and again.spec.renew_time != lease.spec.renew_time
@@ -89,12 +92,11 @@ class _Reading:
             rights=rights,
             webhook=webhook,
         )
-        mode = _MODE.search(arguments)
         return Read(
             documents,
             live,
             self.unread,
-            mode=None if mode is None else "native" if mode[1] == "native" else "exclusive",
+            mode=mode,
             managed=frozenset(_MANAGE.findall(arguments)),
         )
 
@@ -153,14 +155,14 @@ class _Reading:
 
     # --- rights ------------------------------------------------------------------------------------------------------
 
-    async def _rights(self, accounts: list[str]) -> tuple[Right, ...] | None:
+    async def _rights(self, installation: Installation) -> tuple[Right, ...] | None:
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def ask(right: Right) -> Right:
             async with slots:
                 return await self._ask(right)
 
-        wanted = needed_rights(shipped("manifests"), accounts)
+        wanted = needed_rights(manifests(installation), ACCOUNTS)
         try:
             if wanted:
                 await self._ask(wanted[0])  # who may not ask is told once
@@ -170,7 +172,7 @@ class _Reading:
             return None
 
     async def _ask(self, right: Right) -> Right:
-        namespace = self.namespace if right.namespace else ""
+        namespace = self.namespace if right.namespace == names.SYSTEM_NAMESPACE else right.namespace
         attributes = {
             "verb": right.verb,
             "group": right.group,
@@ -199,11 +201,15 @@ class _Reading:
     async def _webhook(self, admission: Mapping[str, tuple[Raw, ...]] | None, documents: list[Document]) -> WebhookSeen:
         hook = _convert_hook(admission)
         certificate = conversion = None
+        own_certificate = False
         if hook is not None:
-            certificate = await self._certificate(hook)
+            own_certificate, certificate = await self._certificate(hook)
             conversion = await self._converted(hook, documents)
         return WebhookSeen(
-            expected=hook is not None or await self._has_account(), certificate=certificate, conversion=conversion
+            expected=hook is not None or await self._has_account(),
+            own_certificate=own_certificate,
+            certificate=certificate,
+            conversion=conversion,
         )
 
     async def _has_account(self) -> bool:
@@ -213,18 +219,25 @@ class _Reading:
             return False
         return True
 
-    async def _certificate(self, hook: Raw) -> bytes | None:
-        """From the Secret that all replicas share. A webhook that is reached by URL may serve another one."""
-        if "url" in hook.get("clientConfig", {}):
-            return None
+    async def _certificate(self, hook: Raw) -> tuple[bool, bytes | None]:
+        """Whether there is a Secret for a webhook that makes its own certificates, and the one that all replicas share.
+
+        A webhook that is reached by URL may serve another one; of one that has its certificates from elsewhere, none is seen.
+        """
         try:
             secret = await self.cluster.get(kinds.SECRET, names.WEBHOOK_SECRET, self.namespace)
-            return base64.b64decode(secret.data["tls.crt"])
+        except NotFound:
+            return False, None
         except Forbidden as error:
             self._miss("webhook", f"its certificate is not known: {error}")
-        except (NotFound, KeyError, ValueError) as error:
-            self._miss("webhook", f"its certificate is not known: {error}")
-        return None
+            return False, None
+        if "url" in hook.get("clientConfig", {}):
+            return True, None
+        try:
+            return True, base64.b64decode(secret.data["tls.crt"])
+        except (KeyError, ValueError) as error:
+            self._miss("webhook", f"its certificate is not known: {error!r}")
+            return True, None
 
     async def _converted(self, hook: Raw, documents: list[Document]) -> str | None:
         """Sends a pod with old resource names; it is never made. None: it could not be sent."""

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 HELP = """Run the admission server that turns legacy pods (nvidia.com/gpu, ...) into pods with claims.
 
 Certificates are made and renewed here, kept in a Secret that all replicas share, and the authority is written into the webhook
-configuration. With --cert-file and --key-file somebody else keeps them.
+configuration; both must be there already. With --authority-folder replicas sign their certificates by an authority that is there
+(the chart's way), with --cert-file and --key-file somebody else keeps them. Nothing else is written.
 
 Examples:
 
@@ -47,6 +48,24 @@ def webhook(
     ] = None,
     cert_file: Annotated[Path | None, typer.Option(help="Serving certificate that somebody else keeps.")] = None,
     key_file: Annotated[Path | None, typer.Option(help="Its key.")] = None,
+    authority_folder: Annotated[
+        Path | None,
+        typer.Option(help="Folder with ca.crt and ca.key, which the API server trusts: certificates are signed by it."),
+    ] = None,
+    client_ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Answer only clients with a certificate of this authority: an API server that was given one."
+        ),
+    ] = None,
+    refuse_over_quota: Annotated[
+        bool,
+        typer.Option(
+            "--refuse-over-quota",
+            help="Refuse pods that can never fit a quota. Tells the quota to whoever reaches the port: see that only the API "
+            "server does. On with --client-ca-file.",
+        ),
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.text,
     verbosity: Annotated[
         int, typer.Option("-v", "--verbosity", help="0 warnings only, 2 what happens, 5 everything.")
@@ -71,6 +90,9 @@ def webhook(
             hosts=tuple(certificate_host or []),
             cert_file=cert_file,
             key_file=key_file,
+            authority_folder=authority_folder,
+            client_ca=client_ca_file,
+            refuse_over_quota=refuse_over_quota,
         )
     except BadSettings as error:
         raise CommandError(str(error)) from error

@@ -17,6 +17,8 @@ from hami_dra.cluster.protocol import APPLY, Cluster, NotFound
 FIELD_MANAGER: Final = "hami-dra-manifests"
 _INSTALLED: Final = Path(__file__).parents[1] / "shipped"
 _CHECKOUT: Final = Path(__file__).parents[2]
+OPTIONAL: Final = "optional"
+"""Folder of manifests that are for some installations only."""
 _FIRST: Final = ("Namespace", "ServiceAccount", "ClusterRole", "Role")
 """Applied before everything else, in this order; deleted after it."""
 
@@ -34,8 +36,13 @@ def shipped_folder(name: str) -> Path:
 
 
 def shipped(name: str) -> list[dict[str, Any]]:
-    """All objects of a shipped folder. Raises BadDocument."""
-    return [document.raw for document in read_documents([shipped_folder(name)])]
+    """Return the objects of a shipped folder and of its folders, but not of those in `optional/`. Raises BadDocument.
+
+    Those are read one by one: `shipped("manifests/optional/native.yaml")`.
+    """
+    place = shipped_folder(name.partition("/")[0]) / name.partition("/")[2]
+    documents = read_documents([place])
+    return [each.raw for each in documents if place.is_file() or OPTIONAL not in each.source.relative_to(place).parts]
 
 
 def kind_of(raw: Mapping[str, Any]) -> Kind[Object]:

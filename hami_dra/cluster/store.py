@@ -34,6 +34,10 @@ class Store(Generic[T]):
         """The objects that the index function put under `value`."""
         return [self._objects[key] for key in self._indices[index].get(value, ())]
 
+    def has(self, index: str, value: str) -> bool:
+        """Whether `find` would find anything."""
+        return value in self._indices[index]
+
     def __len__(self) -> int:
         return len(self._objects)
 

@@ -32,6 +32,8 @@ OURS = (
     "admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
     "rbac.authorization.k8s.io/v1/clusterroles",
     "rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "rbac.authorization.k8s.io/v1/roles",
+    "rbac.authorization.k8s.io/v1/rolebindings",
     "resource.k8s.io/v1/deviceclasses",
     "resource.k8s.io/v1/resourceslices",
     "resource.k8s.io/v1/resourceclaims",

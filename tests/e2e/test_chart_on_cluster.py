@@ -2,6 +2,7 @@
 the scripts of hack/kind.
 """
 
+import base64
 import copy
 import json
 import os
@@ -12,17 +13,23 @@ import yaml
 
 from controller.bridge.installation import Installation as Choices
 from controller.bridge.installation import manifests
+from controller.bridge.server import Server, Settings
 from hack.controlplane import build
 from hack.controlplane.processes import free_port
 from hack.helm import helm as helm_build
 from hack.installation import QUICK
 from hami_dra.api import names
 from hami_dra.cluster.manifests import shipped
+from hami_dra.cluster.memory import MemoryCluster
 from tests.docs.commands_in_docs import parse
 from tests.e2e.chart_story import KIND, ROOT, Story, containers, helm_home
+from tests.unit.test_bridge_server import call
 
 CHART = ROOT / "charts/hami-dra"
 SYSTEM = names.SYSTEM_NAMESPACE
+AUTHORITY = "hami-dra-webhook-authority"
+HELM_LABELS = ("app.kubernetes.io/instance", "app.kubernetes.io/version", "helm.sh/chart")
+SELF = {"certificate": {"from": "self"}}
 VENDORS = ("nvidia", "metax", "kunlunxin", "neuron", "enflame")
 EVERYTHING = {
     "vendors": {
@@ -84,6 +91,18 @@ CASES = {
         "controller": {"cardMetrics": False, "legacyMetrics": ["hami", "hami-2.7"]},
     },
     "outside": {"webhook": {"url": "https://10.0.0.1:8443/mutate", "replicas": 1}},
+    "own authority at run time": {"webhook": SELF},
+    "closed": {
+        "networkPolicy": {
+            "enabled": True,
+            "apiServer": ["10.0.0.10/32", "fd00::/64"],
+            "monitoring": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+            "dashboard": [{"podSelector": {"matchLabels": {"app": "proxy"}}}],
+        },
+        "webhook": {"refuseOverQuota": True, "clientCAConfigMap": "api-server"},
+        "controller": {"dashboard": {"service": {"enabled": True}}},
+    },
+    "closed to all": {"networkPolicy": {"enabled": True}, "webhook": {"enabled": False}},
 }
 
 
@@ -135,14 +154,24 @@ def test_lint_finds_nothing(helm, tmp_path, case):
 
 
 def essence(raw):
-    """Without what Helm and the chart add to every object."""
+    """Without what Helm and the chart add to every object, and without an authority that is another one each time."""
     raw = copy.deepcopy(raw)
-    raw["metadata"].pop("labels", None)
+    for label in (names.MANAGED_BY_LABEL, names.PART_OF_LABEL, *HELM_LABELS):
+        raw["metadata"].get("labels", {}).pop(label, None)
+    for webhook in raw.get("webhooks", ()):
+        webhook["clientConfig"].pop("caBundle", None)
+    if raw["metadata"]["name"] == AUTHORITY:
+        raw["metadata"].pop("annotations")
+        raw.pop("data")
     return raw
 
 
 def shipped_kinds():
-    return {(raw["kind"], raw["metadata"]["name"]) for raw in shipped("manifests")}
+    optional = [
+        *shipped("manifests/optional/native.yaml"),
+        *shipped("manifests/optional/quota-refusals.yaml"),
+    ]
+    return {(raw["kind"], raw["metadata"]["name"]) for raw in (*shipped("manifests"), *optional)}
 
 
 def in_(key, *values):
@@ -152,13 +181,17 @@ def in_(key, *values):
 @pytest.mark.parametrize(
     ("values", "choices"),
     [
-        ({"webhook": {"optIn": False}}, Choices()),
-        ({}, Choices(namespace_selector="hami.io/webhook=enabled")),
-        ({"mode": "native", "webhook": {"optIn": False}}, Choices(mode="native")),
-        ({"gate": False, "webhook": {"optIn": False}}, Choices(gate=False)),
+        ({"webhook": {"optIn": False, **SELF}}, Choices()),
+        ({"webhook": SELF}, Choices(namespace_selector="hami.io/webhook=enabled")),
+        ({"webhook": {"optIn": False}}, Choices(own_certificate=False)),
+        ({"mode": "native", "webhook": {"optIn": False, **SELF}}, Choices(mode="native")),
+        ({"gate": False, "webhook": {"optIn": False, **SELF}}, Choices(gate=False)),
         ({"webhook": {"enabled": False}}, Choices(webhook=False)),
         (
-            {"schedulerNames": ["default-scheduler", "mine"], "webhook": {"optIn": False, "failurePolicy": "Ignore"}},
+            {
+                "schedulerNames": ["default-scheduler", "mine"],
+                "webhook": {"optIn": False, "failurePolicy": "Ignore", **SELF},
+            },
             Choices(schedulers=("default-scheduler", "mine"), failure_policy="Ignore"),
         ),
         (
@@ -166,16 +199,24 @@ def in_(key, *values):
                 "webhook": {
                     "namespaceSelector": [in_("tier", "a", "b")],
                     "podSelector": [{"key": "old", "operator": "DoesNotExist"}],
+                    **SELF,
                 }
             },
             Choices(namespace_selector="hami.io/webhook=enabled,tier in (a,b)", pod_selector="!old"),
         ),
         ({"webhook": {"optIn": False, "url": "https://h:1/mutate"}}, Choices(webhook_url="https://h:1/mutate")),
+        (
+            {
+                "webhook": {"optIn": False, "refuseOverQuota": True, **SELF},
+                "controller": {"probeImage": "registry.example.com/pause:1"},
+            },
+            Choices(refuse_over_quota=True, probe_image="registry.example.com/pause:1"),
+        ),
     ],
     ids=lambda value: json.dumps(value)[:60] if isinstance(value, dict) else "",
 )
 def test_what_ships_is_rendered_as_an_installation_without_helm_has_it(render, values, choices):
-    wanted = [essence(raw) for raw in manifests(choices) if raw["kind"] != "Namespace"]
+    wanted = [essence(raw) for raw in manifests(choices) if raw["metadata"]["name"] != SYSTEM]
     known = shipped_kinds()
     found = [essence(raw) for raw in render(values) if (raw["kind"], raw["metadata"]["name"]) in known]
     key = lambda raw: (raw["kind"], raw["metadata"]["name"], raw["metadata"].get("namespace", ""))  # noqa: E731
@@ -238,6 +279,8 @@ def test_in_another_namespace_nothing_names_the_usual_one(helm, tmp_path):
         ({"vendors": {"nvidia": {"enable": True}}}, "enable"),
         ({"webhook": {"certificate": {"from": "secret"}}}, "webhook.certificate.secretName"),
         ({"image": {"digest": "abc"}}, "digest"),
+        ({"networkPolicy": {"enabled": True}}, "networkPolicy.apiServer"),
+        ({"networkPolicy": {"enabled": True, "apiServer": ["10.0.0.1"]}}, "apiServer"),
     ],
     ids=json.dumps,
 )
@@ -312,6 +355,53 @@ def test_certificates_by_cert_manager(render):
     assert [raw["kind"] for raw in other if "cert-manager" in raw["apiVersion"]] == ["Certificate"]
 
 
+def test_the_account_of_uninstall_is_there_only_for_the_hook(render):
+    """M6: it may take away the policies that protect the cluster."""
+    ours = {raw["kind"] for raw in shipped("manifests/optional/uninstall.yaml")} | {"Job"}
+    objects = [raw for raw in render({}) if raw["metadata"]["name"] == names.UNINSTALL]
+    assert {raw["kind"] for raw in objects} == ours
+    weights = {}
+    for raw in objects:
+        annotations = raw["metadata"]["annotations"]
+        assert annotations["helm.sh/hook"] == "pre-delete"
+        assert "hook-succeeded" in annotations["helm.sh/hook-delete-policy"]
+        weights[raw["kind"]] = int(annotations.get("helm.sh/hook-weight", 0))
+    assert all(weight < weights["Job"] for kind, weight in weights.items() if kind != "Job")
+    assert not [raw for raw in render({"uninstall": {"enabled": False}}) if raw["metadata"]["name"] == names.UNINSTALL]
+
+
+def test_a_webhook_with_an_authority_of_helms_has_no_right(render):
+    """C2: nothing to create, to read or to patch, neither Secrets nor its configuration."""
+    bound = [
+        subject["name"]
+        for raw in render({})
+        if raw["kind"] in ("ClusterRoleBinding", "RoleBinding")
+        for subject in raw["subjects"]
+    ]
+    assert names.WEBHOOK not in bound
+    assert names.CONTROLLER in bound
+
+
+def test_network_policies_name_the_pods_and_ports_that_there_are(render):
+    objects = [*render(CASES["closed"]), *render({"vendors": {"nvidia": {"enabled": True}}})]
+    policies = {raw["metadata"]["name"]: raw["spec"] for raw in objects if raw["kind"] == "NetworkPolicy"}
+    assert set(policies) == {"hami-dra-webhook", "hami-dra-controller", "hami-dra-driver"}
+    for name, spec in policies.items():
+        wanted = spec["podSelector"]["matchLabels"].items()
+        templates = [raw["spec"]["template"] for raw in objects if raw["kind"] in {"Deployment", "DaemonSet"}]
+        found = [each for each in templates if wanted <= each["metadata"]["labels"].items()]
+        ports = {port["containerPort"] for each in found for one in each["spec"]["containers"] for port in one["ports"]}
+        assert spec["policyTypes"] == ["Ingress"]
+        assert {port["port"] for rule in spec["ingress"] for port in rule["ports"]} <= ports, name
+        assert all(rule["from"] for rule in spec["ingress"]), name  # a rule without peers lets in everybody
+    closed = {
+        raw["metadata"]["name"]: raw["spec"] for raw in render(CASES["closed to all"]) if raw["kind"] == "NetworkPolicy"
+    }
+    assert closed["hami-dra-controller"]["ingress"] is None
+    assert "hami-dra-webhook" not in closed
+    assert not [raw for raw in render({}) if raw["kind"] == "NetworkPolicy"]
+
+
 def test_packed_it_is_the_same(helm, render, tmp_path):
     """A package holds what the links of the checkout lead to."""
     code, out, err = helm("package", CHART, "--destination", tmp_path)
@@ -319,7 +409,7 @@ def test_packed_it_is_the_same(helm, render, tmp_path):
     (package,) = tmp_path.glob("*.tgz")
     code, out, err = helm("template", names.MANAGED_BY, package, "--namespace", SYSTEM, "--kube-version", "1.37.1")
     assert code == 0, err
-    assert [raw for raw in yaml.safe_load_all(out) if raw] == render({})
+    assert [essence(raw) for raw in yaml.safe_load_all(out) if raw] == [essence(raw) for raw in render({})]
 
 
 # --- on a real API server ----------------------------------------------------------------------------------------------------
@@ -330,18 +420,53 @@ def test_packed_it_is_the_same(helm, render, tmp_path):
 def test_the_api_server_takes_every_object(control_plane, render, case):
     api = control_plane.api
     # a dry run finds no namespace that is not there
-    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+    for name in (SYSTEM, names.PROBE_NAMESPACE):
+        api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     objects = render(CASES[case])
     assert len(objects) > 20
     for raw in objects:
         if raw["apiVersion"] == "monitoring.coreos.com/v1":
             continue  # kinds of the Prometheus Operator, which is not on this cluster
-        api.create(api.path_of(raw, collection=True), raw, dryRun="All", fieldValidation="Strict")
+        if raw["metadata"]["name"] != names.PROBE_NAMESPACE:
+            api.create(api.path_of(raw, collection=True), raw, dryRun="All", fieldValidation="Strict")
+
+
+@pytest.mark.on_1_36
+async def test_the_authority_of_helm_is_kept_and_signs_what_the_api_server_trusts(make_control_plane, helm, tmp_path):
+    """Installed, upgraded, and served by a webhook that knows nothing but the authority."""
+    plane = make_control_plane()
+    api = plane.api
+    path = f"/api/v1/namespaces/{SYSTEM}/secrets/{AUTHORITY}"
+    configuration = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{names.WEBHOOK}"
+    where = ("--namespace", SYSTEM, "--kubeconfig", str(plane.admin_kubeconfig))
+    seen = []
+    for replicas in (1, 2):
+        code, out, err = helm(
+            *("upgrade", "--install", names.MANAGED_BY, CHART, *where, "--create-namespace"),
+            *("--set", f"webhook.replicas={replicas}"),
+        )
+        assert code == 0, out + err
+        bundles = {hook["clientConfig"]["caBundle"] for hook in api.get(configuration)["webhooks"]}
+        seen.append((api.get(path)["data"], bundles))
+    assert seen[0] == seen[1]
+    # eight years later: a new one, and the old one is trusted beside it
+    api.patch(path, {"metadata": {"annotations": {"hami.io/authority-made": "1"}}}, fieldManager="helm")
+    code, out, err = helm("upgrade", names.MANAGED_BY, CHART, *where, "--force-conflicts")
+    assert code == 0, out + err
+    (old,), (new,) = seen[0][1], {hook["clientConfig"]["caBundle"] for hook in api.get(configuration)["webhooks"]}
+    stored = {key: base64.b64decode(value) for key, value in api.get(path)["data"].items()}
+    assert base64.b64decode(new) == stored["ca.crt"] + base64.b64decode(old)
+    for key, value in stored.items():
+        (tmp_path / key).write_bytes(value)
+    settings = Settings(host="127.0.0.1", port=0, hosts=("127.0.0.1",), authority_folder=tmp_path)
+    async with Server(MemoryCluster(), settings) as server:
+        await server.ready()
+        assert await call(server, base64.b64decode(new).decode(), "/readyz") == (200, "ok")
 
 
 @pytest.fixture
 def story(make_control_plane, helm, tmp_path, render):
-    one = Story(make_control_plane(), helm, tmp_path, render({"simulatedFleet": {"enabled": True}}))
+    one = Story(make_control_plane(), helm, tmp_path, render({"simulatedFleet": {"enabled": True}, "webhook": SELF}))
     yield one
     one.close()
 

@@ -171,9 +171,10 @@ def test_a_switch_to_exclusive_and_back_loses_nothing_and_leaves_nothing(lab, ha
     assert rule["spec"]["deviceSelector"] == {"driver": DRIVER}
     assert lab.wait_event("stuck", "WebhookBypassed", "Delete the pod and create it again")
     lab.create(template("most", part("9Gi", cores="10")))
-    lab.create(legacy_pod("last", gpu=1), pod("late", templates=["most"]))
-    lab.create(pod("held", templates=["most"], schedulingGates=[{"name": "example.com/later"}]))
+    lab.create(legacy_pod("last", gpu=1))
     lab.wait_running(names=["native", "last"])
+    lab.create(pod("late", templates=["most"]))
+    lab.create(pod("held", templates=["most"], schedulingGates=[{"name": "example.com/later"}]))
     assert lab.placement("last").devices == ["t4/gpu-3"]  # what kube-scheduler allocated counts
     assert lab.wait_event("late", "FilteringFailed", "CardInsufficient")
     lab.delete_pod("native")

@@ -6,7 +6,9 @@ import sys
 import pytest
 
 from controller.bridge.installation import manifests
+from controller.reconcile.probe import probe_bodies
 from hack.installation import QUICK, Installation
+from hami_dra.api import names
 from hami_dra.cluster.manifests import shipped
 from tests.e2e.holder import Holder
 from tests.e2e.lab import T4
@@ -14,7 +16,8 @@ from tests.e2e.objects import claim, legacy_pod, opaque, part, pod, request, tem
 
 pytestmark = pytest.mark.on_1_36
 
-SYSTEM = "hami-dra-system"
+SYSTEM, PROBE = "hami-dra-system", "hami-dra-probe"
+KIND_OF_POD = {"apiVersion": "v1", "kind": "Pod"}
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/hami-dra-controller"
 LEAVING = "hami.io/leaving-until"
 MARK = "hami.io/allocated-by"
@@ -62,7 +65,7 @@ def everything(api):
 
 def uninstall(lab):
     """What it printed, line by line; it ends well, and complains about nothing."""
-    token = lab.plane.token_for_service_account(SYSTEM, "hami-dra-uninstall")
+    token = lab.hami.uninstall_token()
     command = ["uninstall", "--kubeconfig", str(lab.plane.kubeconfig_for(token))]
     ran = subprocess.run(
         [sys.executable, "-m", "hami_dra.cli.main", *command], capture_output=True, text=True, check=False, timeout=120
@@ -75,7 +78,11 @@ def left_behind(lab, before):
     """What is in the cluster because hami-dra was, once its manifests are deleted: neither the test's own objects nor its nodes."""
     for program in lab.hami.programs.values():
         program.process.stop()
-    for item in [*manifests(lab.hami.choices), *shipped("deviceclasses")]:
+    for item in [
+        *manifests(lab.hami.choices),
+        *shipped("manifests/optional/uninstall.yaml"),
+        *shipped("deviceclasses"),
+    ]:
         if item["kind"] != "Namespace":
             lab.api.remove(item)
     return {
@@ -84,7 +91,7 @@ def left_behind(lab, before):
         if lab.namespace not in (namespace, name)
         and not namespace.startswith("kube-")
         and resource not in ("nodes", "resourceslices")
-        and (resource, name) not in {*_IN_EVERY_NAMESPACE, ("namespaces", SYSTEM)}
+        and (resource, name) not in {*_IN_EVERY_NAMESPACE, ("namespaces", SYSTEM), ("namespaces", PROBE)}
     }
 
 
@@ -161,7 +168,7 @@ def test_in_full_swing(lab, before):
         "ValidatingAdmissionPolicyBinding fence.hami.io deleted",
         f"gate {GATE['name']} lifted from 1 pod",
         f"annotation {MARK} removed from 4 claims",
-        f"Secret {SYSTEM}/hami-dra-webhook-tls deleted",
+        f"Secret {SYSTEM}/hami-dra-webhook-certificate deleted",
     ):
         assert line in said
     assert all(f"DeviceTaintRule {rule['metadata']['name']} deleted" in said for rule in rules)
@@ -215,8 +222,8 @@ def test_after_a_crash(lab, before):
     for line in (
         f"gate {GATE['name']} lifted from 2 pods",
         f"annotation {MARK} removed from 2 claims",
-        f"Pod {SYSTEM}/hami-dra-probe deleted",
-        f"ResourceClaim {SYSTEM}/hami-dra-probe deleted",
+        f"Pod {PROBE}/hami-dra-probe deleted",
+        f"ResourceClaim {PROBE}/hami-dra-probe deleted",
         "DeviceClass hami-dra-probe deleted",
         f"Lease {SYSTEM}/hami-dra-controller deleted",
     ):
@@ -233,10 +240,14 @@ def create_probe(lab):
     """As the controller makes one, to see whether kube-scheduler respects the fence."""
     metadata = {"name": "hami-dra-probe", "labels": {"hami.io/probe": "true"}}
     device_class = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": metadata, "spec": {}}
-    placed = {**metadata, "namespace": SYSTEM}
+    placed = {**metadata, "namespace": PROBE}
     for item in (
         device_class,
         {**claim("hami-dra-probe", request(device_class="hami-dra-probe")), "metadata": placed},
-        {**pod(claims=["hami-dra-probe"], gated=False), "metadata": placed},
+        {
+            **KIND_OF_POD,
+            **probe_bodies("hami-dra-probe", "nvidia.hami.io", names.PROBE_IMAGE)["Pod"],
+            "metadata": placed,
+        },
     ):
         lab.api.add(item)

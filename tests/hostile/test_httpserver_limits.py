@@ -141,3 +141,37 @@ async def test_a_port_that_is_taken_is_an_error_and_ending_leaves_nothing_open()
         assert await get(port) == "hello"
     await read_to_end(reader)
     writer.close()
+
+
+async def client(port, source):
+    """A connection from an address of its own (all of 127.0.0.0/8 is this machine)."""
+    return await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+
+
+async def test_an_address_with_connections_without_end_takes_them_from_itself():
+    """The API server, at another address, keeps its idle connection and gets new ones."""
+    async with listening(application(), "127.0.0.1", 0, limits=Limits(connections=8)) as port:
+        reader, writer = await client(port, "127.0.0.3")
+        hostile = [await client(port, "127.0.0.2") for _ in range(30)]
+        assert await get(port) == "hello"
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        async with asyncio.timeout(10):
+            assert b"200 OK" in await reader.readline()
+        for _, each in [(reader, writer), *hostile]:
+            each.close()
+
+
+async def test_bytes_of_requests_that_never_end_are_bounded():
+    async with listening(application(), "127.0.0.1", 0, limits=Limits(unanswered_bytes=200_000)) as port:
+        hostile = [await client(port, "127.0.0.2") for _ in range(6)]
+        for _, writer in hostile:
+            writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n" + b"x" * 90_000)
+        readers = [asyncio.ensure_future(read_to_end(reader)) for reader, _ in hostile]
+        cut, waiting = 0, set(readers)
+        while cut < 4:
+            ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            cut += len(ended)
+        assert await get(port) == "hello"
+        for _, writer in hostile:
+            writer.close()
+        await asyncio.gather(*readers)

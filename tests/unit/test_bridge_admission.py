@@ -1,4 +1,4 @@
-"""One admission request: the answer, the template it leaves behind, and what goes wrong."""
+"""One admission request: the answer, that nothing is written, and what goes wrong."""
 
 import base64
 import json
@@ -9,10 +9,12 @@ import pytest
 from controller.bridge.admission import Admission, BadReview
 from controller.bridge.convert import Options
 from controller.bridge.memory_webhook import memory_webhook
+from controller.bridge.request import template_of
+from controller.bridge.server import Settings
 from hami_dra.api import kinds
 from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.memory.patches import json_patch
-from hami_dra.cluster.protocol import Forbidden, Invalid, Unavailable
+from hami_dra.cluster.protocol import Forbidden, Invalid
 
 POD = {
     "apiVersion": "v1",
@@ -22,7 +24,6 @@ POD = {
         "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "10"}}}]
     },
 }
-TEMPLATES = kinds.RESOURCE_CLAIM_TEMPLATE
 
 
 def review(pod=POD, *, operation="CREATE", **request):
@@ -51,10 +52,6 @@ def cluster():
     return MemoryCluster()
 
 
-async def templates(cluster):
-    return (await cluster.list(TEMPLATES)).items
-
-
 async def answer(cluster, body, options=None):
     reviewed = await Admission(cluster, options).review(body)
     assert (reviewed["apiVersion"], reviewed["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
@@ -66,21 +63,27 @@ def patched(pod, response):
     return json_patch(pod, json.loads(base64.b64decode(response["patch"])))
 
 
-async def test_a_legacy_pod_is_patched_and_its_template_made(cluster):
+async def test_a_legacy_pod_is_patched_and_nothing_is_written(cluster):
     response = await answer(cluster, review())
     assert response["allowed"]
     assert response["patchType"] == "JSONPatch"
     pod = patched(POD, response)
-    (template,) = await templates(cluster)
-    assert pod["spec"]["resourceClaims"] == [{"name": "hami", "resourceClaimTemplateName": template.metadata.name}]
-    assert template.metadata.namespace == "team"
+    name = pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+    made = template_of(pod["metadata"]["annotations"]["hami.io/converted-request"], "team")
+    assert made["metadata"]["name"] == name
     assert pod["spec"]["schedulingGates"] == [{"name": "hami.io/allocation"}]
+    assert not any(label.startswith(("create", "patch", "delete")) for label in cluster.requests)
 
 
-async def test_a_dry_run_gets_the_same_answer_and_creates_nothing(cluster):
-    dry = await answer(cluster, review(dryRun=True))
-    assert await templates(cluster) == ()
-    assert dry == await answer(cluster, review())
+async def test_a_dry_run_gets_the_same_answer(cluster):
+    assert await answer(cluster, review(dryRun=True)) == await answer(cluster, review())
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "hami-dra-system"])
+async def test_namespaces_that_the_configuration_excludes_are_left_alone_whoever_asks(cluster, namespace):
+    admission = Admission(cluster, excluded_namespaces=Settings().excluded_namespaces)
+    reviewed = await admission.review(review(namespace=namespace))
+    assert reviewed["response"] == {"uid": "u-1", "allowed": True}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,6 @@ async def test_a_dry_run_gets_the_same_answer_and_creates_nothing(cluster):
 )
 async def test_others_pass_unchanged(cluster, body):
     assert await answer(cluster, body) == {"uid": "u-1", "allowed": True}
-    assert await templates(cluster) == ()
 
 
 async def test_a_refusal_names_object_field_and_fix(cluster):
@@ -114,67 +116,6 @@ async def test_warnings_reach_the_user(cluster):
     assert "a whole card, is taken" in response["warnings"][0]
 
 
-async def test_a_template_that_exists_is_used(cluster):
-    await answer(cluster, review())
-    await answer(cluster, review())
-    assert len(await templates(cluster)) == 1
-
-
-async def test_a_template_is_looked_up_once_a_minute(cluster):
-    looked_up = []
-    times = [0.0]
-    admission = Admission(cluster, clock=lambda: times[-1])
-    for now in (0.0, 59.0, 61.0):
-        times.append(now)
-        await admission.review(review())
-        looked_up.append(cluster.requests["get resourceclaimtemplates"])
-    assert looked_up == [1, 1, 2]
-
-
-async def test_another_replica_may_be_faster(cluster):
-    other = Admission(MemoryCluster())
-    raced = []
-
-    async def be_faster(request):
-        if request.label == "create resourceclaimtemplates" and not raced:
-            raced.append(request.body)
-            await cluster.create(TEMPLATES, request.body, namespace="team")
-
-    cluster.hooks.append(be_faster)
-    assert (await answer(cluster, review()))["allowed"]
-    assert len(await templates(cluster)) == 1
-    assert (await other.review(review()))["response"]["allowed"]
-
-
-async def test_a_template_of_the_same_name_with_other_content_is_not_used(cluster):
-    await answer(cluster, review())
-    (template,) = await templates(cluster)
-    raw = await cluster.get_raw(TEMPLATES, template.metadata.name, "team")
-    await cluster.delete(TEMPLATES, template.metadata.name, namespace="team")
-    raw["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = 8
-    raw["metadata"] = {"name": template.metadata.name}
-    await cluster.create(TEMPLATES, raw, namespace="team")
-    response = await answer(cluster, review())
-    assert not response["allowed"]
-    assert (
-        f"ResourceClaimTemplate team/{template.metadata.name} exists with other content"
-        in response["status"]["message"]
-    )
-
-
-async def test_a_right_that_is_missing_is_told(cluster):
-    cluster.fail_next(Forbidden("create ResourceClaimTemplate: quota exceeded"), verb="create")
-    response = await answer(cluster, review())
-    assert response["status"]["message"] == "Pod team/web: create ResourceClaimTemplate: quota exceeded"
-
-
-async def test_when_the_api_server_does_not_answer_the_pod_comes_in_for_the_controller_makes_the_template(cluster):
-    cluster.fail_next(Unavailable("timeout"), verb="create")
-    response = await answer(cluster, review())
-    assert response["allowed"]
-    assert "the controller will" in response["warnings"][0]
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -185,6 +126,12 @@ async def test_when_the_api_server_does_not_answer_the_pod_comes_in_for_the_cont
         {"apiVersion": "admission.k8s.io/v1", "request": {}},
         {**review(), "apiVersion": "admission.k8s.io/v1beta1"},
         review(object=None),
+        review(object=[]),
+        review(kind="Pod"),
+        review(kind=None),
+        review(namespace=7),
+        review(uid={}),
+        {**review(), "request": []},
     ],
 )
 async def test_what_is_no_review_is_refused(cluster, body):
@@ -225,6 +172,6 @@ async def test_classes_that_cannot_be_read_are_no_reason_to_refuse(cluster):
 async def test_pods_of_a_memory_cluster_are_converted_on_their_way_in(cluster):
     cluster.admission.append(memory_webhook(Admission(cluster)))
     pod = await cluster.create(kinds.POD, POD, namespace="team")
-    assert pod.spec.resource_claims[0].resource_claim_template_name == (await templates(cluster))[0].metadata.name
+    assert pod.spec.resource_claims[0].resource_claim_template_name.startswith("hami-")
     with pytest.raises(Invalid, match="admission webhook denied the request: Pod team/web"):
         await cluster.create(kinds.POD, with_limits(gpu="x"), namespace="team")

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from controller.bridge.certificates import Material, ensure_secret, renewed
+from controller.bridge.certificates import BadAuthority, Material, ensure_secret, renewed, signed
 from controller.bridge.configuration import ensure_trust
 from hami_dra.api import kinds
 from hami_dra.cluster.memory import MemoryCluster
@@ -97,28 +97,27 @@ async def ensure(cluster, hosts=HOSTS, now=NOW):
     return await ensure_secret(cluster, "system", "tls", hosts, lambda: now)
 
 
-async def test_replicas_share_one_secret():
+@pytest.fixture
+async def cluster():
+    """With the Secret as it ships: empty."""
     cluster = MemoryCluster()
+    await cluster.create(kinds.SECRET, {"metadata": {"name": "tls"}, "type": "Opaque"}, namespace="system")
+    return cluster
+
+
+async def test_replicas_share_one_secret(cluster):
     assert await ensure(cluster) == await ensure(cluster)
     secret = await cluster.get(kinds.SECRET, "tls", "system")
     assert set(secret.data) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    assert cluster.requests["create secrets"] == 1
 
 
-async def test_the_replica_that_is_second_takes_what_the_first_made():
-    cluster = MemoryCluster()
-    first = []
-
-    async def be_faster(request):
-        if request.label == "create secrets" and not first:
-            first.append(None)
-            first.append(await ensure(cluster))
-
-    cluster.hooks.append(be_faster)
-    assert await ensure(cluster) == first[1]
+async def test_a_secret_that_is_not_there_is_not_made():
+    with pytest.raises(NotFound):
+        await ensure(MemoryCluster())
 
 
-async def test_two_replicas_that_renew_agree():
-    cluster = MemoryCluster()
+async def test_two_replicas_that_renew_agree(cluster):
     await ensure(cluster)
     later = NOW + timedelta(days=320)
     winner = []
@@ -138,12 +137,35 @@ async def test_a_secret_with_nonsense_in_it_is_mended():
     assert trusted(await ensure(cluster))
 
 
-async def test_a_secret_that_never_settles_is_given_up():
-    cluster = MemoryCluster()
+async def test_a_secret_that_never_settles_is_given_up(cluster):
     await ensure(cluster)
     cluster.fail_next(Conflict("changed"), verb="patch", times=99)
     with pytest.raises(Unavailable, match="changes too often"):
         await ensure(cluster, now=NOW + timedelta(days=320))
+
+
+# --- an authority that somebody else keeps ------------------------------------------------------------------------------------
+
+
+def test_a_certificate_is_signed_by_the_authority_that_is_given():
+    given = renewed(None, HOSTS, NOW)
+    first = signed(None, given.authorities, given.authority_key, HOSTS, NOW)
+    assert trusted(first)
+    assert signed(first, given.authorities, given.authority_key, HOSTS, NOW) is first
+    later = signed(first, given.authorities, given.authority_key, HOSTS, NOW + timedelta(days=320))
+    assert later.certificate != first.certificate
+    assert later.authorities == given.authorities
+
+
+def test_an_authority_that_is_over_or_does_not_fit_signs_nothing():
+    given, other = renewed(None, HOSTS, NOW), renewed(None, HOSTS, NOW)
+    for authority, key, now in (
+        (given.authorities, other.authority_key, NOW),
+        (given.authorities, given.authority_key, NOW + timedelta(days=3651)),
+        (b"", b"", NOW),
+    ):
+        with pytest.raises(BadAuthority):
+            signed(None, authority, key, HOSTS, now)
 
 
 # --- the webhook configuration ----------------------------------------------------------------------------------------------

@@ -8,12 +8,21 @@ import pytest
 from controller.bridge.gate import SCHEDULING_ANNOTATIONS
 from controller.bridge.installation import CONVERT_WEBHOOK, GATE_WEBHOOK, Installation, manifests
 from controller.bridge.server import Settings
+from controller.reconcile.events import CONTROLLER
+from controller.reconcile.fence_rules import rule_names
 from hami_dra.api import kinds, names
 from hami_dra.cluster.manifests import UnknownKind, apply, kind_of, remove, shipped
 from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.selectors import InvalidSelector
+from hami_dra.driver.node.events import REPORTER
 from hami_dra.vendors.registry import LEGACY_VENDORS, VENDORS
 
+OPTIONAL = [
+    raw
+    for name in ("native.yaml", "quota-refusals.yaml", "uninstall.yaml")
+    for raw in shipped(f"manifests/optional/{name}")
+]
+EVERYTHING = [*shipped("manifests"), *OPTIONAL]
 PROGRAMS = (names.CONTROLLER, names.WEBHOOK, names.DRIVER, names.UNINSTALL)
 
 
@@ -88,42 +97,58 @@ def test_the_claim_policy_knows_our_annotation_and_all_our_drivers():
 
 def test_names_are_those_that_the_programs_use():
     shipped_names = {(raw["kind"], raw["metadata"]["name"]) for raw in shipped("manifests")}
+    everything = {(raw["kind"], raw["metadata"]["name"]) for raw in EVERYTHING}
     for program in PROGRAMS:
-        for kind in (kinds.SERVICE_ACCOUNT, kinds.CLUSTER_ROLE, kinds.CLUSTER_ROLE_BINDING):
-            assert (kind.name, program) in shipped_names
+        assert (kinds.SERVICE_ACCOUNT.name, program) in everything
+    assert (kinds.SERVICE_ACCOUNT.name, names.UNINSTALL) not in shipped_names  # it is there only while it is used
     settings = Settings()
     assert (kinds.NAMESPACE.name, settings.namespace) in shipped_names
     assert (kinds.MUTATING_WEBHOOK.name, settings.configuration) in shipped_names
     service = webhooks()[CONVERT_WEBHOOK]["clientConfig"]["service"]
     assert f"{service['name']}.{service['namespace']}.svc" in settings.all_hosts
     assert only(kinds.SERVICE)["spec"]["ports"][0]["targetPort"] == settings.port
-    role = only(kinds.ROLE, name=names.WEBHOOK)
-    assert [rule.get("resourceNames") for rule in role["rules"]] == [None, [settings.secret]]
+    role = only(kinds.ROLE, name=names.WEBHOOK_CERTIFICATE)
+    assert [rule["resourceNames"] for rule in role["rules"]] == [[settings.secret]]
+    assert only(kinds.SECRET)["metadata"]["name"] == settings.secret
     for name, policy, binding in (
         (names.GATE_POLICY, kinds.MUTATING_POLICY, kinds.MUTATING_POLICY_BINDING),
         (names.FENCE_POLICY, kinds.VALIDATING_POLICY, kinds.VALIDATING_POLICY_BINDING),
         (names.SLICE_POLICY, kinds.VALIDATING_POLICY, kinds.VALIDATING_POLICY_BINDING),
-        (names.CLAIM_POLICY, kinds.VALIDATING_POLICY, kinds.VALIDATING_POLICY_BINDING),
     ):
         only(policy, name=name)
         assert only(binding, name=name)["spec"]["policyName"] == name
 
 
 def test_everything_carries_our_label_and_is_of_a_kind_we_know():
-    for raw in shipped("manifests"):
+    for raw in EVERYTHING:
         assert raw["metadata"]["labels"][names.MANAGED_BY_LABEL] == names.MANAGED_BY
         kind_of(raw)
 
 
-def rights(name):
-    return {
-        (group, resource): set(rule["verbs"])
-        for raw in shipped("manifests")
-        if raw["kind"] in ("ClusterRole", "Role") and raw["metadata"]["name"] == name
-        for rule in raw["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
+def rules(account, objects=None):
+    """(verbs, group, resource, resourceNames, namespace) of everything that is bound to a ServiceAccount."""
+    objects = EVERYTHING if objects is None else objects
+    roles = {
+        (raw["kind"], raw["metadata"]["name"], raw["metadata"].get("namespace")): raw["rules"]
+        for raw in objects
+        if raw["kind"] in ("ClusterRole", "Role")
     }
+    for raw in objects:
+        if raw["kind"] in ("ClusterRoleBinding", "RoleBinding") and account in [
+            each["name"] for each in raw["subjects"]
+        ]:
+            namespace = raw["metadata"].get("namespace")
+            for rule in roles[raw["roleRef"]["kind"], raw["roleRef"]["name"], namespace]:
+                for group in rule["apiGroups"]:
+                    for resource in rule["resources"]:
+                        yield set(rule["verbs"]), group, resource, rule.get("resourceNames"), namespace
+
+
+def rights(account):
+    found = {}
+    for verbs, group, resource, _, _ in rules(account):
+        found.setdefault((group, resource), set()).update(verbs)
+    return found
 
 
 def test_nobody_may_do_everything():
@@ -133,9 +158,86 @@ def test_nobody_may_do_everything():
             assert not verbs & {"escalate", "bind", "impersonate", "deletecollection"}
 
 
+def test_the_webhook_writes_nothing_but_its_own_certificate():
+    """C2, M1: no Secret, no configuration and no template comes into being by its token."""
+    writes = [rule for rule in rules(names.WEBHOOK) if rule[0] - {"get", "list", "watch"}]
+    assert {resource: (verbs, named) for verbs, _, resource, named, _ in writes} == {
+        "secrets": ({"get", "patch"}, [names.WEBHOOK_SECRET]),
+        "mutatingwebhookconfigurations": ({"get", "patch"}, [names.WEBHOOK]),
+    }
+    given = manifests(Installation(own_certificate=False))
+    assert list(rules(names.WEBHOOK, given)) == []
+
+
+def test_what_goes_is_named():
+    """M6: a token that may delete deletes what is ours; what RBAC cannot name, a policy does (tests/hostile/cluster/test_rights.py)."""
+    by_policy = {"resourceclaimtemplates", "devicetaintrules", "resourceslices"}
+    for name in PROGRAMS:
+        for verbs, _, resource, named, _ in rules(name):
+            assert "delete" not in verbs or named or resource in by_policy, (name, resource)
+    deletable = {each for verbs, _, _, named, _ in rules(names.UNINSTALL) if "delete" in verbs for each in named or ()}
+    assert {names.GATE_POLICY, names.FENCE_POLICY, names.WEBHOOK, *names.GUARD_POLICIES} <= deletable
+
+
+def test_no_secret_can_be_made_by_any_token():
+    for name in PROGRAMS:
+        assert "create" not in rights(name).get(("", "secrets"), set())
+
+
+def test_rights_of_native_mode_are_there_in_native_mode_only():
+    claims = ("resource.k8s.io", "resourceclaims")
+
+    def of_claims(installation):
+        return {
+            verb
+            for verbs, *what, _, _ in rules(names.DRIVER, manifests(installation))
+            if tuple(what) == claims
+            for verb in verbs
+        }
+
+    assert of_claims(Installation()) == {"get"}
+    assert of_claims(Installation(mode="native")) == {"get", "list", "watch"}
+
+
+def test_quotas_are_read_where_they_are_told():
+    quotas = [rule for rule in rules(names.WEBHOOK, manifests(Installation())) if rule[2] == "resourcequotas"]
+    assert quotas == []
+    told = list(rules(names.WEBHOOK, manifests(Installation(refuse_over_quota=True))))
+    assert ({"list"}, "", "resourcequotas", None, None) in told
+
+
+def test_the_policies_of_the_controller_know_its_names():
+    texts = {
+        raw["metadata"]["name"]: str(raw["spec"])
+        for raw in shipped("manifests")
+        if raw["kind"] == kinds.VALIDATING_POLICY.name
+    }
+    accounts = {
+        f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:{name}" for name in (names.CONTROLLER, names.UNINSTALL)
+    }
+    for name in names.CONTROLLER_POLICIES:
+        assert all(account in texts[name] for account in accounts)
+    assert names.GATE in texts["controller-pods.hami.io"]
+    for known in (names.QUOTA_USED, names.ALLOCATED_BY, names.DELETE_PROTECTION):
+        assert known in texts["controller-marks.hami.io"]
+    for known in (names.MANAGED_BY_LABEL, names.MANAGED_BY, names.TEMPLATE_HASH_LABEL):
+        assert known in texts["controller-templates.hami.io"]
+    for known in (names.FENCE_TAINT, *(rule_name.removesuffix("x") for rule_name in rule_names("x"))):
+        assert known in texts["controller-fence.hami.io"]
+    for known in (names.PROBE, names.PROBE_NAMESPACE, names.PROBE_IMAGE):
+        assert known in texts[names.CONTROLLER_PROBE_POLICY]
+    assert CONTROLLER in texts[names.EVENT_POLICY]
+    assert REPORTER in texts[names.EVENT_POLICY]
+
+
+def test_another_image_of_the_probe_is_told_to_the_policy():
+    policy = only(kinds.VALIDATING_POLICY, manifests(Installation(probe_image='a"b')), names.CONTROLLER_PROBE_POLICY)
+    assert {"name": "image", "expression": '"a\\"b"'} in policy["spec"]["variables"]
+
+
 def test_only_the_controller_may_allocate():
     binding = ("resource.k8s.io", "resourceclaims/binding")
-    assert rights(names.CONTROLLER)[binding] == {"patch", "update"}
+    assert rights(names.CONTROLLER)[binding] == {"patch"}
     for name in set(PROGRAMS) - {names.CONTROLLER}:
         assert binding not in rights(name)
     status = ("resource.k8s.io", "resourceclaims/status")
@@ -159,7 +261,7 @@ def policies_of(installation):
 
 
 def test_native_mode_has_neither_gate_nor_fence():
-    always = {names.SLICE_POLICY, names.CLAIM_POLICY}
+    always = set(names.GUARD_POLICIES)
     assert policies_of(Installation()) == {names.GATE_POLICY, names.FENCE_POLICY, *always}
     assert policies_of(Installation(gate=False)) == {names.FENCE_POLICY, *always}
     assert policies_of(Installation(mode="native")) == always
@@ -195,7 +297,7 @@ def test_a_webhook_outside_the_cluster_needs_no_service():
 
 def test_without_a_webhook_nothing_of_it_is_installed():
     objects = manifests(Installation(webhook=False))
-    assert names.WEBHOOK not in {raw["metadata"]["name"] for raw in objects}
+    assert not any(raw["metadata"]["name"].startswith(names.WEBHOOK) for raw in objects)
     assert names.CONTROLLER in {raw["metadata"]["name"] for raw in objects}
 
 

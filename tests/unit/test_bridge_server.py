@@ -3,13 +3,14 @@
 import asyncio
 import base64
 import ssl
+from datetime import UTC, datetime
 
 import aiohttp
 import pytest
 
 from controller.bridge.certificates import renewed
 from controller.bridge.server import BadSettings, Server, Settings, serve
-from hami_dra.api import kinds
+from hami_dra.api import kinds, names
 from hami_dra.cluster.memory import MemoryCluster
 from tests.unit.test_bridge_admission import review
 from tests.unit.test_bridge_certificates import NOW
@@ -22,6 +23,8 @@ async def cluster():
     cluster = MemoryCluster()
     webhooks = [{"name": "a", "clientConfig": {"url": "https://x"}}]
     await cluster.create(kinds.MUTATING_WEBHOOK, {"metadata": {"name": "hami-dra-webhook"}, "webhooks": webhooks})
+    secret = {"metadata": {"name": names.WEBHOOK_SECRET}, "type": "Opaque"}
+    await cluster.create(kinds.SECRET, secret, namespace=names.SYSTEM_NAMESPACE)
     return cluster
 
 
@@ -30,9 +33,14 @@ async def bundle(cluster):
     return base64.b64decode(raw["webhooks"][0]["clientConfig"].get("caBundle", "")).decode()
 
 
-async def call(server, authorities, path, body=None, data=None):
-    """Status and body of one request by a client that trusts these authorities and nobody else."""
+async def call(server, authorities, path, body=None, *, data=None, show=None):
+    """Status and body of one request by a client that trusts these authorities and nobody else.
+
+    `show`: folder with the certificate that it shows.
+    """
     trust = ssl.create_default_context(cadata=authorities)
+    if show is not None:
+        trust.load_cert_chain(show / "tls.crt", show / "tls.key")
     async with aiohttp.ClientSession() as session:
         url = f"https://127.0.0.1:{server.port}{path}"
         method = "GET" if body is None and data is None else "POST"
@@ -69,7 +77,7 @@ async def test_without_a_configuration_it_lives_but_is_not_ready(cluster):
     cluster.hooks.append(notice)
     async with Server(cluster, Settings(**LOCAL)) as server:
         await asked.wait()
-        secret = await cluster.get(kinds.SECRET, "hami-dra-webhook-tls", "hami-dra-system")
+        secret = await cluster.get(kinds.SECRET, names.WEBHOOK_SECRET, names.SYSTEM_NAMESPACE)
         authorities = base64.b64decode(secret.data["ca.crt"]).decode()
         assert await call(server, authorities, "/healthz") == (200, "ok")
         status, why = await call(server, authorities, "/readyz")
@@ -91,10 +99,11 @@ async def test_a_new_secret_is_served_and_trusted_without_a_restart(cluster):
     async with Server(cluster, Settings(**LOCAL)) as server:
         await server.ready()
         first = await bundle(cluster)
-        await cluster.delete(kinds.SECRET, "hami-dra-webhook-tls", namespace="hami-dra-system")
+        emptied = {"data": dict.fromkeys(("ca.crt", "ca.key", "tls.crt", "tls.key"))}
+        await cluster.patch(kinds.SECRET, names.WEBHOOK_SECRET, emptied, namespace=names.SYSTEM_NAMESPACE)
 
         async def second():
-            secret = await cluster.get(kinds.SECRET, "hami-dra-webhook-tls", "hami-dra-system")
+            secret = await cluster.get(kinds.SECRET, names.WEBHOOK_SECRET, names.SYSTEM_NAMESPACE)
             return base64.b64decode(secret.data["ca.crt"]).decode()
 
         async def made_again(request):
@@ -108,14 +117,14 @@ async def test_a_new_secret_is_served_and_trusted_without_a_restart(cluster):
         assert await bundle(cluster) == await second() != first
 
 
-async def test_without_its_configuration_it_makes_no_secret_again(cluster):
-    """Both are deleted when hami-dra leaves a cluster, and the webhook runs for a while still."""
+async def test_it_makes_neither_secret_nor_configuration_again(cluster):
+    """Both are deleted when hami-dra is uninstalled, and the webhook runs for a while still."""
     looks = 0
     looked = asyncio.Event()
 
     async def count(request):
         nonlocal looks
-        if request.kind is kinds.MUTATING_WEBHOOK:
+        if request.kind is kinds.SECRET and request.verb == "get":
             looks += 1
             if looks == 3:  # of these the second one at least began after both were gone
                 looked.set()
@@ -123,10 +132,48 @@ async def test_without_its_configuration_it_makes_no_secret_again(cluster):
     async with Server(cluster, Settings(**LOCAL)) as server:
         await server.ready()
         await cluster.delete(kinds.MUTATING_WEBHOOK, "hami-dra-webhook")
-        await cluster.delete(kinds.SECRET, "hami-dra-webhook-tls", namespace="hami-dra-system")
+        await cluster.delete(kinds.SECRET, names.WEBHOOK_SECRET, namespace=names.SYSTEM_NAMESPACE)
         cluster.hooks.append(count)
         await looked.wait()
         assert (await cluster.list(kinds.SECRET)).items == ()
+
+
+async def test_an_authority_may_be_files_and_each_replica_signs_for_itself(tmp_path):
+    def write(material):
+        (tmp_path / "ca.crt").write_bytes(material.authorities)
+        (tmp_path / "ca.key").write_bytes(material.authority_key)
+
+    first, second = (renewed(None, ("127.0.0.1",), datetime.now(UTC)) for _ in range(2))
+    write(first)
+    cluster = MemoryCluster()
+    settings = Settings(**LOCAL, authority_folder=tmp_path)
+    async with Server(cluster, settings) as server, Server(cluster, settings) as other:
+        for one in (server, other):
+            await one.ready()
+            assert await call(one, first.authorities.decode(), "/readyz") == (200, "ok")
+        write(second)
+
+        async def authorities():
+            return second.authorities.decode()
+
+        assert await served(server, authorities) == (200, "ok")
+    assert not cluster.requests
+
+
+async def test_only_clients_with_a_certificate_may_ask_where_that_was_chosen(cluster, tmp_path):
+    authority = renewed(None, ("127.0.0.1",), datetime.now(UTC))
+    (tmp_path / "ca.crt").write_bytes(authority.authorities)
+    (tmp_path / "tls.crt").write_bytes(authority.certificate)
+    (tmp_path / "tls.key").write_bytes(authority.key)
+    async with Server(cluster, Settings(**LOCAL, client_ca=tmp_path / "ca.crt")) as server:
+        await server.ready()
+        trusted = await bundle(cluster)
+        assert await call(server, trusted, "/readyz") == (200, "ok")  # kubelet shows none
+        status, text = await call(server, trusted, "/mutate", review())
+        assert (status, "client certificate" in text) == (403, True)
+        # that of a server is refused as a client's: it is for serverAuth
+        with pytest.raises((aiohttp.ClientError, OSError)):
+            await call(server, trusted, "/mutate", review(), show=tmp_path)
 
 
 async def test_certificates_may_be_files_and_are_read_again_when_they_change(tmp_path):
@@ -153,6 +200,8 @@ async def test_certificates_may_be_files_and_are_read_again_when_they_change(tmp
 def test_a_certificate_file_needs_a_key_file(tmp_path):
     with pytest.raises(BadSettings, match="give both or neither"):
         Settings(cert_file=tmp_path / "tls.crt")
+    with pytest.raises(BadSettings, match="exclude each other"):
+        Settings(cert_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key", authority_folder=tmp_path)
 
 
 async def test_serve_runs_until_it_is_cancelled(cluster):
@@ -172,5 +221,5 @@ async def test_serve_runs_until_it_is_cancelled(cluster):
 
 async def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_running(cluster):
     async with Server(cluster, Settings(**LOCAL)) as server:
-        with pytest.raises(OSError, match="address already in use"):
+        with pytest.raises(OSError, match="already in use"):
             await Server(cluster, Settings(**{**LOCAL, "port": server.port})).__aenter__()

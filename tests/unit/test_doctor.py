@@ -233,11 +233,11 @@ def test_a_lease_that_moves_is_fresh_whatever_the_clocks_say():
 def test_rights_that_are_missing_are_named_with_their_manifest():
     wanted = needed_rights(shipped("manifests"), ["hami-dra-controller", "hami-dra-driver"])
     denied = [
-        replace(right, allowed=not (right.verb == "update" and right.subresource == "binding")) for right in wanted
+        replace(right, allowed=not (right.verb == "patch" and right.subresource == "binding")) for right in wanted
     ]
     found = one("rights", live=live(rights=tuple(denied)))
     assert found.object == "ServiceAccount hami-dra-system/hami-dra-controller"
-    assert found.problem == "it may not update resourceclaims/binding.resource.k8s.io"
+    assert found.problem == "it may not patch resourceclaims/binding.resource.k8s.io"
     assert "manifests/rbac-controller.yaml" in found.fix
     assert findings("rights", live=live(rights=tuple(wanted))) == []
 
@@ -249,9 +249,10 @@ def test_every_rule_that_is_bound_to_an_account_is_a_question():
     }
     system = "hami-dra-system"
     assert ("hami-dra-controller", "patch", "resourceclaims", "binding", "", "") in wanted
-    assert ("hami-dra-controller", "update", "leases", "", "hami-dra-controller", system) in wanted
+    assert ("hami-dra-controller", "patch", "leases", "", "hami-dra-controller", system) in wanted
+    assert ("hami-dra-controller", "create", "pods", "", "", "hami-dra-probe") in wanted
     assert ("hami-dra-driver", "associated-node:patch", "resourceclaims", "driver", "neuron.hami.io", "") in wanted
-    assert ("hami-dra-webhook", "get", "secrets", "", "hami-dra-webhook-tls", system) in wanted
+    assert ("hami-dra-webhook", "get", "secrets", "", "hami-dra-webhook-certificate", system) in wanted
     assert {each.account for each in needed_rights(shipped("manifests"), ["hami-dra-driver"])} == {"hami-dra-driver"}
 
 
@@ -325,6 +326,9 @@ def test_no_fence_is_missed_in_native_mode_nor_in_files_that_speak_of_none():
         (("MutatingAdmissionPolicyBinding", "gate.hami.io"), "warning", "gate-policy.yaml"),
         (("ValidatingAdmissionPolicy", "slices.hami.io"), "error", "slice-policy.yaml"),
         (("ValidatingAdmissionPolicy", "claims.hami.io"), "error", "claim-policy.yaml"),
+        (("ValidatingAdmissionPolicy", "tokens.hami.io"), "error", "account-policy.yaml"),
+        (("ValidatingAdmissionPolicyBinding", "events.hami.io"), "warning", "account-policy.yaml"),
+        (("ValidatingAdmissionPolicy", "controller-pods.hami.io"), "error", "controller-policy.yaml"),
     ],
 )
 def test_policies_that_are_missing(gone, severity, manifest):
@@ -339,7 +343,18 @@ def test_a_policy_that_denies_nothing():
         binding["spec"]["validationActions"] = ["Audit"]
     assert [each.problem.partition(":")[0] for each in findings("policies", live=live(admission=objects))] == [
         "its validationActions do not say Deny",
-    ] * 3
+    ] * (1 + len(names.GUARD_POLICIES))
+
+
+def test_policies_about_accounts_of_another_namespace():
+    """As where manifests were applied as they are, and the programs run elsewhere."""
+    found = findings("policies", live=live(admission=admission()), namespace="elsewhere")
+    problem = "it names accounts of another namespace than elsewhere"
+    assert {each.object.partition(" ")[2] for each in found if problem in each.problem} == {
+        names.SLICE_POLICY,
+        names.EVENT_POLICY,
+        *names.CONTROLLER_POLICIES,
+    }
 
 
 def webhook(*, certificate=MATERIAL.certificate, conversion="", **changes):
@@ -358,7 +373,7 @@ def test_the_certificate_and_who_signed_it():
     assert "no list of certificates" in found.problem
     aged = renewed(None, ["x"], NOW - timedelta(days=360))
     (found,) = webhook(certificate=aged.certificate, admission=admission(bundle=aged.authorities))
-    assert (found.severity, found.object) == ("warning", "Secret hami-dra-system/hami-dra-webhook-tls")
+    assert (found.severity, found.object) == ("warning", "Secret hami-dra-system/hami-dra-webhook-certificate")
     over = renewed(None, ["x"], NOW - timedelta(days=400))
     (found,) = webhook(certificate=over.certificate, admission=admission(bundle=over.authorities))
     assert (found.severity, found.problem) == ("error", "the webhook's certificate ends 2026-10-17 12:00 UTC")

@@ -1,10 +1,13 @@
 """Early refusal: pods that can never fit a quota of their namespace, by every vendor's names; and what must not block."""
 
+from pathlib import Path
+
 import pytest
 
 from controller.bridge.admission import Admission
 from controller.bridge.convert import Options, convert_pod
 from controller.bridge.quota import FRESH, excesses
+from controller.bridge.server import Settings
 from hami_dra.api import kinds
 from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Forbidden, Unavailable
@@ -111,28 +114,37 @@ async def cluster_with(*quotas):
 
 
 async def admitted(cluster, raw, options=None):
-    return await Admission(cluster, options).admit(raw, "default", dry_run=False)
+    return await Admission(cluster, options).admit(raw, "default")
 
 
-async def test_a_pod_that_never_fits_is_denied_and_leaves_nothing_behind():
+async def test_a_pod_that_never_fits_is_denied():
     cluster = await cluster_with(quota({"nvidia.com/gpumem": 4000}, name="team"))
     verdict = await admitted(cluster, legacy("p", gpu=2, gpumem=2001))
     assert verdict.denied == (
         "Pod default/p: exceeding resource quota: ResourceQuota team allows 4000 MiB of limits.nvidia.com/gpumem in this "
         "namespace, and the pod asks for 4002; it would never run: ask for less, or have the quota raised"
     )
-    assert (await cluster.list(kinds.RESOURCE_CLAIM_TEMPLATE)).items == ()
     request = {"uid": "u", "kind": {"kind": "Pod"}, "namespace": "default", "operation": "CREATE"}
     body = {"apiVersion": "admission.k8s.io/v1", "request": request | {"object": legacy("p", gpu=2, gpumem=2001)}}
     response = (await Admission(cluster).review(body))["response"]
     assert (response["allowed"], response["status"]["code"], response["status"]["reason"]) == (False, 403, "Forbidden")
 
 
+async def test_an_answer_tells_no_quota_where_anybody_may_ask():
+    """M1: whoever reaches the port asks about any namespace."""
+    cluster = await cluster_with(quota({"nvidia.com/gpumem": 4000}, name="team"))
+    admission = Admission(cluster, refuse_over_quota=Settings().tells_quotas)
+    assert (await admission.admit(legacy("p", gpu=2, gpumem=2001), "default")).pod is not None
+    assert not cluster.requests["list resourcequotas"]
+    for told in (Settings(refuse_over_quota=True), Settings(client_ca=Path("ca.crt"))):
+        assert told.tells_quotas
+
+
 async def test_usage_is_no_reason_to_deny():
     cluster = await cluster_with(quota({"nvidia.com/gpu": 1}))
     admission = Admission(cluster)
     for name in ("p", "q"):
-        assert (await admission.admit(legacy(name, gpu=1), "default", dry_run=False)).pod is not None
+        assert (await admission.admit(legacy(name, gpu=1), "default")).pod is not None
 
 
 async def test_native_mode_and_pods_that_are_not_converted_are_let_in():
@@ -168,10 +180,10 @@ async def test_quotas_are_read_once_in_a_while_for_each_namespace(monkeypatch):
     clock = Clock()
     admission = Admission(cluster, clock=clock)
     for namespace in ("default", "default", "other"):
-        await admission.admit(legacy("p", gpu=1), namespace, dry_run=False)
+        await admission.admit(legacy("p", gpu=1), namespace)
     assert reads == ["default", "other"]
     clock.now += FRESH
     await cluster.patch(
         kinds.RESOURCE_QUOTA, "quota", {"spec": {"hard": {"limits.nvidia.com/gpu": "0"}}}, namespace="default"
     )
-    assert (await admission.admit(legacy("p", gpu=1), "default", dry_run=False)).pod is None
+    assert (await admission.admit(legacy("p", gpu=1), "default")).pod is None

@@ -393,17 +393,17 @@ def test_what_an_earlier_probe_left_does_not_take_the_next_one_apart():
 
         body = pod("hami-dra-probe", schedulerName="nobody")
         body["metadata"] |= {
-            "namespace": "hami-dra-system",
+            "namespace": names.PROBE_NAMESPACE,
             "labels": {names.PROBE_LABEL: "true"},
             "finalizers": ["example.com/slow"],
         }
-        await scene.cluster.create(kinds.POD, body, namespace="hami-dra-system")
+        await scene.cluster.create(kinds.POD, body, namespace=names.PROBE_NAMESPACE)
         scene.cluster.hooks.append(hook)
         scene.start()
         await scene.sleep(20)
         assert scene.metric("hami_dra_fence_ready") == 0
         patch = {"metadata": {"finalizers": None}}
-        await scene.cluster.patch(kinds.POD, "hami-dra-probe", patch, namespace="hami-dra-system")
+        await scene.cluster.patch(kinds.POD, "hami-dra-probe", patch, namespace=names.PROBE_NAMESPACE)
         await scene.until(lambda: is_noted(scene), seconds=20)
         assert set(seen) == {1}
 

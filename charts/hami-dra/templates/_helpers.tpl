@@ -100,3 +100,30 @@ spec:
     matchLabels: {app.kubernetes.io/name: {{ .name }}}
 {{- end }}
 {{- end }}
+
+{{/* Where the webhook's certificates come from. One that runs outside the cluster is not Helm's to mount an authority into. */}}
+{{- define "hami-dra.certificateFrom" -}}
+{{- $webhook := .Values.webhook -}}
+{{- if and (eq $webhook.certificate.from "helm") $webhook.url -}}self{{- else -}}{{ $webhook.certificate.from }}{{- end -}}
+{{- end }}
+
+{{/* The webhook's authority as JSON: certificate, key, made (Unix seconds), bundle; all base64 but `made`. Made once, and kept by
+     all upgrades until it is eight of its ten years old; then the old one stays in the bundle, until replicas have the new one. */}}
+{{- define "hami-dra.authority" -}}
+{{- $webhook := .Values.webhook -}}
+{{- if not (hasKey $webhook "authority") }}
+{{- $now := now | unixEpoch | int64 }}
+{{- $stored := lookup "v1" "Secret" .Release.Namespace "hami-dra-webhook-authority" | default dict }}
+{{- $data := $stored.data | default dict }}
+{{- $made := dig "metadata" "annotations" "hami.io/authority-made" "0" $stored | int64 }}
+{{- $authority := dict "certificate" (index $data "ca.crt" | default "") "key" (index $data "ca.key" | default "") "made" $made }}
+{{- $bundle := $authority.certificate }}
+{{- if or (eq $bundle "") (gt (sub $now $made) 252288000) }}
+{{- $new := genCAWithKey "hami-dra webhook authority" 3650 (genPrivateKey "ecdsa") }}
+{{- $bundle = printf "%s%s" $new.Cert ($bundle | b64dec) | b64enc }}
+{{- $authority = dict "certificate" ($new.Cert | b64enc) "key" ($new.Key | b64enc) "made" $now }}
+{{- end }}
+{{- $_ := set $webhook "authority" (set $authority "bundle" $bundle) }}
+{{- end }}
+{{- toJson $webhook.authority }}
+{{- end }}

@@ -17,7 +17,7 @@ from tests.hostile.cluster.tenant import CLAIMS, PODS, TEMPLATES, Tenant
 
 pytestmark = pytest.mark.on_1_36
 
-FILES = ("namespace.yaml", "rbac-controller.yaml", "rbac-uninstall.yaml", "claim-policy.yaml")
+FILES = ("namespace.yaml", "rbac-controller.yaml", "optional/uninstall.yaml", "claim-policy.yaml")
 OURS = {names.ALLOCATED_BY: "hami-dra"}
 FORGED = claim("forged", part("1Gi"), annotations=OURS)
 STRIPPED = {"metadata": {"finalizers": None}}

@@ -1,0 +1,107 @@
+"""Where the webhook's serving certificate comes from, and how a change reaches the running server.
+
+Made by `controller.bridge.server.Settings`. Each source brings a TLS context up to date when it is asked: new connections get
+the new certificate, those that are open go on.
+"""
+
+import logging
+import ssl
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from controller.bridge.certificates import Material, ensure_secret, signed
+from controller.bridge.configuration import ensure_trust
+from hami_dra.cluster.protocol import Cluster
+
+log = logging.getLogger(__name__)
+
+
+class CertificateSource(Protocol):
+    async def refresh(self, tls: ssl.SSLContext) -> bytes | None:
+        """Load what is new into the context. Returns the certificate (PEM) where it changed, else None.
+
+        Raises ClusterError, OSError (SSLError among them) and BadAuthority; then the context serves what it served.
+        """
+
+
+class CertificateFiles:
+    """A certificate and a key that somebody else keeps."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._loaded: object = None
+
+    async def refresh(self, tls: ssl.SSLContext) -> bytes | None:
+        stamp = _stamp(self._certificate, self._key)
+        if stamp == self._loaded:
+            return None
+        tls.load_cert_chain(self._certificate, self._key)
+        self._loaded = stamp
+        return self._certificate.read_bytes()
+
+
+class AuthorityFiles:
+    """An authority that was made at the installation: `ca.crt` and `ca.key` in a folder, as a mounted Secret.
+
+    The API server trusts the authority already, so this needs no right in the cluster. Each replica has a certificate
+    of its own, which is nowhere but in its memory.
+    """
+
+    def __init__(self, folder: Path, hosts: Sequence[str]) -> None:
+        self._folder = folder
+        self._hosts = hosts
+        self._material: Material | None = None
+
+    async def refresh(self, tls: ssl.SSLContext) -> bytes | None:
+        authority, key = (self._folder / "ca.crt").read_bytes(), (self._folder / "ca.key").read_bytes()
+        material = signed(self._material, authority, key, self._hosts, datetime.now(UTC))
+        if material is self._material:
+            return None
+        _load(tls, material)
+        self._material = material
+        return material.certificate
+
+
+class SharedSecret:
+    """An authority and a certificate of the webhook's own, in a Secret and a webhook configuration that are there already."""
+
+    def __init__(self, cluster: Cluster, namespace: str, secret: str, configuration: str, hosts: Sequence[str]) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._secret = secret
+        self._configuration = configuration
+        self._hosts = hosts
+        self._served: Material | None = None
+
+    async def refresh(self, tls: ssl.SSLContext) -> bytes | None:
+        material = await ensure_secret(self._cluster, self._namespace, self._secret, self._hosts)
+        before = self._served
+        if before is None:
+            self._serve(tls, material)  # not ready yet, but /healthz answers
+        # trusted first, served second: no call meets a certificate that the API server does not know
+        if await ensure_trust(self._cluster, self._configuration, material.authorities):
+            log.info("webhook configuration %s trusts Secret %s now", self._configuration, self._secret)
+        if material != self._served:
+            self._serve(tls, material)
+        return material.certificate if material != before else None
+
+    def _serve(self, tls: ssl.SSLContext, material: Material) -> None:
+        _load(tls, material)
+        self._served = material
+
+
+def _stamp(*files: Path) -> object:
+    """Raises OSError."""
+    return tuple((file.stat().st_mtime_ns, file.stat().st_ino) for file in files)
+
+
+def _load(tls: ssl.SSLContext, material: Material) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # readable by its owner only
+        certificate, key = Path(folder) / "tls.crt", Path(folder) / "tls.key"
+        certificate.write_bytes(material.certificate)
+        key.write_bytes(material.key)
+        tls.load_cert_chain(certificate, key)

@@ -1,0 +1,161 @@
+"""The admission server as any pod of the cluster network meets it: nothing is written or told, and nothing is a traceback (M1).
+
+Connections without end, and slow ones: test_httpserver_limits.py.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import ssl
+from datetime import UTC, datetime
+
+import pytest
+
+from controller.bridge.certificates import renewed
+from controller.bridge.server import Server, Settings
+from hami_dra.cluster.memory import MemoryCluster
+from hami_dra.httpserver import Limits
+from tests.unit.test_bridge_admission import review
+from tests.unit.test_bridge_server import LOCAL, call
+
+DEEP = 20_000
+
+
+def deep(prefix, suffix):
+    """A review in whose pod something nests deeper than any interpreter follows."""
+    text = json.dumps(review())
+    return text.replace(
+        '"metadata": {', '"metadata": {"managedFields": ' + prefix * DEEP + suffix * DEEP + ", ", 1
+    ).encode()
+
+
+def with_pod(**changes):
+    body = review()
+    body["request"]["object"] |= changes
+    return json.dumps(body).encode()
+
+
+UNREADABLE = {
+    "nothing": b"",
+    "not UTF-8": json.dumps(review()).encode().replace(b'"web"', b'"\xff"'),
+    "deep objects": deep('{"a":', "}").replace(b'{"a":}', b"{}"),
+    "deep lists": deep("[", "]"),
+    "a lone surrogate": json.dumps(review()).encode().replace(b'"web"', b'"\\ud800"'),
+    "kind is a string": json.dumps(review(kind="Pod")).encode(),
+    "a list": b"[]",
+    "a number too large": json.dumps(review()).encode().replace(b'"web"', b"1e999"),
+    "NUL": b"\x00" * 100,
+}
+ODD_PODS = {
+    "spec is a list": {"spec": []},
+    "metadata is a string": {"metadata": "x"},
+    "annotations are a list": {"metadata": {"annotations": []}},
+    "an annotation is a number": {"metadata": {"annotations": {"nvidia.com/use-gputype": 7}}},
+    "a label is an object": {"metadata": {"labels": {"hami.io/webhook": {}}}},
+    "containers are strings": {"spec": {"containers": ["a"]}},
+    "limits are a list": {"spec": {"containers": [{"name": "a", "resources": {"limits": ["nvidia.com/gpu"]}}]}},
+    "a limit is an object": {"spec": {"containers": [{"name": "a", "resources": {"limits": {"nvidia.com/gpu": {}}}}]}},
+    "gates are strings": {
+        "metadata": {"labels": {"hami.io/dra": "true"}},
+        "spec": {"schedulingGates": ["a"], "resourceClaims": [{"name": "a"}], "containers": []},
+    },
+}
+
+
+@pytest.fixture
+def authority(tmp_path):
+    material = renewed(None, ("127.0.0.1",), datetime.now(UTC))
+    (tmp_path / "ca.crt").write_bytes(material.authorities)
+    (tmp_path / "ca.key").write_bytes(material.authority_key)
+    return tmp_path
+
+
+@pytest.fixture
+async def serve(authority):
+    """`serve(**settings)`: a ready server and the PEM that its clients trust."""
+    servers = []
+
+    async def start(**settings):
+        cluster = MemoryCluster()
+        server = Server(cluster, Settings(**LOCAL, authority_folder=authority, **settings))
+        servers.append(server)
+        await server.__aenter__()
+        await server.ready()
+        server.cluster = cluster
+        return server, (authority / "ca.crt").read_text()
+
+    yield start
+    for server in servers:
+        await server.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize("data", UNREADABLE.values(), ids=UNREADABLE)
+async def test_what_cannot_be_read_is_a_bad_request_and_one_line_of_the_log(serve, data, caplog):
+    server, trusted = await serve()
+    with caplog.at_level(logging.INFO):
+        status, _ = await call(server, trusted, "/mutate", data=data)
+    assert status == 400
+    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(told) == 1
+    assert "\n" not in told[0].getMessage()
+    assert not any(record.exc_info for record in told)
+
+
+@pytest.mark.parametrize("changes", ODD_PODS.values(), ids=ODD_PODS)
+async def test_a_pod_of_any_shape_is_an_answer(serve, changes, caplog):
+    server, trusted = await serve()
+    status, _ = await call(server, trusted, "/mutate", data=with_pod(**changes))
+    assert status in (200, 400)
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_body_that_is_too_large_is_refused(serve):
+    server, trusted = await serve()
+    trust = ssl.create_default_context(cadata=trusted)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trust)
+    writer.write(b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000\r\n\r\n" + b" " * (5 << 20))
+    assert b" 413 " in await reader.readline()
+    writer.close()
+    assert (await call(server, trusted, "/mutate", review()))[0] == 200
+
+
+async def test_nothing_is_written_and_no_namespace_is_read(serve):
+    """M1: templates in kube-system at 140 a second, and the quotas of others."""
+    server, trusted = await serve()
+    for namespace in ("kube-system", "hami-dra-system", "somebody-elses"):
+        status, text = await call(server, trusted, "/mutate", review(namespace=namespace))
+        assert status == 200
+        assert ('"patch"' in text) == (namespace == "somebody-elses")
+    assert not server.cluster.requests
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"POST /mutate HTTP/1.1\r\nHost: a\r\n",
+        b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{",
+    ],
+    ids=["nothing", "half a header", "half a body"],
+)
+async def test_a_request_that_never_ends_is_ended(serve, begun, caplog):
+    """L5: byte by byte, so that a limit on silence alone would never pass."""
+    server, trusted = await serve(limits=Limits(headers=0.3))
+    trust = ssl.create_default_context(cadata=trusted)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trust)
+    writer.write(begun)
+
+    async def drip():
+        while begun:
+            await asyncio.sleep(0.1)
+            writer.write(b"a")
+
+    dripping = asyncio.ensure_future(drip())
+    async with asyncio.timeout(10):
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+    dripping.cancel()
+    writer.close()
+    assert (await call(server, trusted, "/mutate", review()))[0] == 200
+    assert "Traceback" not in caplog.text

@@ -1,0 +1,261 @@
+"""The controller makes the templates of converted pods: quickly, once each, fairly, and no pod holds up another one."""
+
+import asyncio
+from collections import Counter
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from controller.bridge.convert import convert_pod
+from controller.bridge.converted import LegacyBridge
+from controller.reconcile.fair_queue import FairQueue
+from hami_dra.api import kinds, names
+from hami_dra.api.core import Pod
+from hami_dra.cluster.protocol import Forbidden, Unavailable
+from tests.support.scene import SPACE, play
+
+TEMPLATE = kinds.RESOURCE_CLAIM_TEMPLATE
+
+
+def converted(name, memory=100, namespace=SPACE, **metadata):
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": memory}
+    container = {"name": "main", "image": "none", "resources": {"limits": limits}}
+    raw = {"metadata": {"name": name, "namespace": namespace, **metadata}, "spec": {"containers": [container]}}
+    return convert_pod(raw, namespace).pod
+
+
+def template_of(pod):
+    return pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+
+
+def annotated(name, text, refers_to="hami-0000000000000000"):
+    """A pod with an annotation of its author's own making."""
+    pod = converted(name)
+    pod["metadata"]["annotations"][names.CONVERTED_REQUEST] = text
+    pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = refers_to
+    return pod
+
+
+async def made(scene):
+    return {template.metadata.name for template in (await scene.cluster.list(TEMPLATE)).items}
+
+
+async def has_claim(scene, name):
+    return bool((await scene.pod(name)).status.resource_claim_statuses)
+
+
+def creations(scene):
+    """Counts the attempts to create a template, by name."""
+    seen = Counter()
+
+    async def count(request):
+        if request.label == "create resourceclaimtemplates":
+            seen[request.body["metadata"]["name"]] += 1
+
+    scene.cluster.hooks.append(count)
+    return seen
+
+
+def story(tell, **options):
+    play(tell, bridge=LegacyBridge(), **options)
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "native"])
+def test_a_stored_pod_gets_its_template_at_once(mode):
+    async def tell(scene):
+        await scene.sleep(1)
+        began = scene.clock.monotonic()
+        await scene.add(kinds.POD, converted("p"))
+        await scene.until(lambda: has_claim(scene, "p"))
+        assert scene.clock.monotonic() - began < 0.5
+
+    story(tell, mode=mode)
+
+
+def test_pods_that_need_the_same_template_share_one_request():
+    async def tell(scene):
+        seen = creations(scene)
+        await scene.add(kinds.POD, *(converted(f"p{number}") for number in range(50)))
+        await scene.until(lambda: has_claim(scene, "p49"))
+        assert list(seen.values()) == [1]
+
+    story(tell)
+
+
+def test_a_template_that_is_deleted_is_made_again_for_those_that_wait():
+    async def tell(scene):
+        pod = converted("p")
+        scene.cluster.fail_next(Unavailable("no claims now"), verb="create", kind=kinds.RESOURCE_CLAIM, times=3)
+        await scene.add(kinds.POD, pod)
+        await scene.until(lambda: is_made(scene, pod))
+        await scene.cluster.delete(TEMPLATE, template_of(pod), namespace=SPACE)
+        await scene.until(lambda: has_claim(scene, "p"))
+        assert await made(scene) == {template_of(pod)}
+
+    async def is_made(scene, pod):
+        return template_of(pod) in await made(scene)
+
+    story(tell)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        "[" * 20_000,
+        '{"requests":[]}',
+        '{"requests":' + "[" * 5_000 + "]" * 5_000 + "}",
+        '{"requests":[{"name":"a","vendor":"nvidia","cards":' + '{"alternatives":[' * 3_000 + "]}" * 3_000 + "}]}",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_an_annotation_that_cannot_be_read_holds_up_nobody(text):
+    """H1: it ended the controller, again after each restart."""
+
+    async def tell(scene):
+        await scene.add(kinds.POD, annotated("hostile", text), converted("honest"))
+        await scene.until(lambda: has_claim(scene, "honest"), seconds=5)
+        assert len(await made(scene)) == 1
+
+    story(tell)
+
+
+def test_an_error_that_nobody_planned_for_holds_up_nobody():
+    class Bridge(LegacyBridge):
+        def template(self, pod):
+            if pod.metadata.name == "hostile":
+                raise ZeroDivisionError
+            return super().template(pod)
+
+    async def tell(scene):
+        await scene.add(kinds.POD, *(converted("hostile", 7), converted("honest")))
+        await scene.until(lambda: has_claim(scene, "honest"), seconds=5)
+        assert scene.metric("hami_dra_internal_errors_total", loop="claim templates") >= 1
+
+    play(tell, bridge=Bridge())
+
+
+def test_nothing_is_made_from_an_annotation_that_describes_another_template():
+    async def tell(scene):
+        copied = converted("p")["metadata"]["annotations"][names.CONVERTED_REQUEST]
+        await scene.add(kinds.POD, annotated("p", copied, refers_to="their-own"))
+        await scene.sleep(30)
+        assert await made(scene) == set()
+
+    story(tell)
+
+
+def test_a_refusal_is_an_event_and_the_pauses_double():
+    async def tell(scene):
+        tries = []
+
+        async def note(request):
+            if request.label == "create resourceclaimtemplates":
+                tries.append(scene.clock.monotonic())
+                raise Forbidden("exceeded quota: count/resourceclaimtemplates")
+
+        scene.cluster.hooks.append(note)
+        await scene.add(kinds.POD, converted("p"))
+        await scene.sleep(600)
+        pauses = [later - earlier for earlier, later in pairwise(tries)]
+        assert 8 <= len(tries) <= 14
+        assert pauses[-1] > 16 * pauses[0]
+        assert "exceeded quota" in (await scene.events("InvalidClaim"))[0]["note"]
+        scene.cluster.hooks.clear()
+        await scene.until(lambda: has_claim(scene, "p"), seconds=600)
+
+    story(tell)
+
+
+def test_a_template_of_somebody_else_under_that_name_is_told():
+    async def tell(scene):
+        pod = converted("p")
+        other = {"metadata": {"name": template_of(pod), "namespace": SPACE}, "spec": {"spec": {"devices": {}}}}
+        await scene.add(TEMPLATE, other)
+        await scene.add(kinds.POD, pod)
+        await scene.sleep(5)
+        (event,) = await scene.events("InvalidClaim")
+        assert f"ResourceClaimTemplate {SPACE}/{template_of(pod)} exists with other content" in event["note"]
+
+    story(tell)
+
+
+def test_a_template_that_somebody_makes_at_the_same_moment_is_used():
+    async def tell(scene):
+        pod = converted("p")
+        body = LegacyBridge().template(msgspec.convert(pod, Pod, strict=False))
+
+        async def be_quicker(request):
+            if request.label == "create resourceclaimtemplates":
+                scene.cluster.hooks.clear()
+                await scene.cluster.create(TEMPLATE, body, namespace=SPACE)
+
+        scene.cluster.hooks.append(be_quicker)
+        await scene.add(kinds.POD, pod)
+        await scene.until(lambda: has_claim(scene, "p"))
+        await scene.sleep(5)
+        assert await scene.events("InvalidClaim") == []
+
+    story(tell)
+
+
+def test_a_tenant_whose_requests_hang_holds_up_nobody():
+    """As where an admission webhook of that namespace does not answer."""
+
+    async def tell(scene):
+        async def hang(request):
+            if request.label == "create resourceclaimtemplates" and request.namespace == "evil":
+                await asyncio.sleep(4)
+                raise Unavailable("a webhook does not answer")
+
+        scene.cluster.hooks.append(hang)
+        await scene.add(kinds.POD, *(converted(f"e{number}", 200 + number, "evil") for number in range(300)))
+        await scene.sleep(1)
+        await scene.add(kinds.POD, converted("honest"))
+        await scene.until(lambda: has_claim(scene, "honest"), seconds=1)
+
+    story(tell)
+
+
+# --- the queue -------------------------------------------------------------------------------------------------------------
+
+
+async def test_namespaces_take_turns():
+    queue = FairQueue(per_namespace=1)
+    for key in ("a/1", "a/2", "a/3", "b/1", "c/1", "a/1"):
+        queue.add(key)
+    order = []
+    for _ in range(5):
+        async with queue.next() as key:
+            order.append(key)
+    assert order == ["a/1", "b/1", "c/1", "a/2", "a/3"]
+    assert len(queue) == 0
+
+
+async def test_a_namespace_has_only_so_many_keys_in_work():
+    queue = FairQueue(per_namespace=2)
+    for number in range(4):
+        queue.add(f"a/{number}")
+    async with queue.next(), queue.next() as second:
+        assert second == "a/1"
+        third = asyncio.ensure_future(anext_key(queue))
+        await asyncio.sleep(0)
+        assert not third.done()
+        queue.add("b/0")
+        assert await third == "b/0"
+    assert await anext_key(queue) == "a/2"
+
+
+async def test_a_key_in_work_may_come_again():
+    queue = FairQueue(per_namespace=2)
+    queue.add("a/0")
+    async with queue.next() as key:
+        queue.add(key)
+        assert len(queue) == 1
+
+
+async def anext_key(queue):
+    async with queue.next() as key:
+        return key
