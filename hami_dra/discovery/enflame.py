@@ -95,17 +95,37 @@ def join(query: Devices, table: Devices, matrix: Matrix | None = None) -> Listin
     """Both listings as cards. Raises Unreadable when no card has an identity, a name and memory."""
     problems = [*query.problems, *table.problems, *(matrix.problems if matrix else ())]
     seen = [*query.seen, *table.seen]
+    rows = dict(table.devices)
+    pairs: list[tuple[Device, Device, tuple[str, ...]]] = []
+    for _, device in sorted(query.devices.items()):
+        row = rows.pop(found, None) if (found := _row_of(device, rows)) is not None else None
+        pairs.append((device, row or device, (_QUERY, _TABLE) if row else (_QUERY,)))
+    pairs += [(row, row, (_TABLE,)) for _, row in sorted(rows.items())]
     cards = []
-    for index, device in sorted((dict(table.devices) | dict(query.devices)).items()):
-        row = table.devices.get(index, device)
-        shown_by = [name for name, listing in ((_QUERY, query), (_TABLE, table)) if index in listing.devices]
+    for device, row, shown_by in pairs:
         try:
-            cards.append(_record(device, row, matrix, tuple(shown_by)))
+            cards.append(_record(device, row, matrix, shown_by))
         except Unexpected as error:
-            problems.append(f"{_QUERY}, DEV ID {index}: {error}")
+            problems.append(f"{shown_by[0]}, DEV ID {device.index}: {error}")
             address = device.bus_id or row.bus_id
-            seen.append(Trace(uuid=device.uuid, serial=device.serial or row.serial, bus_id=address, index=index))
+            seen.append(Trace(uuid=device.uuid, serial=device.serial or row.serial, bus_id=address, index=device.index))
     return settled(_QUERY, cards, problems, seen=seen)
+
+
+def _row_of(device: Device, rows: Mapping[int, Device]) -> int | None:
+    """Where the table shows the same card. Cards may be numbered otherwise a moment later, so the number alone counts only where nothing
+    else is told.
+    """
+    for number, row in rows.items():
+        if device.serial and row.serial == device.serial:
+            return number
+    for number, row in rows.items():
+        if device.bus_id and row.bus_id == device.bus_id:
+            return number
+    same_number = rows.get(device.index)
+    if same_number is None or (device.serial and same_number.serial) or (device.bus_id and same_number.bus_id):
+        return None
+    return device.index
 
 
 def parse_query(text: str) -> Devices:

@@ -103,6 +103,7 @@ class CardMemory:
         self._faults: dict[str, tuple[Fault, ...]] = {}
         """What the best listing said last."""
         self._missing_since: dict[str, float] = {}
+        self._unwritten = False
 
     @property
     def cards(self) -> Mapping[str, Card]:
@@ -168,6 +169,7 @@ class CardMemory:
         }
         for uuid in [uuid for uuid in kept if not kept[uuid].card.present][:-_MOST_ABSENT]:
             del kept[uuid]
+        self._faults |= {card.uuid: card.faults for card in judged.new}
         problems = self._write(kept)
         cards = sorted((each.card for each in kept.values()), key=lambda card: (not card.present, card.index))
         gone = [fault.message for uuid in lost if uuid in kept for fault in judged.faults[uuid]]
@@ -225,14 +227,16 @@ class CardMemory:
         return {card.uuid: _Kept(card, boot) for card, boot in cards}
 
     def _write(self, kept: dict[str, _Kept]) -> tuple[str, ...]:
-        changed = kept != (self._kept or {})
+        changed = self._unwritten or kept != (self._kept or {})
         self._kept = kept
         if self._file is None or not (changed or (kept and self._file.changed)):
             return ()
+        self._unwritten = True
         try:
             self._file.write(msgspec.json.encode({"version": _VERSION, "cards": list(kept.values())}))
         except NotKept as error:
             return (f"the names of the cards would not outlive a restart: {error}",)
+        self._unwritten = False
         return ()
 
 
@@ -254,7 +258,7 @@ def _joined(known: Mapping[str, Card], judged: Judged) -> list[Card]:
             continue
         moved = renumbered or card.index in taken
         lost = any(fault.code == LOST for fault in judged.faults.get(uuid, ()))
-        kept = replace(card, present=not (lost or moved), faults=())
+        kept = replace(card, present=card.present and not (lost or moved), faults=())
         if moved:
             # its neighbours have other numbers now, so what it knew of them is not true any more
             index = _first_free(taken) if card.index in taken else card.index

@@ -388,8 +388,9 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _serial(text: str) -> str:
+    """Empty where there is none; a device without one has zeros."""
     try:
-        return identity(text, "a serial number")
+        return identity(text, "a serial number") if text.strip("0x") else ""
     except Unexpected:
         return ""
 

@@ -151,6 +151,8 @@ def gpu(index, *, mig=False, memory=16 * GIB, product="Tesla T4"):
 class PreparedNode:
     """`cards`: two shared T4s and an A100 in MIG mode. `restart()` is a new process on the same host."""
 
+    vendor = Containers()
+
     def __init__(self, root, cards=None, sharing=None, installed=True):
         self.root = root
         self.cards = [gpu(0), gpu(1), gpu(2, mig=True)] if cards is None else cards
@@ -158,7 +160,11 @@ class PreparedNode:
         self.partitioner = SimulatedPartitioner(self.cards)
         library = str(root / "usr")
         paths = [f"{library}/vgpu/libvgpu.so"] if installed else []
-        nodes = ["/dev/nvidiactl", "/dev/nvidia-uvm", *(f"/dev/nvidia{card.index}" for card in self.cards)]
+        nodes = [
+            "/dev/nvidiactl",
+            "/dev/nvidia-uvm",
+            *(f"/dev/{name}{card.index}" for card in self.cards for name in ("nvidia", "gcu")),
+        ]
         # on the host, so that there are folders to make and to remove
         self.host = PretendHost(*paths, *nodes, library_folder=library, usage_cache=Keeping.HOST)
         self.cdi = root / "cdi"
@@ -184,7 +190,7 @@ class PreparedNode:
     def make_work(self):
         return work_of(
             lambda: self.inventory,
-            vendor=Containers(),
+            vendor=self.vendor,
             host=self.host,
             partitioner=SteppedPartitioner(self.partitioner, self.files),
             state_folder=self.state,

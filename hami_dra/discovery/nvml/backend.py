@@ -73,6 +73,7 @@ class NvmlBackend:
         uncut: UncutCards | None = None,
         memory: CardMemory | None = None,
         noted: NotedFaults | None = None,
+        open_library: Callable[[], Library] = open_library,
     ) -> None:
         """`timeout`: seconds for one visit to the hardware, beyond the patience of `health`. `uncut`: GPUs whose MIG mode is off for a
         time; they are told as they will be again.
@@ -81,6 +82,7 @@ class NvmlBackend:
         self._uncut = uncut or UncutCards()
         self._memory = memory or CardMemory(GpuRecord)
         self._noted = noted or NotedFaults()
+        self._open_library = open_library
         self._harmless = frozenset(harmless_xids)
         self._lock = threading.Lock()
         self._visits = Visits(timeout, self._doing)
@@ -216,7 +218,7 @@ class NvmlBackend:
 
     def _open(self) -> Library:
         if self._library is None:
-            self._library = open_library()
+            self._library = self._open_library()
         return self._library
 
     def _start_anew(self, library: Library) -> None:

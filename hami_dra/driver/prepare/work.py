@@ -217,16 +217,18 @@ class Work:
         """Makes again what the claim has and is not there any more. Raises PrepareError."""
         self._maker.uncut(records[uid])
         record = self._maker.without_lost(records[uid])
-        moved = self._maker.renumbered(record, inventory) != record
-        lost = any(held.partition is not None and held.partition.id is None and not held.admin for held in record.held)
-        if not (lost or moved):
-            self._maker.write(record, fresh=False)
+        if any(held.partition is not None and held.partition.id is None and not held.admin for held in record.held):
+            if record != records[uid]:
+                records[uid] = record
+                self._save(records)
+            self._maker.remake(records, uid, inventory)
+        moved = self._maker.renumbered(records[uid], inventory)
+        if moved == records[uid]:
+            self._maker.write(moved, fresh=False)
             return
-        if record != records[uid]:
-            records[uid] = record
-            self._save(records)
-        self._maker.remake(records, uid, inventory)
-        records[uid] = self._maker.renumbered(records[uid], inventory)
+        told_again = records | {uid: moved}
+        self._maker.remake(told_again, uid, inventory)
+        records.update(told_again)
 
     def _admit(self, members: Sequence[Record], pods: Sequence[Pod], batch: Batch, inventory: Inventory) -> str:
         """Puts claims into the batch as `preparing`, or says why not."""
