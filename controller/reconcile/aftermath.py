@@ -1,38 +1,30 @@
 """What follows a decision: assume it, write it in the background, then tell, lift the gate, or begin again.
 
-Called by the placer. Between `start` and the end of the commit the result counts in the inventory as assumed and its claims
-are `busy`: nobody else decides on them. The end is one of: written; stale (decided again, with growing pauses); rejected by
-the API server (told, tried again rarely).
+Called by the placer. Between `start` and the end of the commit the result counts in the inventory as assumed, and pod and
+claims are in flight: nobody else decides on them. The end is one of: written; stale (decided again, with growing pauses);
+rejected by the API server (told, tried again rarely). Whatever the end, pods that had to wait for it are looked at.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
-from controller.decide import Decision, Demand
+from controller.decide import Decision
 from controller.reconcile import messages
 from controller.reconcile.claims import Rejected, Stale
 from controller.reconcile.commit import Committer
+from controller.reconcile.commitslots import CommitSlots
 from controller.reconcile.context import Context
 from controller.reconcile.gate import GateKeeper
-from controller.reconcile.pods import has_our_gate, is_live, is_pending
+from controller.reconcile.inflight import InFlight
+from controller.reconcile.pods import claim_keys, has_our_gate, is_live
 from controller.reconcile.queue import Queue
-from controller.reconcile.triggers import rank
+from controller.reconcile.triggers import Triggers, rank
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
+from hami_dra.api.resource import ResourceClaim
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class InFlight:
-    """What is being written right now. Shared with those who must keep off it."""
-
-    pods: dict[str, str] = field(default_factory=dict)
-    """Key -> uid."""
-    claims: set[str] = field(default_factory=set)
-    """Uids."""
 
 
 class Aftermath:
@@ -44,8 +36,8 @@ class Aftermath:
         gate: GateKeeper,
         queue: Queue,
         in_flight: InFlight,
+        triggers: Triggers,
         wake: Callable[[], None],
-        made_room: Callable[[], None],
     ) -> None:
         self._world = context.world
         self._inventory = context.inventory
@@ -58,117 +50,137 @@ class Aftermath:
         self._gate = gate
         self._queue = queue
         self._in_flight = in_flight
+        self._triggers = triggers
         self._wake = wake
-        self._made_room = made_room
-        context.events.yield_to(lambda: bool(in_flight.pods))
-        self._slots = asyncio.Semaphore(context.settings.commits_at_once)
+        self.slots = CommitSlots(
+            context.settings.commits_at_once, context.settings.write_timeout, context.settings.slow_commits_at_once
+        )
+        self._assumed: dict[str, list[str]] = {}
+        """Uid of the pod -> uids of claims: what is being written."""
+        context.events.yield_to(lambda: bool(self._assumed))
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
 
-    def is_committing(self, pod_key: str) -> bool:
-        return pod_key in self._in_flight.pods
+    def paused_until(self, pod: Pod) -> float:
+        """When the next commit of the pod may begin: whatever wakes it, it keeps the pause after a failed one.
 
-    async def wait_for_slot(self) -> None:
-        """Until one more commit may be started."""
-        async with self._slots:
-            return
+        Without that, two pods of one claim whose commits fail would wake each other for ever.
+        """
+        return self._not_before.get(pod.metadata.uid, float("-inf"))
 
-    def start(self, group: asyncio.TaskGroup, pod: Pod, demand: Demand, decision: Decision) -> None:
-        self._in_flight.pods[pod.key] = pod.metadata.uid
+    def start(self, group: asyncio.TaskGroup, pod: Pod, decision: Decision) -> None:
+        claims = [entry.claim.metadata.uid for entry in decision.allocations]
+        self._assumed[pod.metadata.uid] = claims
+        self._in_flight.begin([pod.metadata.uid, *claims])
         for entry in decision.allocations:
-            self._in_flight.claims.add(entry.claim.metadata.uid)
             self._inventory.assume(entry.claim.metadata.uid, entry.allocation)
         self._inventory.assume_pod(pod, decision.node)
-        finish = self._guard.run(pod.key, self._finish(pod, demand, decision))
+        finish = self._guard.run(pod.key, self._finish(pod, decision))
         group.create_task(finish, name=f"commit {pod.key}")
 
     def abandon(self) -> None:
         """The term is over: what is still being written is nobody's assumption any more."""
-        for uid in self._in_flight.claims:
-            self._inventory.forget(uid)
-        for uid in self._in_flight.pods.values():
-            self._inventory.forget_pod(uid)
+        for pod_uid, claim_uids in self._assumed.items():
+            self._inventory.forget_pod(pod_uid)
+            for uid in claim_uids:
+                self._inventory.forget(uid)
         self._events.yield_to(lambda: False)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Subscribed by the term: what is gone needs no pause any more."""
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._failures.pop(old.metadata.uid, None)
-            self._not_before.pop(old.metadata.uid, None)
-
-    async def _finish(self, pod: Pod, demand: Demand, decision: Decision) -> None:
-        async with self._slots:
-            started = self._clock.monotonic()
-            try:
-                current = await self._committer.commit(pod, decision)
-            except Stale as error:
-                self._end(pod, demand, decision, written=False)
-                self._metrics.commits.labels("stale").inc()
-                log.info("pod %s: decided again: %s", pod.key, error)
-                self._again(pod, self._pause(pod))
-                return
-            except Rejected as error:
-                self._end(pod, demand, decision, written=False)
-                self._metrics.commits.labels("refused").inc()
-                log.warning("pod %s: the API server refuses the allocation: %s", pod.key, error)
-                self._events.tell(POD, pod, messages.warning(messages.BINDING_FAILED, str(error)))
-                self._again(pod, self._settings.retry_most)
-                return
-            except Exception as error:
-                if not self._guard.contains(pod.key, error):
-                    raise
-                self._end(pod, demand, decision, written=False)
-                self._metrics.commits.labels("refused").inc()
-                note = f"internal error, see the controller's log: {error!r}"
-                self._events.tell(POD, pod, messages.warning(messages.BINDING_FAILED, note))
-                self._again(pod, self._settings.retry_most)
-                return
-            self._end(pod, demand, decision, written=True)
-            self._failures.pop(pod.metadata.uid, None)
-            self._not_before.pop(pod.metadata.uid, None)
-            self._metrics.commits.labels("done").inc()
-            self._metrics.commit_seconds.observe(self._clock.monotonic() - started)
-            self._events.tell(POD, pod, messages.placed(decision))
-            if has_our_gate(current):
-                await self._gate.lift(current, "allocated")
-
-    def _end(self, pod: Pod, demand: Demand, decision: Decision, *, written: bool) -> None:
-        """The claims as written are in the world already: what was assumed is known now, one way or the other."""
-        for entry in decision.allocations:
-            uid = entry.claim.metadata.uid
-            self._in_flight.claims.discard(uid)
-            if written:
-                self._inventory.confirm(uid)
-            else:
-                self._inventory.forget(uid)
-        self._in_flight.pods.pop(pod.key, None)
-        if not written:
-            self._inventory.forget_pod(pod.metadata.uid)
-            self._made_room()  # others may have been refused for what was only assumed
-        now = self._clock.monotonic()
-        for companion in self._companions(pod, demand):
-            # it waited for this; but if it has failed by itself too, it keeps to its own pause
-            self._again(companion, self._not_before.get(companion.metadata.uid, now) - now)
-
-    def _companions(self, pod: Pod, demand: Demand) -> Iterable[Pod]:
-        """The other pending pods that share a claim with it, by key."""
-        if not demand.companions:
-            return ()
-        found = {other.key: other for entry in demand.claims for other in self._world.pods_of(entry.claim.key)}
-        return [found[key] for key in sorted(found) if key != pod.key and is_pending(found[key])]
-
-    def _again(self, pod: Pod, pause: float) -> None:
-        current = self._world.pod(pod.key)
-        uid = pod.metadata.uid
-        if current is None or not is_live(current):
-            self._failures.pop(uid, None)
-            self._not_before.pop(uid, None)
+        """Subscribed by the term: a pod that is gone, or asks for something else now, needs no pause any more."""
+        if old is None or old.metadata.uid not in self._not_before:
             return
-        self._queue.ready(pod.key, rank(current))
-        if pause > 0:
-            self._not_before[uid] = self._clock.monotonic() + pause
-            self._queue.wait(pod.key, self._not_before[uid])
-        self._wake()
+        if new is None or new.metadata.uid != old.metadata.uid or new.spec != old.spec:
+            self._forget(old.metadata.uid)
+
+    def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        """Subscribed by the term: another claim under the name may do better than the one that could not be written."""
+        if old is None and new is not None and self._not_before:
+            for pod in self._world.pods_of(new.key):
+                self._forget(pod.metadata.uid)
+
+    async def _finish(self, pod: Pod, decision: Decision) -> None:
+        namespace = pod.metadata.namespace
+        try:
+            async with self.slots.held(namespace):
+                await self._commit(pod, decision)
+        finally:
+            for key in self.slots.admitted(namespace):
+                self._look_at(key)
+
+    async def _commit(self, pod: Pod, decision: Decision) -> None:
+        started = self._clock.monotonic()
+        try:
+            current = await self._committer.commit(pod, decision)
+            self._metrics.commit_seconds.observe(self._clock.monotonic() - started)
+            self._written(pod, decision, current)
+        except Stale as error:
+            log.info("pod %s: decided again: %s", pod.key, error)
+            self._failed(pod, decision, "stale", self._pause(pod))
+        except Rejected as error:
+            log.warning("pod %s: the API server refuses the allocation: %s", pod.key, error)
+            self._events.tell(POD, pod, messages.warning(messages.BINDING_FAILED, str(error)))
+            self._failed(pod, decision, "refused", self._settings.retry_most)
+        except Exception as error:
+            if not self._guard.contains(pod.key, error):
+                raise
+            note = f"internal error, see the controller's log: {error!r}"
+            self._events.tell(POD, pod, messages.warning(messages.BINDING_FAILED, note))
+            self._failed(pod, decision, "refused", self._settings.retry_most)
+        self._end(pod)
+
+    def _written(self, pod: Pod, decision: Decision, current: Pod) -> None:
+        """The claims as written are in the world already: what was assumed is known now."""
+        for entry in decision.allocations:
+            self._inventory.confirm(entry.claim.metadata.uid)
+        self._forget(pod.metadata.uid)
+        self._metrics.commits.labels("done").inc()
+        self._events.tell(POD, pod, messages.placed(decision))
+        if has_our_gate(current):
+            self._gate.lift(current, "allocated", placed=True)
+
+    def _failed(self, pod: Pod, decision: Decision, result: str, pause: float) -> None:
+        """`result`: as the metric names it. The pod is decided again, after `pause` seconds."""
+        for entry in decision.allocations:
+            self._inventory.forget(entry.claim.metadata.uid)
+        self._inventory.forget_pod(pod.metadata.uid)
+        self._metrics.commits.labels(result).inc()
+        self._triggers.made_room()  # others may have been refused for what was only assumed
+        current = self._world.pod(pod.key)
+        if current is None or current.metadata.uid != pod.metadata.uid or not is_live(current):
+            self._forget(pod.metadata.uid)
+        else:
+            now = self._clock.monotonic()
+            self._not_before[pod.metadata.uid] = now + pause
+            self._queue.ready(pod.key, rank(current))
+            if pause > 0:
+                self._queue.wait(pod.key, now + pause)
+            self._wake()
+
+    def _end(self, pod: Pod) -> None:
+        """Pods whose turn had to wait for this have it now, and the pod itself where something happened to it meanwhile.
+
+        Our own writes are events about the pod too: when everything is as they left it there is nothing to look at.
+        """
+        uid = pod.metadata.uid
+        for key in self._in_flight.end([uid, *self._assumed.pop(uid)]):
+            if key != pod.key or not self._is_as_written(pod):
+                self._look_at(key)
+
+    def _is_as_written(self, pod: Pod) -> bool:
+        current = self._world.pod(pod.key)
+        if current is None or current.metadata.uid != pod.metadata.uid:
+            return False
+        claims = map(self._world.claim, claim_keys(current))
+        return all(claim is not None and claim.status.allocation is not None for claim in claims)
+
+    def _look_at(self, pod_key: str) -> None:
+        if (found := self._world.pod(pod_key)) is not None:
+            self._triggers.look_at(found)
+
+    def _forget(self, pod_uid: str) -> None:
+        self._failures.pop(pod_uid, None)
+        self._not_before.pop(pod_uid, None)
 
     def _pause(self, pod: Pod) -> float:
         """0 the first time, then doubling: most of what is stale is so once."""

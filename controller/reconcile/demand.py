@@ -9,7 +9,7 @@ is in the answer.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from controller.allocation.scope import Owner, Standing
 from controller.decide import Demand, PodClaim
 from controller.decide.companions import Companions, SharedClaims, pod_shape
 from controller.reconcile.context import Context
+from controller.reconcile.inflight import InFlight
 from controller.reconcile.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
 from controller.reconcile.pods import ClaimRef, claim_refs, is_live, is_probe, other_gates
 from controller.reconcile.refusals import Refusals
@@ -63,6 +64,8 @@ class Wait:
     passing: bool = True
     """It ends by itself or by the cluster's own doing: the pod keeps its gate meanwhile."""
     tell: Message | None = None
+    behind: str = ""
+    """Uid of what is being written: the pod is looked at when that is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +77,14 @@ Answer = Ready | Wait | NotOurs
 
 
 class Assessor:
-    """`busy`: uids of claims that are being written right now; `undoing`: of pods that are losing theirs. `shared`: which pending
-    pods refer to which claims.
-    """
+    """`in_flight`: pods and claims that are being written right now. `shared`: which pending pods refer to which claims."""
 
     def __init__(
         self,
         context: Context,
         *,
         refusals: Refusals,
-        busy: Container[str],
-        undoing: Container[str],
+        in_flight: InFlight,
         standing_of: Callable[[ResourceClaim], Standing],
         shared: SharedClaims,
         bridge: Bridge | None,
@@ -94,8 +94,7 @@ class Assessor:
         self._shared = shared
         self._settings = context.settings
         self._refusals = refusals
-        self._busy = busy
-        self._undoing = undoing
+        self._in_flight = in_flight
         self._standing_of = standing_of
         self._bridge = bridge
 
@@ -120,10 +119,12 @@ class Assessor:
         return self._not_now(pod, open_claims) or self._ready(pod, refs, claims, open_claims, now)
 
     def _not_now(self, pod: Pod, open_claims: list[ResourceClaim]) -> Wait | None:
-        if any(claim.metadata.uid in self._busy for claim in open_claims):
-            return Wait("a claim is being written")
-        if pod.metadata.uid in self._undoing:
-            return Wait("its allocation is being taken back")
+        uid = pod.metadata.uid
+        if uid in self._in_flight:
+            return Wait("its claims are being written", behind=uid)
+        for claim in open_claims:
+            if claim.metadata.uid in self._in_flight:
+                return Wait(f"its claim {claim.key} is being written", behind=claim.metadata.uid)
         return None
 
     def _not_ours(self, pod: Pod) -> NotOurs | None:

@@ -1,36 +1,54 @@
-"""Takes our scheduling gate off pods, in the background, as often as it takes. Nobody waits for it.
+"""Takes our scheduling gate off pods, in the background. Nobody waits for it.
 
-Called by the placer (allocated, not ours, no room), for every pod that still carries the gate in native mode, and by
-uninstall. The patch removes our gate and nothing else; a pod that is gone, or has no such gate any more, is done.
+Called by the placer and after commits (allocated, not ours, no room), for every pod that still carries the gate in native mode,
+and by uninstall. The patch removes our gate and nothing else; a pod that is gone, or has no such gate any more, is done.
+
+A gate that cannot be lifted (an admission webhook refuses the update, say) is tried again as long as the pod is there: soon at
+first, then with pauses that double up to two minutes. Nothing that others need is held meanwhile, and the pod's owner reads
+the API server's words in an event.
 """
 
 import asyncio
+import heapq
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
-from controller.reconcile import bodies
+from controller.reconcile import bodies, messages
 from controller.reconcile.clock import Clock
 from controller.reconcile.context import Context
+from controller.reconcile.lanes import Lanes
 from controller.reconcile.pods import has_our_gate
 from controller.reconcile.writer import Writer
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, Forbidden, NotFound
+from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, Forbidden, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 8
-"""Gates that are lifted side by side. Thousands of pods may find no room at the same time; commits must not wait for them."""
+_CONFLICTS_MOST: Final = 4
+_CONFLICT_PAUSE: Final = 0.05
+"""Conflicts of one attempt, and seconds after the second of them; doubles."""
+_PLACED_AT_ONCE: Final = 32
+_OTHERS_AT_ONCE: Final = 8
+"""Gates of one namespace that are lifted side by side, of pods that have their devices and of all others. Thousands of pods may
+find no room at the same time; commits must not wait for the API server because of them."""
+_PAUSE_FIRST: Final = 0.2
+_PAUSE_MOST: Final = 120.0
+"""Seconds between attempts: after the first one, and at most; doubles."""
+_FAILURES_UNTOLD: Final = 5
+"""Failures in a row that may pass; a refusal is told at once."""
 
 
-async def take_off(
-    cluster: Cluster, writer: Writer, clock: Clock, pod: Pod, *, attempts: int | None = None
-) -> Pod | None:
-    """The pod as it is without the gate, or None when it was off or the pod gone before. Raises LeadershipLost.
+async def take_off(cluster: Cluster, writer: Writer, clock: Clock, pod: Pod, *, attempts: int) -> Pod | None:
+    """The pod as it is without the gate, or None when it was off or the pod gone before.
 
-    `attempts`: how many writes may fail before the last ClusterError is raised; None: as many as it takes.
+    `attempts`: how many writes may fail before the last ClusterError is raised. Raises LeadershipLost too.
     """
-    backoff = Backoff()
+    backoff = Backoff(_CONFLICT_PAUSE)
     conflicts = failures = 0
     current: Pod | None = pod
     while current is not None and current.metadata.uid == pod.metadata.uid and has_our_gate(current):
@@ -42,16 +60,16 @@ async def take_off(
             return None
         except Conflict:
             # somebody else changed the pod: read it again, at once the first time
-            if conflicts:
-                await clock.sleep(backoff.next())
             conflicts += 1
+            if conflicts == _CONFLICTS_MOST:
+                raise
+            if conflicts > 1:
+                await clock.sleep(backoff.next())
             current = await _read(cluster, current)
-        except ClusterError as error:
+        except ClusterError:
             failures += 1
             if failures == attempts:
                 raise
-            level = logging.WARNING if isinstance(error, Forbidden) else logging.INFO
-            log.log(level, "gate of pod %s not lifted yet: %s", pod.key, error)
             await clock.sleep(backoff.next())
             current = await _read(cluster, current)
     return None
@@ -66,64 +84,135 @@ async def _read(cluster: Cluster, pod: Pod) -> Pod | None:
         return pod
 
 
-class GateKeeper:
-    """Gates of pods that were placed go at once; all others go in turn, a few at a time, and hold up no commit."""
+@dataclass(slots=True)
+class _Wanted:
+    """One gate that is to go."""
 
+    pod: Pod
+    why: str
+    placed: bool
+    backoff: Backoff = field(default_factory=lambda: Backoff(_PAUSE_FIRST, _PAUSE_MOST))
+    told: bool = False
+    under_way: bool = False
+
+
+class GateKeeper:
     def __init__(self, context: Context) -> None:
         self._cluster = context.cluster
         self._writer = context.writer
         self._world = context.world
         self._clock = context.clock
+        self._events = context.events
         self._metrics = context.metrics
         self._guard = context.guard("gates")
-        self._busy: set[str] = set()
-        self._in_line: set[str] = set()
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._wanted: dict[str, _Wanted] = {}
+        """By uid of the pod."""
+        self._due: list[tuple[float, str]] = []
+        """Heap of (when, uid)."""
+        self._wake = asyncio.Event()
 
-    async def lift_in_turn(self, pod: Pod, why: str) -> None:
-        """As `lift`, when it is the pod's turn."""
+    def lift(self, pod: Pod, why: str, *, placed: bool = False) -> None:
+        """The gate is to go; returns at once. Those of pods that were `placed` wait for no others.
+
+        A gate that could not be lifted keeps its pauses.
+        """
         uid = pod.metadata.uid
-        if uid in self._in_line:
+        wanted = self._wanted.get(uid)
+        if wanted is None:
+            self._wanted[uid] = _Wanted(pod, why, placed)
+        elif placed and not wanted.placed:
+            wanted.placed = True
+        else:
             return
-        self._in_line.add(uid)
-        try:
-            async with self._turns:
-                await self.lift(pod, why)
-        finally:
-            self._in_line.discard(uid)
+        if wanted is None or not wanted.backoff.failures:
+            self._try_at(self._clock.monotonic(), uid)
 
-    async def lift(self, pod: Pod, why: str) -> None:
-        """Returns when the gate is off or the pod is gone. Raises LeadershipLost."""
-        uid = pod.metadata.uid
-        if uid in self._busy:
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Subscribed by the term: the gate of a pod that is gone, or has none any more, need not be lifted."""
+        if old is not None and (new is None or not has_our_gate(new)) and old.metadata.uid in self._wanted:
+            self._forget(old.metadata.uid)
+
+    async def run(self) -> None:
+        """Until cancelled. Raises LeadershipLost, in an exception group."""
+        async with asyncio.TaskGroup() as group:
+            first, others = Lanes(group, _PLACED_AT_ONCE), Lanes(group, _OTHERS_AT_ONCE)
+            while True:
+                now = self._clock.monotonic()
+                while self._due and self._due[0][0] <= now:
+                    _, uid = heapq.heappop(self._due)
+                    if (wanted := self._wanted.get(uid)) is not None:
+                        name = f"gate of {wanted.pod.key}"
+                        lanes = first if wanted.placed else others
+                        lanes.start(wanted.pod.metadata.namespace, partial(self._attempt, uid), name)
+                await self._wait(now)
+
+    async def _wait(self, now: float) -> None:
+        self._wake.clear()
+        if not self._due:
+            await self._wake.wait()
             return
-        self._busy.add(uid)
         try:
-            with self._guard.each(pod.key):
-                await self._lift(pod, why)
-        finally:
-            self._busy.discard(uid)
+            async with asyncio.timeout(max(self._due[0][0] - now, 0.0)):
+                await self._wake.wait()
+        except TimeoutError:
+            return
 
-    async def _lift(self, pod: Pod, why: str) -> None:
-        result = await take_off(self._cluster, self._writer, self._clock, pod)
+    def _try_at(self, when: float, uid: str) -> None:
+        heapq.heappush(self._due, (when, uid))
+        self._wake.set()
+
+    async def _attempt(self, uid: str) -> None:
+        wanted = self._wanted.get(uid)
+        if wanted is None or wanted.under_way:
+            return
+        done, wanted.under_way = False, True
+        with self._guard.each(wanted.pod.key):
+            done = await self._lift(uid, wanted)
+        wanted.under_way = False
+        if done:
+            self._forget(uid)
+        else:
+            self._try_at(self._clock.monotonic() + wanted.backoff.next(), uid)
+
+    async def _lift(self, uid: str, wanted: _Wanted) -> bool:
+        """Whether nothing is left to do. Raises LeadershipLost."""
+        pod = self._world.pod(wanted.pod.key) or wanted.pod
+        if pod.metadata.uid != uid:
+            return True
+        try:
+            result = await take_off(self._cluster, self._writer, self._clock, pod, attempts=1)
+        except ClusterError as error:
+            self._failed(pod, wanted, error)
+            return False
         if result is not None:
             self._metrics.gates_lifted.inc()
-            log.debug("gate of pod %s lifted: %s", pod.key, why)
+            log.debug("gate of pod %s lifted: %s", pod.key, wanted.why)
             self._world.observe_pod(result)
+        return True
 
-    async def lift_all(self, why: str) -> None:
-        """Every gate that is there or turns up, until cancelled."""
-        async with asyncio.TaskGroup() as group:
+    def _failed(self, pod: Pod, wanted: _Wanted, error: ClusterError) -> None:
+        if isinstance(error, (Forbidden, Invalid)) or wanted.backoff.failures >= _FAILURES_UNTOLD:
+            if not wanted.told:
+                log.warning("gate of pod %s cannot be lifted: %s", pod.key, error)
+                self._metrics.gates_not_lifted.inc()
+            wanted.told = True
+            self._events.tell(kinds.POD, pod, messages.gate_not_lifted(str(error)), "LiftGate")
+        else:
+            log.info("gate of pod %s not lifted yet: %s", pod.key, error)
 
-            def seen(_old: Pod | None, new: Pod | None) -> None:
-                if new is not None and has_our_gate(new):
-                    group.create_task(self.lift_in_turn(new, why))
+    def _forget(self, uid: str) -> None:
+        wanted = self._wanted.pop(uid, None)
+        if wanted is not None and wanted.told:
+            self._metrics.gates_not_lifted.dec()
 
-            end = self._world.pods.subscribe(seen)
-            try:
-                for pod in list(self._world.pods.store):
-                    with self._guard.each(pod.key):
-                        seen(None, pod)
-                await asyncio.Event().wait()
-            finally:
-                end()
+    def lift_all(self, why: str) -> Callable[[], None]:
+        """Every gate that is there or turns up. Returns what ends it."""
+
+        def seen(_old: Pod | None, new: Pod | None) -> None:
+            if new is not None and has_our_gate(new):
+                self.lift(new, why)
+
+        for pod in self._world.pods.store:
+            with self._guard.each(pod.key):
+                seen(None, pod)
+        return self._world.pods.subscribe(seen)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from controller.decide import Decision, Refusal
+from hami_dra.api import names
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
@@ -29,6 +30,7 @@ CLAIM_VANISHED: Final = "ClaimVanished"
 QUOTA_NOT_ENFORCED: Final = "QuotaNotEnforced"
 DECISION_STALLED: Final = "DecisionStalled"
 UNREADABLE: Final = "Unreadable"
+GATE_NOT_LIFTED: Final = "GateNotLifted"
 
 NOTE_LENGTH: Final = 1024
 """events.k8s.io/v1 refuses longer notes."""
@@ -97,6 +99,15 @@ def warning(reason: str, note: str) -> Message:
 def decision_stalled(note: str) -> Message:
     """The times in it differ from look to look: one series."""
     return Message(WARNING, DECISION_STALLED, shortened(note), DECISION_STALLED)
+
+
+def gate_not_lifted(problem: str) -> Message:
+    """`problem`: the API server's words."""
+    note = (
+        f"the scheduling gate {names.GATE} cannot be removed, so kube-scheduler does not look at the pod: {problem}. "
+        "hami-dra goes on trying"
+    )
+    return Message(WARNING, GATE_NOT_LIFTED, shortened(note), GATE_NOT_LIFTED)
 
 
 def shortened(note: str) -> str:

@@ -65,6 +65,11 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
         self.gates_lifted = Counter("hami_dra_gates_lifted", "Scheduling gates removed.", registry=self.registry)
+        self.gates_not_lifted = Gauge(
+            "hami_dra_gates_not_lifted",
+            "Pods whose scheduling gate cannot be removed because the API server does not take the change.",
+            registry=self.registry,
+        )
         self.orphans_freed = Counter(
             "hami_dra_orphans_freed", "Allocations nobody referred to, freed.", registry=self.registry
         )
@@ -148,6 +153,7 @@ class Metrics:
         if not leads:
             self.fence_ready.set(0)
             self.held_back_pods.set(0)
+            self.gates_not_lifted.set(0)
             self.untested(())
             self.queue = None
 

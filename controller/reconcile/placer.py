@@ -26,6 +26,7 @@ from controller.reconcile.context import Context
 from controller.reconcile.demand import Answer, Assessor, NotOurs, Ready, Wait
 from controller.reconcile.fence import Fence
 from controller.reconcile.gate import GateKeeper
+from controller.reconcile.inflight import InFlight
 from controller.reconcile.patience import Patience
 from controller.reconcile.pods import claim_keys, has_our_gate, node_made_free
 from controller.reconcile.queue import FOREVER, Queue
@@ -62,6 +63,7 @@ class Placer:
         assessor: Assessor,
         shared: SharedClaims,
         selectors: SelectorBudgets,
+        in_flight: InFlight,
         aftermath: Aftermath,
         gate: GateKeeper,
         undoer: Undoer,
@@ -86,6 +88,7 @@ class Placer:
         self._assessor = assessor
         self._shared = shared
         self._selectors = selectors
+        self._in_flight = in_flight
         self._aftermath = aftermath
         self._gate = gate
         self._undoer = undoer
@@ -104,7 +107,7 @@ class Placer:
         async with asyncio.TaskGroup() as self._group:
             self._triggers.start()
             while True:
-                await self._aftermath.wait_for_slot()
+                await self._aftermath.slots.wait()
                 now = self._clock.monotonic()
                 self._spread_news(now)
                 key = self._queue.pop(now)
@@ -157,9 +160,6 @@ class Placer:
         if pod is None:
             self._queue.drop(key)
             return
-        if self._aftermath.is_committing(key):
-            self._queue.wait(key)
-            return
         if not self._settings.gate and has_our_gate(pod):
             self._lift(pod, "the gate is off")
         if (hold := self._held_back.hold(pod, now)) is not None:
@@ -207,6 +207,8 @@ class Placer:
 
     def _keep_waiting(self, pod: Pod, wait: Wait, now: float) -> None:
         log.debug("pod %s waits: %s", pod.key, wait.why)
+        if wait.behind:
+            self._in_flight.put_off(wait.behind, pod.key)
         if wait.tell is not None:
             self._events.tell(POD, pod, wait.tell)
         self._decision_log.waiting(pod, wait.why, passing=wait.passing, at=self._clock.wall())
@@ -232,7 +234,7 @@ class Placer:
         return FOREVER
 
     def _lift(self, pod: Pod, why: str) -> None:
-        self._group.create_task(self._gate.lift_in_turn(pod, why), name=f"gate of {pod.key}")
+        self._gate.lift(pod, why)
 
     # --- deciding ------------------------------------------------------------------------------------------------------
 
@@ -240,9 +242,7 @@ class Placer:
         key = pod.key
         if self._inventory.starts_over(pod):
             self._triggers.made_room()
-        if not self._fence.ready:
-            self._fenced_off.add(key)
-            self._queue.wait(key)
+        if self._must_wait(pod, now):
             return
         if self._queue.is_known_full(ready.signature):
             if ready.signature in self._uneven:
@@ -271,7 +271,22 @@ class Placer:
             self._not_yet(ready.demand, why)
             self._wait_for_others(key, ready.signature, now)
         else:
-            self._place(pod, ready.demand, answer)
+            self._place(pod, answer)
+
+    def _must_wait(self, pod: Pod, now: float) -> bool:
+        """Whether nothing may be decided about the pod now, whatever room there is. Then the queue knows for how long."""
+        namespace = pod.metadata.namespace
+        if not self._fence.ready:
+            self._fenced_off.add(pod.key)
+            self._queue.wait(pod.key)
+        elif now < (until := self._aftermath.paused_until(pod)):
+            self._queue.wait(pod.key, until)
+        elif not self._aftermath.slots.may_start(namespace):
+            self._aftermath.slots.park(namespace, pod.key)
+            self._queue.wait(pod.key)
+        else:
+            return False
+        return True
 
     def _ask(self, pod: Pod, demand: Demand) -> Decision | Refusal:
         """A pod that keeps a claim from before counts on that claim's node; it must not be in its own and its companions' way.
@@ -339,7 +354,7 @@ class Placer:
         self._refused.pop(signature, None)
         self._queue.no_room(key, signature, now + _EVEN_INTERVAL)
 
-    def _place(self, pod: Pod, demand: Demand, decision: Decision) -> None:
+    def _place(self, pod: Pod, decision: Decision) -> None:
         if not decision.allocations:
             self._let_go(pod, "nothing of it is ours to allocate")
             return
@@ -347,7 +362,7 @@ class Placer:
         self._metrics.decisions.labels("placed").inc()
         self._patience.forget(pod.metadata.uid)
         self._queue.placed(pod.key)
-        self._aftermath.start(self._group, pod, demand, decision)
+        self._aftermath.start(self._group, pod, decision)
 
     def _waits_for_nominated(self, pod: Pod, demand: Demand, decision: Decision, now: float) -> bool:
         """kube-scheduler is emptying a node for this pod: no victim shall have died in vain."""

@@ -103,6 +103,8 @@ class Settings:
     probe_timeout: float = 60.0
 
     commits_at_once: int = 64
+    slow_commits_at_once: int = 8
+    """Of one namespace, for a minute after one of its commits has taken longer than `write_timeout`."""
 
     card_metrics: bool = True
     """Whether /metrics has lines for each card and each pod; figures by driver are always there."""

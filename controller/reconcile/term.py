@@ -15,7 +15,7 @@ from controller.allocation.scope import standing_of
 from controller.decide.companions import SharedClaims
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import DeviceId
-from controller.reconcile.aftermath import Aftermath, InFlight
+from controller.reconcile.aftermath import Aftermath
 from controller.reconcile.bypass import BypassWatch
 from controller.reconcile.claims import ClaimWriter
 from controller.reconcile.commit import Committer
@@ -26,6 +26,7 @@ from controller.reconcile.fence_removal import remove_rule
 from controller.reconcile.fence_rules import is_fence_rule
 from controller.reconcile.foreign import ForeignWatch
 from controller.reconcile.gate import GateKeeper
+from controller.reconcile.inflight import InFlight
 from controller.reconcile.orphans import Orphans
 from controller.reconcile.patience import Patience
 from controller.reconcile.placer import Decide, Placer
@@ -71,12 +72,12 @@ class Term:
         self._foreign = ForeignWatch(context, claims, lambda device: _totals(context.inventory, device))
         self._fence = Fence(context, Prober(context))
         refusals = Refusals(settings.refusal_time, settings.refusal_time_most)
-        self._undoer = Undoer(context, claims, refusals)
+        in_flight, shared = InFlight(), SharedClaims()
+        self._undoer = Undoer(context, claims, refusals, in_flight)
         self._wake = asyncio.Event()
         queue = Queue(
             turn_cost=settings.turn_cost, pause_first=settings.room_retry_first, pause_most=settings.room_retry_most
         )
-        in_flight, shared = InFlight(), SharedClaims()
         context.metrics.queue = queue
         patience = Patience({"room": settings.gate_patience, "nomination": settings.nomination_patience})
         self._triggers = Triggers(
@@ -84,7 +85,7 @@ class Term:
             queue=queue,
             refusals=refusals,
             patience=patience,
-            committing=in_flight.pods,
+            in_flight=in_flight,
             shared=shared,
             wake=self._wake.set,
         )
@@ -95,8 +96,8 @@ class Term:
             gate=self._gate,
             queue=queue,
             in_flight=in_flight,
+            triggers=self._triggers,
             wake=self._wake.set,
-            made_room=self._triggers.made_room,
         )
         self._quota_notes = QuotaNotes(context)
         self._vanished = VanishedWatch(context)
@@ -112,8 +113,7 @@ class Term:
             assessor=Assessor(
                 context,
                 refusals=refusals,
-                busy=in_flight.claims,
-                undoing=self._undoer.undoing,
+                in_flight=in_flight,
                 standing_of=lambda claim: standing_of(
                     context.inventory, claim, settings.managed, settings.options.gates
                 ),
@@ -122,6 +122,7 @@ class Term:
             ),
             shared=shared,
             selectors=SelectorBudgets(settings.selectors, context.clock.cpu, context.metrics),
+            in_flight=in_flight,
             aftermath=self._aftermath,
             gate=self._gate,
             undoer=self._undoer,
@@ -142,7 +143,7 @@ class Term:
             self._subscribe_bridge(ends)
             async with asyncio.TaskGroup() as group:
                 if settings.mode is Mode.NATIVE:
-                    group.create_task(self._gate.lift_all("native mode has no gate"), name="gates")
+                    ends.callback(self._gate.lift_all("native mode has no gate"))
                     group.create_task(self._drop_fence(), name="fence")
                 else:
                     self._subscribe(ends)
@@ -151,6 +152,8 @@ class Term:
                     group.create_task(self._context.held_back.run(self._triggers.look_at_namespace), name="held back")
                     group.create_task(self._undoer.run(), name="undo")
                     group.create_task(self._foreign.run(), name="foreign")
+                ends.callback(world.pods.subscribe(self._gate.pod_changed))
+                group.create_task(self._gate.run(), name="gates")
                 group.create_task(self._orphans.run(), name="orphans")
                 for feed in (world.claims, world.pods, world.slices):
                     ends.callback(feed.subscribe(self._vanished.changed))
@@ -207,6 +210,7 @@ class Term:
         ends.callback(world.claims.subscribe(self._foreign.claim_changed))
         ends.callback(world.claims.subscribe(undoer.claim_changed))
         ends.callback(world.claims.subscribe(triggers.claim_changed))
+        ends.callback(world.claims.subscribe(self._aftermath.claim_changed))
         ends.callback(world.pods.subscribe(self._aftermath.pod_changed))
         ends.callback(world.pods.subscribe(undoer.pod_changed))
         ends.callback(world.pods.subscribe(triggers.pod_changed))

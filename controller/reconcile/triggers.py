@@ -5,11 +5,12 @@ event about a pod, or about a claim or template it refers to, makes that pod rea
 published, nodes changed, pods gone) lets one pod of each refused group try.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Final
 
 from controller.decide.companions import SharedClaims
 from controller.reconcile.context import Context
+from controller.reconcile.inflight import InFlight
 from controller.reconcile.patience import Patience
 from controller.reconcile.pods import claim_keys, has_our_gate, is_live, is_pending, is_probe, priority
 from controller.reconcile.queue import Queue, Rank
@@ -28,8 +29,6 @@ def rank(pod: Pod) -> Rank:
 
 
 class Triggers:
-    """`committing`: keys of pods whose decision is being written; their turn comes when that is over."""
-
     def __init__(
         self,
         context: Context,
@@ -37,7 +36,7 @@ class Triggers:
         queue: Queue,
         refusals: Refusals,
         patience: Patience,
-        committing: Container[str],
+        in_flight: InFlight,
         shared: SharedClaims,
         wake: Callable[[], None],
     ) -> None:
@@ -47,7 +46,7 @@ class Triggers:
         self._queue = queue
         self._refusals = refusals
         self._patience = patience
-        self._committing = committing
+        self._in_flight = in_flight
         self._wake = wake
         self.room_made = False
         """Set by events, taken away by the placer."""
@@ -145,7 +144,8 @@ class Triggers:
 
     def look_at(self, pod: Pod, *, changed: bool = False) -> None:
         """`changed`: it is new, or asks for something else than before."""
-        if pod.key in self._committing:
+        if pod.metadata.uid in self._in_flight:
+            self._in_flight.put_off(pod.metadata.uid, pod.key)
             return
         if pod.spec.resource_claims or has_our_gate(pod):
             self._queue.ready(pod.key, rank(pod), changed=changed)

@@ -16,6 +16,7 @@ from controller.inventory.nodefit import taint_code
 from controller.reconcile import bodies, messages
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
+from controller.reconcile.inflight import InFlight
 from controller.reconcile.pods import (
     claim_refs,
     is_bound,
@@ -96,7 +97,7 @@ def verdict(
 
 
 class Undoer:
-    def __init__(self, context: Context, claims: ClaimWriter, refusals: Refusals) -> None:
+    def __init__(self, context: Context, claims: ClaimWriter, refusals: Refusals, in_flight: InFlight) -> None:
         self._cluster = context.cluster
         self._writer = context.writer
         self._world = context.world
@@ -108,17 +109,17 @@ class Undoer:
         self._claims = claims
         self._guard = context.guard("undo", Stale, Rejected)
         self._refusals = refusals
-        self.undoing: set[str] = set()
-        """Uids of pods some of whose claims are being cleared: nothing is decided for them meanwhile."""
+        self._in_flight = in_flight
         self._look_again: Callable[[Pod], None] = lambda _: None
         self._watched: dict[str, Watched] = {}
         self._busy: set[str] = set()
-        self._to_complete: dict[str, str] = {}
-        """Pod key -> node: kube-scheduler took one claim back; the others of the pod follow."""
+        """Uids of pods."""
+        self._to_complete: dict[str, tuple[str, str]] = {}
+        """Uid -> pod key and node: kube-scheduler took one claim back; the others of the pod follow."""
         self._wake = asyncio.Event()
 
     def on_done(self, look_again: Callable[[Pod], None]) -> None:
-        """Called for each pod that was in `undoing`, when it is not any more."""
+        """Called for each pod whose claims were being taken back, or that waited for one of them, when that is over."""
         self._look_again = look_again
 
     # --- what the world says (subscribed by the controller) ------------------------------------------------------------
@@ -165,56 +166,58 @@ class Undoer:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
-                for pod_key, node in list(self._to_complete.items()):
-                    del self._to_complete[pod_key]
-                    self._start(group, pod_key, node, Verdict("sibling", f"kube-scheduler gave up node {node}"))
+                for uid, (pod_key, node) in list(self._to_complete.items()):
+                    if uid not in self._busy:
+                        del self._to_complete[uid]
+                        self._start(
+                            group, uid, pod_key, node, Verdict("sibling", f"kube-scheduler gave up node {node}")
+                        )
                 now = self._clock.monotonic()
-                for watched in list(self._watched.values()):
+                for uid, watched in list(self._watched.items()):
                     with self._guard.each(watched.key):
-                        self._look(group, watched, now)
+                        self._look(group, uid, watched, now)
                 self._wake.clear()
                 await self._wait(self._settings.sweep_interval)
 
-    def _look(self, group: asyncio.TaskGroup, watched: Watched, now: float) -> None:
+    def _look(self, group: asyncio.TaskGroup, uid: str, watched: Watched, now: float) -> None:
         found = self._judge(watched, now)
         if found is not None:
             watched.not_before = now + _TRY_AGAIN
-            self._start(group, watched.key, watched.node, found)
+            self._start(group, uid, watched.key, watched.node, found)
 
     async def release(self, pod: Pod, why: str) -> None:
         """Clear what this unbound pod holds although it cannot get the rest. No node is refused for it."""
         held = {bodies.pinned_node(claim) for claim in self._claims_of(pod) if claim.status.allocation is not None}
         for node in sorted(held - {""}):
-            await self._undo(pod.key, node, Verdict("sibling", why), refuse=False)
+            await self._undo(pod.metadata.uid, pod.key, node, Verdict("sibling", why), refuse=False)
 
-    def _start(self, group: asyncio.TaskGroup, pod_key: str, node: str, found: Verdict) -> None:
-        if pod_key not in self._busy:
-            group.create_task(self._undo(pod_key, node, found), name=f"undo {pod_key}")
+    def _start(self, group: asyncio.TaskGroup, uid: str, pod_key: str, node: str, found: Verdict) -> None:
+        if uid not in self._busy:
+            group.create_task(self._undo(uid, pod_key, node, found), name=f"undo {pod_key}")
 
-    async def _undo(self, pod_key: str, node: str, found: Verdict, *, refuse: bool = True) -> None:
-        if pod_key in self._busy:
+    async def _undo(self, uid: str, pod_key: str, node: str, found: Verdict, *, refuse: bool = True) -> None:
+        if uid in self._busy:
             return
-        self._busy.add(pod_key)
+        self._busy.add(uid)
         affected: dict[str, Pod] = {}
         try:
             with self._guard.each(pod_key):
-                await self._take_back(pod_key, node, found, affected, refuse=refuse)
+                await self._take_back(uid, pod_key, node, found, affected, refuse=refuse)
         except (Stale, Rejected) as error:
             log.warning("pod %s: allocation on node %s not taken back: %s", pod_key, node, error)
         finally:
-            self._busy.discard(pod_key)
-            self.undoing.difference_update(affected)
-            for uid, other in affected.items():
-                current = self._world.pod(other.key)
-                if current is not None and current.metadata.uid == uid:
+            self._busy.discard(uid)
+            put_off = self._in_flight.end(affected)
+            for key in dict.fromkeys((*(pod.key for pod in affected.values()), *put_off)):
+                if (current := self._world.pod(key)) is not None:
                     self._look_again(current)
 
     async def _take_back(
-        self, pod_key: str, node: str, found: Verdict, affected: dict[str, Pod], *, refuse: bool
+        self, uid: str, pod_key: str, node: str, found: Verdict, affected: dict[str, Pod], *, refuse: bool
     ) -> None:
         """`affected` is filled before anything is cleared. Raises Stale, Rejected, LeadershipLost."""
         pod = await self._read_pod(pod_key)
-        if pod is None or not is_live(pod) or pod.spec.node_name == node:
+        if pod is None or pod.metadata.uid != uid or not is_live(pod) or pod.spec.node_name == node:
             return
         held = [claim for claim in self._claims_of(pod) if self._may_clear(claim, node)]
         if not held and found.cause != "sibling":
@@ -222,7 +225,7 @@ class Undoer:
         if found.cause in ("node", "unschedulable"):
             pod = await self._withdraw(pod, node)
         affected |= self._affected(pod, held)
-        self.undoing.update(affected)
+        self._in_flight.begin(affected)
         if refuse and not pod.spec.node_name:
             self._refuse(affected, node, found.why)
         cleared = [claim for claim in held if await self._clear(claim, node)]
@@ -331,7 +334,7 @@ class Undoer:
             if pod.metadata.uid in reserved and is_pending(pod):
                 self._metrics.undos.labels("scheduler").inc()
                 self._refusals.settle(pod.metadata.uid, now, now + self._settings.settle_time)
-                self._to_complete[pod.key] = node
+                self._to_complete[pod.metadata.uid] = pod.key, node
                 self._wake.set()
 
     def _claims_of(self, pod: Pod) -> Iterable[ResourceClaim]:

@@ -137,6 +137,7 @@ BAD = {
     "HamiDraOverlap": ['hami_dra_overlaps_total{driver="d"} 0x115 1'],
     "HamiDraClaimVanished": ['hami_dra_held_by_vanished_claims{driver="d"} 1'],
     "HamiDraWatchLag": ['hami_dra_watch_age_seconds{resource="pods"} 0+60'],
+    "HamiDraGatesNotLifted": ["hami_dra_gates_not_lifted 1"],
     "HamiDraUnreadableObjects": ['hami_dra_unreadable_objects{resource="pods"} 1'],
     "HamiDraInternalErrors": ['hami_dra_internal_errors_total{loop="undo"} 0+1'],
     "HamiDraEventsDropped": ["hami_dra_events_dropped_total 0+1"],

@@ -480,7 +480,7 @@ def test_pods_with_our_gate_keep_their_place_however_long_they_are_gated():
         scene.cluster.fail_next(Unavailable("no"), verb="patch", kind=kinds.POD, subresource="", times=20)
         await scene.add(kinds.POD, pod("p", claims=["a"], gated=True, annotations={names.NODE_POLICY: "binpack"}))
         await until_on(scene, "a", "n0")
-        await scene.until(lambda: ungated(scene, "p"), seconds=600)
+        await scene.until(lambda: ungated(scene, "p"), seconds=3000)
         assert await node_in_claim(scene, "a") == "n0"
         assert await scene.events("AllocationUndone") == []
 
