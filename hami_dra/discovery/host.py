@@ -4,16 +4,16 @@ Made by the node driver, once; every question is answered from the files as they
 `/proc` are looked for below another folder, and device nodes in that of the settings.
 """
 
-import json
+import logging
 import os
-from collections.abc import Collection, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import yaml
+from hami_dra.discovery.cdi_specs import registry_of
+from hami_dra.vendors.containers import CdiDevice, HostSettings
 
-from hami_dra.vendors.containers import HostSettings
+log = logging.getLogger(__name__)
 
 CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 _KERNEL: Final = ("/sys/", "/proc/")
@@ -37,12 +37,18 @@ class MachineHost:
         self._root = kernel_root
         self._cdi_folders = tuple(cdi_folders)
         self._ours = frozenset(not_from)
+        self._told: frozenset[str] = frozenset()
 
     @property
-    def cdi_devices(self) -> frozenset[str]:
-        """A file that cannot be read offers nothing: its owner will hear of it from the container runtime."""
-        files = (file for folder in self._cdi_folders for file in _listing(folder) if not self._is_ours(file))
-        return frozenset(name for file in files for name in self._offered(file))
+    def cdi_devices(self) -> Mapping[str, CdiDevice]:
+        """What runtimes do not resolve is left out, and told once."""
+        files = [[file for file in _listing(folder) if not self._is_ours(file)] for folder in self._cdi_folders]
+        registry = registry_of(files)
+        for problem in registry.problems:
+            if problem not in self._told:
+                log.warning("%s", problem)
+        self._told = frozenset(registry.problems)
+        return {name: device for name, device in registry.devices.items() if _kind(name) not in self._ours}
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(self._place(path))
@@ -59,34 +65,9 @@ class MachineHost:
     def _is_ours(self, file: Path) -> bool:
         return any(file.name.startswith(f"{kind.partition('/')[0]}-") for kind in self._ours)
 
-    def _offered(self, file: Path) -> tuple[str, ...]:
-        try:
-            status = file.stat()
-        except OSError:
-            return ()
-        return tuple(
-            name for name in _devices(file, status.st_mtime_ns, status.st_size) if _kind(name) not in self._ours
-        )
-
 
 def _kind(name: str) -> str:
     return name.partition("=")[0]
-
-
-@lru_cache(maxsize=64)
-def _devices(file: Path, _changed: int, _size: int) -> tuple[str, ...]:
-    """Vendors' specifications are long; they are read again when they change."""
-    if file.suffix not in (".json", ".yaml", ".yml"):
-        return ()
-    text = _text(file)
-    try:
-        spec: Any = json.loads(text or "") if file.suffix == ".json" else yaml.safe_load(text or "")
-    except (ValueError, yaml.YAMLError, RecursionError):
-        return ()
-    kind, devices = (spec.get("kind"), spec.get("devices")) if isinstance(spec, dict) else (None, None)
-    if not isinstance(kind, str) or not isinstance(devices, list):
-        return ()
-    return tuple(f"{kind}={device['name']}" for device in devices if isinstance(device, dict) and "name" in device)
 
 
 def _listing(folder: Path) -> list[Path]:

@@ -10,7 +10,7 @@ a folder. What the vendors have in common is in `holdings`.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -136,14 +136,25 @@ class HostSettings:
     """Of locks between processes. On the host all containers of the node share it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CdiDevice:
+    """What a CDI specification of somebody else says of one device. Paths on the host."""
+
+    file: str = ""
+    device_nodes: frozenset[str] = frozenset()
+    """Of this device alone, without those that all devices of the specification bring."""
+    mounts: frozenset[str] = frozenset()
+    """Those of all devices of the specification included."""
+
+
 class Host(Protocol):
     """The machine, as far as edits depend on it."""
 
     settings: HostSettings
 
     @property
-    def cdi_devices(self) -> Collection[str]:
-        """Qualified names of the devices that CDI specs of others offer on this node."""
+    def cdi_devices(self) -> Mapping[str, CdiDevice]:
+        """Qualified name of each device that CDI specs of others offer on this node, and that runtimes can resolve."""
 
     def exists(self, path: str) -> bool: ...
 

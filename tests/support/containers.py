@@ -2,7 +2,7 @@
 
 from hami_dra.api.config import DeviceConfig
 from hami_dra.api.hardware import Card
-from hami_dra.vendors.containers import HostSettings, Place, Tenancy
+from hami_dra.vendors.containers import CdiDevice, HostSettings, Place, Tenancy
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -13,7 +13,7 @@ class PretendHost:
 
     def __init__(self, *paths, files=None, folders=None, cdi=(), **settings):
         self.settings = HostSettings(**settings)
-        self.cdi_devices = frozenset(cdi)
+        self.cdi_devices = dict(cdi) if isinstance(cdi, dict) else dict.fromkeys(cdi, CdiDevice())
         self._paths = set(paths)
         self._files = files or {}
         self._folders = folders or {}

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from hami_dra.api.hardware import GpuRecord, MigInstance, MigPlacement, MigState
-from hami_dra.vendors.containers import Folder, Keeping, Mount, Tmpfs, Unpreparable
+from hami_dra.vendors.containers import CdiDevice, Folder, Keeping, Mount, Tmpfs, Unpreparable
 from hami_dra.vendors.publishing import Sharing
 from hami_dra.vendors.registry import PUBLISHING_VENDORS, containers
 from tests.support.containers import MIB, PretendHost, card, place, tenancy
@@ -263,6 +263,33 @@ def test_an_existing_cdi_specification_takes_the_place_of_device_nodes_if_it_has
     assert edits.env["NVIDIA_VISIBLE_DEVICES"] == ("void" if used else "GPU-0,GPU-1")
     assert edits.env["CUDA_DEVICE_MEMORY_LIMIT_1"] == "1000m"
     assert edits.mounts
+
+
+def cdi(node, driver="550.90.07"):
+    libraries = frozenset({f"/usr/lib/x86_64-linux-gnu/libcuda.so.{driver}", "/usr/bin/nvidia-smi"})
+    return CdiDevice(file="/etc/cdi/nvidia.yaml", device_nodes=frozenset({node}), mounts=libraries)
+
+
+@pytest.mark.parametrize(
+    ("device", "why"),
+    [
+        (cdi("/dev/nvidia0"), ""),
+        (cdi("/dev/nvidia0", driver="535.104.05"), "it brings libraries of driver 535.104.05, and 550.90.07 is loaded"),
+        (cdi("/dev/nvidia3"), "it brings /dev/nvidia3, which is another GPU now"),
+        (CdiDevice(), ""),
+    ],
+)
+def test_a_cdi_specification_of_another_state_of_the_machine_is_told_and_not_used(device, why):
+    host = PretendHost(
+        *NODES, LIBRARY, cdi={"nvidia.com/gpu=0": device}, files={"/sys/module/nvidia/version": "550.90.07\n"}
+    )
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(), host)
+    assert edits.cdi_devices == (() if why else ("nvidia.com/gpu=0",))
+    assert bool(edits.device_nodes) is bool(why)
+    told = [
+        f"CDI device nvidia.com/gpu=0 of /etc/cdi/nvidia.yaml is not used: {why}; write the file anew (nvidia-ctk cdi generate)"
+    ]
+    assert [note for note in edits.notes if "CDI" in note] == (told if why else [])
 
 
 # --- MIG ---

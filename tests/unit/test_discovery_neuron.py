@@ -217,3 +217,61 @@ def test_files_that_are_garbage(tools):
     found = neuron.read_files(tools.sys)
     assert set(found) == {0, 1}
     assert (found[0].cores, found[0].connected, found[0].serial) == (None, (1,), "")
+
+
+# --- driver 2.31: files are where nobody knows ---
+
+
+def moved(tools, **files):
+    """Device 0, with files below other folders."""
+    for path, text in files.items():
+        place = tools.sys / "devices/virtual/neuron_device/neuron0" / path.replace("__", "/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(f"{text}\n")
+
+
+def test_files_that_were_moved_are_found_by_their_names(tools):
+    moved(
+        tools,
+        device__serial_number="00ff",
+        hardware__identity__serial_number="00aa",
+        hardware__identity__device_name="Trainium1",
+        hardware__identity__core_count="2",
+        health__ecc__mem_ecc_uncorrected="2",
+        neuron_core0__info__arch_type="NCv2",
+    )
+    found = read(tools, {JSON: SINGLE})
+    [card] = found.cards
+    assert (card.serial, card.product, card.architecture) == ("00aa", "Trainium1", "")
+    counter = tools.sys / "devices/virtual/neuron_device/neuron0/health/ecc/mem_ecc_uncorrected"
+    assert card.faults == (Fault(code="ecc-uncorrected", message=f"{counter} is 2"),)
+    assert found.problems == ()
+
+
+def test_a_device_without_any_known_file_is_named(tools):
+    moved(tools, uevent="")
+    folder = tools.sys / "devices/virtual/neuron_device/neuron0"
+    assert read(tools, {JSON: SINGLE}).problems == (
+        f"{folder}: no file serial_number in it: the device is recognised by its place alone",
+        f"{folder}: no file mem_ecc_uncorrected or sram_ecc_uncorrected in it: errors of its memory will not be noticed",
+    )
+
+
+def test_devices_are_found_where_the_kernel_lists_their_class(tools):
+    target = tools.sys / "devices/pci0000:00/neuron/neuron0"
+    (target / "info").mkdir(parents=True)
+    (target / "info/serial_number").write_text("00ff\n")
+    (tools.sys / "class/neuron_device").mkdir(parents=True)
+    (tools.sys / "class/neuron_device/neuron0").symlink_to(target)
+    assert read(tools, {JSON: SINGLE}).cards[0].serial == "00ff"
+
+
+def test_an_upgrade_that_moves_the_serial_number_away_changes_no_uuid(tools, tmp_path):
+    folder = device_files(tools, 0)
+    tools.answer("neuron-ls", {JSON: SINGLE})
+    backend = neuron.backend(tmp_path, sys=tools.sys)
+    (before,) = backend.discover().cards
+    (folder / "info/serial_number").unlink()
+    (folder / "info/architecture/device_name").unlink()
+    (after,) = backend.discover().cards
+    assert (after.uuid, after.product, after.faults) == (before.uuid, "Trainium1", ())

@@ -3,15 +3,22 @@
 import json
 
 from hami_dra.discovery.host import MachineHost
+from hami_dra.vendors.containers import CdiDevice
 
 
 def host(tmp_path, *folders, **more):
     return MachineHost(kernel_root=tmp_path, cdi_folders=[tmp_path / name for name in folders or ("cdi",)], **more)
 
 
-def spec(tmp_path, name, text):
-    (tmp_path / "cdi").mkdir(exist_ok=True)
-    (tmp_path / "cdi" / name).write_text(text)
+def spec(tmp_path, name, text, folder="cdi"):
+    (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / folder / name).write_text(text)
+
+
+def gpus(*names, **edits):
+    return json.dumps(
+        {"kind": "nvidia.com/gpu", "devices": [{"name": name, "containerEdits": edits} for name in names]}
+    )
 
 
 def test_files_of_the_kernel_are_below_its_root(tmp_path):
@@ -35,7 +42,7 @@ def test_what_cdi_files_of_others_offer(tmp_path):
     spec(tmp_path, "nvidia.hami.io-claim_u.json", json.dumps({"kind": "nvidia.hami.io/claim", "devices": []}))
     spec(tmp_path, "ours.json", json.dumps({"kind": "nvidia.hami.io/claim", "devices": [{"name": "u"}]}))
     found = host(tmp_path, "nowhere", "cdi", not_from=["nvidia.hami.io/claim"])
-    assert found.cdi_devices == {"nvidia.com/gpu=GPU-1", "nvidia.com/gpu=0", "example.com/net=a"}
+    assert set(found.cdi_devices) == {"nvidia.com/gpu=GPU-1", "nvidia.com/gpu=0", "example.com/net=a"}
 
 
 def test_files_that_are_broken_or_no_specifications_offer_nothing(tmp_path):
@@ -43,12 +50,58 @@ def test_files_that_are_broken_or_no_specifications_offer_nothing(tmp_path):
         spec(tmp_path, f"{number}.json", text)
         spec(tmp_path, f"{number}.yaml", text)
     spec(tmp_path, "a.txt", '{"kind": "a.b/c", "devices": [{"name": "x"}]}')
-    assert host(tmp_path).cdi_devices == frozenset()
+    assert host(tmp_path).cdi_devices == {}
 
 
 def test_a_file_that_changes_is_read_again(tmp_path):
     spec(tmp_path, "a.json", json.dumps({"kind": "a.b/c", "devices": [{"name": "x"}]}))
     found = host(tmp_path)
-    assert found.cdi_devices == {"a.b/c=x"}
+    assert set(found.cdi_devices) == {"a.b/c=x"}
     spec(tmp_path, "a.json", json.dumps({"kind": "a.b/c", "devices": [{"name": "longer"}]}))
-    assert found.cdi_devices == {"a.b/c=longer"}
+    assert set(found.cdi_devices) == {"a.b/c=longer"}
+
+
+def test_a_device_that_two_files_of_a_folder_describe_is_no_device(tmp_path, caplog):
+    """As CDI resolves it: also where a folder of higher priority has it once more."""
+    spec(tmp_path, "nvidia.json", gpus("0", "1"), "etc")
+    spec(tmp_path, "old.json", gpus("1"), "etc")
+    spec(tmp_path, "more.json", gpus("1", "2"), "run")
+    found = host(tmp_path, "etc", "run")
+    assert set(found.cdi_devices) == {"nvidia.com/gpu=0", "nvidia.com/gpu=2"}
+    assert set(found.cdi_devices) == {"nvidia.com/gpu=0", "nvidia.com/gpu=2"}
+    (told,) = [record.message for record in caplog.records]
+    files = f"{tmp_path}/etc/nvidia.json and in {tmp_path}/etc/old.json"
+    assert told == f"CDI device nvidia.com/gpu=1 is in {files}, so that no runtime resolves it: remove one of them"
+
+
+def test_the_folder_of_higher_priority_counts(tmp_path, caplog):
+    spec(tmp_path, "nvidia.json", gpus("0", deviceNodes=[{"path": "/dev/nvidia0"}]), "etc")
+    spec(tmp_path, "nvidia.json", gpus("0", deviceNodes=[{"path": "/dev/nvidia1"}]), "run")
+    spec(tmp_path, "nvidia.yml", gpus("3"), "run")
+    assert host(tmp_path, "etc", "run").cdi_devices == {
+        "nvidia.com/gpu=0": CdiDevice(file=f"{tmp_path}/run/nvidia.json", device_nodes=frozenset({"/dev/nvidia1"}))
+    }
+    assert not caplog.records
+
+
+def test_what_a_device_brings_are_paths_on_the_host(tmp_path):
+    mounts = [{"hostPath": "/usr/lib/libcuda.so.550.1", "containerPath": "/lib/libcuda.so"}, {}, 7]
+    spec(
+        tmp_path,
+        "nvidia.json",
+        json.dumps(
+            {
+                "kind": "nvidia.com/gpu",
+                "containerEdits": {"mounts": mounts, "deviceNodes": [{"path": "/dev/nvidiactl"}]},
+                "devices": [
+                    {
+                        "name": "0",
+                        "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0", "hostPath": "/host/nvidia0"}]},
+                    }
+                ],
+            }
+        ),
+    )
+    (device,) = host(tmp_path).cdi_devices.values()
+    assert device.device_nodes == {"/host/nvidia0"}
+    assert device.mounts == {"/usr/lib/libcuda.so.550.1"}

@@ -24,7 +24,9 @@ class Lab:
         self.cluster = MemoryCluster()
         self.node = PreparedNode(root)
         self.writer = ClaimStatusWriter(self.cluster, DRIVER, lambda: NOW, sleep=asyncio.sleep)
-        self.preparation = NodePreparation(self.cluster, self.node.work, report=self.writer.add)
+        self.preparation = NodePreparation(
+            self.cluster, self.node.work, report=self.writer.add, forget=self.writer.forget
+        )
 
     @asynccontextmanager
     async def running(self):
@@ -225,3 +227,18 @@ async def test_the_same_again_is_not_written_again(lab):
     await asyncio.sleep(0.05)
     after = await lab.cluster.get(RESOURCE_CLAIM, "c", "default")
     assert before.metadata.resource_version == after.metadata.resource_version
+
+
+async def test_a_named_claim_that_is_allocated_the_same_again_is_told_again(lab):
+    """The API server empties the status when the claim is deallocated between the two pods."""
+    part = result("gpu-2-mig-1g-5gb-0")
+    ref = await lab.add("c", part)
+    await lab.preparation.prepare([ref])
+    first = await lab.status(ref)
+    await lab.preparation.unprepare([ref])
+    emptied = {"status": {"devices": None}}
+    await lab.cluster.patch(RESOURCE_CLAIM, "c", emptied, namespace="default", subresource="status")
+    assert "devices" not in (await lab.cluster.get_raw(RESOURCE_CLAIM, "c", "default"))["status"]
+    await lab.preparation.prepare([ref])
+    again = await lab.status(ref)
+    assert [each["device"] for each in again] == [each["device"] for each in first]

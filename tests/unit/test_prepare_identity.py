@@ -6,6 +6,7 @@ import pytest
 
 from hami_dra.api.hardware import EnflameRecord, MigState
 from hami_dra.driver.prepare.inventory import inventory_of
+from hami_dra.driver.prepare.jobs import Unprepare
 from hami_dra.vendors.enflame import containers as enflame_containers
 from hami_dra.vendors.enflame import published as enflame_published
 from hami_dra.vendors.publishing import Sharing
@@ -166,6 +167,12 @@ def test_containers_are_told_the_number_that_a_card_has_now(tmp_path):
     assert restarted(node, gcu(0, number=1)) == []
     assert env_of(only(node.specs()))["ENFLAME_VISIBLE_DEVICES"] == "0"
     assert node.work.written["uid-held"].answers == first.answers
+    node.cards = [gcu(1, number=1)]  # while the driver runs
+    node.inventory = node._inventory()
+    node.work.run([Unprepare(())])
+    assert env_of(only(node.specs()))["ENFLAME_VISIBLE_DEVICES"] == "1"
+    node.cards = [gcu(0, number=1)]
+    node.inventory = node._inventory()
     node.checkpoint.unlink()
     assert restarted(node, gcu(0, number=1)) == []
     assert node.work.written["uid-held"].held[0].numbers == (0, -1)

@@ -4,12 +4,13 @@ Put around a vendor by `wiring` for `--machine`, unless the operator has device 
 would find, under the same names, and can do no harm with them; nothing need be made on the node.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from hami_dra.api.hardware import Card
-from hami_dra.vendors.containers import ContainerVendor, Edits, Host, HostSettings, Place, Site, Tenancy
+from hami_dra.vendors.containers import CdiDevice, ContainerVendor, Edits, Host, HostSettings, Place, Site, Tenancy
 
 _NOWHERE: Final = "/dev/null"
 _RENDER: Final = 128
@@ -38,7 +39,7 @@ class HarmlessVendor:
 class _WithNodes:
     """The machine, with every device node there is a name for, and without the CDI devices of others: those are real."""
 
-    cdi_devices: Collection[str] = ()
+    cdi_devices: Mapping[str, CdiDevice] = MappingProxyType({})
 
     def __init__(self, host: Host, cards: Iterable[Card]) -> None:
         self.settings: HostSettings = host.settings

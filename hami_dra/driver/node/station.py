@@ -101,6 +101,8 @@ class Station:
         """What is held for claims that are gone, as the annotation says it; None: not known. Set by who makes the plugin."""
         self.changed: Callable[[], None] = lambda: None
         """To be called when there may be something else to publish; set by `service`."""
+        self.inventory_changed: Callable[[], None] = lambda: None
+        """Called when there is another `inventory`; set by who makes the plugin."""
         self.monitoring: Monitoring | None = None
         """What its cards report; set by `service`, where somebody looks."""
         self.registered: asyncio.Event | None = None
@@ -133,6 +135,7 @@ class Station:
         self._inherited = standing & evicting(self.offer.pool)
         if self.offer != before:
             self.inventory = self._inventory(self.offer.pool)
+            self.inventory_changed()
         for problem in self.offer.problems:
             if before is None or problem not in before.problems:
                 log.warning("%s: %s", self.driver, problem)

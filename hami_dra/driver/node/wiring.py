@@ -89,6 +89,7 @@ class Wiring:
         preparation.on_change = vanished.prepared_changed
         station.prepared = lambda: preparation.records
         station.held_claims = vanished.told
+        station.inventory_changed = preparation.follow
         with _as_config_error(driver):
             server = KubeletPlugin(
                 driver,

@@ -82,6 +82,11 @@ class NodePreparation:
         await self._queued(Unprepare(()))
         return self._work.is_known
 
+    def follow(self) -> None:
+        """Soon, describe prepared claims again where the devices are others now. Returns at once."""
+        self._waiting.append((Unprepare(()), asyncio.get_running_loop().create_future()))
+        self._woken.set()
+
     async def run(self) -> None:
         """Cancelled, it finishes the batch it is at, if that does not hang."""
         while True:

@@ -60,6 +60,7 @@ class Work:
         self._maker = maker
         self._checkpoint = checkpoint
         self._lock = lock
+        self._followed: Inventory | None = None
 
     # --- start ---
 
@@ -122,6 +123,8 @@ class Work:
             return [dict.fromkeys(job.uids, str(error)) for job in jobs]
         batch = Batch(dict(before))
         inventory = self._inventory()
+        if inventory is not None:
+            self._follow(batch.records, inventory)
         opened = [self._begin(job, batch, inventory) for job in jobs]
         if inventory is not None:
             self._make(batch, inventory)
@@ -229,6 +232,24 @@ class Work:
         told_again = records | {uid: moved}
         self._maker.remake(told_again, uid, inventory)
         records.update(told_again)
+
+    def _follow(self, records: Records, inventory: Inventory) -> None:
+        """Describe claims again whose cards have other numbers than when they were prepared. Once for each inventory: what fails is tried
+        again when kubelet asks for the claim.
+        """
+        if inventory is self._followed:
+            return
+        self._followed = inventory
+        problems: list[str] = []
+        for uid, record in list(records.items()):
+            if record.state == "prepared" and self._maker.renumbered(record, inventory) != record:
+                log.warning(
+                    "ResourceClaim %s: its cards have other numbers now: its containers are told when they start",
+                    record.key,
+                )
+                self._try(problems, partial(self._repair, records, uid, inventory))
+        for problem in problems:
+            log.warning("%s", problem)
 
     def _admit(self, members: Sequence[Record], pods: Sequence[Pod], batch: Batch, inventory: Inventory) -> str:
         """Puts claims into the batch as `preparing`, or says why not."""

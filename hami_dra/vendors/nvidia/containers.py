@@ -17,6 +17,7 @@ from typing import Final
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
 from hami_dra.vendors.containers import (
+    CdiDevice,
     DeviceNode,
     Edits,
     Folder,
@@ -65,6 +66,9 @@ NO_HOOK: Final = "void"
 """Keeps NVIDIA's container runtime from adding the cards of the environment to those of CDI."""
 CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 OTHER_NODES: Final = ("/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+MODULE_VERSION: Final = "/sys/module/nvidia/version"
+_LIBRARY: Final = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.([0-9]+(?:\.[0-9]+)+)$")
+_OWN_NODE: Final = re.compile(r"/dev/nvidia[0-9]+")
 CAPABILITIES: Final = "/proc/driver/nvidia-caps/mig-minors"
 _CAPABILITY: Final = re.compile(r"(\S+)/access\s+([0-9]{1,7})")
 
@@ -101,9 +105,10 @@ class Containers:
         limited = Edits()
         if any(tenancy.partition is None for tenancy in tenancies):
             limited = _limiting(tenancies, place, host, bool(limits))
-        cdi = _cdi_devices(held, visible, host)
+        cdi, stale = _cdi_devices(held, visible, host)
         return replace(
             limited,
+            notes=(*limited.notes, *stale),
             env={VISIBLE: NO_HOOK if cdi else shown, **limits, **limited.env},
             device_nodes=() if cdi else _nodes(held, host),
             cdi_devices=cdi,
@@ -239,17 +244,39 @@ def _library_env(tenancies: Sequence[Tenancy], settings: HostSettings) -> dict[s
 # --- cards -----------------------------------------------------------------------------------------------------------
 
 
-def _cdi_devices(held: Sequence[Holding], visible: Sequence[str], host: Host) -> tuple[str, ...]:
-    """What an existing specification calls them; empty unless it has them all."""
-    names_of = {holding.card.uuid: (holding.card.uuid, str(holding.card.index)) for holding in held}
+def _cdi_devices(
+    held: Sequence[Holding], visible: Sequence[str], host: Host
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What an existing specification calls them, empty unless it has them all; and notes about devices that are not what they were."""
+    cards = {holding.card.uuid: holding.card for holding in held}
     offered = host.cdi_devices
-    found = []
+    found, notes = [], []
     for uuid in visible:
-        known = [name for name in names_of.get(uuid, (uuid,)) if f"{CDI_KIND}={name}" in offered]
-        if not known:
-            return ()
-        found.append(f"{CDI_KIND}={known[0]}")
-    return tuple(found)
+        card = cards.get(uuid)
+        names_of = (uuid,) if card is None else (uuid, str(card.index))
+        known = [name for name in (f"{CDI_KIND}={each}" for each in names_of) if name in offered]
+        stale = {name: why for name in known if (why := _stale(offered[name], card, host))}
+        notes += [f"CDI device {name} of {offered[name].file} is not used: {why}" for name, why in stale.items()]
+        good = [name for name in known if name not in stale]
+        if not good:
+            return (), tuple(notes)
+        found.append(good[0])
+    return tuple(found), tuple(notes)
+
+
+def _stale(device: CdiDevice, card: Card | None, host: Host) -> str:
+    """Why the specification was written for another state of the machine; empty where nothing shows that it was."""
+    loaded = (host.read(MODULE_VERSION) or "").strip()
+    libraries = {version[1] for path in device.mounts if (version := _LIBRARY.search(path))}
+    if loaded and libraries and loaded not in libraries:
+        return (
+            f"it brings libraries of driver {', '.join(sorted(libraries))}, and {loaded} is loaded; write the file anew (nvidia-ctk cdi "
+            "generate)"
+        )
+    own = {node for node in device.device_nodes if _OWN_NODE.fullmatch(node)}
+    if card is not None and own and f"/dev/nvidia{node_number(card)}" not in own:
+        return f"it brings {', '.join(sorted(own))}, which is another GPU now; write the file anew (nvidia-ctk cdi generate)"
+    return ""
 
 
 def _nodes(held: Sequence[Holding], host: Host) -> tuple[DeviceNode, ...]:
