@@ -175,6 +175,8 @@ class DeviceNode:
     host_path: str = ""
     """Empty: the same."""
     permissions: str = "rw"
+    numbers: tuple[int, int] | None = None
+    """(major, minor) of a character device that the host need not have a node for; None: those of the host's node."""
 
 
 @dataclass(frozen=True, slots=True)

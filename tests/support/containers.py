@@ -8,6 +8,19 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 
+def kernel_with_mig(gpus=3):
+    """What the kernel says of MIG capabilities: files by path. GPU 0's instance 3 has the minors 30 and 31, as on a real machine."""
+    lines = ["config 1", "monitor 2"]
+    minor = 3
+    for gpu in range(gpus):
+        for instance in range(15):
+            lines += [f"gpu{gpu}/gi{instance}/access {minor}"]
+            lines += [f"gpu{gpu}/gi{instance}/ci{compute}/access {minor + 1 + compute}" for compute in range(8)]
+            minor += 9
+    majors = "Character devices:\n195 nvidia\n508 nvidia-caps\n509 nvidia-caps-imex-channels\n"
+    return {"/proc/driver/nvidia-caps/mig-minors": "\n".join([*lines, ""]), "/proc/devices": majors}
+
+
 class PretendHost:
     """Implements `hami_dra.vendors.containers.Host`: a set of paths, texts of files, listings of folders."""
 

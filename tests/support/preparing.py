@@ -17,7 +17,7 @@ from hami_dra.vendors.containers import Keeping
 from hami_dra.vendors.nvidia.containers import Containers
 from hami_dra.vendors.nvidia.published import Published
 from hami_dra.vendors.publishing import Sharing
-from tests.support.containers import PretendHost
+from tests.support.containers import PretendHost, kernel_with_mig
 from tests.support.kubelet_order import environments
 
 DRIVER = "nvidia.hami.io"
@@ -159,14 +159,20 @@ class PreparedNode:
         self.sharing = sharing or Sharing()
         self.partitioner = SimulatedPartitioner(self.cards)
         library = str(root / "usr")
-        paths = [f"{library}/vgpu/libvgpu.so"] if installed else []
+        paths = [f"{library}/vgpu/{name}" for name in ("libvgpu.so", "ld.so.preload")] if installed else []
         nodes = [
             "/dev/nvidiactl",
             "/dev/nvidia-uvm",
             *(f"/dev/{name}{card.index}" for card in self.cards for name in ("nvidia", "gcu")),
         ]
         # on the host, so that there are folders to make and to remove
-        self.host = PretendHost(*paths, *nodes, library_folder=library, usage_cache=Keeping.HOST)
+        self.host = PretendHost(
+            *paths,
+            *nodes,
+            files=kernel_with_mig(len(self.cards)),
+            library_folder=library,
+            usage_cache=Keeping.HOST,
+        )
         self.cdi = root / "cdi"
         self.state = root / "state"
         self.inventory = self._inventory()

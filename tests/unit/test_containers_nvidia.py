@@ -5,14 +5,18 @@ from fractions import Fraction
 import pytest
 
 from hami_dra.api.hardware import GpuRecord, MigInstance, MigPlacement, MigState
+from hami_dra.driver.prepare.cdi import container_edits
 from hami_dra.vendors.containers import CdiDevice, Folder, Keeping, Mount, Tmpfs, Unpreparable
+from hami_dra.vendors.nvidia.mig import profiles
 from hami_dra.vendors.publishing import Sharing
 from hami_dra.vendors.registry import PUBLISHING_VENDORS, containers
-from tests.support.containers import MIB, PretendHost, card, place, tenancy
+from tests.support.containers import MIB, PretendHost, card, kernel_with_mig, place, tenancy
 
 NVIDIA = containers("nvidia")
 NODES = ("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 LIBRARY = "/usr/local/vgpu/libvgpu.so"
+PRELOAD = "/usr/local/vgpu/ld.so.preload"
+HAMI_CORE = (LIBRARY, PRELOAD)
 RW = ("rw", "nosuid", "nodev", "bind")
 
 
@@ -43,13 +47,49 @@ def test_a_whole_card_has_no_limit():
     assert env(tenancy(card(0), {"memory": 1, "cores": 1}, whole=True)) == {"NVIDIA_VISIBLE_DEVICES": "GPU-0"}
 
 
+@pytest.mark.parametrize(
+    "unlimited",
+    [
+        [tenancy(card(0), {"memory": 16384 * MIB, "cores": 100}, whole=True)],
+        [tenancy(card(0), whole=True), tenancy(card(1), whole=True)],
+        [shared(0, 1000, 10, admin=True)],
+        [tenancy(card(0), whole=True, config={"priority": 0, "limits": "enforced", "core_policy": "force"})],
+    ],
+)
+def test_nothing_of_hami_core_is_in_a_container_in_which_nothing_is_limited(unlimited):
+    """B0: preloaded without a limit, cudaDeviceProp.totalGlobalMem is 0."""
+    edits = NVIDIA.edits(unlimited, place(), PretendHost(*NODES, *HAMI_CORE))
+    assert edits.env.keys() == {"NVIDIA_VISIBLE_DEVICES"}
+    assert (edits.mounts, edits.tmpfs, edits.folders, edits.notes) == ((), (), (), ())
+
+
+def test_who_takes_all_of_an_oversubscribed_card_has_its_scaled_memory():
+    """More than the card has, which only HAMi-core can give."""
+    host = PretendHost(*NODES, *HAMI_CORE, memory_scaling=Fraction(3, 2))
+    edits = NVIDIA.edits([tenancy(card(0), {"memory": 24576 * MIB, "cores": 100}, whole=True)], place(), host)
+    assert edits.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "24576m"
+    assert edits.env["CUDA_OVERSUBSCRIBE"] == "true"
+    assert PRELOAD in {mount.host for mount in edits.mounts}
+
+
 def test_limits_are_numbered_by_the_cards_in_the_container_not_by_the_order_of_the_allocation():
     assert env(shared(1, 1000, 20), shared(0, 2000, 20)) == {
         "NVIDIA_VISIBLE_DEVICES": "GPU-0,GPU-1",
         "CUDA_DEVICE_MEMORY_LIMIT_0": "2000m",
         "CUDA_DEVICE_MEMORY_LIMIT_1": "1000m",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_DEVICE_SM_LIMIT": "20",
     }
+
+
+def test_cuda_counts_the_cards_as_the_limits_do():
+    """B12: by default it counts the fastest first, and an A10G would have the limit of the T4 before it."""
+    t4, a10g = card(0), card(1, product="NVIDIA A10G")
+    amounts = [{"memory": mebibytes * MIB, "cores": 10, "shares": 1} for mebibytes in (2000, 9000)]
+    found = env(tenancy(t4, amounts[0]), tenancy(a10g, amounts[1]))
+    assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert "CUDA_DEVICE_ORDER" not in env(tenancy(t4, amounts[0]))
+    assert "CUDA_DEVICE_ORDER" not in env(tenancy(t4, whole=True), tenancy(a10g, whole=True))
 
 
 def test_cards_with_different_cores_have_a_limit_each_and_none_is_not_that_of_the_others():
@@ -58,12 +98,13 @@ def test_cards_with_different_cores_have_a_limit_each_and_none_is_not_that_of_th
     assert (found["CUDA_DEVICE_SM_LIMIT_0"], found["CUDA_DEVICE_SM_LIMIT_1"]) == ("20", "100")
 
 
-def test_a_whole_card_beside_a_share_keeps_its_number():
+def test_a_whole_card_beside_a_share_keeps_its_number_and_has_its_own_memory():
     found = env(tenancy(card(0), whole=True), shared(1, 1000, 40))
     assert found == {
         "NVIDIA_VISIBLE_DEVICES": "GPU-0,GPU-1",
-        "CUDA_DEVICE_MEMORY_LIMIT_0": "0m",
+        "CUDA_DEVICE_MEMORY_LIMIT_0": "16384m",
         "CUDA_DEVICE_MEMORY_LIMIT_1": "1000m",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_DEVICE_SM_LIMIT": "0",
         "CUDA_DEVICE_SM_LIMIT_0": "100",
         "CUDA_DEVICE_SM_LIMIT_1": "40",
@@ -122,7 +163,7 @@ def test_the_highest_priority_of_several_requests_counts():
 
 
 def test_mounts_of_hami_core():
-    edits = NVIDIA.edits([shared(0, 1000, 10)], place(), PretendHost(*NODES, LIBRARY))
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(), PretendHost(*NODES, *HAMI_CORE))
     assert edits.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/usr/local/vgpu/pod-1_main.cache"
     assert edits.tmpfs == (Tmpfs("/tmp/vgpulock", 64 << 10), Tmpfs("/usr/local/vgpu", 16 << 20))
     assert edits.mounts == (Mount(LIBRARY, LIBRARY), Mount("/usr/local/vgpu/ld.so.preload", "/etc/ld.so.preload"))
@@ -132,7 +173,7 @@ def test_mounts_of_hami_core():
 @pytest.mark.parametrize("where", [{}, {"containers": ("a", "b")}, {"containers": ()}, {"pod_uids": ("1", "2")}])
 def test_nothing_that_a_container_writes_is_on_the_host(where):
     """M5: neither can it fill the host's disks, nor remove a lock of others. True of every container, known or not."""
-    edits = NVIDIA.edits([shared(0, 1000, 10)], place(**where), PretendHost(*NODES, LIBRARY))
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(**where), PretendHost(*NODES, *HAMI_CORE))
     assert not any("rw" in mount.options for mount in edits.mounts)
     assert {each.container for each in edits.tmpfs} == {"/tmp/vgpulock", "/usr/local/vgpu"}
     assert all(0 < each.size <= 16 << 20 for each in edits.tmpfs)
@@ -140,21 +181,21 @@ def test_nothing_that_a_container_writes_is_on_the_host(where):
 
 
 def test_the_size_of_the_cache_is_the_operators():
-    host = PretendHost(*NODES, LIBRARY, usage_cache_size=5 << 20)
+    host = PretendHost(*NODES, *HAMI_CORE, usage_cache_size=5 << 20)
     edits = NVIDIA.edits([shared(0, 1000, 10)], place(), host)
     assert Tmpfs("/usr/local/vgpu", 5 << 20) in edits.tmpfs
 
 
 def test_the_folder_is_named_as_hamis_monitor_wants_it():
     where = place(view="0a1b", pod_uids=("7e57",), containers=("main",))
-    edits = NVIDIA.edits([shared(0, 1000, 10)], where, PretendHost(*NODES, LIBRARY, usage_cache=Keeping.HOST))
+    edits = NVIDIA.edits([shared(0, 1000, 10)], where, PretendHost(*NODES, *HAMI_CORE, usage_cache=Keeping.HOST))
     assert edits.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/usr/local/vgpu/0a1b.cache"
     assert edits.mounts[0] == Mount("/usr/local/vgpu/containers/7e57_main", "/usr/local/vgpu", RW)
     assert edits.folders == (Folder("/usr/local/vgpu/containers/7e57_main", 0o777),)
 
 
 def test_a_lock_folder_that_containers_share_lets_nobody_remove_the_locks_of_others():
-    edits = NVIDIA.edits([shared(0, 1000, 10)], place(), PretendHost(*NODES, LIBRARY, lock_folder=Keeping.HOST))
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(), PretendHost(*NODES, *HAMI_CORE, lock_folder=Keeping.HOST))
     assert edits.folders == (Folder("/tmp/vgpulock", 0o1777, per_view=False),)
     assert edits.mounts[0] == Mount("/tmp/vgpulock", "/tmp/vgpulock", RW)
 
@@ -162,8 +203,7 @@ def test_a_lock_folder_that_containers_share_lets_nobody_remove_the_locks_of_oth
 def test_another_folder_a_version_and_a_licence():
     host = PretendHost(
         *NODES,
-        "/opt/hami/vgpu/libvgpu.so.v2",
-        "/opt/hami/vgpu/license",
+        *(f"/opt/hami/vgpu/{name}" for name in ("libvgpu.so.v2", "ld.so.preload", "license", "vgpuvalidator")),
         library_folder="/opt/hami/",
         library_version="v2",
     )
@@ -183,10 +223,29 @@ def test_without_the_library_nothing_is_mounted_and_that_is_said():
     assert NVIDIA.edits([tenancy(card(0), whole=True)], place(), PretendHost(*NODES)).notes == ()
 
 
+@pytest.mark.parametrize("missing", ["ld.so.preload", "vgpuvalidator"])
+@pytest.mark.parametrize("container_env", [{}, {"CUDA_DISABLE_CONTROL": "true"}])
+def test_an_incomplete_installation_counts_as_none(missing, container_env):
+    """B15: runc refuses a container with a mount whose source is not there."""
+    files = {f"/usr/local/vgpu/{name}" for name in ("libvgpu.so", "ld.so.preload", "license", "vgpuvalidator")}
+    host = PretendHost(*NODES, *(files - {f"/usr/local/vgpu/{missing}"}))
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(container_env=container_env), host)
+    assert (edits.mounts, edits.tmpfs, edits.folders) == ((), (), ())
+    assert edits.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == "1000m"
+    (note,) = edits.notes
+    assert note.startswith(f"HAMi-core is installed in part only (/usr/local/vgpu/{missing} is missing): nothing keeps")
+
+
+def test_every_mount_of_hami_core_has_a_source():
+    host = PretendHost(*NODES, *HAMI_CORE)
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(), host)
+    assert all(host.exists(mount.host) for mount in edits.mounts)
+
+
 @pytest.mark.parametrize(("value", "preloaded"), [("true", False), ("1", False), ("false", True), ("yes", True)])
 def test_a_container_may_switch_control_off(value, preloaded):
     where = place(container_env={"CUDA_DISABLE_CONTROL": value})
-    edits = NVIDIA.edits([shared(0, 1000, 10)], where, PretendHost(*NODES, LIBRARY))
+    edits = NVIDIA.edits([shared(0, 1000, 10)], where, PretendHost(*NODES, *HAMI_CORE))
     assert ("/etc/ld.so.preload" in {mount.container for mount in edits.mounts}) is preloaded
 
 
@@ -195,7 +254,7 @@ def test_limits_that_the_class_enforces_cannot_be_switched_off(value):
     """Whatever the container sets, these variables come after it."""
     where = place(container_env={"CUDA_DISABLE_CONTROL": value} if value else {})
     tenancies = [shared(0, 1000, 10, config={"limits": "enforced"})]
-    edits = NVIDIA.edits(tenancies, where, PretendHost(*NODES, LIBRARY))
+    edits = NVIDIA.edits(tenancies, where, PretendHost(*NODES, *HAMI_CORE))
     assert "/etc/ld.so.preload" in {mount.container for mount in edits.mounts}
     known = ("CUDA_DISABLE_CONTROL", "CUDA_TASK_PRIORITY", "GPU_CORE_UTILIZATION_POLICY", "CUDA_OVERSUBSCRIBE")
     assert [edits.env[name] for name in known] == ["false", "1", "default", "false"]
@@ -210,7 +269,7 @@ def test_what_a_class_enforces_is_what_it_says():
 
 @pytest.mark.parametrize("where", [{"containers": ("a", "b")}, {"containers": ()}, {"pod_uids": ("1", "2")}])
 def test_containers_that_share_a_view_do_not_share_the_file_of_their_usage(where):
-    host = PretendHost(*NODES, LIBRARY, usage_cache=Keeping.HOST)
+    host = PretendHost(*NODES, *HAMI_CORE, usage_cache=Keeping.HOST)
     edits = NVIDIA.edits([shared(0, 1000, 10)], place(**where), host)
     assert Tmpfs("/usr/local/vgpu", 16 << 20) in edits.tmpfs
     assert edits.folders == ()
@@ -257,7 +316,9 @@ def test_nodes_of_a_simulated_machine_lie_elsewhere_or_are_missing():
     ],
 )
 def test_an_existing_cdi_specification_takes_the_place_of_device_nodes_if_it_has_all_cards(offered, used):
-    edits = NVIDIA.edits([shared(0, 1000, 10), shared(1, 1000, 10)], place(), PretendHost(*NODES, LIBRARY, cdi=offered))
+    edits = NVIDIA.edits(
+        [shared(0, 1000, 10), shared(1, 1000, 10)], place(), PretendHost(*NODES, *HAMI_CORE, cdi=offered)
+    )
     assert edits.cdi_devices == used
     assert bool(edits.device_nodes) is not bool(used)
     assert edits.env["NVIDIA_VISIBLE_DEVICES"] == ("void" if used else "GPU-0,GPU-1")
@@ -301,31 +362,68 @@ def instance(number, *, uuid="MIG-a", compute=0):
     )
 
 
+KERNEL = kernel_with_mig()
+CAPABILITIES = ("/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap31")
+
+
 def test_a_mig_instance_is_visible_and_nothing_else():
-    minors = "config 1\ngpu0/gi3/access 30\ngpu0/gi3/ci0/access 31\ngpu1/gi3/access 165\n"
-    caps = ("/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap31")
-    host = PretendHost(*NODES, *caps, LIBRARY, files={"/proc/driver/nvidia-caps/mig-minors": minors})
+    host = PretendHost(*NODES, *HAMI_CORE, files=KERNEL)
     edits = NVIDIA.edits([tenancy(card(0), partition=instance(3))], place(), host)
     assert edits.env == {"NVIDIA_VISIBLE_DEVICES": "MIG-a"}
     assert [node.path for node in edits.device_nodes] == [
         "/dev/nvidia0",
         "/dev/nvidiactl",
         "/dev/nvidia-uvm",
-        *caps,
+        *CAPABILITIES,
         "/dev/nvidia-uvm-tools",
     ]
     assert (edits.mounts, edits.folders, edits.notes) == ((), (), ())
 
 
-def test_the_card_of_an_instance_counts_in_the_numbering():
-    found = env(tenancy(card(0), partition=instance(1)), shared(1, 1000, 10))
+def test_capability_nodes_need_none_on_the_host():
+    """B7: it has them only once somebody asked nvidia-modprobe for them."""
+    edits = NVIDIA.edits([tenancy(card(0), partition=instance(3))], place(), PretendHost(*NODES, files=KERNEL))
+    assert container_edits(edits)["deviceNodes"][3:5] == [
+        {"path": path, "type": "c", "major": 508, "minor": minor, "permissions": "rw"}
+        for path, minor in zip(CAPABILITIES, (30, 31), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "what"),
+    [
+        (KERNEL | {"/proc/driver/nvidia-caps/mig-minors": "gpu0/gi3/access 30\n"}, "has no gpu0/gi3/ci0/access; is"),
+        (KERNEL | {"/proc/devices": "195 nvidia\n509 nvidia-caps-imex-channels\n"}, "/proc/devices has no nvidia-caps"),
+        ({}, "has no gpu0/gi3/access and .* and /proc/devices has no nvidia-caps"),
+    ],
+)
+def test_an_instance_that_no_program_could_open_is_refused(files, what):
+    with pytest.raises(
+        Unpreparable, match=rf"card 0 \(GPU-0\): no program could open its MIG instance, since .*{what}"
+    ):
+        NVIDIA.edits([tenancy(card(0), partition=instance(3))], place(), PretendHost(*NODES, files=files))
+
+
+def test_capability_nodes_of_a_simulated_machine_lie_elsewhere_or_are_missing():
+    host = PretendHost("/sim/nvidia-caps/nvidia-cap30", device_folder="/sim", nodes_required=False, files=KERNEL)
+    edits = NVIDIA.edits([tenancy(card(0), partition=instance(3))], place(), host)
+    assert [(node.path, node.host_path, node.numbers) for node in edits.device_nodes] == [
+        ("/dev/nvidia-caps/nvidia-cap30", "/sim/nvidia-caps/nvidia-cap30", None)
+    ]
+
+
+def test_the_card_of_an_instance_counts_in_the_numbering_and_has_the_memory_of_the_instance():
+    host = PretendHost(*NODES, files=KERNEL)
+    found = env(tenancy(IN_MIG_MODE, partition=instance(1)), shared(1, 1000, 10), host=host)
     assert found["NVIDIA_VISIBLE_DEVICES"] == "MIG-a,GPU-1"
-    assert (found["CUDA_DEVICE_MEMORY_LIMIT_0"], found["CUDA_DEVICE_MEMORY_LIMIT_1"]) == ("0m", "1000m")
+    small = next(profile for profile in profiles(IN_MIG_MODE) if profile.id == instance(1).profile_id)
+    assert found["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"{small.memory // MIB}m"
+    assert found["CUDA_DEVICE_MEMORY_LIMIT_1"] == "1000m"
 
 
 def test_two_instances_of_one_card():
-    both = [tenancy(card(0), partition=instance(number, uuid=f"MIG-{number}")) for number in (1, 2)]
-    assert env(*both)["NVIDIA_VISIBLE_DEVICES"] == "MIG-1,MIG-2"
+    both = [tenancy(card(0), partition=instance(number, uuid=f"MIG-{number}")) for number in (1, 3)]
+    assert env(*both, host=PretendHost(*NODES, files=KERNEL))["NVIDIA_VISIBLE_DEVICES"] == "MIG-1,MIG-3"
 
 
 def test_a_half_made_instance_is_refused():
@@ -348,7 +446,8 @@ def test_a_card_that_can_be_cut_is_given_as_a_card_or_as_its_instances():
     shared = env(tenancy(IN_MIG_MODE, {"memory": MIB, "cores": 1}))
     assert (shared["NVIDIA_VISIBLE_DEVICES"], shared["CUDA_DEVICE_MEMORY_LIMIT_0"]) == ("GPU-0", "1m")
     assert env(tenancy(IN_MIG_MODE, whole=True)) == {"NVIDIA_VISIBLE_DEVICES": "GPU-0"}
-    assert env(tenancy(IN_MIG_MODE, partition=instance(1))) == {"NVIDIA_VISIBLE_DEVICES": "MIG-a"}
+    host = PretendHost(*NODES, files=KERNEL)
+    assert env(tenancy(IN_MIG_MODE, partition=instance(1)), host=host) == {"NVIDIA_VISIBLE_DEVICES": "MIG-a"}
 
 
 def test_who_looks_on_sees_the_card_without_limits():
@@ -393,4 +492,4 @@ def test_a_uuid_cannot_name_a_second_card_or_variable(uuid):
 @pytest.mark.parametrize("view", ["../../etc", "a/b", "", "..", "a\n"])
 def test_a_view_cannot_leave_its_folder(view):
     with pytest.raises(Unpreparable, match="cannot be the name of a file"):
-        NVIDIA.edits([shared(0, 1000, 10)], place(view=view), PretendHost(*NODES, LIBRARY))
+        NVIDIA.edits([shared(0, 1000, 10)], place(view=view), PretendHost(*NODES, *HAMI_CORE))

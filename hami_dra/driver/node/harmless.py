@@ -42,7 +42,7 @@ class _WithNodes:
     cdi_devices: Mapping[str, CdiDevice] = MappingProxyType({})
 
     def __init__(self, host: Host, cards: Iterable[Card]) -> None:
-        self.settings: HostSettings = host.settings
+        self.settings: HostSettings = replace(host.settings, nodes_required=False)
         self._host = host
         self._graphics = {
             f"/sys/bus/pci/devices/{card.pci_bus_id}/drm": (f"card{card.index}", f"renderD{_RENDER + card.index}")

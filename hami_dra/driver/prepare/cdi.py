@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hami_dra.driver.prepare.records import Record
-from hami_dra.vendors.containers import Edits, Tmpfs
+from hami_dra.vendors.containers import DeviceNode, Edits, Tmpfs
 
 Json = dict[str, Any]
 
@@ -84,12 +84,7 @@ def container_edits(edits: Edits) -> Json:
     if edits.env:
         made["env"] = [f"{name}={value}" for name, value in edits.env.items()]
     if edits.device_nodes:
-        made["deviceNodes"] = [
-            {"path": node.path}
-            | ({"hostPath": node.host_path} if node.host_path else {})
-            | {"permissions": node.permissions}
-            for node in edits.device_nodes
-        ]
+        made["deviceNodes"] = [_device_node(node) for node in edits.device_nodes]
     mounts: list[Json] = [_tmpfs(each) for each in edits.tmpfs]
     mounts += [
         {"hostPath": mount.host, "containerPath": mount.container, "options": list(mount.options)}
@@ -98,6 +93,15 @@ def container_edits(edits: Edits) -> Json:
     if mounts:
         made["mounts"] = mounts
     return made
+
+
+def _device_node(node: DeviceNode) -> Json:
+    made: Json = {"path": node.path}
+    if node.host_path:
+        made["hostPath"] = node.host_path
+    if node.numbers is not None:  # the runtime then looks for no node on the host (cdi: DeviceNode.fillInfo)
+        made |= {"type": "c", "major": node.numbers[0], "minor": node.numbers[1]}
+    return made | {"permissions": node.permissions}
 
 
 def _tmpfs(wanted: Tmpfs) -> Json:

@@ -1,12 +1,20 @@
 """What a container gets of NVIDIA cards: HAMi-core's limits for shared cards, whole cards as they are, MIG instances.
 
 Called through the vendor registry. In: tenancies. Out: edits. Pure.
-Environment and mounts are those of HAMi's device plugin (D/nvidia/device-plugin/server.go, Allocate), with four differences.
-A whole card has no limit. Limits are numbered as NVML numbers the cards inside the container (by PCI address, whatever the order of
-the allocation), since HAMi-core looks them up by that number. Where cards differ in cores each has its own limit, under the name
-that HAMi-core looks for first. And what HAMi-core writes (the file of its usage, locks) goes to a small tmpfs of each container:
-tenants cannot fill the host's disk, touch each other's locks, or mix up usages of containers that get the same edits.
-`Keeping.HOST` puts it on the host, as HAMi does.
+Environment and mounts are those of HAMi's device plugin (D/nvidia/device-plugin/server.go, Allocate),
+with these differences:
+
+- A container in which nothing is limited (whole cards, MIG instances) gets no HAMi-core at all. HAMi
+  preloads it there too, with the card's own memory as the limit.
+- Limits are numbered in the order of PCI addresses, whatever the order of the allocation, since HAMi-core
+  looks them up by the number of the card. That number is CUDA's, so CUDA is told to count by PCI address
+  as NVML does (`CUDA_DEVICE_ORDER`); by default it counts the fastest card first.
+- Beside a limited card every other card has a limit too: its own memory. HAMi-core's cuDeviceTotalMem_v2
+  (src/cuda/device.c) returns the limit as it is, so a card without one would report 0 bytes.
+- Where cards differ in cores each has its own limit, under the name that HAMi-core looks for first.
+- What HAMi-core writes (the file of its usage, locks) goes to a small tmpfs of each container: tenants
+  cannot fill the host's disk, touch each other's locks, or mix up usages of containers that get the same
+  edits. `Keeping.HOST` puts it on the host, as HAMi does.
 """
 
 import re
@@ -15,7 +23,7 @@ from dataclasses import replace
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.api.hardware import Card
+from hami_dra.api.hardware import Card, MigInstance
 from hami_dra.vendors.containers import (
     CdiDevice,
     DeviceNode,
@@ -41,7 +49,7 @@ from hami_dra.vendors.holdings import (
     optional_nodes,
     without_doubles,
 )
-from hami_dra.vendors.nvidia import DRIVER
+from hami_dra.vendors.nvidia import DRIVER, mig
 from hami_dra.vendors.nvidia.published import sites
 from hami_dra.vendors.publishing import CORES, MIB
 
@@ -49,8 +57,9 @@ VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT_{}"
 CORE_LIMIT: Final = "CUDA_DEVICE_SM_LIMIT"
 CORE_LIMIT_OF: Final = "CUDA_DEVICE_SM_LIMIT_{}"
-NO_MEMORY_LIMIT: Final = "0m"
 NO_CORE_LIMIT: Final = 0
+DEVICE_ORDER: Final = "CUDA_DEVICE_ORDER"
+BY_PCI_ADDRESS: Final = "PCI_BUS_ID"
 CACHE: Final = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
 OVERSUBSCRIBE: Final = "CUDA_OVERSUBSCRIBE"
 PRIORITY: Final = "CUDA_TASK_PRIORITY"
@@ -70,6 +79,8 @@ MODULE_VERSION: Final = "/sys/module/nvidia/version"
 _LIBRARY: Final = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.([0-9]+(?:\.[0-9]+)+)$")
 _OWN_NODE: Final = re.compile(r"/dev/nvidia[0-9]+")
 CAPABILITIES: Final = "/proc/driver/nvidia-caps/mig-minors"
+DEVICES: Final = "/proc/devices"
+_CAPABILITY_MAJOR: Final = re.compile(r"^ *([0-9]{1,7}) nvidia-caps$", re.MULTILINE)
 _CAPABILITY: Final = re.compile(r"(\S+)/access\s+([0-9]{1,7})")
 
 LOCKS: Final = "/tmp/vgpulock"  # noqa: S108 (HAMi-core knows no other place)
@@ -102,9 +113,7 @@ class Containers:
         visible = [uuid for holding in held for uuid in _visible(holding)]
         shown = listed(visible)
         limits = _limits(held)
-        limited = Edits()
-        if any(tenancy.partition is None for tenancy in tenancies):
-            limited = _limiting(tenancies, place, host, bool(limits))
+        limited = _limiting(tenancies, place, host) if limits else Edits()
         cdi, stale = _cdi_devices(held, visible, host)
         return replace(
             limited,
@@ -135,18 +144,22 @@ def _visible(holding: Holding) -> list[str]:
 
 
 def _limits(held: Sequence[Holding]) -> dict[str, str]:
-    """Nothing where nothing is limited. Else every card is named, so that what another set of edits said of its number ends here."""
-    limited = {
-        number: holding
-        for number, holding in enumerate(held)
-        if not holding.whole and any(tenancy.partition is None for tenancy in holding.tenancies)
-    }
-    if not limited:
+    """Return the limits of all cards, or nothing where no card is limited.
+
+    Every card is named, the unlimited ones with all that they have, so that what another set of edits
+    said of its number ends here.
+    """
+    if not any(_is_limited(holding) for holding in held):
         return {}
     numbers = range(len(held))
-    memory = {number: _mebibytes(holding) for number, holding in limited.items()}
-    cores = {number: min(holding.amount(names.CAP_CORES), CORES) for number, holding in limited.items()}
-    env = {MEMORY_LIMIT.format(number): memory.get(number, NO_MEMORY_LIMIT) for number in numbers}
+    cores = {
+        number: min(holding.amount(names.CAP_CORES), CORES)
+        for number, holding in enumerate(held)
+        if _is_limited(holding) and not holding.whole
+    }
+    env = {MEMORY_LIMIT.format(number): _mebibytes(holding) for number, holding in enumerate(held)}
+    if len(held) > 1:
+        env[DEVICE_ORDER] = BY_PCI_ADDRESS
     env[CORE_LIMIT] = str(cores.get(0, NO_CORE_LIMIT))
     if len({cores.get(number, NO_CORE_LIMIT) for number in numbers}) > 1:
         # a number of its own that is 0 would mean the one above
@@ -154,9 +167,33 @@ def _limits(held: Sequence[Holding]) -> dict[str, str]:
     return env
 
 
+def _is_limited(holding: Holding) -> bool:
+    """Whether HAMi-core has something to do: a share, or a card with more memory than it has (oversubscribed)."""
+    if all(tenancy.partition is not None for tenancy in holding.tenancies):
+        return False
+    return not holding.whole or _memory(holding) > holding.card.memory
+
+
+def _memory(holding: Holding) -> int:
+    """Return the bytes that the container may use of the card."""
+    if all(tenancy.partition is not None for tenancy in holding.tenancies):
+        return min(_instance_memory(holding.card, tenancy.partition) for tenancy in holding.tenancies)
+    if not holding.whole:
+        return holding.amount(names.CAP_MEMORY)
+    # on a node whose memory is scaled up, who takes all of a card takes more than it has
+    taken = (tenancy.consumed.get(names.CAP_MEMORY, 0) for tenancy in holding.tenancies if not tenancy.admin)
+    return max([holding.card.memory, *taken])
+
+
+def _instance_memory(card: Card, instance: MigInstance | None) -> int:
+    """Return the bytes of a MIG instance; those of the card where its profile is not known."""
+    sizes = {profile.id: profile.memory for profile in mig.profiles(card)}
+    return sizes.get(instance.profile_id, card.memory) if instance is not None else card.memory
+
+
 def _mebibytes(holding: Holding) -> str:
-    amount = holding.amount(names.CAP_MEMORY) // MIB
-    if amount < 1:  # it would be told as no limit
+    amount = _memory(holding) // MIB
+    if amount < 1:  # HAMi-core would take it for no limit
         raise Unpreparable(
             f"card {holding.card.index} ({holding.card.uuid}): a share of less than 1Mi of memory cannot be limited; ask for "
             "at least 1Mi"
@@ -167,30 +204,41 @@ def _mebibytes(holding: Holding) -> str:
 # --- HAMi-core -------------------------------------------------------------------------------------------------------
 
 
-def _limiting(tenancies: Sequence[Tenancy], place: Place, host: Host, has_limits: bool) -> Edits:
-    """The library that keeps a container to its limits, as far as it is installed, and what it reads."""
+def _limiting(tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
+    """Return the library that keeps a container to its limits, and what it reads and writes.
+
+    An incomplete installation counts as none: runc refuses a container with a mount whose source is not
+    there, and a library that is not preloaded limits nothing.
+    """
     settings = host.settings
     folder = f"{settings.library_folder.rstrip('/')}/vgpu"
     env = _library_env(tenancies, settings)
     library = f"{folder}/libvgpu.so"
     on_host = f"{library}.{file_name(settings.library_version)}" if settings.library_version else library
-    if not host.exists(on_host):
-        note = f"HAMi-core is not installed ({on_host}): nothing keeps the container to its limits of memory and cores"
-        return Edits(env=env, notes=(note,) if has_limits else ())
-    written = [_locks(settings), _usage(place, settings, folder)]
-    env[CACHE] = f"{folder}/{file_name(place.view)}.cache"
-    mounts = [Mount(on_host, library)]
-    if _enforced(tenancies) or place.container_env.get(DISABLED) not in _TRUE:
-        mounts.append(Mount(f"{folder}/ld.so.preload", PRELOAD))
+    preload = Mount(f"{folder}/ld.so.preload", PRELOAD)
+    mounts = [Mount(on_host, library), preload]
     if host.exists(f"{folder}/license"):
         mounts.append(Mount(f"{folder}/license", "/tmp/license"))  # noqa: S108 (inside the container)
         mounts.append(Mount(f"{folder}/vgpuvalidator", "/usr/bin/vgpuvalidator"))
+    missing = [mount.host for mount in mounts if not host.exists(mount.host)]
+    if missing:
+        return Edits(env=env, notes=(_not_installed(on_host, missing),))
+    if not _enforced(tenancies) and place.container_env.get(DISABLED) in _TRUE:
+        mounts.remove(preload)
+    written = [_locks(settings), _usage(place, settings, folder)]
+    env[CACHE] = f"{folder}/{file_name(place.view)}.cache"
     return Edits(
         env=env,
         tmpfs=tuple(each for each in written if isinstance(each, Tmpfs)),
         folders=tuple(each[0] for each in written if not isinstance(each, Tmpfs)),
         mounts=(*(each[1] for each in written if not isinstance(each, Tmpfs)), *mounts),
     )
+
+
+def _not_installed(library: str, missing: Sequence[str]) -> str:
+    partly = f"installed in part only ({', '.join(missing)} is missing)"
+    state = f"not installed ({library})" if library in missing else partly
+    return f"HAMi-core is {state}: nothing keeps the container to its limits of memory and cores"
 
 
 _Written = Tmpfs | tuple[Folder, Mount]
@@ -288,10 +336,30 @@ def _nodes(held: Sequence[Holding], host: Host) -> tuple[DeviceNode, ...]:
             if tenancy.partition is not None:
                 instance = f"gpu{number}/gi{tenancy.partition.id}"
                 compute = f"{instance}/ci{tenancy.partition.compute_instance_id}"
-                nodes += optional_nodes(host, _capability_nodes(host, (instance, compute)))
+                nodes += _capability_nodes(host, holding.card, (instance, compute))
     return without_doubles([*nodes, *optional_nodes(host, OTHER_NODES)])
 
 
-def _capability_nodes(host: Host, wanted: Sequence[str]) -> list[str]:
+def _capability_nodes(host: Host, card: Card, wanted: Sequence[str]) -> list[DeviceNode]:
+    """Return the nodes that open a MIG instance to a program, by their numbers.
+
+    The host needs no such nodes: nvidia-modprobe makes them only when somebody asks for one. Without them
+    CUDA finds no device in the container, so unknown numbers are refused.
+    """
     minors = dict(_CAPABILITY.findall(host.read(CAPABILITIES) or ""))
-    return [f"/dev/nvidia-caps/nvidia-cap{minors[name]}" for name in wanted if name in minors]
+    if not host.settings.nodes_required:  # a simulated machine: whatever lies in its folder
+        return list(optional_nodes(host, [_capability_path(minors[name]) for name in wanted if name in minors]))
+    major = _CAPABILITY_MAJOR.search(host.read(DEVICES) or "")
+    missing = [f"{CAPABILITIES} has no {name}/access" for name in wanted if name not in minors]
+    if major is None:
+        missing.append(f"{DEVICES} has no nvidia-caps")
+    if major is None or missing:
+        raise Unpreparable(
+            f"card {card.index} ({card.uuid}): no program could open its MIG instance, since {' and '.join(missing)}; is NVIDIA's "
+            "kernel driver loaded with MIG capabilities, and is /proc what the driver's container sees of the host?"
+        )
+    return [DeviceNode(_capability_path(minors[name]), numbers=(int(major[1]), int(minors[name]))) for name in wanted]
+
+
+def _capability_path(minor: str) -> str:
+    return f"/dev/nvidia-caps/nvidia-cap{minor}"
