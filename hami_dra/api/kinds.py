@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from hami_dra.api import core, resource, workloads
 from hami_dra.api.meta import Object
 from hami_dra.api.opaque import settle_claim, settle_class, settle_template
-from hami_dra.api.sharing import share_parts
+from hami_dra.api.sharing import share_parts, share_pod_parts
 
 T = TypeVar("T", bound=Object)
 
@@ -37,7 +37,7 @@ class Kind(Generic[T]):
         return f"{root}{scope}/{self.plural}{tail}"
 
 
-POD = Kind("Pod", "", "v1", "pods", True, core.Pod)
+POD = Kind("Pod", "", "v1", "pods", True, core.Pod, share_pod_parts)
 NODE = Kind("Node", "", "v1", "nodes", False, core.Node)
 NAMESPACE = Kind("Namespace", "", "v1", "namespaces", False, core.Namespace)
 RESOURCE_QUOTA = Kind("ResourceQuota", "", "v1", "resourcequotas", True, core.ResourceQuota)

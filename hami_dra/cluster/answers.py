@@ -130,13 +130,17 @@ def _decoded(decoder: msgspec.json.Decoder[Item], text: bytes | bytearray | msgs
     except msgspec.ValidationError:
         raise
     except _UNDECODABLE:
-        return _decoded_sanitized(decoder, text)
+        return _decoded_again(decoder, sanitized(bytes(text)))
 
 
-def _decoded_sanitized(decoder: msgspec.json.Decoder[Item], text: bytes | bytearray | msgspec.Raw) -> Item:
-    """As `_decoded`, of a document whose every part is kept: nothing in it is too deep or too long for Python."""
+def _decoded_json(decoder: msgspec.json.Decoder[Item], text: bytes | bytearray | msgspec.Raw) -> Item:
+    """As `_decoded`, of a document whose every part is kept: nothing in it is too deep or too large for Python."""
+    return _decoded_again(decoder, sanitized(bytes(text), numbers=True))
+
+
+def _decoded_again(decoder: msgspec.json.Decoder[Item], text: bytes) -> Item:
     try:
-        return decoder.decode(sanitized(bytes(text), numbers=True))
+        return decoder.decode(text)
     except (UnicodeError, RecursionError) as error:
         raise msgspec.DecodeError(str(error)) from error
 
@@ -154,7 +158,7 @@ def read_object(kind: Kind[T], body: bytes | msgspec.Raw) -> tuple[T, str]:
     except msgspec.ValidationError as error:
         if kind.name != RESOURCE_CLAIM.name:
             raise
-        found = cast("T", salvaged_claim(_decoded_sanitized(_json_objects, body), str(error)))
+        found = cast("T", salvaged_claim(_decoded_json(_json_objects, body), str(error)))
     return found, settled(kind, found)
 
 
@@ -175,11 +179,11 @@ def _trim(found: Object) -> None:
 
 def read_json(body: bytes) -> dict[str, Any]:
     """The whole object as JSON. Raises msgspec.DecodeError."""
-    return _decoded_sanitized(_json_objects, body)
+    return _decoded_json(_json_objects, body)
 
 
 def _broken(event_type: EventType, body: msgspec.Raw, problem: str) -> Broken:
-    found = identity(_decoded_sanitized(_json_objects, body))
+    found = identity(_decoded_json(_json_objects, body))
     _trim(found)
     return Broken(event_type, found, problem)
 
@@ -214,7 +218,7 @@ def _read_one_by_one(kind: Kind[T], page: Page[msgspec.Raw]) -> Page[T]:
 
 def read_json_page(body: bytes) -> Page[dict[str, Any]]:
     """Its items as they are, but for what `sanitize` cuts. Raises msgspec.DecodeError."""
-    return _decoded_sanitized(_json_pages, body)
+    return _decoded_json(_json_pages, body)
 
 
 # --- watches ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,79 @@
+"""M4: what a tenant writes into a pod costs the controller next to nothing: annotations that nobody reads are dropped on reading."""
+
+import gc
+import json
+import tracemalloc
+
+import pytest
+
+from controller.inventory.inventory import Inventory
+from controller.reconcile.clock import LoopClock
+from controller.reconcile.world import World
+from controller.scoring.policies import InvalidPolicy, Policies
+from controller.scoring.resolving import resolve
+from hami_dra.api import kinds, names
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.cluster.answers import read_object
+from hami_dra.cluster.memory import MemoryCluster
+from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
+
+MUCH = 250 * 1024
+PODS = 200
+ANNOTATIONS = {
+    "one that nobody reads": {"evil": "x" * MUCH},
+    "many": {f"evil-{number}": "x" * 100 for number in range(MUCH // 110)},
+    "one that is read": {"nvidia.com/use-gpuuuid": "x" * MUCH},
+    "a converted request": {names.CONVERTED_REQUEST: "[" * MUCH},
+}
+
+
+def body(name, annotations):
+    default = [
+        {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for what in ("not-ready", "unreachable")
+    ]
+    pod = {
+        "metadata": {
+            "name": name, "namespace": "evil", "uid": f"6f9619ff-8b86-d011-b42d-{name:>012}", "resourceVersion": "5",
+            "labels": {"app": "evil"}, "annotations": annotations,
+        },
+        "spec": {
+            "schedulerName": "default-scheduler",
+            "containers": [{"name": "main", "image": "pause", "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}}],
+            "tolerations": default,
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
+        },
+        "status": {"phase": "Pending"},
+    }  # fmt: skip
+    return json.dumps(pod).encode()
+
+
+@pytest.mark.parametrize("annotations", ANNOTATIONS.values(), ids=ANNOTATIONS)
+def test_a_pod_with_250_kib_of_annotations_costs_less_than_2_kib(annotations):
+    world = World(MemoryCluster(), Inventory(), LoopClock(), None)
+    bodies = [body(str(number), annotations) for number in range(PODS)]
+    gc.collect()
+    tracemalloc.start()
+    for text in bodies:
+        pod, _ = read_object(kinds.POD, text)
+        world.pods.store.put(pod)
+    gc.collect()
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used / PODS < 2048
+
+
+@pytest.mark.parametrize(
+    "name", ["nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid", names.NODE_POLICY, names.DEVICE_POLICY]
+)
+def test_an_annotation_that_is_too_long_is_refused_by_name_and_not_ignored(name):
+    pod, _ = read_object(kinds.POD, body("1", {name: "x" * (MOST_LENGTH + 1)}))
+    assert pod.metadata.annotations == {name: TOO_LONG}
+    with pytest.raises(InvalidPolicy, match=name):
+        resolve(pod, [ResourceClaim()], {}, {}, Policies())
+
+
+def test_what_somebody_reads_is_kept():
+    kept = {names.NODE_POLICY: "binpack", "nvidia.com/use-gpuuuid": "GPU-1", names.ALLOCATED_BY: "hami-dra"}
+    pod, _ = read_object(kinds.POD, body("1", {**kept, "kubectl.kubernetes.io/last-applied-configuration": "{}"}))
+    assert pod.metadata.annotations == kept
