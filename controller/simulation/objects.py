@@ -64,6 +64,8 @@ class Gathered:
     items: tuple[Item, ...]
     """In file order. An object that is given twice stands where it stood first."""
     notes: tuple[str, ...]
+    unreadable: tuple[str, ...] = ()
+    """Those of the notes that say what of an object cannot be read."""
 
 
 def gather(documents: Iterable[Document]) -> Gathered:
@@ -76,6 +78,7 @@ def gather(documents: Iterable[Document]) -> Gathered:
     skipped: dict[str, list[Document]] = {}
     generated: dict[tuple[str, str], int] = {}
     notes: list[str] = []
+    unreadable: list[str] = []
     for document in documents:
         kind = _kind_of(document)
         if kind is None:
@@ -83,7 +86,7 @@ def gather(documents: Iterable[Document]) -> Gathered:
             continue
         item = read(str(document), kind, _named(document, kind, generated))
         if item.problem:
-            notes.append(f"{document}: {describe(kind, item.raw)}: {item.problem}")
+            unreadable.append(f"{document}: {describe(kind, item.raw)}: {item.problem}")
         same = found.get((kind.name, item.key))
         if same is not None and same.raw != item.raw:
             if kind is kinds.RESOURCE_SLICE:
@@ -96,7 +99,7 @@ def gather(documents: Iterable[Document]) -> Gathered:
     for what, several in skipped.items():
         more = f", and {len(several) - 1} more" if len(several) > 1 else ""
         notes.append(f"{several[0]}{more}: {what}, skipped")
-    return Gathered(tuple(found.values()), tuple(notes))
+    return Gathered(tuple(found.values()), (*unreadable, *notes), tuple(unreadable))
 
 
 def read(source: str, kind: Kind[Any], raw: Mapping[str, Any], inside: tuple[str, str] = ("", "")) -> Item:

@@ -29,7 +29,7 @@ class Seen:
     items: dict[str, list[Item]] = field(default_factory=lambda: defaultdict(list))
     """By name of the kind, in the order in which they came."""
     notes: list[str] = field(default_factory=list)
-    """What was assumed."""
+    """What was assumed, and what could not be read."""
 
     def of(self, kind: Kind[T]) -> tuple[T, ...]:
         return tuple(item.object for item in self.items[kind.name])
@@ -43,6 +43,7 @@ def seen(documents: Iterable[Document]) -> Seen:
         gathered = gather(documents)
     except BadManifest as error:
         raise CommandError(str(error)) from error
+    found.notes += gathered.unreadable
     inventory = found.inventory
     feeds: dict[str, Any] = {
         kinds.NODE.name: inventory.node_changed,

@@ -50,7 +50,7 @@ def snapshot(
 
     with Progress() as progress:
         documents = read_state((), Connection(kubeconfig, context), progress=progress)
-    for problem in gather(documents).notes:
+    for problem in gather(documents).unreadable:
         note(problem)
     text = snapshot_text(documents, as_yaml=output is not None and output.suffix in {".yaml", ".yml"})
     if output is None:
