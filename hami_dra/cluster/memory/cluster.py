@@ -106,11 +106,12 @@ class MemoryCluster(Steering):
         for _, record in sorted(self._state.table(kind).objects.items()):
             if not predicate(record.raw):
                 continue
-            try:
+            found, known, problem = record.shown(kind)
+            if found is not None:
                 # items of a list carry no apiVersion and kind of their own, as on the real server
-                items.append(msgspec.structs.replace(record.read(kind), api_version="", kind=""))
-            except msgspec.ValidationError as error:
-                broken.append(Broken("ADDED", record.metadata_only(kind), str(error)))
+                items.append(msgspec.structs.replace(found, api_version="", kind=""))
+            if problem:
+                broken.append(Broken("ADDED", known, problem))
         _finish(fault)
         return Listing(tuple(items), str(self._state.newest), tuple(broken))
 
@@ -378,10 +379,8 @@ def _event(kind: Kind[T], event: Any, record: Record) -> WatchEvent[T] | Broken:
         version = str(record.version)
         bookmark = msgspec.convert({"metadata": {"resourceVersion": version}}, Object)
         return WatchEvent("BOOKMARK", cast("T", bookmark))
-    try:
-        return WatchEvent(event, record.read(kind))
-    except msgspec.ValidationError as error:
-        return Broken(event, record.metadata_only(kind), str(error))
+    found, known, problem = record.shown(kind)
+    return Broken(event, known, problem) if found is None else WatchEvent(event, found, problem)
 
 
 def _patched(kind: Kind[Any], raw: Raw, patch: Body | Sequence[Body], patch_type: PatchType) -> Raw:

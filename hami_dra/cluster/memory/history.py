@@ -6,13 +6,14 @@ Called by `memory.MemoryCluster` only. Records are never changed; every write pu
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
-from hami_dra.api.kinds import Kind
+from hami_dra.api.kinds import RESOURCE_CLAIM, Kind
 from hami_dra.api.meta import Object
 from hami_dra.cluster.protocol import EventType, Gone, Unavailable
+from hami_dra.cluster.salvage import identity, salvaged_claim
 from hami_dra.cluster.selectors import Predicate
 
 T = TypeVar("T", bound=Object)
@@ -26,21 +27,31 @@ class Record:
     def __init__(self, raw: dict[str, Any], version: int) -> None:
         self.raw = raw
         self.version = version
-        self._decoded: dict[tuple[str, type[Object]], Object] = {}
+        self._decoded: dict[tuple[str, type[Object]], tuple[Object, str]] = {}
 
     def read(self, kind: Kind[T]) -> T:
         """Raises msgspec.ValidationError when the object does not fit its Struct."""
+        return self._read(kind)[0]
+
+    def shown(self, kind: Kind[T]) -> tuple[T | None, Object, str]:
+        """As a list or a watch shows it: the object, or None; what is known of it; what of it cannot be read, or ""."""
+        try:
+            found, problem = self._read(kind)
+        except msgspec.ValidationError as error:
+            if kind.name != RESOURCE_CLAIM.name:
+                return None, identity(self.raw), str(error)
+            salvaged = cast("T", salvaged_claim(self.raw, str(error)))
+            return salvaged, salvaged, str(error)
+        return found, found, problem
+
+    def _read(self, kind: Kind[T]) -> tuple[T, str]:
         key = (kind.api_version, kind.type)
         found = self._decoded.get(key)
         if found is None:
-            found = msgspec.json.decode(self.encoded(kind), type=kind.type)
-            if kind.settle is not None:
-                kind.settle(found)
+            decoded = msgspec.json.decode(self.encoded(kind), type=kind.type)
+            found = decoded, kind.settle(decoded) if kind.settle is not None else ""
             self._decoded[key] = found
         return found  # type: ignore[return-value]  # the key holds the type
-
-    def metadata_only(self, kind: Kind[T]) -> Object:
-        return msgspec.json.decode(self.encoded(kind), type=Object)
 
     def encoded(self, kind: Kind[T]) -> bytes:
         return msgspec.json.encode({**self.raw, "apiVersion": kind.api_version, "kind": kind.name})

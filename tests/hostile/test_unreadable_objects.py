@@ -1,0 +1,188 @@
+"""What cannot be read is named once, counted and told to its author; controllers, their loops and uninstall go on (C1, M2)."""
+
+import json
+import logging
+
+import pytest
+
+from controller.inventory.inventory import Inventory
+from controller.reconcile.events import Events
+from controller.reconcile.foreign import ForeignWatch
+from controller.reconcile.undo import Undoer
+from controller.reconcile.uninstall import LeftBehind, Plan, Uninstaller
+from hami_dra.api import kinds, names
+from hami_dra.cluster.protocol import Forbidden
+from tests.support.scene import DRIVER, SPACE, claim, play, pod, template
+
+DEEP = json.loads("[" * 60 + "]" * 60)
+
+
+def deep_claim(name):
+    """A claim whose parameters nest deeper than anybody reads."""
+    body = claim(name)
+    body["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": {"a": DEEP}}}]
+    return body
+
+
+def odd_claim(name, device="gpu-0", node="n0"):
+    """As a newer API might write it; allocated by us."""
+    results = [{"request": "gpu", "driver": DRIVER, "pool": node, "device": device}]
+    pinned = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [pinned]}}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": SPACE,
+            "annotations": {names.ALLOCATED_BY: "hami-dra"},
+            "finalizers": [names.DELETE_PROTECTION],
+        },
+        "spec": {"devices": {"requests": {"newer": "form"}}},
+        "status": {"allocation": allocation, "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]},
+    }
+
+
+def odd_pod(name, **spec):
+    return {"metadata": {"name": name, "namespace": SPACE}, "spec": {"containers": {"newer": "form"}, **spec}}
+
+
+def lines(caplog):
+    return [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
+
+
+async def told(scene, name, reason):
+    return [each["note"] for each in await scene.events(reason) if each["regarding"]["name"] == name]
+
+
+def test_an_event_a_metric_and_one_log_line_name_what_cannot_be_read(caplog):
+    async def story(scene):
+        scene.cluster.put_raw(kinds.POD, odd_pod("odd"))
+        await scene.add(kinds.RESOURCE_CLAIM, deep_claim("deep"))
+        first = scene.start()
+        await scene.sleep(5)
+        assert scene.metric("hami_dra_unreadable_objects", resource="pods") == 1
+        assert scene.metric("hami_dra_unreadable_objects", resource="resourceclaims") == 1
+        said = lines(caplog)
+        assert {line.partition(" cannot")[0] for line in said} == {f"Pod {SPACE}/odd", f"ResourceClaim {SPACE}/deep"}
+        await scene.controller.world.relist_claims()
+        assert lines(caplog) == said
+        await scene.add(kinds.RESOURCE_CLAIM, claim("good"))
+        await scene.add(kinds.POD, pod("asks", claims=["deep"]), pod("honest", claims=["good"]))
+        await scene.bound("honest")
+        [note] = await told(scene, "deep", "Unreadable")
+        assert "spec.devices.config[0].opaque.parameters: nested more than 50 levels deep" in note
+        [note] = await told(scene, "odd", "Unreadable")
+        assert "hami-dra cannot read this Pod" in note
+        await scene.cluster.delete(kinds.POD, "odd", namespace=SPACE)
+        await scene.sleep(5)
+        assert scene.metric("hami_dra_unreadable_objects", resource="pods") == 0
+        await scene.stop(first)
+
+    with caplog.at_level(logging.WARNING):
+        play(story, controller=False)
+
+
+def test_devices_of_a_claim_that_cannot_be_read_are_not_given_away():
+    async def story(scene):
+        for number in range(2):
+            scene.cluster.put_raw(kinds.RESOURCE_CLAIM, odd_claim(f"odd-{number}", f"gpu-{number}"))
+        await scene.add(kinds.RESOURCE_CLAIM, claim("good"))
+        await scene.add(kinds.POD, pod("honest", claims=["good"]))
+        await scene.sleep(30)
+        assert (await scene.claim("good")).status.allocation is None
+
+    play(story, nodes=1)
+
+
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        (Inventory, "pod_changed"),
+        (Inventory, "claim_changed"),
+        (Undoer, "pod_changed"),
+        (Undoer, "_judge"),
+        (Undoer, "_take_back"),
+        (ForeignWatch, "claim_changed"),
+        (ForeignWatch, "_settle"),
+        (Events, "_send"),
+    ],
+)
+def test_a_failure_over_one_object_leaves_every_loop_running(monkeypatch, owner, method):
+    """Whatever fails for an object named evil: the honest pod is placed, before and after."""
+    whole = getattr(owner, method)
+
+    def failing(self, *args, **kwargs):
+        if "evil" in repr(args):
+            raise RecursionError("nobody thought of this")
+        return whole(self, *args, **kwargs)
+
+    monkeypatch.setattr(owner, method, failing)
+
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small"))
+        await scene.add(kinds.RESOURCE_CLAIM, claim("evil"))
+        await scene.add(kinds.POD, pod("evil", claims=["evil"]), pod("before", templates=["small"]))
+        await scene.bound("before")
+        await scene.add(kinds.POD, pod("after", templates=["small"]))
+        await scene.bound("after")
+        assert not any(task.done() for task in scene.controllers)
+
+    play(story)
+
+
+# --- uninstall -------------------------------------------------------------------------------------------------------
+
+
+async def uninstall(scene):
+    said = []
+    try:
+        await Uninstaller(scene.cluster, Plan(), scene.clock, said.append).run()
+    except LeftBehind as error:
+        return said, str(error)
+    return said, ""
+
+
+def test_uninstall_treats_what_it_cannot_read_by_its_metadata_and_names_it():
+    async def story(scene):
+        gates = [{"name": names.GATE}, {"name": "others"}]
+        scene.cluster.put_raw(kinds.POD, odd_pod("odd", schedulingGates=gates))
+        scene.cluster.put_raw(kinds.RESOURCE_CLAIM, odd_claim("odd"))
+        await scene.add(kinds.RESOURCE_CLAIM, deep_claim("deep"))
+        said, left = await uninstall(scene)
+        assert left.count("\n") <= 1
+        for name in ("Pod default/odd", "ResourceClaim default/odd", "ResourceClaim default/deep"):
+            assert any(f"could not be read, and was treated by its metadata: {name}" in line for line in said)
+
+    play(story, controller=False)
+
+
+def test_nothing_is_deleted_while_something_cannot_be_listed():
+    async def story(scene):
+        await scene.add(kinds.MUTATING_POLICY, {"metadata": {"name": names.GATE_POLICY}})
+        scene.cluster.fail_next(Forbidden("no right"), verb="list", kind=kinds.RESOURCE_CLAIM, times=100)
+        with pytest.raises(Forbidden):
+            await Uninstaller(scene.cluster, Plan(), scene.clock, print).run()
+        assert len((await scene.cluster.list(kinds.MUTATING_POLICY)).items) == 1
+
+    play(story, controller=False)
+
+
+def test_one_object_that_cannot_be_written_stays_and_is_told_at_the_end_everything_else_goes():
+    async def story(scene):
+        await scene.add(kinds.VALIDATING_POLICY, {"metadata": {"name": names.FENCE_POLICY}})
+        mark = {"metadata": {"annotations": {names.ALLOCATED_BY: "hami-dra"}}}
+        await scene.add(kinds.RESOURCE_CLAIM, claim("one"), claim("stuck"), claim("two"))
+        for name in ("one", "stuck", "two"):
+            await scene.cluster.patch(kinds.RESOURCE_CLAIM, name, mark, namespace=SPACE)
+
+        async def refuse(request):
+            if request.label == "patch resourceclaims" and request.name == "stuck":
+                raise Forbidden("a policy says no")
+
+        scene.cluster.hooks.append(refuse)
+        _, left = await uninstall(scene)
+        assert left == f"annotation {names.ALLOCATED_BY} of ResourceClaim {SPACE}/stuck: Forbidden: a policy says no"
+        marked = [each.metadata.name for each in await scene.claims() if each.metadata.annotations]
+        assert marked == ["stuck"]
+        assert (await scene.cluster.list(kinds.VALIDATING_POLICY)).items == ()
+
+    play(story, controller=False)
