@@ -71,6 +71,7 @@ class Placer:
         fence: Fence,
         wake: asyncio.Event,
     ) -> None:
+        self._guard = context.guard("decisions")
         self._world = context.world
         self._inventory = context.inventory
         self._settings = context.settings
@@ -115,7 +116,7 @@ class Placer:
                     await self._idle(now)
                     continue
                 before = self._clock.cpu()
-                self._look(key, now)
+                self._look_guarded(key, now)
                 spent = self._clock.cpu() - before
                 self._queue.charge(spent)
                 # what takes long leaves everything else on the loop as much time as it took
@@ -126,8 +127,9 @@ class Placer:
     def _spread_news(self, now: float) -> None:
         if self._fenced_off and self._fence.ready:
             for key in self._fenced_off:
-                if (pod := self._world.pod(key)) is not None:
-                    self._triggers.look_at(pod)
+                with self._guard.each(key):
+                    if (pod := self._world.pod(key)) is not None:
+                        self._triggers.look_at(pod)
             self._fenced_off.clear()
         if self._is_news() and now >= self._room_not_before:
             self._room_not_before = now + _ROOM_INTERVAL
@@ -154,6 +156,15 @@ class Placer:
         self._wake.clear()
 
     # --- one pod -------------------------------------------------------------------------------------------------------
+
+    def _look_guarded(self, key: str, now: float) -> None:
+        """What `_look` does not expect puts the pod off, and ends nothing."""
+        try:
+            self._look(key, now)
+        except Exception as error:
+            if not self._guard.contains(key, error):
+                raise
+            self._queue.wait(key, now + self._settings.retry_most)
 
     def _look(self, key: str, now: float) -> None:
         pod = self._world.pod(key)

@@ -41,6 +41,7 @@ class Triggers:
         wake: Callable[[], None],
     ) -> None:
         self._shared = shared
+        self._guard = context.guard("triggers")
         self._world = context.world
         self._clock = context.clock
         self._queue = queue
@@ -56,7 +57,8 @@ class Triggers:
     def start(self) -> None:
         """Everything that is there already counts as new."""
         for pod in self._world.pods.store:
-            self.pod_changed(None, pod)
+            with self._guard.each(pod.key):
+                self.pod_changed(None, pod)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and old.spec.node_name and (new is None or is_live(old) != is_live(new)):

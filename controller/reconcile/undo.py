@@ -187,9 +187,10 @@ class Undoer:
 
     async def release(self, pod: Pod, why: str) -> None:
         """Clear what this unbound pod holds although it cannot get the rest. No node is refused for it."""
-        held = {bodies.pinned_node(claim) for claim in self._claims_of(pod) if claim.status.allocation is not None}
-        for node in sorted(held - {""}):
-            await self._undo(pod.metadata.uid, pod.key, node, Verdict("sibling", why), refuse=False)
+        with self._guard.each(pod.key):
+            held = {bodies.pinned_node(claim) for claim in self._claims_of(pod) if claim.status.allocation is not None}
+            for node in sorted(held - {""}):
+                await self._undo(pod.metadata.uid, pod.key, node, Verdict("sibling", why), refuse=False)
 
     def _start(self, group: asyncio.TaskGroup, uid: str, pod_key: str, node: str, found: Verdict) -> None:
         if uid not in self._busy:

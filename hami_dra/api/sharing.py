@@ -16,6 +16,7 @@ from hami_dra.api.resource import DeviceAttribute, DeviceCapacity, ResourceSlice
 _MOST: Final = 4096
 """Parts remembered. uuids fill it, so it is emptied now and then, and the next slice begins anew."""
 _known: Final[dict[Any, Any]] = {}
+_CONDITIONS: Final = frozenset({"PodScheduled", "Ready"})
 _EMPTY: Final[dict[str, Any]] = {}
 """Nobody changes it."""
 
@@ -31,7 +32,7 @@ def share_parts(slice_: ResourceSlice) -> str:
 
 
 def share_pod_parts(pod: Pod) -> str:
-    """As `share_parts`. Of the conditions only `PodScheduled` is kept: nobody reads another one of a pod."""
+    """As `share_parts`. Of its conditions those are kept that somebody reads."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     _replace(meta, "namespace", meta.namespace)
     _replace(meta, "owner_references", meta.owner_references)
@@ -46,8 +47,7 @@ def share_pod_parts(pod: Pod) -> str:
         if found := getattr(spec, field):
             force_setattr(spec, field, _known.setdefault(tuple(map(_content, found)), found))
     _replace(status, "phase", status.phase)
-    scheduled = tuple(each for each in status.conditions if each.type == "PodScheduled")
-    _replace(status, "conditions", scheduled)
+    _replace(status, "conditions", tuple(each for each in status.conditions if each.type in _CONDITIONS))
     if len(_known) > _MOST:
         _known.clear()
     return ""
