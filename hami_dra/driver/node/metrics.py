@@ -44,6 +44,8 @@ class DriverMetrics:
             ["driver", "call", "result"], registry=self.registry,
         )  # fmt: skip
 
+    def begin(self) -> None:
+        """Told by the driver at start. What has never happened is said to be 0: the first time would go unseen else."""
         for loop in ("events", "offers", "watch claims", "watch node", "watch own slices", "writes"):
             self.internal_errors.labels(loop)
 

@@ -95,6 +95,7 @@ class NodeDriver:
         self._sleep = sleep
         self._news = asyncio.Event()
         self._fence = FenceWatch(cluster, settings.fence_mode, self._published, self._news.set, sleep)
+        self.metrics.begin()
         count = self.metrics.internal_error
         self._guard = LoopGuard("offers", count)
         self._events = NodeEvents(cluster, settings.instance or f"{settings.node}/{os.getpid()}", wall, count)
