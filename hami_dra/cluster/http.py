@@ -33,6 +33,7 @@ from hami_dra.cluster.answers import (
 )
 from hami_dra.cluster.bootclock import boot_clock
 from hami_dra.cluster.credentials import Access
+from hami_dra.cluster.paging import PageSize
 from hami_dra.cluster.protocol import (
     APPLY,
     JSON,
@@ -52,7 +53,6 @@ from hami_dra.cluster.transport import Timeouts, Transport
 
 T = TypeVar("T", bound=Object)
 
-PAGE: Final = 500
 _CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
     MERGE: "application/merge-patch+json",
     JSON: "application/json-patch+json",
@@ -124,10 +124,10 @@ class HttpCluster:
     ) -> Listing[T]:
         query = _selectors(label_selector, field_selector)
         try:
-            return await self._pages(kind, namespace, {**query, "limit": str(PAGE)})
+            return await self._pages(kind, namespace, query, PageSize())
         except Gone:
             # the snapshot that the pages came from is compacted away: once more, in one piece
-            return await self._pages(kind, namespace, query)
+            return await self._pages(kind, namespace, query, None)
 
     async def list_raw(
         self, kind: Kind[T], *, on_page: Callable[[int, int], None] = lambda _read, _left: None
@@ -136,45 +136,47 @@ class HttpCluster:
 
         `on_page` is told after each page how many were read and how many are left, as far as the server says.
         """
-        query = {"limit": str(PAGE)}
         try:
-            return await self._raw_pages(kind, query, on_page)
+            return await self._raw_pages(kind, PageSize(), on_page)
         except Gone:
-            return await self._raw_pages(kind, {}, on_page)
+            return await self._raw_pages(kind, None, on_page)
 
     async def _raw_pages(
-        self, kind: Kind[T], query: dict[str, str], on_page: Callable[[int, int], None]
+        self, kind: Kind[T], pages: PageSize | None, on_page: Callable[[int, int], None]
     ) -> Sequence[dict[str, Any]]:
         what = f"list {kind.plural}"
         items: list[dict[str, Any]] = []
         token = ""
         while True:
-            body = await self._transport.read(what, kind.path(), {**query, "continue": token} if token else query)
+            body = await self._transport.read(what, kind.path(), _paged({}, pages, token))
             try:
                 page = read_json_page(body)
             except msgspec.DecodeError as error:
                 raise Unavailable(f"{what}: the answer is no list: {error}") from None
             items.extend(page.items or ())
+            if pages is not None:
+                pages.learn(len(page.items or ()), len(body))
             on_page(len(items), page.metadata.remaining_item_count or 0)
             token = page.metadata.continue_
             if not token:
                 return items
 
-    async def _pages(self, kind: Kind[T], namespace: str, query: dict[str, str]) -> Listing[T]:
+    async def _pages(self, kind: Kind[T], namespace: str, query: dict[str, str], pages: PageSize | None) -> Listing[T]:
+        """`pages` is None: all in one answer."""
         what = f"list {kind.plural}"
         items: list[T] = []
         broken: list[Broken] = []
         token = ""
         while True:
-            body = await self._transport.read(
-                what, kind.path(namespace), {**query, "continue": token} if token else query
-            )
+            body = await self._transport.read(what, kind.path(namespace), _paged(query, pages, token))
             try:
                 page: Page[T] = read_page(kind, body)
             except msgspec.DecodeError as error:
                 raise Unavailable(f"{what}: the answer is no list: {error}") from None
             items.extend(page.items or ())
             broken.extend(page.broken)
+            if pages is not None:
+                pages.learn(max(len(page.items or ()), len(page.broken)), len(body))
             token = page.metadata.continue_
             if not token:
                 return Listing(tuple(items), page.metadata.resource_version, tuple(broken))
@@ -299,6 +301,15 @@ def _target(verb: str, kind: Kind[Any], namespace: str, name: str, subresource: 
 def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
     both = {"labelSelector": label_selector, "fieldSelector": field_selector}
     return {key: value for key, value in both.items() if value}
+
+
+def _paged(query: Mapping[str, str], pages: PageSize | None, token: str) -> dict[str, str]:
+    found = dict(query)
+    if pages is not None:
+        found["limit"] = str(pages.limit)
+    if token:
+        found["continue"] = token
+    return found
 
 
 def _object(kind: Kind[T], body: bytes, what: str) -> T:

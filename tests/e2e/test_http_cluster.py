@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 import pytest
 
 from hami_dra.api import kinds
-from hami_dra.cluster.http import PAGE, HttpCluster
+from hami_dra.cluster.http import HttpCluster
 from hami_dra.cluster.lease import LeaderElector
 from hami_dra.cluster.protocol import ClusterError, Forbidden, Gone
 from hami_dra.cluster.reflector import Reflector
@@ -65,7 +65,7 @@ async def test_it_is_new_enough(cluster):
 
 
 async def test_a_list_of_several_pages_is_one_list(cluster, space):
-    count = PAGE + 20
+    count = 520
     slots = asyncio.Semaphore(16)
 
     async def make(number):

@@ -12,7 +12,8 @@ from aiohttp.test_utils import TestServer
 from hami_dra.api import kinds
 from hami_dra.cluster import verbatim
 from hami_dra.cluster.credentials import Access, FixedIdentity, TokenFile
-from hami_dra.cluster.http import PAGE, HttpCluster
+from hami_dra.cluster.http import HttpCluster
+from hami_dra.cluster.paging import FIRST, MOST, PAGE_BYTES, PageSize
 from hami_dra.cluster.protocol import (
     APPLY,
     JSON,
@@ -358,12 +359,27 @@ async def test_pages_are_put_together(server, cluster):
     listing = await cluster.list(kinds.NODE, label_selector="x=1", field_selector="metadata.name!=z")
     assert [node.metadata.name for node in listing.items] == ["a", "b", "c", "d"]
     assert listing.resource_version == "9"
-    shared = {"limit": str(PAGE), "labelSelector": "x=1", "fieldSelector": "metadata.name!=z"}
+    shared = {"labelSelector": "x=1", "fieldSelector": "metadata.name!=z"}
     assert [request[2] for request in server.seen] == [
-        shared,
-        {**shared, "continue": "t1"},
-        {**shared, "continue": "t2"},
+        {**shared, "limit": "25"},
+        {**shared, "limit": "50", "continue": "t1"},
+        {**shared, "limit": "100", "continue": "t2"},
     ]
+
+
+def test_pages_are_as_long_as_their_objects_allow():
+    pages = PageSize()
+    limits = []
+    for _ in range(6):
+        limits.append(pages.limit)
+        pages.learn(pages.limit, pages.limit * 4_000)  # bytes of an ordinary pod
+    assert limits == [FIRST, 50, 100, 200, 400, MOST]
+    pages.learn(MOST, MOST * 1_000_000)
+    assert pages.limit * 1_000_000 <= PAGE_BYTES
+    pages.learn(pages.limit, 2 * PAGE_BYTES * pages.limit)
+    assert pages.limit == 1
+    pages.learn(0, 100)
+    assert pages.limit == 1
 
 
 async def test_a_list_whose_pages_expire_is_asked_for_once_more_in_one_piece(server, cluster):
@@ -383,7 +399,7 @@ async def test_whole_objects_come_in_pages_too(server, cluster):
     items = await cluster.list_raw(kinds.NODE, on_page=lambda *news: told.append(news))
     assert items == [{"metadata": {"name": name}} for name in "abc"]
     assert told == [(2, 1), (3, 0)]
-    assert [request[2] for request in server.seen] == [{"limit": str(PAGE)}, {"limit": str(PAGE), "continue": "t1"}]
+    assert [request[2] for request in server.seen] == [{"limit": "25"}, {"limit": "50", "continue": "t1"}]
 
 
 async def test_whole_objects_whose_pages_expire_are_asked_for_once_more_in_one_piece(server, cluster):
