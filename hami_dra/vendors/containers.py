@@ -94,11 +94,13 @@ class Place:
     pod_uids: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
     """Names of the containers of the view; empty where nobody knows who will use the claim."""
+    joinable: bool = False
+    """Pods that are not known yet may get the same edits: kubelet does not ask again for a claim that is prepared."""
 
     @property
     def is_shared(self) -> bool:
         """Several containers may get the same edits at the same time."""
-        return len(self.containers) != 1 or len(self.pod_uids) > 1
+        return self.joinable or len(self.containers) != 1 or len(self.pod_uids) > 1
 
 
 class Keeping(StrEnum):

@@ -153,7 +153,7 @@ class PreparedNode:
 
     vendor = Containers()
 
-    def __init__(self, root, cards=None, sharing=None, installed=True):
+    def __init__(self, root, cards=None, sharing=None, installed=True, usage_cache=Keeping.HOST):
         self.root = root
         self.cards = [gpu(0), gpu(1), gpu(2, mig=True)] if cards is None else cards
         self.sharing = sharing or Sharing()
@@ -171,7 +171,7 @@ class PreparedNode:
             *nodes,
             files=kernel_with_mig(len(self.cards)),
             library_folder=library,
-            usage_cache=Keeping.HOST,
+            usage_cache=usage_cache,
         )
         self.cdi = root / "cdi"
         self.state = root / "state"
@@ -261,7 +261,11 @@ def share(device, request="r", *, memory="4Gi", cores="30", share_id="", **more)
     )
 
 
-def claim_json(name, *results, config=(), pods=(), uid=None, **metadata):
+def claim_json(name, *results, config=(), pods=(), uid=None, owner="pod", **metadata):
+    """`owner`: name of the pod that it was generated for; empty: a claim that users made, and that any pod may join."""
+    if owner:
+        reference = {"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": f"uid-{owner}", "controller": True}
+        metadata = {"ownerReferences": [reference], **metadata}
     return {
         "metadata": {
             "name": name,

@@ -5,7 +5,8 @@ import pytest
 from hami_dra.driver.prepare.errors import Refused
 from hami_dra.driver.prepare.pods import common_env, containers, read_pod, references
 from hami_dra.driver.prepare.views import Claimed, arrange
-from tests.support.preparing import DRIVER, PreparedNode, claim, pod, pod_json, share
+from hami_dra.vendors.containers import Keeping
+from tests.support.preparing import DRIVER, PreparedNode, claim, env_of, only, pod, pod_json, share
 
 
 @pytest.fixture
@@ -94,6 +95,48 @@ def test_a_claim_that_is_prepared_for_a_pod_is_not_widened_for_the_next(node):
     # containers of the second pod that use one claim each are fine
     apart = pod("third", {"one": ["shared"], "two": ["own"]}, claims=("shared", "own"))
     assert not isinstance(node.prepare(own, pods=[apart])["uid-own"], str)
+
+
+@pytest.mark.parametrize("usage_cache", list(Keeping))
+def test_a_pod_that_joins_a_named_claim_later_shares_no_file_of_usage(tmp_path, usage_cache):
+    """B5: it is given the CDI device that was made for the first pod, whose folder HAMi's monitor removes in time."""
+    node = PreparedNode(tmp_path, usage_cache=usage_cache)
+    c = claim("c", share("gpu-0", memory="2Gi"), owner="")
+    first = node.prepare(c, pods=[pod("first")])["uid-c"]
+    assert node.prepare(c, pods=[pod("first"), pod("later")])["uid-c"].answers == first.answers
+    assert seen(node, [c], pod("later"), "main") == ["GPU-0", "2048m", ""]
+    assert_private(only(node.specs())["containerEdits"], node.host.settings.library_folder)
+    assert node.work.written["uid-c"].folders == ()
+
+
+@pytest.mark.parametrize("usage_cache", list(Keeping))
+@pytest.mark.parametrize("also", [{"init": {"setup": ["c"]}}, {"containers": {"main": ["c"], "sidecar": ["c"]}}])
+def test_containers_that_share_a_request_write_each_to_memory_of_its_own(tmp_path, usage_cache, also):
+    """B8: nothing of HAMi-core's is written to the root file system, which may be read-only."""
+    node = PreparedNode(tmp_path, usage_cache=usage_cache)
+    node.prepare(claim("c", share("gpu-0")), pods=[pod(**also)])
+    assert_private(only(node.specs())["containerEdits"], node.host.settings.library_folder)
+
+
+def test_a_claim_of_one_pod_may_keep_its_usage_where_hamis_monitor_reads_it(tmp_path):
+    node = PreparedNode(tmp_path, usage_cache=Keeping.HOST)
+    folder = f"{node.host.settings.library_folder}/vgpu"
+    for owner, kept in (("pod", [f"{folder}/containers/uid-pod_main"]), ("another", []), ("", [])):
+        c = claim("c", share("gpu-0"), owner=owner)
+        node.prepare(c, pods=[pod()])
+        assert [each.path for each in node.work.written["uid-c"].folders] == kept
+        node.unprepare(c)
+
+
+def assert_private(edits, library_folder):
+    """What HAMi-core writes, its usage and its locks, is in file systems in memory that any user may write to."""
+    memory = {mount["containerPath"]: mount["options"] for mount in edits["mounts"] if mount.get("type") == "tmpfs"}
+    cache = env_of({"containerEdits": edits})["CUDA_DEVICE_MEMORY_SHARED_CACHE"]
+    assert memory.keys() == {cache.rpartition("/")[0], "/tmp/vgpulock"}
+    assert cache.startswith(f"{library_folder}/vgpu/")
+    assert all({"rw", "mode=1777"} <= set(options) for options in memory.values())
+    bound = [mount for mount in edits["mounts"] if mount.get("type") != "tmpfs"]
+    assert all("ro" in mount["options"] for mount in bound)
 
 
 def test_what_no_container_uses_now_may_be_used_by_a_later_pod(node):

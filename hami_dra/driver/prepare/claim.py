@@ -49,6 +49,14 @@ def fingerprint(claim: ResourceClaim, driver: str) -> str:
     return hashlib.sha256(msgspec.json.encode((ours, config), order="deterministic")).hexdigest()
 
 
+def owner_pod(claim: ResourceClaim) -> str:
+    """Return the uid of the pod that the claim was generated for; empty for a claim that users made themselves."""
+    owners = claim.metadata.owner_references
+    return next(
+        (owner.uid for owner in owners if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod")), ""
+    )
+
+
 def read_claim(claim: ResourceClaim, inventory: Inventory) -> Wanted:
     """Raises Refused."""
     if claim.metadata.deletion_timestamp is not None:

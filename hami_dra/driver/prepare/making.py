@@ -235,6 +235,7 @@ class Maker:
             pod_uids=view.pods,
             containers=view.containers,
             container_env=env,
+            joinable={records[uid].owner_pod for uid, _ in there} != set(view.pods),
         )
         tenancies = [
             self._tenancy(held, records[uid].key, inventory, records)

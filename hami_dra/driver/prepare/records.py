@@ -103,6 +103,8 @@ class Record(Struct, frozen=True):
     """Fingerprint of what the allocation gives to this driver: a claim keeps its uid when it is allocated anew."""
     state: State
     held: tuple[Held, ...]
+    owner_pod: str = ""
+    """Uid of the pod that the claim was generated for; empty for a named claim, which other pods may join at any time."""
     views: tuple[View, ...] = ()
     """Those that this claim's CDI file describes."""
     answers: tuple[Answer, ...] = ()

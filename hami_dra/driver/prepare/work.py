@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.driver.prepare.checkpoint import Checkpoint, Records
-from hami_dra.driver.prepare.claim import check_identity, fingerprint, read_claim
+from hami_dra.driver.prepare.claim import check_identity, fingerprint, owner_pod, read_claim
 from hami_dra.driver.prepare.errors import NotWritten, PrepareError
 from hami_dra.driver.prepare.inventory import Inventory
 from hami_dra.driver.prepare.jobs import Batch, Group, Job, Outcome, Prepare, Unprepare, parts, together
@@ -186,6 +186,7 @@ class Work:
                         allocation=wanted.allocation,
                         state="preparing",
                         held=wanted.held,
+                        owner_pod=owner_pod(claim),
                     )
             except PrepareError as error:
                 found[uid] = str(error)
