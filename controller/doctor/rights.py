@@ -17,6 +17,7 @@ _MANIFESTS: Final = {
     names.DRIVER: "rbac-driver.yaml",
     names.WEBHOOK_CERTIFICATE: "webhook-certificate.yaml",
     f"{names.DRIVER}-native": "optional/native.yaml",
+    f"{names.DRIVER}-pod-groups": "optional/pod-groups.yaml",
     f"{names.WEBHOOK}-native": "optional/native.yaml",
     f"{names.WEBHOOK}-quotas": "optional/quota-refusals.yaml",
 }

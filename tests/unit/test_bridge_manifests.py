@@ -19,7 +19,7 @@ from hami_dra.vendors.registry import LEGACY_VENDORS, VENDORS
 
 OPTIONAL = [
     raw
-    for name in ("native.yaml", "quota-refusals.yaml", "uninstall.yaml")
+    for name in ("native.yaml", "pod-groups.yaml", "quota-refusals.yaml", "uninstall.yaml")
     for raw in shipped(f"manifests/optional/{name}")
 ]
 EVERYTHING = [*shipped("manifests"), *OPTIONAL]

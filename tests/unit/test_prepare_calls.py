@@ -25,7 +25,7 @@ class Lab:
         self.node = PreparedNode(root)
         self.writer = ClaimStatusWriter(self.cluster, DRIVER, lambda: NOW, sleep=asyncio.sleep)
         self.preparation = NodePreparation(
-            self.cluster, self.node.work, report=self.writer.add, forget=self.writer.forget
+            self.cluster, self.node.work, node="n1", report=self.writer.add, forget=self.writer.forget
         )
 
     @asynccontextmanager
@@ -116,6 +116,72 @@ async def test_pods_that_are_gone_over_or_others_are_not_asked(lab):
     assert lab.preparation.records[ref.uid].views[0].containers == ()
 
 
+GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-g"}
+
+
+async def of_group(lab, name, group="g", node="n1", **more):
+    """Adds a pod of a PodGroup."""
+    raw = pod_json(name, **more)
+    raw["spec"] |= {"schedulingGroup": {"podGroupName": group}, "nodeName": node}
+    await lab.cluster.create(POD, raw)
+
+
+async def add_for_group(lab, name, *results):
+    ref = await lab.add(name, *results, pods=[], owner="")
+    status = {"status": {"reservedFor": [GROUP]}}
+    await lab.cluster.patch(RESOURCE_CLAIM, name, status, namespace="default", subresource="status")
+    return ref
+
+
+async def test_a_claim_of_a_pod_group_is_prepared_for_the_containers_of_its_pods_here(lab):
+    """B11: a container that asks for request `a` is not given the card of `b`."""
+    await of_group(lab, "member", containers={"one": ["c/a"], "two": ["c/b"]})
+    await of_group(lab, "elsewhere", node="n2", containers={"both": ["c"]})
+    await of_group(lab, "stranger", group="other", containers={"both": ["c"]})
+    ref = await add_for_group(lab, "c", share("gpu-0", "a"), share("gpu-1", "b"))
+    answers = (await lab.preparation.prepare([ref]))[ref.uid]
+    devices = {device["name"]: env_of(device) for spec in lab.node.specs().values() for device in spec["devices"]}
+    seen = [devices[answer.cdi_ids[0].partition("=")[2]]["NVIDIA_VISIBLE_DEVICES"] for answer in answers]
+    assert seen == ["GPU-0", "GPU-1"]
+    assert {view.users for view in lab.preparation.records[ref.uid].views} == {
+        (("member", "one"),),
+        (("member", "two"),),
+    }
+
+
+@pytest.fixture
+def may_not_list(lab, monkeypatch):
+    async def forbidden(*_arguments, **_more):
+        raise Forbidden("LIST pods: forbidden")
+
+    monkeypatch.setattr(lab.cluster, "list", forbidden)
+
+
+@pytest.mark.usefixtures("may_not_list")
+async def test_where_pods_of_a_group_cannot_be_listed_several_requests_are_refused(lab):
+    await of_group(lab, "member", containers={"one": ["c/a"], "two": ["c/b"]})
+    ref = await add_for_group(lab, "c", share("gpu-0", "a"), share("gpu-1", "b"))
+    why = (await lab.preparation.prepare([ref]))[ref.uid]
+    assert "default/c: it is reserved for PodGroup default/g (LIST pods: forbidden)" in why
+    assert "manifests/optional/pod-groups.yaml" in why
+    one, two = [await add_for_group(lab, name, share(f"gpu-{number}")) for number, name in enumerate(("d", "e"))]
+    answers = await lab.preparation.prepare([one, two])
+    assert all("of which there are 2 here" in why for why in answers.values())
+    assert lab.node.traces() == []
+    assert not isinstance((await lab.preparation.prepare([one]))[one.uid], str)
+
+
+@pytest.mark.usefixtures("may_not_list")
+async def test_a_pod_that_is_known_by_another_claim_tells_what_its_containers_use(lab):
+    pods = [await lab.add_pod("member", containers={"main": ["c/a", "own"]}, claims=("c", "own"))]
+    of_the_group = await add_for_group(lab, "c", share("gpu-0", "a"), share("gpu-1", "b"))
+    own = await lab.add("own", share("gpu-1", memory="1Gi"), pods=pods)
+    answers = await lab.preparation.prepare([of_the_group, own])
+    assert not any(isinstance(answer, str) for answer in answers.values())
+    (view,) = lab.preparation.records[own.uid].views
+    assert set(view.asked) == {(of_the_group.uid, "a"), (own.uid, "r")}
+
+
 async def test_an_api_server_that_is_away_is_named(lab, monkeypatch):
     ref = await lab.add("c", share("gpu-0"))
     real = lab.cluster.get_raw
@@ -151,7 +217,7 @@ async def test_many_calls_at_once_share_few_writes(lab):
 
 async def test_a_call_ends_in_time_and_the_next_one_finds_the_work_done(lab):
     ref = await lab.add("c", share("gpu-0"))
-    hurry = NodePreparation(lab.cluster, lab.node.work, most_seconds=0.05)
+    hurry = NodePreparation(lab.cluster, lab.node.work, node="n1", most_seconds=0.05)
     release = threading.Event()
     lab.node.files.make_folder, real = lambda *_arguments: release.wait(20), lab.node.files.make_folder
     lab.node.cdi.mkdir()

@@ -71,7 +71,7 @@ class MemoryCluster(Steering):
         self.admission: list[Callable[[Admission], Awaitable[Raw]]] = []
         """Mutating admission, in order: each returns the object to go on with, or raises a ClusterError to refuse it."""
         self._version = version
-        self._served = frozenset(default_kinds(version) if served is None else served)
+        self._served = frozenset(kind.path() for kind in (default_kinds(version) if served is None else served))
         self._closed = False
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class MemoryCluster(Steering):
         return self._version
 
     async def serves(self, kind: Kind[T]) -> bool:
-        return kind in self._served
+        return kind.path() in self._served
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
         record = await self._get(kind, name, namespace)
@@ -297,7 +297,7 @@ class MemoryCluster(Steering):
         await asyncio.sleep(0)
         if self._closed:
             raise Unavailable(f"{request.label}: the cluster is closed")
-        if request.kind not in self._served:
+        if request.kind.path() not in self._served:
             raise NotFound(f"{request.label}: the server could not find the requested resource")
         if request.kind.namespaced and not request.namespace and (request.is_write or request.verb == "get"):
             raise Invalid(f"{request.label} {request.name}: a {request.kind.name} lives in a namespace; none was given")

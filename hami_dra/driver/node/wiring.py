@@ -77,7 +77,7 @@ class Wiring:
             state_folder=state_folder,
             cdi_folder=self.cdi_folder,
         )
-        preparation = NodePreparation(cluster, work, report=status.add, forget=status.forget)
+        preparation = NodePreparation(cluster, work, node=settings.node, report=status.add, forget=status.forget)
         vanished = VanishedClaims(
             cluster,
             driver,

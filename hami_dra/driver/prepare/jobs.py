@@ -22,6 +22,8 @@ class Prepare:
     """By the uid that kubelet asks for."""
     pods: tuple[Pod, ...] = ()
     """For which they are reserved, as far as they exist."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """By uid of a claim that is reserved for a PodGroup whose pods cannot be listed: which group, and why not."""
 
     @property
     def uids(self) -> tuple[str, ...]:

@@ -46,8 +46,15 @@ class ExtendedResourceClaim(Struct, frozen=True):
     request_mappings: tuple[RequestMapping, ...] = ()
 
 
+class SchedulingGroup(Struct, frozen=True):
+    """Which group a pod belongs to (`scheduling.k8s.io`, KEP-4671)."""
+
+    pod_group_name: str = ""
+
+
 class Spec(Struct, frozen=True):
     node_name: str = ""
+    scheduling_group: SchedulingGroup = SchedulingGroup()
     resource_claims: tuple[PodResourceClaim, ...] = ()
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from hami_dra.api.kinds import POD, RESOURCE_CLAIM
+from hami_dra.api.kinds import POD, RESOURCE_CLAIM, Kind
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.cluster.protocol import Cluster, ClusterError, Forbidden, NotFound
 from hami_dra.driver.kubelet.protocol import ClaimRef, PreparedDevice
@@ -33,6 +33,10 @@ MOST_SECONDS: Final = 40.0
 """Of kubelet's 45 (draplugin: the timeout of NodePrepareResources)."""
 _AT_ONCE: Final = 16
 """Requests to the API server."""
+_POD_GROUPS: Final = ("podgroups", "scheduling.k8s.io")
+"""Resource and API group of the consumer where a claim is reserved for all pods of a PodGroup at once."""
+_WHOLE_POD: Final = Kind(POD.name, POD.group, POD.version, POD.plural, POD.namespaced, Pod)
+"""The pod with what its containers set, which `POD` leaves out."""
 _LAST_SECONDS: Final = 10.0
 """What the batch at hand may still take when the driver ends."""
 
@@ -40,7 +44,7 @@ Reporter = Callable[[Mapping[str, ResourceClaim], Mapping[str, Record | str]], N
 
 
 class NodePreparation:
-    """Implements `hami_dra.driver.kubelet.protocol.Preparation` for one driver.
+    """Implements `hami_dra.driver.kubelet.protocol.Preparation` for one driver on one node.
 
     `start` before the first call, `run` beside all of them until cancelled. `report` is told of every outcome, with the claims as they
     were read (`ClaimStatusWriter.add`), `forget` of the uids that are not prepared any more (`ClaimStatusWriter.forget`).
@@ -51,6 +55,7 @@ class NodePreparation:
         cluster: Cluster,
         work: Work,
         *,
+        node: str,
         report: Reporter | None = None,
         forget: Callable[[Iterable[str]], None] | None = None,
         most_seconds: float = MOST_SECONDS,
@@ -59,6 +64,7 @@ class NodePreparation:
         """Called after each batch, when `records` may be others."""
         self._cluster = cluster
         self._work = work
+        self._node = node
         self._report = report
         self._forget = forget
         self._most_seconds = most_seconds
@@ -111,13 +117,13 @@ class NodePreparation:
     # --- kubelet's calls ---
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, tuple[PreparedDevice, ...] | str]:
-        found: dict[str, ResourceClaim] = {}
+        job = Prepare({})
         outcomes: dict[str, Outcome] = {}
         try:
             async with asyncio.timeout(self._most_seconds):
-                outcomes, found, pods = await self._read(claims)
+                outcomes, job = await self._read(claims)
                 if not outcomes:
-                    outcomes = await self._queued(Prepare(found, pods))
+                    outcomes = await self._queued(job)
         except TimeoutError:
             late = f"not done after {self._most_seconds:g} s: the API server, the disk or the hardware is slow; kubelet will ask again"
             outcomes = {ref.uid: f"ResourceClaim {ref.namespace}/{ref.name}: {late}" for ref in claims}
@@ -128,7 +134,7 @@ class NodePreparation:
             if isinstance(outcome, str):
                 log.warning("ResourceClaim %s/%s is not prepared: %s", ref.namespace, ref.name, outcome)
         if self._report is not None:
-            self._report(found, outcomes)
+            self._report(job.claims, outcomes)
         return {ref.uid: _answer(outcomes[ref.uid]) for ref in claims}
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
@@ -155,10 +161,8 @@ class NodePreparation:
 
     # --- reading ---
 
-    async def _read(
-        self, refs: Sequence[ClaimRef]
-    ) -> tuple[dict[str, Outcome], dict[str, ResourceClaim], tuple[Pod, ...]]:
-        """By uid what went wrong, the claims that were read, and the pods that they are reserved for.
+    async def _read(self, refs: Sequence[ClaimRef]) -> tuple[dict[str, Outcome], Prepare]:
+        """By uid what went wrong; the claims that were read, and the pods that they are reserved for.
 
         One claim that cannot be read fails the call, which kubelet makes for one pod: what its containers see of the others would be
         fixed without it.
@@ -169,7 +173,7 @@ class NodePreparation:
         }
         if wrong:
             why = next(iter(wrong.values()))
-            return {ref.uid: f"with another claim of the pod: {why}" for ref in refs} | wrong, {}, ()
+            return {ref.uid: f"with another claim of the pod: {why}" for ref in refs} | wrong, Prepare({})
         claims = {ref.uid: claim for ref, claim in zip(refs, answers, strict=True) if not isinstance(claim, str)}
         wanted = {
             (claim.metadata.namespace, consumer.name): consumer.uid
@@ -178,7 +182,50 @@ class NodePreparation:
             if (consumer.resource, consumer.api_group) == (POD.plural, "")
         }
         found = await asyncio.gather(*(self._pod(*key, uid) for key, uid in sorted(wanted.items())))
-        return wrong, claims, tuple(pod for pod in found if pod is not None)
+        pods = {pod.metadata.uid: pod for pod in found if pod is not None}
+        of_groups, unread = await self._pods_of_groups(claims)
+        pods |= {pod.metadata.uid: pod for pod in of_groups}
+        return wrong, Prepare(claims, tuple(pods.values()), unread)
+
+    async def _pods_of_groups(self, claims: Mapping[str, ResourceClaim]) -> tuple[list[Pod], dict[str, str]]:
+        """Return the pods on this node of the PodGroups that claims are reserved for, and by uid of a claim why they cannot be had.
+
+        A PodGroup does not name its pods, and its pods do not know its uid, so they are found by its name, as
+        kubelet does (k8s.io/dynamic-resource-allocation v0.37, resourceclaim.IsReservedForPod). Raises Refused.
+        """
+        groups = {
+            (claim.metadata.namespace, consumer.name, uid)
+            for uid, claim in claims.items()
+            for consumer in claim.status.reserved_for
+            if (consumer.resource, consumer.api_group) == _POD_GROUPS
+        }
+        found: list[Pod] = []
+        unread: dict[str, str] = {}
+        for namespace in sorted({namespace for namespace, _, _ in groups}):
+            wanted = sorted((uid, name) for place, name, uid in groups if place == namespace)
+            try:
+                pods = await self._pods_here(namespace)
+            except Forbidden as error:
+                unread |= {uid: f"PodGroup {namespace}/{name} ({error})" for uid, name in wanted}
+                continue
+            names = {name for _, name in wanted}
+            found += [pod for pod in pods if pod.spec.scheduling_group.pod_group_name in names and not pod.is_over]
+        return found, unread
+
+    async def _pods_here(self, namespace: str) -> tuple[Pod, ...]:
+        """Raises Forbidden, Refused."""
+        here = f"spec.nodeName={self._node}"
+        try:
+            listing = await self._asked(self._cluster.list(_WHOLE_POD, namespace=namespace, field_selector=here))
+        except Forbidden:
+            raise
+        except ClusterError as error:
+            raise Refused(f"the pods of namespace {namespace} on this node cannot be read: {error}") from error
+        for broken in listing.broken:
+            raise Refused(
+                f"Pod {namespace}/{broken.object.metadata.name}: {broken.problem}: the driver does not understand this pod"
+            )
+        return listing.items
 
     async def _claim(self, ref: ClaimRef) -> ResourceClaim | str:
         what = f"ResourceClaim {ref.namespace}/{ref.name}"

@@ -32,7 +32,7 @@ from hami_dra.driver.prepare.errors import NotWritten, PrepareError
 from hami_dra.driver.prepare.inventory import Inventory
 from hami_dra.driver.prepare.jobs import Batch, Group, Job, Outcome, Prepare, Unprepare, parts, together
 from hami_dra.driver.prepare.making import Maker
-from hami_dra.driver.prepare.pods import Pod
+from hami_dra.driver.prepare.pods import Pod, claim_names
 from hami_dra.driver.prepare.records import Record
 from hami_dra.driver.prepare.room import Tenant, check_room
 from hami_dra.driver.prepare.views import Claimed, arrange
@@ -190,13 +190,14 @@ class Work:
                     )
             except PrepareError as error:
                 found[uid] = str(error)
+        unclear = _unclear(job, {**batch.records, **fresh})
+        found.update({uid: why for uid, why in unclear.items() if uid in fresh and not found[uid]})
         for uids in together(job):
             members = [fresh[uid] for uid in uids if uid in fresh]
             bad = next((uid for uid in uids if found[uid]), None)
             if bad is not None:
-                found.update(
-                    dict.fromkeys((record.uid for record in members), f"with another claim of the pod: {found[bad]}")
-                )
+                why = f"with another claim of the pod: {found[bad]}"
+                found.update(dict.fromkeys((record.uid for record in members if not found[record.uid]), why))
             elif members:
                 why = self._admit(members, job.pods, batch, inventory)
                 found.update(dict.fromkeys((record.uid for record in members), why))
@@ -322,6 +323,21 @@ class Work:
                 records[uid] = replace(record, state="preparing")
             else:
                 del records[uid]
+
+
+def _unclear(job: Prepare, records: Mapping[str, Record]) -> dict[str, str]:
+    """By uid why nobody can tell what containers will see of claims that are reserved for a PodGroup; empty where one view is all there is."""
+    known = {f"{pod.metadata.namespace}/{name}" for pod in job.pods for name in claim_names(pod)}
+    unread = [uid for uid in job.unread if uid in records and records[uid].key not in known]
+    asked = {(uid, held.parent) for uid in unread for held in records[uid].held}
+    if len(asked) < 2:
+        return {}
+    return {
+        uid: f"ResourceClaim {records[uid].key}: it is reserved for {job.unread[uid]}, so the driver does not know which containers use "
+        f"which of its requests, of which there are {len(asked)} here: let the driver list pods (manifests/optional/pod-groups.yaml), "
+        "or use one claim with one request"
+        for uid in unread
+    }
 
 
 def _tenants(records: Mapping[str, Record]) -> list[Tenant]:
