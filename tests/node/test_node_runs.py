@@ -71,6 +71,7 @@ def test_legacy_pods_and_claim_pods_share_cards_and_leave_nothing(nvidia):
         "NVIDIA_VISIBLE_DEVICES": ",".join(uuids[device] for device in pair),
         "CUDA_DEVICE_MEMORY_LIMIT_0": "2048m",
         "CUDA_DEVICE_MEMORY_LIMIT_1": "2048m",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_DEVICE_SM_LIMIT": "10",
     }
     assert len(bench.prepared()) == 3
