@@ -27,7 +27,7 @@ def start(bench, tmp_path):
 
 
 def test_an_event_of_the_hardware(bench, start):
-    """An Xid taints the card, turns its pod's health, keeps new pods away; it is forgotten when the driver starts anew."""
+    """An Xid taints the card, turns its pod's health, keeps new pods away; also after the driver started again, until the next boot."""
     driver, fake = start(machine(2))
     use_cards(bench, ill=1, well=0)
     wait_health(bench, ill="Healthy", well="Healthy")
@@ -43,6 +43,14 @@ def test_an_event_of_the_hardware(bench, start):
 
     driver.process.stop()
     fake.events.write_text("")
+    driver.process.start()
+    bench.wait_driver(driver)
+    wait_health(bench, ill="Unhealthy", well="Healthy")
+    assert bench.taints() == {("gpu-1", "hami.io/xid", "NoSchedule")}
+    assert "nodeName" not in bench.pod("more")["spec"]
+
+    driver.process.stop()
+    (bench.node.root / "plugins/nvidia.hami.io/noted-faults.json").unlink()  # as after a reset of the GPU
     driver.process.start()
     bench.wait_driver(driver)
     wait_taints(bench)
