@@ -1,5 +1,6 @@
 """What cannot be read is named once, counted and told to its author; controllers, their loops and uninstall go on (C1, M2)."""
 
+import asyncio
 import json
 import logging
 
@@ -11,7 +12,9 @@ from controller.reconcile.foreign import ForeignWatch
 from controller.reconcile.undo import Undoer
 from controller.reconcile.uninstall import LeftBehind, Plan, Uninstaller
 from hami_dra.api import kinds, names
+from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Forbidden
+from hami_dra.driver.node.claims import HeldClaims
 from tests.support.scene import DRIVER, SPACE, claim, play, pod, template
 
 DEEP = json.loads("[" * 60 + "]" * 60)
@@ -26,7 +29,7 @@ def deep_claim(name):
 
 def odd_claim(name, device="gpu-0", node="n0"):
     """As a newer API might write it; allocated by us."""
-    results = [{"request": "gpu", "driver": DRIVER, "pool": node, "device": device}]
+    results = [{"request": "card", "driver": DRIVER, "pool": node, "device": device}]
     pinned = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [pinned]}}
     return {
@@ -186,3 +189,22 @@ def test_one_object_that_cannot_be_written_stays_and_is_told_at_the_end_everythi
         assert (await scene.cluster.list(kinds.VALIDATING_POLICY)).items == ()
 
     play(story, controller=False)
+
+
+# --- the driver ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_driver_counts_the_claims_on_its_node_that_it_cannot_read_and_sees_those_after_them():
+    cluster = MemoryCluster()
+    cluster.put_raw(kinds.RESOURCE_CLAIM, odd_claim("odd"))
+    synced = asyncio.Event()
+    held = HeldClaims(cluster, "n0", [DRIVER], synced.set)
+    running = asyncio.create_task(held.run())
+    await synced.wait()
+    await cluster.create(kinds.RESOURCE_CLAIM, deep_claim("deep"))
+    status = {"status": {"allocation": odd_claim("deep", "gpu-1")["status"]["allocation"]}}
+    await cluster.patch(kinds.RESOURCE_CLAIM, "deep", status, namespace=SPACE, subresource="status")
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert sorted(claim.metadata.name for claim in held.held) == ["deep", "odd"]
+    running.cancel()
