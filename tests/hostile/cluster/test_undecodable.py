@@ -17,7 +17,6 @@ from tests.e2e.lab import EVENTS, T4, Lab
 from tests.e2e.objects import claim, part, pod, template
 from tests.hostile.cluster.tenant import Tenant
 
-SYSTEM = "hami-dra-system"
 FORGED = 9_993
 """Levels of a forged field set; the API server takes 10,000 in an object."""
 PARAMETERS = 5_050
@@ -209,7 +208,7 @@ def test_uninstall_takes_everything_off_and_names_what_it_cannot_read(lab, evil)
     place_one(lab, "runs")
     assert set(store_everything(evil).values()) == {200}
     lab.hami.programs["controller"].process.stop()
-    token = lab.plane.token_for_service_account(SYSTEM, "hami-dra-uninstall")
+    token = lab.hami.uninstall_token()
     command = [
         sys.executable,
         "-m",
