@@ -1,6 +1,9 @@
-"""The life of a node: claims come and go, the driver is killed anywhere, the node reboots. What is on the host is what is written down."""
+"""The life of a node: claims come and go, the driver is killed anywhere, the node reboots, cards change their numbers and names. What is on
+the host is what is written down, and no card is given out twice.
+"""
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -35,7 +38,7 @@ unprepares = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=Tru
 calls = prepares | unprepares
 events = st.tuples(
     st.lists(calls, min_size=1, max_size=3),
-    st.sampled_from(["", "", "restart", "reboot"]),
+    st.sampled_from(["", "", "restart", "reboot", "renumber"]),
     st.none() | st.integers(0, 40),
 )
 
@@ -58,6 +61,22 @@ def reboot(node):
         node.partitioner.destroy("GPU-2", found.id)
 
 
+def renumber(node):
+    """The two plain cards change places, and names with it, as if the driver had lost its list of names."""
+    node.cards = [card if card.mig else replace(card, index=1 - card.index) for card in node.cards]
+    node.inventory = node._inventory()
+
+
+def check_each_card_once(records):
+    """By uuid, and by nothing else."""
+    held = [each for record in records.values() for each in record.held]
+    for uuid, size in (("GPU-0", 16 << 30), ("GPU-1", 16 << 30)):
+        given_out = [each.consumed.get("memory", 0) for each in held if each.card == uuid]
+        assert sum(given_out) <= size
+    as_one = [each for each in held if each.card == "GPU-2" and each.partition is None]
+    assert not as_one or not [each for each in held if each.partition is not None]
+
+
 def check(node):
     """Nothing but what is written down is there, all of it is, and it fits."""
     records = node.work.written
@@ -71,6 +90,7 @@ def check(node):
     assert len(node.traces()) == len(records) + len(partitions) + len(in_one) + sum(
         folder.per_view for record in records.values() for folder in record.folders
     )
+    check_each_card_once(records)
     for uid, record in records.items():
         others = [Tenant(other.key, held) for other in records.values() if other.uid != uid for held in other.held]
         check_room(record.key, record.held, others, node.inventory)
@@ -85,6 +105,8 @@ def test_what_is_there_is_what_is_written_down(story):
             if before:
                 if before == "reboot":
                     reboot(node)
+                if before == "renumber":
+                    renumber(node)
                 assert node.restart() == []
                 check(node)
             node.files.steps.clear()
