@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from controller.decide.company import LeftOut
 from controller.decide.trace import Trace
 from controller.inventory.selectorbudget import Overrun, SliceSpent
 from hami_dra.api.resource import ResourceClaim
@@ -36,6 +37,8 @@ class Decision:
     """The fitting nodes with their scores, best first, at most `Options.report_nodes`."""
     fitting_count: int
     unfit_count: int
+    left_out: tuple[LeftOut, ...] = ()
+    """Pods that share a claim with this one and do not fit on the node."""
     trace: Trace | None = field(default=None, compare=False, repr=False)
     """What was looked at; see there. None where it was let go."""
 

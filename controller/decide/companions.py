@@ -1,4 +1,4 @@
-"""Pending pods that share a claim: they must all fit the node that it is allocated on, so each is decided with the others.
+"""Pending pods that share a claim: all run on the node that it is allocated on, so each is decided with a view to the others.
 
 Kept by `reconcile` and by `simulation`, by difference; read once per decision. Pods of one shape are one entry with a count, so
 a decision costs the same for ten pods on one claim as for a thousand. Pure.
@@ -18,7 +18,6 @@ from hami_dra.api.core import Pod
 
 MOST_SHAPES: Final = 32
 """Of so many shapes of pod on one claim, those of the oldest pods, it is asked whether they fit."""
-_MOST_GROUPS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Companions:
     """Pods of one shape."""
 
     pod: Pod
-    """One of them."""
+    """The youngest of them: kube-scheduler binds it last."""
     count: int
 
 
@@ -35,7 +34,7 @@ def grouped(pods: Iterable[Pod]) -> tuple[Companions, ...]:
     found: dict[bytes, Companions] = {}
     for pod in pods:
         shape = pod_shape(pod)
-        found[shape] = Companions(found[shape].pod, found[shape].count + 1) if shape in found else Companions(pod, 1)
+        found[shape] = Companions(pod, found[shape].count + 1) if shape in found else Companions(pod, 1)
     return tuple(found.values())[:MOST_SHAPES]
 
 
@@ -54,7 +53,10 @@ def pod_shape(pod: Pod) -> bytes:
 
 
 class SharedClaims:
-    """Which pending pods refer to which claims. Pods are known by uid, claims by `namespace/name`."""
+    """Which pending pods that could run refer to which claims. Pods are known by uid, claims by `namespace/name`.
+
+    Whoever keeps it leaves out pods of other schedulers and pods behind other scheduling gates: they may never run.
+    """
 
     def __init__(self) -> None:
         self._claims: dict[str, _Sharers] = {}
@@ -100,35 +102,14 @@ class SharedClaims:
         rest = grouped(other for uid, other in others.items() if not counts(uid))
         return (*rest, *(Companions(other, 1) for other in placed))[:MOST_SHAPES]
 
-    # -- groups of refused pods ----------------------------------------------------------------------------------------
-
-    def note(self, keys: Iterable[str], signature: bytes) -> None:
-        """A pod that refers to these claims was refused, and waits with its equals."""
-        for key in keys:
-            if (sharers := self._claims.get(key)) is not None:
-                sharers.groups.pop(signature, None)
-                sharers.groups[signature] = None
-                if len(sharers.groups) > _MOST_GROUPS:
-                    del sharers.groups[next(iter(sharers.groups))]
-
-    def waiting(self, keys: Iterable[str]) -> list[bytes]:
-        """Signatures of pods that were refused and refer to one of the claims; forgotten when told."""
-        found: dict[bytes, None] = {}
-        for key in keys:
-            if (sharers := self._claims.get(key)) is not None:
-                found |= sharers.groups
-                sharers.groups = {}
-        return list(found)
-
 
 class _Sharers:
     """Of one claim."""
 
-    __slots__ = ("_by_shape", "_new", "_several", "_shapes", "groups", "pods")
+    __slots__ = ("_by_shape", "_new", "_several", "_shapes", "pods")
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
-        self.groups: dict[bytes, None] = {}
         self._new: dict[str, None] = {}
         """Pods whose shape is not known yet: as long as nobody shares the claim, nobody asks for it."""
         self._shapes: dict[str, bytes] = {}
@@ -165,7 +146,7 @@ class _Sharers:
         for shape, uids in self._by_shape.items():
             out = [uid for uid, its_shape in left_out.items() if its_shape == shape] if left_out else []
             if len(uids) > len(out):
-                sample = next(uid for uid in uids if uid not in out)
+                sample = next(uid for uid in reversed(uids) if uid not in out)
                 found.append(Companions(self.pods[sample], len(uids) - len(out)))
             if len(found) == MOST_SHAPES:
                 break

@@ -18,6 +18,7 @@ from controller.allocation.errors import (
 from controller.allocation.scope import Scope
 from controller.allocation.search import Effort, Solution, solve
 from controller.decide.answers import Answer, ClaimAllocation, Decision, Refusal, Score, Unfinished
+from controller.decide.company import Company
 from controller.decide.demand import Demand, Options
 from controller.decide.nodeverdicts import NodeVerdicts
 from controller.decide.outlook import Outlook, Wanted, look_out, unarranged
@@ -90,6 +91,7 @@ class _Decision:
         """Searches that ran out of steps."""
         self._tried: dict[int, Worth | None] = {}
         self._shortcut: Shortcut | None = None
+        self._company = Company(inventory, demand)
 
     def run(self) -> Decision | Refusal:
         wanted = [
@@ -212,8 +214,7 @@ class _Decision:
     def _search(self, candidates: Ints, outlook: Outlook) -> tuple[int, Solution] | None:
         """The best node where everything can be had. Raises AllocatorError, as upstream ends the pod's attempt there.
 
-        The outlook promises what a node has at most. Where the search finds less on it, the node waits until no other
-        promises more.
+        The nominated node comes first, then the nodes where the most pods that share a claim can run too.
         """
         nodes = self._inventory.nodes
         preferred = nodes.index_of(self._demand.preferred_node)
@@ -223,6 +224,18 @@ class _Decision:
             if found is not None:
                 return preferred, found
             candidates = candidates[candidates != preferred]
+        for tier in self._company.tiers(candidates):
+            if (best := self._best_of(tier, outlook)) is not None:
+                return best
+        return None
+
+    def _best_of(self, candidates: Ints, outlook: Outlook) -> tuple[int, Solution] | None:
+        """Raises AllocatorError.
+
+        The outlook promises what a node has at most. Where the search finds less on it, the node waits until no other
+        promises more.
+        """
+        nodes = self._inventory.nodes
         tie = None if outlook.flat else outlook.tie
         second_best: tuple[Worth, int, Solution] | None = None
         disappointments = 0
@@ -295,6 +308,7 @@ class _Decision:
             fitting=tuple(zip(map(nodes.names.__getitem__, ranked.tolist()), values[ranked].tolist(), strict=True)),
             fitting_count=fitting,
             unfit_count=nodes.count - fitting,
+            left_out=self._company.left_out(row),
             trace=trace,
         )
 

@@ -33,7 +33,9 @@ class Demand:
     required_node: str = ""
     """`spec.nodeName` of a pod that skipped the scheduler."""
     companions: tuple[Companions, ...] = ()
-    """Other pending pods that share a claim with this one: the node must fit them all."""
+    """Other pods that share a claim with this one and could run: a node that fits more of them is better (`decide.company`)."""
+    refused_for_companions: Mapping[str, int] = field(default_factory=dict)
+    """Node → for how many of them kube-scheduler refused it."""
     plugin_resources: tuple[str, ...] = ()
     """Extended resources that stand for the cards it may get: nodes whose device plugin still offers one are refused."""
 

@@ -7,8 +7,6 @@ from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.inventory.nodefit import ABSENT
 from controller.inventory.nodefit import CODES as NODE_CODES
-from controller.inventory.podresources import pod_requests
-from controller.inventory.saturation import saturated
 from hami_dra.api import names
 from hami_dra.api.core import NodeSelector
 from hami_dra.api.selectors import node_selector_matches
@@ -26,8 +24,11 @@ class NodeVerdicts:
         """What is not in `codes`: reason code and the nodes it refuses, each node once."""
         if demand.required_node:
             self._require(nodes.index_of(demand.required_node))
-        else:
-            self._refuse_for_others(inventory, demand)
+        elif demand.refused_nodes:
+            rows = [row for name in demand.refused_nodes if (row := nodes.index_of(name)) >= 0]
+            refused = np.zeros(nodes.size, dtype=np.bool_)
+            refused[rows] = True
+            self._refuse(names.NODE_REFUSED, refused)
         for entry in demand.claims:
             allocation = entry.claim.status.allocation
             if allocation is not None and allocation.node_selector is not None:
@@ -46,29 +47,6 @@ class NodeVerdicts:
         self.codes = np.where(present, np.where(chosen, 0, NODE_CODES.index(names.NODE_AFFINITY)), ABSENT).astype(
             np.uint8
         )
-
-    def _refuse_for_others(self, inventory: Inventory, demand: Demand) -> None:
-        """Where pods that share a claim do not fit, and where kube-scheduler refused this one."""
-        for companions in demand.companions:
-            other = inventory.node_fit(companions.pod)
-            for number, code in enumerate(NODE_CODES):
-                if code:
-                    self._refuse(code, other.codes == number)
-        if demand.companions:
-            # each fits by itself; they must also fit beside each other
-            together = pod_requests(demand.pod)
-            for companions in demand.companions:
-                for resource, amount in pod_requests(companions.pod).items():
-                    together[resource] += amount * companions.count
-            for resource, amount in (+together).items():
-                offered = inventory.nodes.offers(resource)
-                left = offered - inventory.nodes.used(resource)
-                self._refuse(names.NODE_RESOURCES, (offered > 0) & (left < saturated(amount)))
-        if demand.refused_nodes:
-            rows = [inventory.nodes.index_of(name) for name in demand.refused_nodes]
-            refused = np.zeros(inventory.nodes.size, dtype=np.bool_)
-            refused[[row for row in rows if row >= 0]] = True
-            self._refuse(names.NODE_REFUSED, refused)
 
     def _refuse(self, code: str, refused: Bools) -> None:
         mine = self.mask & refused

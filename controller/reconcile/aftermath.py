@@ -136,6 +136,9 @@ class Aftermath:
         self._forget(pod.metadata.uid)
         self._metrics.commits.labels("done").inc()
         self._events.tell(POD, pod, messages.placed(decision))
+        for left in decision.left_out:
+            self._events.tell(POD, pod, messages.left_out(pod, decision.node, left))
+            self._events.tell(POD, left.companions.pod, messages.was_left_out(pod, decision.node, left))
         if has_our_gate(current):
             self._gate.lift(current, "allocated", placed=True)
 

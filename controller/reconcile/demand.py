@@ -9,6 +9,7 @@ is in the answer.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -184,37 +185,34 @@ class Assessor:
         except ValueError as error:
             return Wait(str(error), passing=False, tell=warning(INVALID_CLAIM, str(error)))
         by_driver = plugin_resources(frozenset[str]().union(*(standing.drivers for standing in standings)))
-        companions, refused = self._companions(pod, open_claims, now)
+        companions, refused_for_companions = self._companions(pod, open_claims, now)
         demand = Demand(
             pod=pod,
             claims=tuple(claims),
             policies=policies,
-            refused_nodes=refused,
+            refused_nodes=self._refusals.nodes(pod.metadata.uid, now),
             preferred_node=pod.status.nominated_node_name,
             required_node=pod.spec.node_name,
             companions=companions,
+            refused_for_companions=refused_for_companions,
             plugin_resources=tuple(dict.fromkeys((*converted_from, *by_driver))),
         )
         return Ready(demand, signature(demand))
 
     def _companions(
         self, pod: Pod, open_claims: list[ResourceClaim], now: float
-    ) -> tuple[tuple[Companions, ...], dict[str, str]]:
-        """The other pending pods that wait for one of these claims, and the nodes that kube-scheduler refused for any of them."""
-        refused = self._refusals.nodes(pod.metadata.uid, now)
+    ) -> tuple[tuple[Companions, ...], Counter[str]]:
+        """The other pods that wait for one of these claims, and for how many of them kube-scheduler refused which node."""
         keys = [claim.key for claim in open_claims if not _is_own(claim, pod)]
         companions = self._shared.companions(pod, keys, lambda uid: bool(self._inventory.assumed_node(uid)))
-        if companions:
-            for uids in self._shared.uids(keys):
-                refused = self._refusals.nodes_of_any(uids, now) | refused
-        return companions, refused
+        sharers = {uid for uids in self._shared.uids(keys) for uid in uids} if companions else set()
+        return companions, self._refusals.counts(sharers - {pod.metadata.uid}, now)
 
 
 def signature(demand: Demand) -> bytes:
     """A digest of all that `decide` looks at, except who asks: pods with equal ones fit or do not fit together.
 
-    Companions are left out. Pods with equal signatures share the same claims and so the same companions; one more of them makes
-    nothing fit that did not, and when one goes `triggers` lets the group try again.
+    Companions are left out: they decide which node is the best, and never whether one fits.
     """
     pod = demand.pod
     asked = (

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from controller.decide import Decision, Refusal
+from controller.decide.company import LeftOut
 from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import claim_keys
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
@@ -31,6 +34,7 @@ QUOTA_NOT_ENFORCED: Final = "QuotaNotEnforced"
 DECISION_STALLED: Final = "DecisionStalled"
 UNREADABLE: Final = "Unreadable"
 GATE_NOT_LIFTED: Final = "GateNotLifted"
+SHARED_CLAIM_APART: Final = "SharedClaimApart"
 
 NOTE_LENGTH: Final = 1024
 """events.k8s.io/v1 refuses longer notes."""
@@ -54,6 +58,32 @@ def placed(decision: Decision) -> Message:
         f"{decision.fitting_count} nodes fit({scores}{more})"
     )
     return Message(NORMAL, FILTERING_SUCCEED, shortened(note))
+
+
+def left_out(pod: Pod, node: str, left: LeftOut) -> Message:
+    """To the pod that was placed: who shares a claim with it and cannot run beside it. One series for each of them."""
+    other, more = left.companions.pod, left.companions.count - 1
+    others = f"Pod {other.key}" + (f" and {more} more like it" if more else "")
+    note = (
+        f"{others}, with which it shares ResourceClaim {_shared(pod, other)}, cannot run on node {node}, where the claim is "
+        f"allocated: {left.code}"
+    )
+    return Message(WARNING, SHARED_CLAIM_APART, shortened(note), f"{SHARED_CLAIM_APART} {other.key}")
+
+
+def was_left_out(pod: Pod, node: str, left: LeftOut) -> Message:
+    """To one of those who cannot run beside the pod."""
+    other = left.companions.pod
+    note = (
+        f"ResourceClaim {_shared(pod, other)} is allocated on node {node} for Pod {pod.key}, and this pod does not fit there: "
+        f"{left.code}. It runs when there is room for it on that node, or when the claim is free again"
+    )
+    return Message(WARNING, SHARED_CLAIM_APART, shortened(note), SHARED_CLAIM_APART)
+
+
+def _shared(pod: Pod, other: Pod) -> str:
+    theirs = {*claim_keys(other)}
+    return ", ".join(key for key in claim_keys(pod) if key in theirs)
 
 
 def refused(refusal: Refusal) -> list[Message]:

@@ -16,7 +16,6 @@ from functools import partial
 from controller.decide import Answer as Decided
 from controller.decide import Decision, Demand, Options, Refusal, Unfinished
 from controller.decide.answers import without_trace
-from controller.decide.companions import SharedClaims
 from controller.inventory.inventory import Inventory
 from controller.inventory.selectorbudget import SliceSpent
 from controller.reconcile import messages, narrate
@@ -61,7 +60,6 @@ class Placer:
         patience: Patience,
         refusals: Refusals,
         assessor: Assessor,
-        shared: SharedClaims,
         selectors: SelectorBudgets,
         in_flight: InFlight,
         aftermath: Aftermath,
@@ -87,7 +85,6 @@ class Placer:
         self._patience = patience
         self._refusals = refusals
         self._assessor = assessor
-        self._shared = shared
         self._selectors = selectors
         self._in_flight = in_flight
         self._aftermath = aftermath
@@ -300,7 +297,7 @@ class Placer:
         return True
 
     def _ask(self, pod: Pod, demand: Demand) -> Decision | Refusal:
-        """A pod that keeps a claim from before counts on that claim's node; it must not be in its own and its companions' way.
+        """A pod that keeps a claim from before counts on that claim's node; it must not be in its own way.
 
         Raises SliceSpent.
         """
@@ -349,8 +346,6 @@ class Placer:
         seen = FOREVER if refusal.only_quota else self._let_see(pod, now)
         until = min(now + self._settings.reconsider, seen, self._refusals.next_end(pod.metadata.uid, now))
         self._queue.no_room(pod.key, ready.signature, until, refused_at=refused_at)
-        if ready.demand.companions:
-            self._shared.note(claim_keys(pod), ready.signature)
         self._release_others(pod, ready)
 
     def _release_others(self, pod: Pod, ready: Ready) -> None:

@@ -12,6 +12,7 @@ from hami_dra.api.podstate import is_finished as is_finished  # noqa: PLC0414 (o
 from hami_dra.api.podstate import is_leaving as is_leaving  # noqa: PLC0414 (offered here too)
 from hami_dra.api.podstate import is_live as is_live  # noqa: PLC0414 (offered here too)
 from hami_dra.api.podstate import is_pending as is_pending  # noqa: PLC0414 (offered here too)
+from hami_dra.api.podstate import other_gates as other_gates  # noqa: PLC0414 (offered here too)
 
 UNSCHEDULABLE = "Unschedulable"
 
@@ -22,10 +23,6 @@ def is_probe(pod: Pod) -> bool:
 
 def has_our_gate(pod: Pod) -> bool:
     return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates)
-
-
-def other_gates(pod: Pod) -> list[str]:
-    return [gate.name for gate in pod.spec.scheduling_gates if gate.name != names.GATE]
 
 
 def scheduled_condition(pod: Pod) -> Condition | None:

@@ -5,7 +5,7 @@ a way that may matter (allocatable, labels, taints, its pods); but from the seco
 too, so that a busy node does not make the pod go round in circles.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
@@ -56,10 +56,9 @@ class Refusals:
         """Node -> why, as far as still in force."""
         return {node: entry.reason for node, entry in self._by_pod.get(pod_uid, {}).items() if now < entry.until}
 
-    def nodes_of_any(self, pod_uids: Collection[str], now: float) -> dict[str, str]:
-        """The same for several pods together."""
-        some = [uid for uid in self._by_pod if uid in pod_uids]
-        return {node: why for uid in some for node, why in self.nodes(uid, now).items()}
+    def counts(self, pod_uids: Collection[str], now: float) -> Counter[str]:
+        """Node -> for how many of these pods."""
+        return Counter(node for uid in self._by_pod if uid in pod_uids for node in self.nodes(uid, now))
 
     def next_end(self, pod_uid: str, now: float) -> float:
         """When the first of them ends by itself; infinity if there is none."""

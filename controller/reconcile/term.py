@@ -120,7 +120,6 @@ class Term:
                 shared=shared,
                 bridge=bridge,
             ),
-            shared=shared,
             selectors=SelectorBudgets(settings.selectors, context.clock.cpu, context.metrics),
             in_flight=in_flight,
             aftermath=self._aftermath,

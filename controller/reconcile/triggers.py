@@ -12,7 +12,7 @@ from controller.decide.companions import SharedClaims
 from controller.reconcile.context import Context
 from controller.reconcile.inflight import InFlight
 from controller.reconcile.patience import Patience
-from controller.reconcile.pods import claim_keys, has_our_gate, is_live, is_pending, is_probe, priority
+from controller.reconcile.pods import claim_keys, has_our_gate, is_live, is_pending, is_probe, other_gates, priority
 from controller.reconcile.queue import Queue, Rank
 from controller.reconcile.refusals import Refusals, matters
 from hami_dra.api import names
@@ -44,6 +44,7 @@ class Triggers:
         self._guard = context.guard("triggers")
         self._world = context.world
         self._clock = context.clock
+        self._scheduler_names = context.settings.scheduler_names
         self._queue = queue
         self._refusals = refusals
         self._patience = patience
@@ -78,17 +79,24 @@ class Triggers:
                 self.pod_bound = True
                 self._wake()
             is_same = old is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec
-            if old is not None and not is_same:
-                self._sharers_may_fit(new)
             self.look_at(new, changed=not is_same)
 
     def _note_claims(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
             self._shared.remove(old.metadata.uid)
-        if new is not None and is_pending(new) and new.spec.resource_claims:
+        if new is not None and self._could_run(new):
             self._shared.add(new, claim_keys(new))
         elif new is not None:
             self._shared.remove(new.metadata.uid)
+
+    def _could_run(self, pod: Pod) -> bool:
+        """Whether those who share a claim with it should be placed where it fits, too."""
+        return (
+            bool(pod.spec.resource_claims)
+            and is_pending(pod)
+            and pod.spec.scheduler_name in self._scheduler_names
+            and not other_gates(pod)
+        )
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         claim = new or old
@@ -163,14 +171,6 @@ class Triggers:
         self._queue.drop(pod.key)
         self._refusals.pod_gone(pod.metadata.uid)
         self._patience.forget(pod.metadata.uid)
-        self._sharers_may_fit(pod)
-
-    def _sharers_may_fit(self, pod: Pod) -> None:
-        """Pods that share a claim with it need not fit beside it any more, or not as it was."""
-        now = self._clock.monotonic()
-        for signature in self._shared.waiting(claim_keys(pod)):
-            if self._queue.try_again(signature, now):
-                self._wake()
 
     def made_room(self) -> None:
         """Something was freed: of each group of refused pods one may try."""

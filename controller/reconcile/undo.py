@@ -67,6 +67,11 @@ class Verdict:
     why: str
 
 
+def is_schedulable(pod: Pod, settings: Settings) -> bool:
+    """Whether kube-scheduler looks at the pod."""
+    return is_pending(pod) and not pod.spec.scheduling_gates and pod.spec.scheduler_name in settings.scheduler_names
+
+
 def verdict(
     watched: Watched, pod: Pod, node: Node | None, now: float, settings: Settings, *, victims: bool = False
 ) -> Verdict | None:
@@ -186,10 +191,11 @@ class Undoer:
             self._start(group, uid, watched.key, watched.node, found)
 
     async def release(self, pod: Pod, why: str) -> None:
-        """Clear what this unbound pod holds although it cannot get the rest. No node is refused for it."""
+        """Clear what this unbound pod alone holds although it cannot get the rest. No node is refused for it."""
         with self._guard.each(pod.key):
-            held = {bodies.pinned_node(claim) for claim in self._claims_of(pod) if claim.status.allocation is not None}
-            for node in sorted(held - {""}):
+            held = [claim for claim in self._claims_of(pod) if claim.status.allocation is not None]
+            nodes = {bodies.pinned_node(claim) for claim in held if _is_reserved_for(claim, pod)}
+            for node in sorted(nodes - {""}):
                 await self._undo(pod.metadata.uid, pod.key, node, Verdict("sibling", why), refuse=False)
 
     def _start(self, group: asyncio.TaskGroup, uid: str, pod_key: str, node: str, found: Verdict) -> None:
@@ -280,7 +286,34 @@ class Undoer:
         found = verdict(watched, pod, self._world.node(watched.node), now, self._settings, victims=victims)
         if found is None or not any(self._may_clear(claim, watched.node) for claim in self._claims_of(pod)):
             return None
+        if found.cause == "unschedulable" and self._others_may_run(pod, watched.node, now):
+            return None
         return found
+
+    def _others_may_run(self, pod: Pod, node: str, now: float) -> bool:
+        """Whether a pod that shares what it holds on the node may still be bound there.
+
+        One of them that fits uses the claim, as under kube-scheduler; the pod that does not fit waits. Pods behind a gate, or of
+        other schedulers, are not waited for: kube-scheduler does not look at them.
+        """
+        others = {
+            other.metadata.uid: other
+            for claim in self._claims_of(pod)
+            if self._may_clear(claim, node)
+            for other in self._world.pods_of(claim.key)
+        }
+        return any(
+            uid != pod.metadata.uid
+            and is_schedulable(other, self._settings)
+            and not self._is_given_up(uid, other, node, now)
+            for uid, other in others.items()
+        )
+
+    def _is_given_up(self, uid: str, pod: Pod, node: str, now: float) -> bool:
+        watched = self._watched.get(uid)
+        if watched is None or watched.node != node:
+            return True  # something else keeps it from being there
+        return verdict(watched, pod, self._world.node(node), now, self._settings) is not None
 
     def _refresh(self, pod: Pod) -> None:
         """Begin, go on, or stop watching the pod. While it is watched it counts on its node."""
@@ -360,3 +393,8 @@ class Undoer:
                 await self._wake.wait()
         except TimeoutError:
             return
+
+
+def _is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
+    """For this pod and nobody else."""
+    return all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)

@@ -24,9 +24,9 @@ from controller.simulation.objects import Raw, gather, read
 from controller.simulation.report import Report, claim_entry
 from controller.simulation.view import View
 from controller.simulation.workloads import Workloads
-from hami_dra.api import kinds, names
+from hami_dra.api import kinds
 from hami_dra.api.core import Pod, PodResourceClaim
-from hami_dra.api.podstate import is_finished
+from hami_dra.api.podstate import is_finished, other_gates
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.cluster.documents import Document
 from hami_dra.vendors.registry import plugin_resources
@@ -86,7 +86,8 @@ def play(documents: Iterable[Document], settings: Settings, on_pod: OnPod = _qui
     waiting = [_settled(source, raw, view) for source, raw in pods]
     shared = SharedClaims()
     for each in waiting:
-        shared.add(each.pod, _named_claims(each.pod))
+        if not each.problem and not other_gates(each.pod):
+            shared.add(each.pod, _named_claims(each.pod))
     for done, each in enumerate(waiting):
         with view.inventory.verdicts.within(Heartbeat(partial(on_pod, done, len(waiting)))):
             _Placing(view, settings, report, shared).place(each)
@@ -193,7 +194,7 @@ class _Placing:
         pod = this.pod
         if this.problem:
             raise _Unready(this.problem)
-        if gates := [gate.name for gate in pod.spec.scheduling_gates if gate.name != names.GATE]:
+        if gates := other_gates(pod):
             raise _Unready(f"Pod {pod.key}: spec.schedulingGates: waits for {', '.join(gates)}")
         self._check_extended_resources(pod)
         claims: list[PodClaim] = []
@@ -255,7 +256,7 @@ class _Placing:
         return self._view.claim_of(template, pod, entry.name), template.object
 
     def _companions(self, pod: Pod, claims: Iterable[PodClaim]) -> tuple[Companions, ...]:
-        """The pods that wait for a claim which this one would get allocated: the node must fit them too."""
+        """The pods that wait for a claim which this one would get allocated: the node had better fit them too."""
         keys = [claim.claim.key for claim in claims if claim.claim.status.allocation is None]
         return self._shared.companions(pod, [key for key in keys if key in self._view.claims])
 

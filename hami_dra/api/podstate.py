@@ -14,6 +14,7 @@ holds its node's resources and its devices.
 
 from typing import Final
 
+from hami_dra.api import names
 from hami_dra.api.core import Pod
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
@@ -48,3 +49,8 @@ def is_leaving(pod: Pod) -> bool:
 def is_done(pod: Pod) -> bool:
     """Return whether it uses its claims no more, nor ever will: the claim controller drops its reservations (isPodDone)."""
     return not is_live(pod) and not is_bound(pod)
+
+
+def other_gates(pod: Pod) -> list[str]:
+    """Return the scheduling gates that are not ours: until they are lifted the pod may not run, and may never."""
+    return [gate.name for gate in pod.spec.scheduling_gates if gate.name != names.GATE]

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from controller.decide import ClaimAllocation, Decision, Demand, Options, Refusal, Score
+from controller.decide.company import Company
 from controller.inventory.inventory import Inventory
 from controller.reconcile.controller import Controller
 from controller.reconcile.settings import Settings
@@ -141,7 +141,7 @@ def first_fit(inventory: Inventory, demand: Demand, options: Options) -> Decisio
             refused[name] = {names.NODE_AFFINITY: 1}
         elif name in demand.refused_nodes:
             refused[name] = {names.NODE_REFUSED: 1}
-        elif not fits[row] or not _fit_together(inventory, demand, row):
+        elif not fits[row]:
             refused[name] = {names.NODE_RESOURCES: 1}
         else:
             allocations = _allocate_on(inventory, demand, options, name)
@@ -152,31 +152,14 @@ def first_fit(inventory: Inventory, demand: Demand, options: Options) -> Decisio
     if not found:
         reasons = Counter(code for codes in refused.values() for code in codes)
         return Refusal(f"no available node, {len(refused)} nodes do not meet", dict(reasons), refused)
-    node, allocations = next((entry for entry in found if entry[0] == demand.preferred_node), found[0])
+    company = Company(inventory, demand)
+    rows = np.array([inventory.nodes.index_of(name) for name, _ in found], dtype=np.int64)
+    best = inventory.nodes.names[next(company.tiers(rows))[0]]
+    wanted = demand.preferred_node if any(name == demand.preferred_node for name, _ in found) else best
+    node, allocations = next(entry for entry in found if entry[0] == wanted)
     fitting = tuple((name, 0.0) for name, _ in found)
-    return Decision(node, allocations, Score(0.0), fitting, len(found), len(refused))
-
-
-def _named(pod: Pod, number: int) -> Pod:
-    """Another pod of its shape."""
-    metadata = msgspec.structs.replace(pod.metadata, uid=f"{pod.metadata.uid}-{number}")
-    return msgspec.structs.replace(pod, metadata=metadata)
-
-
-def _fit_together(inventory: Inventory, demand: Demand, row: int) -> bool:
-    """The pod and those that share its claim, all on one node."""
-    counted: list[Pod] = []
-    try:
-        others = [_named(each.pod, number) for each in demand.companions for number in range(each.count)]
-        for member in (demand.pod, *others) if others else ():
-            if not inventory.node_fit(member).mask[row]:
-                return False
-            inventory.assume_pod(member, inventory.nodes.names[row])
-            counted.append(member)
-        return True
-    finally:
-        for member in counted:
-            inventory.forget_pod(member.metadata.uid)
+    left_out = company.left_out(inventory.nodes.index_of(node))
+    return Decision(node, allocations, Score(0.0), fitting, len(found), len(refused), left_out)
 
 
 def _allocate_on(

@@ -231,14 +231,32 @@ def test_a_node_with_a_device_plugin_is_no_place_for_a_claim():
     assert refused(inventory, wanted).reasons == {"NodeOffersDevicePlugin": 1, "NodeUnschedulable": 1}
 
 
-def test_companions_must_fit_the_node_too():
+def test_a_node_that_takes_companions_too_is_better():
     inventory = cluster()
     inventory.node_changed(None, node("n1", allocatable={"cpu": "1", "memory": "64Gi", "pods": "110"}))
     heavy = pod("heavy", containers=[{"name": "x", "resources": {"requests": {"cpu": "4"}}}])
     assert place(inventory, demand(shared("a"), companions=grouped([heavy]))).node == "n2"
 
 
-def test_all_companions_must_fit_the_node_beside_each_other():
+def test_a_node_that_kube_scheduler_refused_for_companions_is_worse():
+    inventory, light = cluster(), grouped([pod("light")])
+    best = place(inventory, demand(shared("a"), companions=light)).node
+    other = place(inventory, demand(shared("a"), companions=light, refused_for_companions={best: 1})).node
+    assert {best, other} == {"n1", "n2"}
+
+
+def test_no_node_is_refused_because_of_companions():
+    inventory = cluster()
+    huge = pod("huge", containers=[{"name": "x", "resources": {"requests": {"cpu": "400"}}}])
+    lost = pod("lost", nodeSelector={"no": "such"})
+    found = place(inventory, demand(shared("a"), companions=grouped([huge, lost])))
+    assert [(each.companions.pod.metadata.name, each.companions.count, each.code) for each in found.left_out] == [
+        ("huge", 1, "NodeInsufficientResources"),
+        ("lost", 1, "NodeAffinityNotMatch"),
+    ]
+
+
+def test_companions_are_counted_beside_each_other():
     inventory = cluster()
     for name, cpu in (("n1", "8"), ("n2", "16")):
         inventory.node_changed(None, node(name, allocatable={"cpu": cpu, "memory": "64Gi", "pods": "110"}))
