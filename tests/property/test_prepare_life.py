@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hami_dra.driver.prepare.jobs import Unprepare
@@ -98,6 +98,7 @@ def check(node):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(events, min_size=1, max_size=6))
+@example([([("prepare", {"a": [RESULTS[2]]})], "", None), ([("prepare", {"b": [RESULTS[1]]})], "renumber", None)])
 def test_what_is_there_is_what_is_written_down(story):
     with TemporaryDirectory() as folder:
         node = PreparedNode(Path(folder))
