@@ -31,6 +31,7 @@ _WHY_MISSING = pytest.StashKey[dict[str, str]]()
 _LONGEST = (
     "test_load.py",
     "test_chart_on_cluster.py",
+    "test_rights_used.py",
     "test_crash.py",
     "test_churn.py",
     "test_uninstall.py",
