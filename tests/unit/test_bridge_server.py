@@ -10,6 +10,7 @@ import pytest
 
 from controller.bridge.certificates import renewed
 from controller.bridge.server import BadSettings, Server, Settings, serve
+from hack.controlplane.credentials import Authority
 from hami_dra.api import kinds, names
 from hami_dra.cluster.memory import MemoryCluster
 from tests.unit.test_bridge_admission import review
@@ -36,11 +37,11 @@ async def bundle(cluster):
 async def call(server, authorities, path, body=None, *, data=None, show=None):
     """Status and body of one request by a client that trusts these authorities and nobody else.
 
-    `show`: folder with the certificate that it shows.
+    `show`: files of the certificate that it shows, and of its key.
     """
     trust = ssl.create_default_context(cadata=authorities)
     if show is not None:
-        trust.load_cert_chain(show / "tls.crt", show / "tls.key")
+        trust.load_cert_chain(*show)
     async with aiohttp.ClientSession() as session:
         url = f"https://127.0.0.1:{server.port}{path}"
         method = "GET" if body is None and data is None else "POST"
@@ -165,15 +166,20 @@ async def test_only_clients_with_a_certificate_may_ask_where_that_was_chosen(clu
     (tmp_path / "ca.crt").write_bytes(authority.authorities)
     (tmp_path / "tls.crt").write_bytes(authority.certificate)
     (tmp_path / "tls.key").write_bytes(authority.key)
-    async with Server(cluster, Settings(**LOCAL, client_ca=tmp_path / "ca.crt")) as server:
+    clients = Authority(tmp_path)
+    known = clients.user("kube-apiserver", ())
+    (tmp_path / "clients.crt").write_bytes(authority.authorities + clients.ca_file.read_bytes())
+    async with Server(cluster, Settings(**LOCAL, client_ca=tmp_path / "clients.crt")) as server:
         await server.ready()
         trusted = await bundle(cluster)
         assert await call(server, trusted, "/readyz") == (200, "ok")  # kubelet shows none
         status, text = await call(server, trusted, "/mutate", review())
         assert (status, "client certificate" in text) == (403, True)
+        shown = (known.certificate, known.key)
+        assert (await call(server, trusted, "/mutate", review(), show=shown))[0] == 200
         # that of a server is refused as a client's: it is for serverAuth
         with pytest.raises((aiohttp.ClientError, OSError)):
-            await call(server, trusted, "/mutate", review(), show=tmp_path)
+            await call(server, trusted, "/mutate", review(), show=(tmp_path / "tls.crt", tmp_path / "tls.key"))
 
 
 async def test_certificates_may_be_files_and_are_read_again_when_they_change(tmp_path):
