@@ -68,6 +68,10 @@ def viewer_kubeconfig(lab, tmp_path):
     return file
 
 
+def is_proven(rules):
+    return any("hami.io/fence-proven" in rule["metadata"].get("annotations", {}) for rule in rules)
+
+
 def found(report):
     return {(each["check"], each["object"]) for each in report["findings"]}
 
@@ -77,6 +81,8 @@ def test_a_healthy_cluster_then_its_faults(lab, tmp_path):
     lab.create(claim("share", part(memory="4Gi", cores="30")), pod("train", claims=["share"]))
     lab.wait_running(names=["train"])
     admin = lab.plane.admin_kubeconfig
+    # devices that came after the fence was made are probed some seconds later
+    lab.hami.wait_for("the fence proven", lambda: is_proven(lab.hami.fence_rules("nvidia.hami.io")))
 
     code, report = hami_dra("doctor", kubeconfig=admin)
     assert (code, report["findings"], report["skipped"]) == (0, [], {}), report
