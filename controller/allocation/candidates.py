@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from controller.allocation.errors import AllocatorError
+from controller.allocation.selectors import FAILURES, Selector, Test
 from controller.allocation.views import Need, Problem, RequestView
 from controller.inventory.model import Device, Pool, Usage
 from hami_dra.api.core import Node, Toleration
@@ -30,6 +31,21 @@ class Candidate:
     error: AllocatorError | None = None
 
 
+class _Test:
+    """A selector, compiled once a device has come so far."""
+
+    __slots__ = ("run", "selector")
+
+    def __init__(self, selector: Selector) -> None:
+        self.selector = selector
+        self.run: Test | None = None
+
+    def prepared(self) -> Test:
+        """Raises as the test does."""
+        self.run = self.selector.judge.test(self.selector.expression, self.selector.payer)
+        return self.run
+
+
 class Candidates:
     """Of one problem on one node."""
 
@@ -40,6 +56,8 @@ class Candidates:
         self._usage = usage
         self._by_shape: dict[int, tuple[Candidate, ...]] = {}
         self._all: dict[int, tuple[Candidate, ...]] = {}
+        self._tests: dict[int, list[_Test]] = {}
+        """By shape."""
         self._standings: dict[int, dict[Device, Candidate]] = {}
 
     def of(self, view: RequestView) -> tuple[Candidate, ...]:
@@ -111,12 +129,15 @@ class Candidates:
     def _selected(self, view: RequestView, device: Device) -> bool:
         if device.spec.binding_conditions and not view.features.binding_conditions:
             return False
-        for selector in view.class_selectors:  # loops, not all(): this is the hot path of a decision
-            if not selector.matches(device):
-                return False
-        for selector in view.selectors:  # noqa: SIM110 (as above)
-            if not selector.matches(device):
-                return False
+        tests = self._tests.get(view.shape_index)
+        if tests is None:
+            tests = self._tests[view.shape_index] = [_Test(selector) for selector in view.all_selectors]
+        for test in tests:  # a loop, not all(): this is the hot path of a decision
+            try:
+                if not (test.run or test.prepared())(device):
+                    return False
+            except FAILURES as error:
+                raise test.selector.failure(error, device) from error
         return True
 
     def _supported(self, device: Device) -> bool:

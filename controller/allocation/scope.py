@@ -105,5 +105,5 @@ def _expressions(selectors: Iterable[Selector]) -> tuple[str, ...]:
 
 def matching_drivers(inventory: Inventory, view: RequestView) -> frozenset[str]:
     """Drivers of the devices that class and request select, in use or not. Raises SelectorOverBudget, SliceSpent."""
-    with blaming((*view.class_selectors, *view.selectors)):
+    with blaming(view.all_selectors):
         return inventory.verdicts.drivers(_expressions(view.selectors), _expressions(view.class_selectors))

@@ -4,7 +4,7 @@ Called by `prepare` and by `candidates` (evaluate). The only place of this packa
 In: API selectors. Out: verdicts, or AllocatorError that names the object and the selector.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -32,14 +32,21 @@ class Origin:
         return Origin(owner_of_claim(key), self.field)
 
 
+Test = Callable[[Device], bool]
+FAILURES: Final = (cel.CompileError, cel.EvaluationError, OverBudget)
+"""What a test may fail with. `SliceSpent` is none: it says nothing about selector or device."""
+
+
 class Judge(Protocol):
     """Who evaluates expressions: `inventory.verdicts`, which keeps what it found, or `PlainJudge`."""
 
     def compiled(self, expression: str, payer: Payer) -> cel.Selector | cel.CompileError:
         """Raises OverBudget, SliceSpent."""
 
-    def matches(self, expression: str, payer: Payer, device: Device) -> bool:
-        """Raises CompileError, EvaluationError, OverBudget, SliceSpent."""
+    def test(self, expression: str, payer: Payer) -> Test:
+        """Return what tells whether a device matches. Good until a device is published. Both may raise CompileError,
+        EvaluationError, OverBudget, SliceSpent.
+        """
 
 
 class PlainJudge:
@@ -51,8 +58,9 @@ class PlainJudge:
         except cel.CompileError as error:
             return error
 
-    def matches(self, expression: str, _payer: Payer, device: Device) -> bool:
-        return cel.compile_selector(expression).evaluate(device.selector_input)
+    def test(self, expression: str, _payer: Payer) -> Test:
+        evaluate = cel.compile_selector(expression).evaluate
+        return lambda device: evaluate(device.selector_input)
 
 
 PLAIN: Final = PlainJudge()
@@ -76,15 +84,22 @@ class Selector:
         device; neither means "does not match". Raises SelectorOverBudget, SliceSpent.
         """
         try:
-            return self.judge.matches(self.expression, self.payer, device)
-        except cel.CompileError as error:
-            raise self._error(error) from error
-        except cel.EvaluationError as error:
-            raise AllocatorError(
-                f"{self.origin} fails on device {device.id}: {error}; ask first for what a device may lack: has(...), in, .?"
-            ) from error
-        except OverBudget as error:
-            raise SelectorOverBudget(str(self.origin), error.overrun) from error
+            return self.judge.test(self.expression, self.payer)(device)
+        except FAILURES as error:
+            raise self.failure(error, device) from error
+
+    def failure(self, error: Exception, device: Device) -> AllocatorError | SelectorOverBudget:
+        """What one of `FAILURES` means to the user."""
+        match error:
+            case cel.CompileError():
+                return self._error(error)
+            case OverBudget():
+                return SelectorOverBudget(str(self.origin), error.overrun)
+            case _:
+                return AllocatorError(
+                    f"{self.origin} fails on device {device.id}: {error}; "
+                    "ask first for what a device may lack: has(...), in, .?"
+                )
 
     def compile_error(self) -> AllocatorError | None:
         """Raises SelectorOverBudget, SliceSpent."""

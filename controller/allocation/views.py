@@ -141,6 +141,11 @@ class RequestView:
         )
 
     @property
+    def all_selectors(self) -> tuple[Selector, ...]:
+        """Those of the class, then its own."""
+        return self.class_selectors + self.selectors
+
+    @property
     def names_amounts(self) -> bool:
         """Some part of each device is asked for; else what its driver gives by default, as a rule all of it."""
         return bool(self.capacity_requests or self.memory_percents)
@@ -251,6 +256,6 @@ class Problem:
         return tuple(
             error
             for view in self.views
-            for selector in (*view.class_selectors, *view.selectors)
+            for selector in view.all_selectors
             if (error := selector.compile_error()) is not None
         )

@@ -10,7 +10,7 @@ all time spent and may end it with an exception. What was evaluated by then is k
 """
 
 import hashlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -142,20 +142,33 @@ class Verdicts:
         """Raises OverBudget, SliceSpent."""
         return self._compiled(self._column(expression, payer), payer)
 
-    def matches(self, expression: str, payer: Payer, device: Device) -> bool:
-        """Raises CompileError, EvaluationError, OverBudget, SliceSpent."""
+    def test(self, expression: str, payer: Payer) -> Callable[[Device], bool]:
+        """Return what tells whether a device matches. Good until a device is published.
+
+        Both may raise CompileError, EvaluationError, OverBudget, SliceSpent.
+        """
         column = self._column(expression, payer)
         selector = self._compiled(column, payer)
         if isinstance(selector, CompileError):
             raise selector.with_traceback(None)
+        devices, code_of = self._columns.devices, column.codes.item
+
+        def matches(device: Device) -> bool:
+            row = device.row
+            code = code_of(row) if row >= 0 and devices[row] is device else _UNKNOWN
+            return code == _YES or (code != _NO and self._matches(column, device, payer))
+
+        return matches
+
+    def _matches(self, column: "_Column", device: Device, payer: Payer) -> bool:
+        """Where the column says neither yes nor no. Raises EvaluationError, OverBudget, SliceSpent."""
         row = device.row
         if row < 0 or self._columns.devices[row] is not device:
             code = self._alone(column, device, payer)
         else:
-            code = int(column.codes[row])
-            if code == _UNKNOWN:
+            if column.codes[row] == _UNKNOWN:
                 self._learn(column, np.array([row], dtype=np.intp), payer)
-                code = int(column.codes[row])
+            code = int(column.codes[row])
         if code >= _FIRST_ERROR:
             in_haste = self._budget is not None and self._budget.limits is not KUBERNETES
             raise EvaluationError(column.message(code, None if in_haste else device))

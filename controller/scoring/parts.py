@@ -80,7 +80,7 @@ def _key(device: Device) -> CardKey:
 def _may_take(request: RequestView, card: Device) -> bool:
     """The request is one for whole cards too, as far as selectors tell."""
     try:
-        return all(selector.matches(card) for selector in (*request.class_selectors, *request.selectors))
+        return all(selector.matches(card) for selector in request.all_selectors)
     except AllocatorError:
         return False
 

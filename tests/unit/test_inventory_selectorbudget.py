@@ -100,16 +100,16 @@ def test_the_search_reads_what_the_column_knows(inventory, evaluations):
     inventory.verdicts.matching(OWN)
     before = len(evaluations)
     devices = [inventory.devices.device(row) for row in range(inventory.devices.size)]
-    assert inventory.verdicts.matches(OWN, Payer.CLAIM, devices[0])
+    assert inventory.verdicts.test(OWN, Payer.CLAIM)(devices[0])
     with pytest.raises(EvaluationError, match="no such key: uuid"):
-        inventory.verdicts.matches(OWN, Payer.CLAIM, devices[20])
+        inventory.verdicts.test(OWN, Payer.CLAIM)(devices[20])
     assert len(evaluations) == before
 
 
 def test_a_device_that_is_in_no_row_is_evaluated_by_itself(inventory, evaluations):
     device = inventory.devices.device(3)
     inventory.slice_changed(slice_of("n1", []), None)
-    assert inventory.verdicts.matches(T4, Payer.CLAIM, device)
+    assert inventory.verdicts.test(T4, Payer.CLAIM)(device)
     assert evaluations == [T4]
 
 
