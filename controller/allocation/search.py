@@ -276,7 +276,7 @@ class Search:
         return any(
             self._unsolvable(part)
             for part in parts(self.problem)
-            if part is not self.problem or not self._in_upstream_order
+            if (part is not self.problem or not self._in_upstream_order) and self.steps_for_parts <= self._budget
         )
 
     def _unsolvable(self, problem: Problem) -> bool:

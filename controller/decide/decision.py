@@ -25,6 +25,7 @@ from controller.decide.outlook import Outlook, Wanted, look_out, unarranged
 from controller.decide.problems import problems_of, wanted_of
 from controller.decide.promises import with_promises
 from controller.decide.quotas import QuotaVerdicts
+from controller.decide.searched import InVain
 from controller.decide.shortcut import Shortcut, shortcut_of
 from controller.decide.standing import standings_of
 from controller.decide.trace import Trace, Worth, enough
@@ -92,6 +93,8 @@ class _Decision:
         self._tried: dict[int, Worth | None] = {}
         self._shortcut: Shortcut | None = None
         self._company = Company(inventory, demand)
+        how = options.managed, options.first_fit, options.gates, self._room
+        self._in_vain = InVain(inventory, demand, (self._ours, self._foreign), how)
 
     def run(self) -> Decision | Refusal:
         wanted = [
@@ -218,6 +221,7 @@ class _Decision:
         """
         nodes = self._inventory.nodes
         preferred = nodes.index_of(self._demand.preferred_node)
+        candidates = self._without_searched(candidates)
         if preferred >= 0 and preferred in candidates:
             found = self._solve_within_budget(preferred)
             self._tried[preferred] = (found.rank, self._chooser.topology(found)) if found is not None else None
@@ -257,13 +261,33 @@ class _Decision:
         return second_best[1:] if second_best is not None else None
 
     def _solve_within_budget(self, row: int) -> Solution | None:
-        """Search the node; a search that runs out of steps counts as "does not fit". Raises AllocatorError."""
+        """Search the node; a search that runs out of steps counts as "does not fit". Raises AllocatorError, SliceSpent."""
+        budget, given_up = self._inventory.verdicts.budget, ""
+        before = budget.clock() if budget is not None else 0.0
         try:
-            return self._solve(row)
-        except BudgetExceeded as error:
-            self._budget_error = str(error)
-            self._exhausted += 1
+            found = self._solve(row)
+        except InvalidPools as error:
+            self._pool_error = self._pool_error or str(error)
             return None
+        except BudgetExceeded as error:
+            self._budget_error = given_up = str(error)
+            self._exhausted += 1
+            found = None
+        if budget is not None and found is None:
+            self._in_vain.get().add(row, given_up=given_up)
+            budget.spend(budget.clock() - before)
+        return found
+
+    def _without_searched(self, candidates: Ints) -> Ints:
+        """Under a budget: those that were not searched in vain, by an earlier turn of this decision or by an equal one."""
+        known = self._in_vain.known() if self._inventory.verdicts.budget is not None else None
+        if known is None:
+            return candidates
+        in_vain = known.among(candidates)
+        self._tried.update(dict.fromkeys(candidates[in_vain].tolist()))
+        self._exhausted = known.given_up(candidates)
+        self._budget_error = known.note if self._exhausted else ""
+        return candidates[~in_vain]
 
     def _solve(self, row: int) -> Solution | None:
         node = self._inventory.nodes.node(row)
@@ -271,20 +295,29 @@ class _Decision:
         usage = self._inventory.usage
         if self._shortcut is not None and (found := self._shortcut.solve(row, self._chooser)) is not None:
             return found
-        try:
-            if self._foreign.claims:
-                theirs = solve(
-                    self._foreign, node, self._elsewhere.pools(pools), usage, FirstFit(), effort=self._effort
-                )
-                if theirs is None:
-                    return None
-            chooser = FirstFit() if self._options.first_fit else self._chooser
-            return solve(
-                self._ours, node, self._scope.pools(pools), usage, chooser, effort=self._effort, room=self._room
+        if self._foreign.claims:
+            theirs = solve(
+                self._foreign,
+                node,
+                self._elsewhere.pools(pools),
+                usage,
+                FirstFit(),
+                budget=self._options.search_steps,
+                effort=self._effort,
             )
-        except InvalidPools as error:
-            self._pool_error = self._pool_error or str(error)
-            return None
+            if theirs is None:
+                return None
+        chooser = FirstFit() if self._options.first_fit else self._chooser
+        return solve(
+            self._ours,
+            node,
+            self._scope.pools(pools),
+            usage,
+            chooser,
+            budget=self._options.search_steps,
+            effort=self._effort,
+            room=self._room,
+        )
 
     # -- answers -----------------------------------------------------------------------------------------------------
 

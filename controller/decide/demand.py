@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.allocation.features import FeatureGates
+from controller.allocation.search import DEFAULT_BUDGET
 from controller.decide.companions import Companions
 from controller.scoring.policies import Policies
 from hami_dra.api import names
@@ -60,3 +61,5 @@ class Options:
     gates: FeatureGates = FeatureGates()
     fence_key: str = names.FENCE_TAINT
     report_nodes: int = 20
+    search_steps: int = DEFAULT_BUDGET
+    """Of the search on one node, before it is given up."""

@@ -71,6 +71,9 @@ class Budget(Protocol):
     def too_expensive(self, expression: str, payer: Payer, seconds: float) -> OverBudget:
         """A single evaluation exceeded `limits`."""
 
+    def spend(self, seconds: float) -> None:
+        """Other work took so long, and its result is kept. Raises SliceSpent."""
+
 
 class Heartbeat:
     """Limits nothing beyond what Kubernetes does; `beat` is called often while selectors are evaluated, and may raise."""
@@ -88,6 +91,9 @@ class Heartbeat:
         self._beat()
 
     def charge(self, _expression: str, _payer: Payer, _seconds: float, *, done: int, left: int) -> None:  # noqa: ARG002 (as `Budget` has it)
+        self._beat()
+
+    def spend(self, _seconds: float) -> None:
         self._beat()
 
     def too_expensive(self, _expression: str, _payer: Payer, _seconds: float) -> OverBudget:

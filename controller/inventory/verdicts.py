@@ -85,6 +85,11 @@ class Verdicts:
             self._payer = before
 
     @property
+    def budget(self) -> Budget | None:
+        """The one in force."""
+        return self._budget
+
+    @property
     def account(self) -> str:
         """Who asks now; empty where nobody in particular does."""
         return self._budget.account if self._budget is not None else ""

@@ -191,14 +191,12 @@ class DecisionBudget:
             if of_claim > limits.claim:
                 what = f"is one of those that took {of_claim:.2g} s of CPU; the selectors of one pod may take {limits.claim:g} s"
                 raise self._over(expression, payer, "claim", self._claims, what)
-        if payer is Payer.CLUSTER:
-            self._shared_slice += seconds
-            if self._shared_slice >= limits.slice:
-                raise SliceSpent
-        else:
-            self._slice += seconds
-            if self._slice >= limits.slice:
-                raise SliceSpent
+        if payer is not Payer.CLUSTER:
+            self.spend(seconds)
+            return
+        self._shared_slice += seconds
+        if self._shared_slice >= limits.slice:
+            raise SliceSpent
 
     def too_expensive(self, expression: str, payer: Payer, seconds: float) -> OverBudget:
         self._book.count(payer, seconds)
@@ -209,6 +207,12 @@ class DecisionBudget:
             "it loops through too many combinations"
         )
         return self._over(expression, payer, "evaluation", _digest_of(expression, payer), what)
+
+    def spend(self, seconds: float) -> None:
+        """Raises SliceSpent."""
+        self._slice += seconds
+        if self._slice >= self._book.limits.slice:
+            raise SliceSpent
 
     def decided(self) -> None:
         """The pod has its answer."""

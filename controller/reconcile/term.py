@@ -105,7 +105,7 @@ class Term:
         self._placer = Placer(
             context,
             decide=decide,
-            options=replace(settings.options, managed=settings.managed),
+            options=replace(settings.options, managed=settings.managed, search_steps=settings.search_steps),
             queue=queue,
             triggers=self._triggers,
             patience=patience,
