@@ -4,6 +4,7 @@ import pytest
 
 from tests.e2e.objects import claim, part, pod, request, template
 from tests.node.cards import on_card, use_cards, wait_health, wait_taints
+from tests.support.containers import kernel_with_mig
 from tests.support.nvml.fake import FakeNvml, machine
 from tests.unit.test_discovery_nvml import H100_PROFILES
 
@@ -13,7 +14,7 @@ XID = 8
 
 @pytest.fixture
 def start(bench, tmp_path):
-    """`start(description)`: a driver on a machine as NVML tells it; returns (driver, machine)."""
+    """`start(description)`: a driver on a machine as NVML tells it, whose kernel has MIG; returns (driver, machine)."""
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         bench.node.add_device(name)
 
@@ -21,7 +22,13 @@ def start(bench, tmp_path):
         fake = FakeNvml(tmp_path, description)
         wanted = ("LD_LIBRARY_PATH", "FAKE_NVML_CONFIG", "FAKE_NVML_EVENTS")
         environment = {name: fake.environment()[name] for name in wanted}
-        return bench.start_driver("", "--vendor=nvidia", environment=environment), fake
+        kernel = tmp_path / "kernel"
+        for path, text in kernel_with_mig().items():
+            file = kernel / path.removeprefix("/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        flags = ("--vendor=nvidia", f"--kernel-root={kernel}")
+        return bench.start_driver("", *flags, environment=environment), fake
 
     return start
 
