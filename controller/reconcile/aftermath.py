@@ -148,7 +148,7 @@ class Aftermath:
             self._inventory.forget(entry.claim.metadata.uid)
         self._inventory.forget_pod(pod.metadata.uid)
         self._metrics.commits.labels(result).inc()
-        self._triggers.made_room()  # others may have been refused for what was only assumed
+        self._triggers.released(pod)
         current = self._world.pod(pod.key)
         if current is None or current.metadata.uid != pod.metadata.uid or not is_live(current):
             self._forget(pod.metadata.uid)

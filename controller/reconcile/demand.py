@@ -6,6 +6,7 @@ is in the answer.
 - `Ready`: decide now.
 - `Wait`: not now. It ends by an event about the pod, its claims, template or classes, or at `until`.
 - `NotOurs`: nothing to allocate here, now or ever: a gate of ours goes at once.
+- `Foreign`: the same, until devices appear that are ours.
 """
 
 import hashlib
@@ -74,7 +75,16 @@ class NotOurs:
     why: str
 
 
-Answer = Ready | Wait | NotOurs
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """All devices that match are of drivers that are not managed, as of now: kube-scheduler allocates them."""
+
+    why: str
+    signature: bytes
+    """Equal for pods that ask for the same."""
+
+
+Answer = Ready | Wait | NotOurs | Foreign
 
 
 class Assessor:
@@ -167,7 +177,8 @@ class Assessor:
     ) -> Answer:
         standings = [self._standing_of(claim) for claim in open_claims]
         if all(standing.owner is Owner.FOREIGN for standing in standings):
-            return NotOurs("its claims match only devices of drivers that are not managed")
+            asked = [pod.metadata.namespace, *(_claim(claim, pod) for claim in open_claims)]
+            return Foreign("its claims match only devices of drivers that are not managed", _digest(asked))
         if (until := self._refusals.settling(pod.metadata.uid, now)) is not None:
             return Wait("kube-scheduler is deciding what to do about it", until=until)
         templates: dict[str, ResourceClaimTemplate] = {}
@@ -223,6 +234,10 @@ def signature(demand: Demand) -> bytes:
         sorted(demand.refused_nodes),
         (demand.preferred_node, demand.required_node, demand.plugin_resources),
     )
+    return _digest(asked)
+
+
+def _digest(asked: object) -> bytes:
     return hashlib.blake2b(msgspec.json.encode(asked, order="sorted"), digest_size=16).digest()
 
 

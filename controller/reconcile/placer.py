@@ -22,9 +22,10 @@ from controller.reconcile import messages, narrate
 from controller.reconcile.aftermath import Aftermath
 from controller.reconcile.claims import ClaimWriter
 from controller.reconcile.context import Context
-from controller.reconcile.demand import Answer, Assessor, NotOurs, Ready, Wait
+from controller.reconcile.demand import Answer, Assessor, Foreign, NotOurs, Ready, Wait
 from controller.reconcile.fence import Fence
 from controller.reconcile.gate import GateKeeper
+from controller.reconcile.hints import FOREIGN, Change, News, helpful
 from controller.reconcile.inflight import InFlight
 from controller.reconcile.patience import Patience
 from controller.reconcile.pods import claim_keys, has_our_gate, node_made_free
@@ -128,19 +129,15 @@ class Placer:
                     if (pod := self._world.pod(key)) is not None:
                         self._triggers.look_at(pod)
             self._fenced_off.clear()
-        if self._is_news() and now >= self._room_not_before:
+        if self._triggers.news and now >= self._room_not_before:
             self._room_not_before = now + _ROOM_INTERVAL
-            if self._triggers.room_made:
-                self._queue.room_made(now)
-            self._uneven = {signature for signature in self._uneven if self._queue.try_again(signature, now)}
-            self._triggers.room_made = self._triggers.pod_bound = False
-
-    def _is_news(self) -> bool:
-        return self._triggers.room_made or (self._triggers.pod_bound and bool(self._uneven))
+            self._queue.room_made(now, self._triggers.news)
+            self._uneven = self._queue.groups_in(self._uneven)
+            self._triggers.news = News()
 
     async def _idle(self, now: float) -> None:
         until = self._queue.next_timer()
-        if self._is_news():
+        if self._triggers.news:
             until = min(until, self._room_not_before)
         if until < FOREVER:
             try:
@@ -201,6 +198,8 @@ class Placer:
         match answer:
             case NotOurs(why):
                 self._let_go(pod, why)
+            case Foreign():
+                self._leave_to_others(pod, answer, now)
             case Wait():
                 self._keep_waiting(pod, answer, now)
             case Ready():
@@ -212,6 +211,14 @@ class Placer:
         self._patience.forget(pod.metadata.uid)
         if has_our_gate(pod):
             self._lift(pod, why)
+
+    def _leave_to_others(self, pod: Pod, foreign: Foreign, now: float) -> None:
+        """The gate goes, but when devices of ours appear that match the pod is one of ours."""
+        log.debug("pod %s: %s", pod.key, foreign.why)
+        self._patience.forget(pod.metadata.uid)
+        if has_our_gate(pod):
+            self._lift(pod, foreign.why)
+        self._queue.no_room(pod.key, foreign.signature, refused_at=now, helps=FOREIGN, ours=False)
 
     def _keep_waiting(self, pod: Pod, wait: Wait, now: float) -> None:
         log.debug("pod %s waits: %s", pod.key, wait.why)
@@ -249,12 +256,12 @@ class Placer:
     def _decide_on(self, pod: Pod, ready: Ready, now: float) -> None:
         key = pod.key
         if self._inventory.starts_over(pod):
-            self._triggers.made_room()
+            self._triggers.made_room(Change.DEVICES_FREED)
         if self._must_wait(pod, now):
             return
         if self._queue.is_known_full(ready.signature):
             if ready.signature in self._uneven:
-                self._wait_for_others(key, ready.signature, now)
+                self._wait_for_others(key, ready.signature, refused_at=None)
                 return
             if (known := self._refused.get(ready.signature)) is not None:
                 self._remember(ready.demand, known)
@@ -277,9 +284,9 @@ class Placer:
         elif not ready.demand.required_node and not self._inventory.is_even(pod, answer.node):
             why = "other pods must be bound before it, or kube-scheduler would find its topology spread broken"
             self._not_yet(ready.demand, why)
-            self._wait_for_others(key, ready.signature, now)
+            self._wait_for_others(key, ready.signature, refused_at=now)
         else:
-            self._place(pod, answer)
+            self._place(pod, ready, answer, now)
 
     def _must_wait(self, pod: Pod, now: float) -> bool:
         """Whether nothing may be decided about the pod now, whatever room there is. Then the queue knows for how long."""
@@ -344,8 +351,14 @@ class Placer:
             self._refused.popitem(last=False)
         # whoever waits for a quota is helped by no autoscaler and no preemption: nobody else need see the pod
         seen = FOREVER if refusal.only_quota else self._let_see(pod, now)
-        until = min(now + self._settings.reconsider, seen, self._refusals.next_end(pod.metadata.uid, now))
-        self._queue.no_room(pod.key, ready.signature, until, refused_at=refused_at)
+        self._queue.no_room(
+            pod.key,
+            ready.signature,
+            min(seen, self._refusals.next_end(pod.metadata.uid, now)),
+            refused_at=refused_at,
+            helps=helpful(refusal),
+            review=self._settings.reconsider,
+        )
         self._release_others(pod, ready)
 
     def _release_others(self, pod: Pod, ready: Ready) -> None:
@@ -354,20 +367,21 @@ class Placer:
             why = "its other claims find no room beside it"
             self._group.create_task(self._undoer.release(pod, why), name=f"release {pod.key}")
 
-    def _wait_for_others(self, key: str, signature: bytes, now: float) -> None:
+    def _wait_for_others(self, key: str, signature: bytes, *, refused_at: float | None) -> None:
         """There is room, but kube-scheduler must bind others first or it would call this pod's topology spread broken."""
         self._uneven.add(signature)
         self._refused.pop(signature, None)
-        self._queue.no_room(key, signature, now + _EVEN_INTERVAL)
+        self._queue.no_room(key, signature, refused_at=refused_at, review=_EVEN_INTERVAL)
 
-    def _place(self, pod: Pod, decision: Decision) -> None:
+    def _place(self, pod: Pod, ready: Ready, decision: Decision, now: float) -> None:
         if not decision.allocations:
-            self._let_go(pod, "nothing of it is ours to allocate")
+            self._leave_to_others(pod, Foreign("nothing of it is ours to allocate", ready.signature), now)
             return
         narrate.placed(pod, decision)
         self._metrics.decisions.labels("placed").inc()
         self._patience.forget(pod.metadata.uid)
         self._queue.placed(pod.key)
+        self._triggers.made_room(Change.PODS_MOVED, pod.metadata.namespace)
         self._aftermath.start(self._group, pod, decision)
 
     def _waits_for_nominated(self, pod: Pod, demand: Demand, decision: Decision, now: float) -> bool:

@@ -5,21 +5,24 @@ A pod is in one of these states:
 - ready: comes out of `pop`. Higher priority first; within a priority namespaces share the time that decisions take
   (`fairness`); within a namespace pods that were not decided on yet come before those that were, then by age, then by name.
 - no room: `decide` refused it. Pods that ask for the same (equal signature) wait as one group; when something happens that
-  may make room, only the first of a group is tried, and the others follow when it was placed. So an event costs one
-  decision per kind of pod, not one per pod. Each time one is refused the group pauses before the next attempt, twice as long as
-  before, up to `pause_most`.
+  may help them (`hints`), or when the group was not tried for a while, only the first of it is tried, and the others follow when
+  it was placed. So an event costs one decision per kind of pod that it may help, not one per pod. Each time one is refused the
+  group pauses before the next attempt, twice as long as before, up to `pause_most`.
+- not ours: as no room, for pods whose devices are all of drivers that are not managed.
 - waiting: for an event about itself, which calls `ready`, or for a point in time.
 - held: taken out by `pop`; the caller decides what becomes of it, and says with `charge` what it has cost.
 """
 
 import heapq
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from controller.reconcile.fairness import FairOrder, Turn
+from controller.reconcile.hints import ANY, Change, News
 
-State = Literal["ready", "no_room", "waiting", "held"]
+State = Literal["ready", "no_room", "not_ours", "waiting", "held"]
 FOREVER: Final = float("inf")
 _MOST_DOUBLINGS: Final = 20
 
@@ -61,6 +64,16 @@ class _Group:
     """The pause after the last refusal ends."""
     is_due: bool = False
     """Room may have been made during the pause: one is to be tried when it ends."""
+    helps: Change = ANY
+    """What may make the pods fit."""
+    review_at: float = FOREVER
+    """When one is tried even if nothing happened."""
+    review_queued: float = FOREVER
+    """When that is looked at: one entry of the heap for each group, however often it is refused."""
+
+    @property
+    def namespace(self) -> str:
+        return next(iter(self.members)).partition("/")[0] if self.members else ""
 
 
 class Queue:
@@ -78,6 +91,7 @@ class Queue:
         self._served: FairOrder | None = None
         self._timers: list[tuple[float, str, int]] = []
         self._pauses: list[tuple[float, bytes]] = []
+        self._reviews: list[tuple[float, bytes]] = []
         self._groups: dict[bytes, _Group] = {}
         self._settled: dict[bytes, None] = {}
         """Groups of which nobody is to be tried before room is made."""
@@ -136,11 +150,24 @@ class Queue:
             self._set_timer(key, item, until)
             self._replace_scout(item.signature, key)
 
-    def no_room(self, key: str, signature: bytes, until: float = FOREVER, *, refused_at: float | None = None) -> None:
-        """`refused_at`: when it was decided on. None: without a decision, because its equals were refused."""
+    def no_room(
+        self,
+        key: str,
+        signature: bytes,
+        until: float = FOREVER,
+        *,
+        refused_at: float | None = None,
+        helps: Change = ANY,
+        review: float = FOREVER,
+        ours: bool = True,
+    ) -> None:
+        """`refused_at`: when it was decided on. None: without a decision, because its equals were refused.
+
+        `helps`: what may make it and its equals fit. `review`: seconds after which one of them is tried in any case.
+        """
         if (item := self._items.get(key)) is None:
             return
-        self._move(key, item, "no_room")
+        self._move(key, item, "no_room" if ours else "not_ours")
         former, item.signature, item.tried = item.signature, signature, True
         group = self._groups.get(signature)
         if group is None:
@@ -152,6 +179,9 @@ class Queue:
             group.refusals += 1
             pause = self._pause_first * float(2 ** min(group.refusals - 1, _MOST_DOUBLINGS))
             group.not_before = refused_at + min(pause, self._pause_most)
+            group.helps, group.review_at = helps, refused_at + review
+            if group.review_queued == FOREVER:
+                self._queue_review(signature, group)
         if group.scout == key:
             group.scout = ""
         if not group.scout and not group.is_due:
@@ -191,25 +221,21 @@ class Queue:
 
     # --- what happens around -----------------------------------------------------------------------------------------
 
-    def try_again(self, signature: bytes, now: float) -> bool:
-        """Something changed that may help this one group. False when it has no member any more."""
-        group = self._groups.get(signature)
-        if group is None:
-            return False
-        if not group.scout and not group.is_due:
-            self._try(signature, group, now)
-        return True
-
-    def room_made(self, now: float) -> None:
-        """Something changed that may make a refused pod fit."""
-        settled, self._settled = self._settled, {}
-        for signature in settled:
-            if (group := self._groups.get(signature)) is not None and not group.scout and not group.is_due:
+    def room_made(self, now: float, news: News) -> None:
+        """Something changed that may make refused pods fit: those whom it may help try."""
+        for signature in list(self._settled):
+            group = self._groups[signature]
+            if group.helps & news.of(group.namespace):
                 self._try(signature, group, now)
+
+    def groups_in(self, signatures: Iterable[bytes]) -> set[bytes]:
+        """Those of the groups that have members still."""
+        return {signature for signature in signatures if signature in self._groups}
 
     def pop(self, now: float) -> str | None:
         """The next pod to look at; its state becomes `held`."""
         self._end_pauses(now)
+        self._start_reviews(now)
         while self._timers and self._timers[0][0] <= now:
             _, key, version = heapq.heappop(self._timers)
             item = self._items.get(key)
@@ -227,7 +253,7 @@ class Queue:
 
     def next_timer(self) -> float:
         """When `pop` may have something that it has not now; FOREVER if only events can."""
-        pause = self._pauses[0][0] if self._pauses else FOREVER
+        pause = min(heap[0][0] if heap else FOREVER for heap in (self._pauses, self._reviews))
         while self._timers:
             until, key, version = self._timers[0]
             item = self._items.get(key)
@@ -279,6 +305,22 @@ class Queue:
             group = self._groups.get(signature)
             if group is not None and group.is_due and group.not_before <= now:
                 self._send_scout(signature)
+
+    def _start_reviews(self, now: float) -> None:
+        while self._reviews and self._reviews[0][0] <= now:
+            at, signature = heapq.heappop(self._reviews)
+            group = self._groups.get(signature)
+            if group is None or group.review_queued != at:
+                continue
+            if group.review_at <= now and signature in self._settled:
+                group.review_at = FOREVER
+                self._try(signature, group, now)
+            self._queue_review(signature, group)
+
+    def _queue_review(self, signature: bytes, group: _Group) -> None:
+        group.review_queued = group.review_at
+        if group.review_at < FOREVER:
+            heapq.heappush(self._reviews, (group.review_at, signature))
 
     def _replace_scout(self, signature: bytes, key: str) -> None:
         """If it was sent ahead, somebody else is to go."""

@@ -10,8 +10,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from hami_dra.api.core import Node
-
 _FLOOR_FIRST: Final = 15.0
 
 
@@ -86,15 +84,3 @@ class Refusals:
             self._by_node[node].discard(pod_uid)
             if not self._by_node[node]:
                 del self._by_node[node]
-
-
-def matters(old: Node | None, new: Node | None) -> bool:
-    """Whether a change of a node may change kube-scheduler's mind about it."""
-    if old is None or new is None:
-        return True
-    return (
-        old.status.allocatable != new.status.allocatable
-        or old.metadata.labels != new.metadata.labels
-        or old.spec.taints != new.spec.taints
-        or old.spec.unschedulable != new.spec.unschedulable
-    )

@@ -2,7 +2,7 @@
 
 Subscribed by the controller while it leads. Only moves pods within the queue and forgets what is over; never decides. An
 event about a pod, or about a claim or template it refers to, makes that pod ready. What may make room (devices freed or
-published, nodes changed, pods gone) lets one pod of each refused group try.
+published, nodes changed, pods gone) is noted as `news`, and lets one pod of each refused group try that it may help (`hints`).
 """
 
 from collections.abc import Callable
@@ -10,11 +10,21 @@ from typing import Final
 
 from controller.decide.companions import SharedClaims
 from controller.reconcile.context import Context
+from controller.reconcile.hints import RELEASED, Change, News, node_change
 from controller.reconcile.inflight import InFlight
 from controller.reconcile.patience import Patience
-from controller.reconcile.pods import claim_keys, has_our_gate, is_live, is_pending, is_probe, other_gates, priority
+from controller.reconcile.pods import (
+    claim_keys,
+    has_our_gate,
+    is_bound,
+    is_live,
+    is_pending,
+    is_probe,
+    other_gates,
+    priority,
+)
 from controller.reconcile.queue import Queue, Rank
-from controller.reconcile.refusals import Refusals, matters
+from controller.reconcile.refusals import Refusals
 from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.meta import Object
@@ -50,10 +60,8 @@ class Triggers:
         self._patience = patience
         self._in_flight = in_flight
         self._wake = wake
-        self.room_made = False
-        """Set by events, taken away by the placer."""
-        self.pod_bound = False
-        """As `room_made`, for pods that wait until kube-scheduler has bound others."""
+        self.news = News()
+        """Gathered from events, taken away by the placer."""
 
     def start(self) -> None:
         """Everything that is there already counts as new."""
@@ -62,8 +70,7 @@ class Triggers:
                 self.pod_changed(None, pod)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and old.spec.node_name and (new is None or is_live(old) != is_live(new)):
-            self.made_room()
+        self._note_room(old, new)
         for node in {pod.spec.node_name for pod in (old, new) if pod is not None} - {""}:
             if old is None or new is None or old.spec.node_name != new.spec.node_name or is_live(old) != is_live(new):
                 self._node_may_help(node)
@@ -76,10 +83,25 @@ class Triggers:
         elif old is None or _concerns_us(old, new):
             if old is not None and old.spec.node_name != new.spec.node_name:
                 self._patience.forget(new.metadata.uid)
-                self.pod_bound = True
-                self._wake()
             is_same = old is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec
             self.look_at(new, changed=not is_same)
+
+    def _note_room(self, old: Pod | None, new: Pod | None) -> None:
+        """Pods on nodes: what their coming, going and changing may do for others."""
+        was = old if old is not None and is_bound(old) else None
+        now = new if new is not None and is_bound(new) else None
+        if was is None and now is None:
+            return
+        change = Change.NOTHING
+        if was is not None and now is None:
+            # a claim that vanished counts until its pods are over
+            change = RELEASED if was.spec.resource_claims else Change.RESOURCES_FREED
+        elif was is not None and now is not None and was.spec != now.spec:
+            change = Change.RESOURCES_FREED  # resized
+        if change:
+            self.made_room(change)
+        if was is None or now is None or was.metadata.labels != now.metadata.labels or is_live(was) != is_live(now):
+            self.made_room(Change.PODS_MOVED, (new or old or was).metadata.namespace)  # type: ignore[union-attr]
 
     def _note_claims(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
@@ -103,8 +125,12 @@ class Triggers:
         assert claim is not None
         had = old is not None and old.status.allocation is not None
         has = new is not None and new.status.allocation is not None
-        if had and not has:
-            self.made_room()
+        if had and (
+            not has or (old is not None and new is not None and old.status.allocation != new.status.allocation)
+        ):
+            # undo gives back what the pod counted on its node
+            self.made_room(RELEASED)
+            self.made_room(Change.PODS_MOVED, claim.metadata.namespace)
         if old is not None and new is not None and _claim_decides(old) == _claim_decides(new):
             return
         for pod in self._world.pods_of(claim.key):
@@ -122,35 +148,36 @@ class Triggers:
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
         assert node is not None
-        if new is not None and (
-            matters(old, new) or (old is not None and old.status.conditions != new.status.conditions)
-        ):
-            self.made_room()
-        if matters(old, new):
+        if change := node_change(old, new):
+            self.made_room(change)
             self._node_may_help(node.metadata.name)
 
     def class_changed(self, _old: Object | None, _new: Object | None) -> None:
         """Classes carry policies and selectors: pods that wait because of one must be asked again."""
-        self.made_room()
+        self.made_room(Change.CLASS)
         for key in self._queue.keys_in("waiting"):
             if (pod := self._world.pod(key)) is not None:
                 self.look_at(pod)
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
         if old is None or new is None or old.metadata.labels != new.metadata.labels:
-            self.made_room()
+            self.made_room(Change.CLASS)
 
     def quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
         """A limit that was raised or is gone makes room. What of a quota is used is in its status, and no news here."""
+        quota = new or old
+        assert quota is not None
         if old is None or new is None or old.spec != new.spec:
-            self.made_room()
+            self.made_room(Change.QUOTA, quota.metadata.namespace)
 
     def devices_changed(
         self, old: ResourceSlice | DeviceTaintRule | None, new: ResourceSlice | DeviceTaintRule | None
     ) -> None:
-        """Slices and taint rules."""
+        """Slices and taint rules. In its annotation a slice says what pods hold of claims that are gone."""
         if old is None or new is None or old.spec != new.spec:
-            self.made_room()
+            self.made_room(Change.DEVICES_PUBLISHED)
+        elif old.metadata.annotations != new.metadata.annotations:
+            self.made_room(Change.DEVICES_FREED)
 
     def look_at(self, pod: Pod, *, changed: bool = False) -> None:
         """`changed`: it is new, or asks for something else than before."""
@@ -172,14 +199,19 @@ class Triggers:
         self._refusals.pod_gone(pod.metadata.uid)
         self._patience.forget(pod.metadata.uid)
 
-    def made_room(self) -> None:
-        """Something was freed: of each group of refused pods one may try."""
-        self.room_made = True
+    def made_room(self, change: Change, namespace: str = "") -> None:
+        """Of each group of refused pods that this may help one may try. `namespace`: it helps only pods there."""
+        self.news.add(change, namespace)
         self._wake()
+
+    def released(self, pod: Pod) -> None:
+        """What was only assumed for the pod, or what it counted on a node, counts no more."""
+        self.made_room(RELEASED)
+        self.made_room(Change.PODS_MOVED, pod.metadata.namespace)
 
     def _node_may_help(self, node: str) -> None:
         if self._refusals.node_changed(node, self._clock.monotonic()):
-            self.made_room()
+            self.made_room(Change.REFUSAL_ENDED)
 
 
 def _concerns_us(old: Pod, new: Pod) -> bool:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.reconcile.hints import ANY, News
 from controller.reconcile.queue import FOREVER, Queue, Rank
 from hami_dra.api import kinds
 from tests.support.scene import SPACE, claim, first_fit, play, pod
@@ -56,7 +57,7 @@ def test_what_was_never_decided_on_comes_before_retries():
         queue.ready(f"team/{name}", rank(f"team/{name}", created="2020-01-01T00:00:00Z"))
     for key in turns(queue):
         queue.no_room(key, key.encode(), refused_at=0.0)
-    queue.room_made(1.0)
+    queue.room_made(1.0, News(ANY))
     queue.ready("team/new", rank("team/new"), changed=True)
     assert [queue.pop(1.0) for _ in range(3)] == ["team/new", "team/old", "team/older"]
 
@@ -78,7 +79,7 @@ def test_a_group_that_is_refused_again_and_again_pauses_twice_as_long_each_time_
     for _ in range(9):
         assert queue.pop(now) == "team/p"
         queue.no_room("team/p", b"s", refused_at=now)
-        queue.room_made(now)
+        queue.room_made(now, News(ANY))
         assert queue.pop(now) is None
         pauses.append(round(queue.next_timer() - now, 6))
         now = queue.next_timer()
@@ -88,7 +89,7 @@ def test_a_group_that_is_refused_again_and_again_pauses_twice_as_long_each_time_
     queue.ready("team/q", rank("team/q"))
     queue.pop(now)
     queue.no_room("team/q", b"s", refused_at=now)
-    queue.room_made(now)
+    queue.room_made(now, News(ANY))
     assert queue.next_timer() == pytest.approx(now + 0.02), "one of them was placed: the next pause is a short one"
 
 
@@ -97,7 +98,7 @@ def test_room_after_the_pause_is_used_at_once():
     queue.ready("team/p", rank("team/p"))
     queue.no_room(queue.pop(0.0), b"s", refused_at=0.0)
     assert queue.pop(5.0) is None
-    queue.room_made(5.0)
+    queue.room_made(5.0, News(ANY))
     assert queue.pop(5.0) == "team/p"
 
 

@@ -263,6 +263,7 @@ class Life:
                 kept.remove(name)
         able = [found.metadata.name for found in await scene.pods() if can_run(found)]
         await scene.bound(*able, seconds=1500)
+        await scene.sleep(60)  # an undo that a binding was faster than is put right
         await scene.check_never_overcommitted()
         await scene.check_bound_pods_have_their_claims()
         await scene.sleep(100)

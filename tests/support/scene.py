@@ -19,6 +19,7 @@ import numpy as np
 from controller.decide import ClaimAllocation, Decision, Demand, Options, Refusal, Score
 from controller.decide.company import Company
 from controller.inventory.inventory import Inventory
+from controller.inventory.nodefit import CODES
 from controller.reconcile.controller import Controller
 from controller.reconcile.settings import Settings
 from hami_dra.api import kinds, names
@@ -128,7 +129,8 @@ def pod(
 def first_fit(inventory: Inventory, demand: Demand, options: Options) -> Decision | Refusal:
     """First node by name, first device with enough memory. Requests of `claim_spec` only."""
     order = sorted(range(inventory.nodes.size), key=lambda row: inventory.nodes.names[row])
-    fits = inventory.node_fit(demand.pod).mask
+    fit = inventory.node_fit(demand.pod)
+    fits = fit.mask
     if demand.required_node:
         fits = fits | (np.arange(fits.size) == inventory.nodes.index_of(demand.required_node))
     refused: dict[str, dict[str, int]] = {}
@@ -142,7 +144,7 @@ def first_fit(inventory: Inventory, demand: Demand, options: Options) -> Decisio
         elif name in demand.refused_nodes:
             refused[name] = {names.NODE_REFUSED: 1}
         elif not fits[row]:
-            refused[name] = {names.NODE_RESOURCES: 1}
+            refused[name] = {CODES[fit.codes[row]]: 1}
         else:
             allocations = _allocate_on(inventory, demand, options, name)
             if allocations is None:

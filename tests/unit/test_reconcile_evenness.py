@@ -3,6 +3,7 @@
 import pytest
 
 from controller.inventory.inventory import Inventory
+from controller.reconcile.hints import Change, News
 from controller.reconcile.queue import Queue, Rank
 from hami_dra.api import kinds
 from tests.cards import node as node_object
@@ -98,20 +99,40 @@ def test_an_unknown_node_is_somebody_elses_problem():
 # --- the queue -----------------------------------------------------------------------------------------------------------
 
 
-def test_one_group_can_be_tried_alone_and_one_at_a_time():
+def test_only_groups_that_the_news_may_help_are_tried_and_one_pod_at_a_time():
     queue = Queue()
-    for key in ("a1", "a2", "b1"):
+    for key, helps in (("x/a1", Change.PODS_MOVED), ("x/a2", Change.PODS_MOVED), ("x/b1", Change.QUOTA)):
         queue.ready(key, Rank(0, "", key))
         queue.pop(0.0)
-        queue.no_room(key, key[:1].encode())
-    assert queue.try_again(b"a", 0.0)
-    assert queue.try_again(b"a", 0.0)
-    assert [queue.pop(0.0), queue.pop(0.0)] == ["a1", None]
-    queue.placed("a1")
-    assert queue.pop(0.0) == "a2"
-    queue.placed("a2")
-    assert not queue.try_again(b"a", 0.0)
-    assert queue.state("b1") == "no_room"
+        queue.no_room(key, key[:3].encode(), refused_at=-100.0, helps=helps)
+    news = News()
+    news.add(Change.PODS_MOVED, "y")
+    queue.room_made(0.0, news)
+    assert queue.pop(0.0) is None, "it is news in another namespace"
+    news.add(Change.PODS_MOVED, "x")
+    queue.room_made(0.0, news)
+    queue.room_made(0.0, news)
+    assert [queue.pop(0.0), queue.pop(0.0)] == ["x/a1", None]
+    queue.placed("x/a1")
+    assert queue.pop(0.0) == "x/a2"
+    queue.placed("x/a2")
+    assert queue.groups_in([b"x/a", b"x/b"]) == {b"x/b"}
+    assert queue.state("x/b1") == "no_room"
+
+
+def test_a_group_is_reviewed_one_pod_at_a_time_however_many_there_are():
+    queue = Queue()
+    for number in range(3):
+        key = f"p{number}"
+        queue.ready(key, Rank(0, "", key))
+        queue.pop(float(number))
+        queue.no_room(key, b"a", refused_at=0.0 if number == 0 else None, helps=Change.QUOTA, review=300.0)
+    assert queue.next_timer() == 300.0
+    assert queue.pop(299.0) is None
+    assert [queue.pop(300.0), queue.pop(300.0)] == ["p0", None]
+    queue.no_room("p0", b"a", refused_at=300.0, helps=Change.QUOTA, review=300.0)
+    assert queue.pop(500.0) is None
+    assert queue.pop(600.0) is not None
 
 
 # --- the controller ------------------------------------------------------------------------------------------------------

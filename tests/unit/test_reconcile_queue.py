@@ -1,5 +1,6 @@
 """Which pod comes next, and whom an event wakes."""
 
+from controller.reconcile.hints import ANY, News
 from controller.reconcile.queue import FOREVER, Queue, Rank
 
 
@@ -63,7 +64,7 @@ def refuse_all(queue, keys, signature=b"s"):
 def test_room_lets_only_the_first_of_a_group_try():
     queue = Queue()
     refuse_all(queue, ["a", "b", "c"])
-    queue.room_made(0.0)
+    queue.room_made(0.0, News(ANY))
     assert drain(queue) == ["a"]
     queue.no_room("a", b"s")
     assert drain(queue) == []
@@ -72,7 +73,7 @@ def test_room_lets_only_the_first_of_a_group_try():
 def test_the_next_of_a_group_follows_when_one_was_placed():
     queue = Queue()
     refuse_all(queue, ["a", "b", "c"])
-    queue.room_made(0.0)
+    queue.room_made(0.0, News(ANY))
     for expected in ("a", "b", "c"):
         assert queue.pop(0.0) == expected
         queue.placed(expected)
@@ -83,7 +84,7 @@ def test_the_group_does_not_starve_when_its_scout_goes_waits_or_asks_for_somethi
     for leave in ("drop", "wait", "change"):
         queue = Queue()
         refuse_all(queue, ["a", "b"])
-        queue.room_made(0.0)
+        queue.room_made(0.0, News(ANY))
         assert queue.pop(0.0) == "a"
         if leave == "drop":
             queue.drop("a")
@@ -97,12 +98,12 @@ def test_the_group_does_not_starve_when_its_scout_goes_waits_or_asks_for_somethi
 def test_news_about_room_while_a_scout_is_out_are_not_lost():
     queue = Queue()
     refuse_all(queue, ["a", "b"])
-    queue.room_made(0.0)
-    queue.room_made(0.0)
+    queue.room_made(0.0, News(ANY))
+    queue.room_made(0.0, News(ANY))
     assert drain(queue) == ["a"]
-    queue.room_made(0.0)  # a is being decided on
+    queue.room_made(0.0, News(ANY))  # a is being decided on
     queue.no_room("a", b"s")
-    queue.room_made(0.0)
+    queue.room_made(0.0, News(ANY))
     assert drain(queue) == ["a"]
 
 
@@ -111,7 +112,7 @@ def test_an_equal_pod_is_known_to_be_refused_until_room_is_made():
     refuse_all(queue, ["a"])
     assert queue.is_known_full(b"s")
     assert not queue.is_known_full(b"other")
-    queue.room_made(0.0)
+    queue.room_made(0.0, News(ANY))
     assert not queue.is_known_full(b"s")
 
 
@@ -119,7 +120,7 @@ def test_groups_are_tried_side_by_side_by_rank():
     queue = Queue()
     refuse_all(queue, ["a", "b"], b"one")
     refuse_all(queue, ["c"], b"two")
-    queue.room_made(0.0)
+    queue.room_made(0.0, News(ANY))
     assert drain(queue) == ["a", "c"]
 
 

@@ -2,9 +2,7 @@
 
 from math import inf
 
-from controller.reconcile.refusals import Refusals, matters
-from hami_dra.api.core import Node, NodeSpec, NodeStatus
-from hami_dra.api.meta import Condition, ObjectMeta
+from controller.reconcile.refusals import Refusals
 
 
 def test_a_refusal_ends_by_itself_and_lasts_longer_each_time():
@@ -67,23 +65,3 @@ def test_settling_ends_by_itself_and_with_the_pod():
     refusals.settle("pod", now=2, until=3)
     refusals.pod_gone("pod")
     assert refusals.settling("pod", 2) is None
-
-
-def test_which_changes_of_a_node_matter():
-    node = Node(
-        metadata=ObjectMeta(name="n1", labels={"a": "b"}),
-        status=NodeStatus(allocatable={"cpu": "4"}, conditions=(Condition(type="Ready", status="True"),)),
-    )
-    heartbeat = Node(
-        metadata=node.metadata,
-        status=NodeStatus(
-            allocatable={"cpu": "4"},
-            conditions=(Condition(type="Ready", status="True", last_heartbeat_time="2026-01-01T00:00:00Z"),),
-        ),
-    )
-    assert matters(None, node)
-    assert matters(node, None)
-    assert not matters(node, heartbeat)
-    assert matters(node, Node(metadata=node.metadata, status=NodeStatus(allocatable={"cpu": "8"})))
-    assert matters(node, Node(metadata=node.metadata, status=node.status, spec=NodeSpec(unschedulable=True)))
-    assert matters(node, Node(metadata=ObjectMeta(name="n1"), status=node.status))
