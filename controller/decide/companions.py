@@ -7,13 +7,11 @@ A claim can be reserved for 256 pods at a time (ResourceClaimReservedForMaxSize)
 server does, when kube-scheduler binds the 257th, which then stays pending until one of the others is over.
 """
 
-import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
+from controller.inventory.digests import digest_of
 from hami_dra.api.core import Pod
 
 MOST_SHAPES: Final = 32
@@ -49,7 +47,7 @@ def pod_shape(pod: Pod) -> bytes:
         [container.restart_policy for container in spec.init_containers],
         spec.resources,
     )
-    return hashlib.blake2b(msgspec.json.encode(read, order="sorted"), digest_size=16).digest()
+    return digest_of(read)
 
 
 class SharedClaims:

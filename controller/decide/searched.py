@@ -4,17 +4,16 @@ Used by `decide.decision` where a selector budget is in force: a claim that many
 in each turn, and none of them is searched again before anything about its devices changes. A cache and nothing else. Pure.
 """
 
-import hashlib
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from controller.allocation.request import Problem
 from controller.decide.demand import Demand
 from controller.inventory.changes import Shared
 from controller.inventory.columns import Bools, grown
+from controller.inventory.digests import digest_of
 from controller.inventory.inventory import Inventory
 from hami_dra.vendors.protocol import Ints
 
@@ -101,4 +100,4 @@ def _digest(demand: Demand, problems: Sequence[Problem]) -> bytes:
         repr([(policies.for_claim(claim.key), policies.wishes.get(claim.key)) for claim in claims]),
         repr((policies.node, policies.packing)),
     )
-    return hashlib.blake2b(msgspec.json.encode(asked, order="sorted"), digest_size=16).digest()
+    return digest_of(asked)

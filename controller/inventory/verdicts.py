@@ -9,7 +9,6 @@ Evaluating may take long, and what is evaluated is written by users. So it happe
 all time spent and may end it with an exception. What was evaluated by then is kept: whoever asks again goes on from there.
 """
 
-import hashlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from controller.inventory.changes import Recent, Shared
 from controller.inventory.columns import Bools, DeviceColumns, grown
+from controller.inventory.digests import digest_of_text
 from controller.inventory.model import Device
 from controller.inventory.selectorbudget import Budget, Payer
 from hami_dra.cel import (
@@ -253,7 +253,7 @@ class _Drivers:
 def _key(expressions: tuple[str, ...]) -> Hashable:
     if sum(map(len, expressions)) <= _LONG_KEY:
         return expressions
-    return hashlib.blake2b("\0".join(expressions).encode(errors="surrogatepass"), digest_size=16).digest()
+    return digest_of_text("\0".join(expressions))
 
 
 class _Column:

@@ -23,6 +23,7 @@ from controller.reconcile.triggers import Triggers, rank
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.cluster.backoff import doubled
 
 log = logging.getLogger(__name__)
 
@@ -191,4 +192,4 @@ class Aftermath:
         self._failures[pod.metadata.uid] = failures + 1
         if failures == 0:
             return 0.0
-        return min(self._settings.retry_first * float(2 ** min(failures - 1, 20)), self._settings.retry_most)
+        return doubled(self._settings.retry_first, failures - 1, self._settings.retry_most)

@@ -4,7 +4,9 @@
 """
 
 import asyncio
+import math
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -20,6 +22,13 @@ class Clock(Protocol):
         """CPU seconds of this thread: what work costs, however busy the machine is."""
 
     async def sleep(self, seconds: float) -> None: ...
+
+
+async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
+    """Return when the event is set or `seconds` of the running loop are over; infinite: when it is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(max(seconds, 0.0) if seconds < math.inf else None):
+            await event.wait()
 
 
 class LoopClock:

@@ -9,17 +9,15 @@ is in the answer.
 - `Foreign`: the same, until devices appear that are ours.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import msgspec
-
 from controller.allocation.scope import Owner, Standing
 from controller.decide import Demand, PodClaim
 from controller.decide.companions import Companions, SharedClaims, pod_shape
+from controller.inventory.digests import digest_of
 from controller.reconcile.context import Context
 from controller.reconcile.inflight import InFlight
 from controller.reconcile.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
@@ -178,7 +176,7 @@ class Assessor:
         standings = [self._standing_of(claim) for claim in open_claims]
         if all(standing.owner is Owner.FOREIGN for standing in standings):
             asked = [pod.metadata.namespace, *(_claim(claim, pod) for claim in open_claims)]
-            return Foreign("its claims match only devices of drivers that are not managed", _digest(asked))
+            return Foreign("its claims match only devices of drivers that are not managed", digest_of(asked))
         if (until := self._refusals.settling(pod.metadata.uid, now)) is not None:
             return Wait("kube-scheduler is deciding what to do about it", until=until)
         templates: dict[str, ResourceClaimTemplate] = {}
@@ -234,11 +232,7 @@ def signature(demand: Demand) -> bytes:
         sorted(demand.refused_nodes),
         (demand.preferred_node, demand.required_node, demand.plugin_resources),
     )
-    return _digest(asked)
-
-
-def _digest(asked: object) -> bytes:
-    return hashlib.blake2b(msgspec.json.encode(asked, order="sorted"), digest_size=16).digest()
+    return digest_of(asked)
 
 
 def _claim(claim: ResourceClaim, pod: Pod) -> object:

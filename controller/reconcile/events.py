@@ -11,16 +11,16 @@ under way (`yield_to`), and never before a warning.
 """
 
 import asyncio
-import contextlib
 import heapq
 import logging
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from controller.reconcile.clock import Clock
+from controller.reconcile.clock import Clock, wait_at_most
 from controller.reconcile.messages import WARNING, Message
 from controller.reconcile.metrics import Metrics
 from hami_dra.api import kinds
@@ -175,12 +175,7 @@ class Events:
 
     async def _wait(self) -> None:
         """Until there is something to send, or something put off is due."""
-        if not self._due:
-            await self._wake.wait()
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(self._due[0][0] - self._clock.monotonic(), 0.0)):
-                await self._wake.wait()
+        await wait_at_most(self._wake, self._due[0][0] - self._clock.monotonic() if self._due else math.inf)
 
     async def run(self) -> None:
         while True:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from controller.reconcile import messages
+from controller.reconcile.clock import wait_at_most
 from controller.reconcile.context import Context
 from controller.reconcile.fence_keeper import FenceKeeper
 from controller.reconcile.fence_rules import is_fenced_slice
@@ -227,11 +228,7 @@ class Fence:
 
     async def _quiet(self, seconds: float) -> None:
         """So long, or until something falls."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._again.wait()
-        except TimeoutError:
-            return
+        await wait_at_most(self._again, seconds)
 
     def _report_failed_probe(self, driver: str, outcome: Outcome) -> None:
         if outcome is Outcome.BROKEN:

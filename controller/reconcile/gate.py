@@ -11,13 +11,14 @@ the API server's words in an event.
 import asyncio
 import heapq
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from controller.reconcile import bodies, messages
-from controller.reconcile.clock import Clock
+from controller.reconcile.clock import Clock, wait_at_most
 from controller.reconcile.context import Context
 from controller.reconcile.lanes import Lanes
 from controller.reconcile.pods import has_our_gate
@@ -148,14 +149,7 @@ class GateKeeper:
 
     async def _wait(self, now: float) -> None:
         self._wake.clear()
-        if not self._due:
-            await self._wake.wait()
-            return
-        try:
-            async with asyncio.timeout(max(self._due[0][0] - now, 0.0)):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        await wait_at_most(self._wake, self._due[0][0] - now if self._due else math.inf)
 
     def _try_at(self, when: float, uid: str) -> None:
         heapq.heappush(self._due, (when, uid))

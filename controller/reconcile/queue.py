@@ -21,10 +21,10 @@ from typing import Final, Literal, NamedTuple
 
 from controller.reconcile.fairness import FairOrder, Turn
 from controller.reconcile.hints import ANY, Change, News
+from hami_dra.cluster.backoff import doubled
 
 State = Literal["ready", "no_room", "not_ours", "waiting", "held"]
 FOREVER: Final = float("inf")
-_MOST_DOUBLINGS: Final = 20
 
 
 class Rank(NamedTuple):
@@ -177,8 +177,7 @@ class Queue:
         self._set_timer(key, item, until)
         if refused_at is not None:
             group.refusals += 1
-            pause = self._pause_first * float(2 ** min(group.refusals - 1, _MOST_DOUBLINGS))
-            group.not_before = refused_at + min(pause, self._pause_most)
+            group.not_before = refused_at + doubled(self._pause_first, group.refusals - 1, self._pause_most)
             group.helps, group.review_at = helps, refused_at + review
             if group.review_queued == FOREVER:
                 self._queue_review(signature, group)

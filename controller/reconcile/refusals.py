@@ -10,6 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from hami_dra.cluster.backoff import doubled
+
 _FLOOR_FIRST: Final = 15.0
 
 
@@ -44,9 +46,8 @@ class Refusals:
     def add(self, pod_uid: str, node: str, reason: str, now: float) -> None:
         earlier = self._by_pod[pod_uid].get(node)
         times = earlier.times + 1 if earlier else 1
-        growth = float(2 ** min(times - 1, 20))
-        floor = now if times == 1 else now + min(_FLOOR_FIRST * growth / 2, self._most)
-        until = now + min(self._first * growth, self._most)
+        floor = now if times == 1 else now + doubled(_FLOOR_FIRST, times - 2, self._most)
+        until = now + doubled(self._first, times - 1, self._most)
         self._by_pod[pod_uid][node] = _Refusal(reason, times, until, floor)
         self._by_node[node].add(pod_uid)
 

@@ -15,21 +15,21 @@ namespace, is refused without being evaluated, until its pause is over. The paus
 passed in.
 """
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from controller.inventory.digests import digest_of_text
 from controller.inventory.selectorbudget import OverBudget, Overrun, Payer, SliceSpent
 from controller.reconcile.metrics import Metrics
 from controller.reconcile.settings import SelectorLimits
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.cel import SHORT
+from hami_dra.cluster.backoff import doubled
 
 _REMEMBERED: Final = 4_096
 """Digests; the oldest are forgotten first."""
-_MOST_DOUBLINGS: Final = 20
 
 Digest = bytes
 
@@ -97,8 +97,8 @@ class SelectorBudgets:
         self._claims.clear(digest)
         before = self._pauses.pop(digest, None)
         times = before.times + 1 if before is not None else 1
-        seconds = self.limits.retry_first * float(2 ** min(times - 1, _MOST_DOUBLINGS))
-        self._pauses[digest] = _Pause(times, now + min(seconds, self.limits.retry_most), what)
+        seconds = doubled(self.limits.retry_first, times - 1, self.limits.retry_most)
+        self._pauses[digest] = _Pause(times, now + seconds, what)
         if len(self._pauses) > _REMEMBERED:
             self._pauses.popitem(last=False)
 
@@ -242,13 +242,9 @@ def content_of(claims: Iterable[ResourceClaim]) -> Digest:
         for selector in (exact.selectors if exact is not None else ())
         if selector.cel is not None
     }
-    return _digest("\0".join(sorted(expressions)))
+    return digest_of_text("\0".join(sorted(expressions)))
 
 
 def _digest_of(expression: str, payer: Payer) -> Digest:
     """A selector that stands in a class is another one than that of a claim, so that no claim gets a class into trouble."""
-    return _digest(f"class {expression}" if payer is Payer.CLASS else f"claim {expression}")
-
-
-def _digest(text: str) -> Digest:
-    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+    return digest_of_text(f"class {expression}" if payer is Payer.CLASS else f"claim {expression}")

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from hami_dra.api.times import timestamp
+from hami_dra.cluster.backoff import doubled
 
 FIRST_HOLD: Final = 300.0
 LONGEST_HOLD: Final = 4 * 3600.0
@@ -95,7 +96,7 @@ def hold_seconds(count: int) -> float:
     >>> [hold_seconds(count) for count in (1, 2, 3, 100)]
     [300.0, 600.0, 1200.0, 14400.0]
     """
-    return min(FIRST_HOLD * 2.0 ** min(max(count, 1) - 1, 30), LONGEST_HOLD)
+    return doubled(FIRST_HOLD, max(count, 1) - 1, LONGEST_HOLD)
 
 
 def seconds_left(entry: StalledDecision, wall: datetime) -> float:

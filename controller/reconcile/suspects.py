@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, zip_longest
 
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.cluster.backoff import doubled
 
 
 @dataclass(slots=True)
@@ -52,5 +53,5 @@ class Suspects:
     def tried(self, claim: ResourceClaim, now: float) -> None:
         """Note that the claim was handled, with whatever result."""
         suspicion = self._known.setdefault(claim.metadata.uid, _Suspicion(now))
-        suspicion.due = now + min(self._age * 2.0 ** min(suspicion.tries, 30), self._most)
+        suspicion.due = now + doubled(self._age, suspicion.tries, self._most)
         suspicion.tries += 1

@@ -15,6 +15,7 @@ from typing import Final
 from controller.inventory.nodefit import taint_code
 from controller.reconcile import bodies, messages
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
+from controller.reconcile.clock import wait_at_most
 from controller.reconcile.context import Context
 from controller.reconcile.inflight import InFlight
 from controller.reconcile.pods import (
@@ -182,7 +183,7 @@ class Undoer:
                     with self._guard.each(watched.key):
                         self._look(group, uid, watched, now)
                 self._wake.clear()
-                await self._wait(self._settings.sweep_interval)
+                await wait_at_most(self._wake, self._settings.sweep_interval)
 
     def _look(self, group: asyncio.TaskGroup, uid: str, watched: Watched, now: float) -> None:
         found = self._judge(watched, now)
@@ -386,13 +387,6 @@ class Undoer:
             raise Stale(str(error)) from error
         self._world.observe_pod(pod)
         return pod
-
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
 
 def _is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:

@@ -1,8 +1,21 @@
-"""How long to wait after the nth failure in a row: exponential, bounded, jittered so that many clients do not come back at once."""
+"""How long to wait after the nth failure in a row: doubling, bounded, and jittered where many clients may come back at once."""
 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
+
+_MOST_DOUBLINGS: Final = 30
+"""Two to more than that is beyond every limit, and one day beyond what a float holds."""
+
+
+def doubled(first: float, times: int, most: float) -> float:
+    """Return `first` doubled `times` times, at most `most`.
+
+    >>> [doubled(5.0, times, 60.0) for times in (0, 1, 2, 3, 4, 1_000_000)]
+    [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
+    """
+    return min(first * float(1 << min(times, _MOST_DOUBLINGS)), most)
 
 
 @dataclass(slots=True)
@@ -15,7 +28,7 @@ class Backoff:
     failures: int = 0
 
     def next(self) -> float:
-        seconds = min(self.first * float(1 << min(self.failures, 30)), self.most)
+        seconds = doubled(self.first, self.failures, self.most)
         self.failures += 1
         return seconds * (0.5 + self.uniform())
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hami_dra.api.hardware import Fault
+from hami_dra.cluster.backoff import doubled
 
 MOST: Final = 900.0
 MEMORY: Final = 3600.0
@@ -111,7 +112,6 @@ class Damper:
             return
         if episode.gone_at is None:
             episode.gone_at = now
-        # 2 to a power that no float and no patience exceeds
-        hold = min(self._recovery * (1 << min(episode.times - 1, 30)), max(MOST, self._recovery))
+        hold = doubled(self._recovery, episode.times - 1, max(MOST, self._recovery))
         if now - episode.gone_at >= hold:
             episode.cleared_at, episode.gone_at = now, None
