@@ -10,7 +10,7 @@ from importlib.metadata import version
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controller.inventory.selectorbudget import Payer
-from controller.reconcile.queue import Queue
+from controller.reconcile.queue_stats import QueueStats
 from hami_dra.cluster.guard import LoopGuard
 
 _DECISION_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
@@ -21,7 +21,7 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self._managed: frozenset[str] = frozenset()
-        self.queue: Queue | None = None
+        self.queue: QueueStats | None = None
         """Of the term that is running."""
         Gauge("hami_dra_build_info", "Always 1.", ["version"], registry=self.registry).labels(version("hami-dra")).set(
             1

@@ -17,13 +17,13 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from controller.reconcile.fairness import FairOrder, Turn
 from controller.reconcile.hints import ANY, Change, News
+from controller.reconcile.queue_stats import State
 from hami_dra.cluster.backoff import doubled
 
-State = Literal["ready", "no_room", "not_ours", "waiting", "held"]
 FOREVER: Final = float("inf")
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from controller.decide import Options
-from controller.reconcile.collectors.lines import NameSet
 from controller.scoring.policies import Policies
 from hami_dra.api import names
 from hami_dra.cluster.lease import Timings
@@ -19,6 +18,15 @@ class Mode(StrEnum):
     """The controller is the one writer of allocations; the fence keeps kube-scheduler's allocator off."""
     NATIVE = "native"
     """kube-scheduler allocates; the controller observes, accounts and clears away what exclusive mode left behind."""
+
+
+class NameSet(StrEnum):
+    """Metric names of other programs, exported next to our own for dashboards that know these."""
+
+    HAMI = "hami"
+    """`hami_gpu_*`, `hami_vgpu_*`: HAMi's scheduler since it has names with units."""
+    HAMI_2_7 = "hami-2.7"
+    """`GPUDeviceMemoryLimit`, ...: HAMi up to 2.7.0."""
 
 
 @dataclass(frozen=True, slots=True)

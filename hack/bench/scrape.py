@@ -26,8 +26,8 @@ import msgspec
 from controller.overview.cardtable import CardTable
 from controller.reconcile.collectors.cards import CardGauges
 from controller.reconcile.collectors.figures import PackingFigures
-from controller.reconcile.collectors.lines import NameSet
 from controller.reconcile.collectors.pods import PodGauges
+from controller.reconcile.settings import NameSet
 from controller.reconcile.world import allocated_devices
 from hack.bench.decide import CARDS, DRIVER, furnished
 from hami_dra.api.resource import ResourceClaim

@@ -19,8 +19,7 @@ from hami_dra.cli.service_options import Gate, Kubeconfig, LogFormat, Mode
 if TYPE_CHECKING:
     from controller.dashboard.serving import Settings as PageSettings
     from controller.decide import Options
-    from controller.reconcile.collectors.lines import NameSet
-    from controller.reconcile.settings import Settings
+    from controller.reconcile.settings import NameSet, Settings
     from controller.reconcile.world import World
     from controller.scoring.policies import Policies
     from hami_dra.cluster.lease import Timings
@@ -225,7 +224,7 @@ def _settings(
 
 
 def _name_sets(chosen: list[LegacyNames]) -> "frozenset[NameSet]":
-    from controller.reconcile.collectors.lines import NameSet
+    from controller.reconcile.settings import NameSet
 
     return frozenset(NameSet(each.value) for each in chosen)
 

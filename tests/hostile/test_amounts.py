@@ -26,8 +26,8 @@ from controller.quota.model import lines
 from controller.reconcile.accounts import Accounts
 from controller.reconcile.collectors.cards import CardGauges
 from controller.reconcile.collectors.figures import PackingFigures, QuotaFigures
-from controller.reconcile.collectors.lines import NameSet
 from controller.reconcile.collectors.pods import PodGauges
+from controller.reconcile.settings import NameSet
 from controller.reconcile.world import allocated_devices
 from controller.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.resource import DeviceClass, ResourceSlice

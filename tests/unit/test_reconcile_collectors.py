@@ -14,13 +14,14 @@ from controller.inventory.inventory import Inventory
 from controller.overview.cardtable import CardTable
 from controller.reconcile.collectors.cards import CardGauges
 from controller.reconcile.collectors.figures import PackingFigures, QuotaFigures
-from controller.reconcile.collectors.lines import BLOCK, Gauge, NameSet, blocks, labels
+from controller.reconcile.collectors.lines import BLOCK, Gauge, blocks, labels
 from controller.reconcile.collectors.pods import PodGauges
 from controller.reconcile.collectors.running import QueueFigures
 from controller.reconcile.exposition import Exposition
 from controller.reconcile.metrics import Metrics
 from controller.reconcile.queue import Queue, Rank
 from controller.reconcile.server import serving
+from controller.reconcile.settings import NameSet
 from controller.reconcile.world import allocated_devices
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod

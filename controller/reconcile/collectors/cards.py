@@ -17,7 +17,8 @@ import numpy.typing as npt
 from controller.inventory.columns import Bools
 from controller.inventory.model import UNNUMBERED, Device
 from controller.overview.cardtable import CardTable, troubles, vendor_name
-from controller.reconcile.collectors.lines import BLOCK, Gauge, NameSet, blocks, labels
+from controller.reconcile.collectors.lines import BLOCK, Gauge, blocks, labels
+from controller.reconcile.settings import NameSet
 from hami_dra.api import names
 from hami_dra.vendors.protocol import Ints, Positions
 from hami_dra.vendors.registry import vendor_of

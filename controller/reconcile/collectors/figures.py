@@ -16,7 +16,7 @@ from controller.overview.cardtable import CardTable
 from controller.overview.model import Packing
 from controller.overview.packing import packing
 from controller.quota.model import QuotaLine, lines
-from controller.reconcile.collectors.lines import NameSet
+from controller.reconcile.settings import NameSet
 from hami_dra.vendors.quotas import PREFIX
 
 _DRIVER: Final = ("driver", "vendor")

@@ -6,21 +6,11 @@ runs; here labels are text that is kept, and the lines come in blocks of a few m
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 BLOCK: Final = 2_000
 """Lines."""
-
-
-class NameSet(StrEnum):
-    """Names of other programs, for dashboards that know these. They are said beside our own."""
-
-    HAMI = "hami"
-    """`hami_gpu_*`, `hami_vgpu_*`: HAMi's scheduler since it has names with units."""
-    HAMI_2_7 = "hami-2.7"
-    """`GPUDeviceMemoryLimit`, ...: HAMi up to 2.7.0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from controller.inventory.ledger import Holding, holdings_of
 from controller.inventory.roles import used_of
 from controller.overview.cardtable import NO_CARD, CardTable
 from controller.reconcile.collectors.cards import core_unit, node_of
-from controller.reconcile.collectors.lines import BLOCK, Gauge, NameSet, blocks, labels
+from controller.reconcile.collectors.lines import BLOCK, Gauge, blocks, labels
+from controller.reconcile.settings import NameSet
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_refs
 from hami_dra.api.resource import ResourceClaim

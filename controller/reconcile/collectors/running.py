@@ -10,7 +10,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from controller.reconcile.queue import Queue, State
+from controller.reconcile.queue_stats import QueueStats, State
 from controller.reconcile.world import World
 
 _STATES: Final[tuple[State, ...]] = ("ready", "no_room", "waiting")
@@ -19,7 +19,7 @@ _STATES: Final[tuple[State, ...]] = ("ready", "no_room", "waiting")
 class QueueFigures(Collector):
     """`queue`: of the term that is running, None while another replica leads. `now`: with a time zone."""
 
-    def __init__(self, queue: Callable[[], Queue | None], now: Callable[[], datetime]) -> None:
+    def __init__(self, queue: Callable[[], QueueStats | None], now: Callable[[], datetime]) -> None:
         self._queue = queue
         self._now = now
 
@@ -37,7 +37,7 @@ class QueueFigures(Collector):
             now = self._now()
             counts, oldest = queue.waiting()
             for state in _STATES:
-                pods.add_metric([state], counts[state])
+                pods.add_metric([state], counts.get(state, 0))
                 ages.add_metric([state], _age(oldest.get(state), now))
         yield from (pods, ages)
 

@@ -15,10 +15,10 @@ from controller.overview.cardtable import CardTable
 from controller.reconcile.accounts import Accounts
 from controller.reconcile.collectors.cards import CardGauges
 from controller.reconcile.collectors.figures import PackingFigures, QuotaFigures, VanishedFigures
-from controller.reconcile.collectors.lines import NameSet
 from controller.reconcile.collectors.pods import PodGauges
 from controller.reconcile.collectors.running import QueueFigures, WatchFigures
 from controller.reconcile.metrics import Metrics
+from controller.reconcile.settings import NameSet
 from controller.reconcile.world import World
 
 
