@@ -13,10 +13,9 @@ from hami_dra.cli.errors import CommandError
 from hami_dra.cli.service_options import Kubeconfig, LogFormat, Mode
 
 if TYPE_CHECKING:
-    from controller.scoring.policies import DevicePolicy
     from hami_dra.api.hardware import Machine
     from hami_dra.discovery.backend import Backend
-    from hami_dra.driver.node.settings import Effect, NodeSettings
+    from hami_dra.driver.node.settings import DeviceRanking, Effect, NodeSettings
     from hami_dra.driver.node.wiring import Wiring
     from hami_dra.vendors.faults import FaultKind
     from hami_dra.vendors.publishing import Sharing
@@ -190,7 +189,7 @@ def driver(
         instance=instance_uid,
         root=root,
         native=mode is Mode.native,
-        policy=_policy(device_policy),
+        ranking=_ranking(device_policy),
         sharing=sharing,
         fence=fence.value,
         beside_plugin=publish_beside_plugin,
@@ -236,13 +235,14 @@ def _settings(*, on_exit: str, **values: Any) -> "NodeSettings":
         raise CommandError(str(error)) from error
 
 
-def _policy(text: str) -> "DevicePolicy | None":
+def _ranking(text: str) -> "DeviceRanking | None":
+    from controller.native_order import native_ranking
     from controller.scoring.policies import DevicePolicy, InvalidPolicy, parse_device_policy
 
     if text == names.FIRST_FIT:
         return None
     try:
-        return DevicePolicy(parse_device_policy(text, "--device-policy"))
+        return native_ranking(DevicePolicy(parse_device_policy(text, "--device-policy")))
     except InvalidPolicy as error:
         raise CommandError(str(error)) from error
 

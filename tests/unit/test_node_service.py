@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.native_order import native_ranking
 from controller.scoring.policies import DevicePolicy
 from hami_dra.api.kinds import DEVICE_TAINT_RULE, EVENT, NODE, RESOURCE_CLAIM, RESOURCE_SLICE
 from hami_dra.cluster.memory import MemoryCluster
@@ -491,7 +492,7 @@ def test_devices_are_ordered_by_policy_as_claims_come_and_go(tmp_path, policy, e
     @story(tmp_path)
     async def _(world):
         await world.hold("elsewhere", "gpu-9", memory="1Gi")
-        async with world.running(native=True, policy=DevicePolicy((policy,))):
+        async with world.running(native=True, ranking=native_ranking(DevicePolicy((policy,)))):
             assert await world.names() == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
             await world.hold("part", "gpu-2", memory="5Gi", cores="0", shares="1")
             await asyncio.sleep(2)

@@ -143,7 +143,7 @@ class NodeDriver:
                 sleep,
                 count=count,
             )
-            if settings.native and settings.policy is not None
+            if settings.native and settings.ranking is not None
             else None
         )
         self._notices = Notices(self._events)

@@ -1,14 +1,16 @@
 """What an operator may set about the node driver. Made by the CLI and by tests; raises ConfigError, which names the option."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
-from controller.scoring.policies import DevicePolicy
+from hami_dra.api.core import Node
+from hami_dra.api.resource import ResourceClaim
 from hami_dra.cluster.protocol import ConfigError
 from hami_dra.driver.fence import FenceMode
+from hami_dra.driver.slices import Pool
 from hami_dra.vendors.faults import FaultKind
 from hami_dra.vendors.publishing import Sharing
 
@@ -23,6 +25,16 @@ EFFECTS: Final[Mapping[FaultKind, Effect]] = {
 }
 """A pod on a card that is gone can only begin anew elsewhere. All other kinds are somebody's judgement of a card that may still
 work: nothing new goes there, and nobody is driven out."""
+
+
+class DeviceRanking(Protocol):
+    """Orders the devices of a pool in native mode, where kube-scheduler takes the first that fit.
+
+    The driver knows no policies: the command that starts it passes a ranking of the controller's.
+    """
+
+    def __call__(self, pool: Pool, node: Node, claims: Collection[ResourceClaim]) -> dict[str, int]:
+        """Return the rank of each card by its uuid; a card that is not in it keeps its own order."""
 
 
 class OnExit(StrEnum):
@@ -40,8 +52,8 @@ class NodeSettings:
     root: Path = Path("/var/lib/kubelet")
     """kubelet's `--root-dir`."""
     native: bool = False
-    policy: DevicePolicy | None = DevicePolicy()
-    """In native mode the order of the devices follows it; None: by index."""
+    ranking: DeviceRanking | None = None
+    """Orders the devices in native mode; None: by index."""
     sharing: Sharing = field(default_factory=Sharing)
     fence: FenceMode = "auto"
     beside_plugin: bool = False

@@ -35,7 +35,6 @@ from hami_dra.driver.node.offer import (
     timed,
     times_of,
 )
-from hami_dra.driver.node.order import card_ranks
 from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.tenants import loads, tenants
 from hami_dra.driver.node.turn import Turn
@@ -140,8 +139,8 @@ class Station:
             if before is None or problem not in before.problems:
                 log.warning("%s: %s", self.driver, problem)
         pool = self._timed(self.offer.pool, known)
-        if settings.native and settings.policy is not None:
-            pool = reordered(pool, card_ranks(pool, around.node, around.claims, settings.policy))
+        if settings.native and settings.ranking is not None:
+            pool = reordered(pool, settings.ranking(pool, around.node, around.claims))
         self.health.update(self.offer.pool, self.hardware.faults, self.hardware.problem)
         return fenced(pool, fence=around.fence)
 

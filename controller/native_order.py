@@ -1,6 +1,6 @@
 """Native mode: the order of devices in the slices that makes kube-scheduler's first fit follow a device policy.
 
-Called by `service` whenever claims come and go. In: the pool, the node, the claims that hold devices of it. Out: a rank per card.
+Handed to the node driver by the command that starts it, and called whenever claims come and go. In: the pool, the node, the claims that hold devices of it. Out: a rank per card.
 Pure; scores and orders are those of `controller.scoring`, sets of cards those of the vendor.
 
 kube-scheduler takes devices in the order in which they are listed, for every request alike. So:
@@ -11,6 +11,7 @@ kube-scheduler takes devices in the order in which they are listed, for every re
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -26,12 +27,18 @@ from hami_dra.api import names
 from hami_dra.api.core import Node
 from hami_dra.api.resource import ResourceClaim, ResourceSlice
 from hami_dra.cluster.guard import LoopGuard
+from hami_dra.driver.node.settings import DeviceRanking
 from hami_dra.driver.slices import Pool, slice_body
 from hami_dra.vendors.protocol import Ask, Cards, Cell, Codes, Layout, Positions, Scene, Tier, Vendor
 from hami_dra.vendors.registry import vendor_of
 
 _guard: Final = LoopGuard("order of devices")
 _BLOCKING = ("NoSchedule", "NoExecute")
+
+
+def native_ranking(policy: DevicePolicy) -> DeviceRanking:
+    """Return the ranking that follows `policy`, for `NodeSettings.ranking`."""
+    return partial(card_ranks, policy=policy)
 
 
 def card_ranks(pool: Pool, node: Node, claims: Iterable[ResourceClaim], policy: DevicePolicy) -> dict[str, int]:
