@@ -11,12 +11,11 @@ import numpy as np
 from controller.allocation.errors import AllocatorError
 from controller.allocation.request import RequestView
 from controller.allocation.scope import Scope
-from controller.inventory.columns import Bools
 from controller.inventory.model import Device, value_of
 from controller.inventory.roles import demand_of
 from hami_dra.api import names
+from hami_dra.api.arrays import Bools, Codes, Ints
 from hami_dra.api.core import QuantityText
-from hami_dra.vendors.protocol import Codes, Ints
 from hami_dra.vendors.reasons import NUMBER
 from hami_dra.vendors.registry import VENDORS, vendor_of
 

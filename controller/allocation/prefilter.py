@@ -19,10 +19,11 @@ from controller.allocation.request import RequestView
 from controller.allocation.scope import Scope
 from controller.allocation.selectors import Selector, blaming
 from controller.inventory.changes import Shared
-from controller.inventory.columns import NOWHERE, Bools, grown
+from controller.inventory.columns import NOWHERE, grown
 from controller.inventory.inventory import Inventory
 from hami_dra.api import names
-from hami_dra.vendors.protocol import Ask, Codes, Ints, Positions
+from hami_dra.api.arrays import Bools, Codes, Ints, Positions
+from hami_dra.vendors.protocol import Ask
 from hami_dra.vendors.reasons import NUMBER
 from hami_dra.vendors.registry import VENDORS
 from hami_dra.vendors.wanted import NO_WISHES, Wishes

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from controller.overview.cardtable import CORDONED, READY, CardTable, driver_rank, vendor_name
-from hami_dra.vendors.protocol import Ints
+from hami_dra.api.arrays import Ints
 
 STATES: Final = ("free", "partly", "full", "troubled")
 """`free`: a whole card is free. `partly`: something is free, no whole card. `full`: nothing. `troubled`: not to be used, or a card is not."""

@@ -22,7 +22,7 @@ from controller.inventory.inventory import Inventory
 from controller.inventory.nodefit import CODES as NODE_CODES
 from controller.inventory.podresources import pod_requests
 from hami_dra.api import names
-from hami_dra.vendors.protocol import Codes, Ints
+from hami_dra.api.arrays import Codes, Ints
 
 
 @dataclass(frozen=True, slots=True)

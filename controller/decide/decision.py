@@ -29,7 +29,6 @@ from controller.decide.searched import InVain
 from controller.decide.shortcut import Shortcut, shortcut_of
 from controller.decide.standing import standings_of
 from controller.decide.trace import Trace, Worth, enough
-from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.inventory.selectorbudget import SliceSpent
 from controller.quota.room import room_of
@@ -37,7 +36,7 @@ from controller.scoring.chooser import PolicyChooser
 from controller.scoring.formulas import best_node, ranked_nodes
 from controller.scoring.ranking import Plain, Ranking, rank_nodes, reads_kept_score
 from hami_dra.api import names
-from hami_dra.vendors.protocol import Ints
+from hami_dra.api.arrays import Bools, Ints
 
 _POOLS_NAMED: Final = 3
 _BUDGETS: Final = 4

@@ -11,11 +11,12 @@ import numpy as np
 
 from controller.allocation.prefilter import RequestColumns
 from controller.inventory.changes import Recent
-from controller.inventory.columns import Bools, grown
+from controller.inventory.columns import grown
 from controller.inventory.inventory import Inventory
 from controller.inventory.layouts import NO_POSITION
 from controller.scoring.scenes import cells_of
-from hami_dra.vendors.protocol import Codes, Ints, Layout, Positions, Vendor
+from hami_dra.api.arrays import Bools, Codes, Ints, Positions
+from hami_dra.vendors.protocol import Layout, Vendor
 
 NO_SAY: Final = -1
 """The vendor has no layout of the node, or other vendors' devices would do as well."""

@@ -3,11 +3,11 @@
 import numpy as np
 
 from controller.decide.demand import Demand
-from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.inventory.nodefit import ABSENT
 from controller.inventory.nodefit import CODES as NODE_CODES
 from hami_dra.api import names
+from hami_dra.api.arrays import Bools
 from hami_dra.api.core import NodeSelector
 from hami_dra.api.selectors import node_selector_matches
 

@@ -16,14 +16,13 @@ from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import RequestGroup, RequestView
 from controller.allocation.scope import matching_drivers
 from controller.decide.likeness import NO_SAY, Alike, Likeness, likeness_of
-from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.scoring.chooser import arranging_drivers
-from controller.scoring.formulas import Floats
 from controller.scoring.kept import first_alternative
 from controller.scoring.policies import Policies
 from controller.scoring.scenes import scene_of
-from hami_dra.vendors.protocol import Cell, Ints, PartUse, Positions, Scene, Vendor
+from hami_dra.api.arrays import Bools, Floats, Ints, Positions
+from hami_dra.vendors.protocol import Cell, PartUse, Scene, Vendor
 from hami_dra.vendors.registry import VENDORS
 
 PRIORITIZED_LIST_SIZE: Final = 8

@@ -15,20 +15,18 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from controller.allocation.errors import AllocatorError
 from controller.allocation.kinds import NOT_OF_CLASS, UNJUDGED
 from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import RequestView
 from controller.decide.outlook import Wanted
-from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Device, value_of
 from controller.inventory.saturation import CARD_MOST
 from controller.quota.room import Cost, Room
 from hami_dra.api import names
-from hami_dra.vendors.protocol import Codes, Ints
+from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.vendors.reasons import NUMBER
 
 _REFUSED: Final = NUMBER[names.RESOURCE_QUOTA_NOT_FIT]
@@ -155,7 +153,7 @@ class QuotaVerdicts:
 
     # -- the walk ----------------------------------------------------------------------------------------------------
 
-    def _places(self, nodes: Bools) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    def _places(self, nodes: Bools) -> tuple[Positions, Positions]:
         """Device rows on the nodes, and for each its place among the rows of its node."""
         devices = self._inventory.devices
         rows = np.flatnonzero(devices.active[: devices.size] & (devices.node[: devices.size] >= 0))

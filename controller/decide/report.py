@@ -8,11 +8,10 @@ from controller.allocation.kinds import NOT_OF_CLASS
 from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import RequestGroup
 from controller.decide.nodeverdicts import NodeVerdicts
-from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.inventory.nodefit import CODES as NODE_CODES
 from hami_dra.api import names
-from hami_dra.vendors.protocol import Codes, Ints, Positions
+from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.vendors.reasons import CODES
 
 

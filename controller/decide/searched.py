@@ -12,10 +12,10 @@ import numpy as np
 from controller.allocation.request import Problem
 from controller.decide.demand import Demand
 from controller.inventory.changes import Shared
-from controller.inventory.columns import Bools, grown
+from controller.inventory.columns import grown
 from controller.inventory.digests import digest_of
 from controller.inventory.inventory import Inventory
-from hami_dra.vendors.protocol import Ints
+from hami_dra.api.arrays import Bools, Ints
 
 _KEPT: Final = 64
 

@@ -16,10 +16,8 @@ from controller.allocation.prefilter import RequestColumns
 from controller.inventory.changes import Recent
 from controller.inventory.columns import NOWHERE, UNSEEN
 from controller.inventory.inventory import Inventory
-from controller.inventory.nodefit import NodeCodes
-from controller.scoring.formulas import Floats
+from hami_dra.api.arrays import Codes, Floats, Positions
 from hami_dra.api.core import Pod
-from hami_dra.vendors.protocol import Positions
 
 _SHAPES_KEPT: Final = 24
 _FEW: Final = 16
@@ -56,7 +54,7 @@ class Standing:
         """Rows of the best ones, best first."""
         return self._row_of_rank[[rank for _, rank in self._entries[:most]]]
 
-    def build(self, codes: NodeCodes) -> None:
+    def build(self, codes: Codes) -> None:
         """`codes`: what nodes refuse the pod for, by row."""
         nodes = self._inventory.nodes
         everything = np.arange(nodes.size)
@@ -69,7 +67,7 @@ class Standing:
         self._row_of_rank = np.empty(nodes.size, dtype=np.intp)
         self._row_of_rank[rank] = everything
 
-    def mend(self, codes: NodeCodes, changed: Positions) -> None:
+    def mend(self, codes: Codes, changed: Positions) -> None:
         """`changed`: rows of nodes of which anything may be different, each once."""
         before, now, ranks = self._key[changed], self._keys(codes, changed), self._inventory.nodes.rank[changed]
         self._key[changed] = now
@@ -81,7 +79,7 @@ class Standing:
             if not isnan(new):
                 insort(self._entries, (new, rank))
 
-    def _keys(self, codes: NodeCodes, rows: Positions) -> Floats:
+    def _keys(self, codes: Codes, rows: Positions) -> Floats:
         nodes = self._inventory.nodes
         fits = (codes[rows] == 0) & (self._column.fitting[rows] >= self._count)
         for resource in self._offered:

@@ -17,11 +17,10 @@ from controller.decide.nodeverdicts import NodeVerdicts
 from controller.decide.outlook import Outlook, Wanted
 from controller.decide.quotas import QuotaVerdicts, Shortage
 from controller.decide.report import Report
-from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.scoring.chooser import PolicyChooser
 from controller.scoring.ranking import Ranking
-from hami_dra.vendors.protocol import Ints
+from hami_dra.api.arrays import Bools, Ints
 
 Worth = tuple[int, float]
 """(rank of prioritized lists, what the vendors say of the sets): nodes are compared by these first."""

@@ -23,7 +23,8 @@ from controller.inventory.model import Device
 from controller.inventory.roles import Amounts, demand_of
 from controller.scoring.chooser import CardOfRequest
 from controller.scoring.policies import Policies
-from hami_dra.vendors.protocol import Ask, Cards, Codes, Ints
+from hami_dra.api.arrays import Codes, Ints
+from hami_dra.vendors.protocol import Ask, Cards
 
 FEW: Final = 64
 """Clusters of so many nodes are kept whole, with the reasons of each node."""

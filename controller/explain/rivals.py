@@ -16,7 +16,7 @@ from controller.explain.model import NAME, NOMINATED, RANK, SCORE, TIE, TOPOLOGY
 from controller.inventory.inventory import Inventory
 from controller.scoring.formulas import best_node
 from hami_dra.api import names
-from hami_dra.vendors.protocol import Ints, Positions
+from hami_dra.api.arrays import Ints, Positions
 
 _WORDS: Final = {
     RANK: "it can only meet a later choice of a list (firstAvailable)",

@@ -17,7 +17,8 @@ from controller.inventory.layouts import is_part
 from controller.inventory.model import Device
 from controller.inventory.nodes import NodeColumns
 from controller.inventory.roles import free_shares
-from hami_dra.vendors.protocol import Cards, Ints, Positions
+from hami_dra.api.arrays import Ints, Positions
+from hami_dra.vendors.protocol import Cards
 
 NO_DEVICE: Final = -1
 _NARROW: Final = 8

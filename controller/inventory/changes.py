@@ -6,8 +6,8 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
+from hami_dra.api.arrays import Positions
 from hami_dra.api.meta import Object
-from hami_dra.vendors.protocol import Positions
 
 V = TypeVar("V")
 KEPT: Final = 1 << 16

@@ -15,15 +15,14 @@ import numpy.typing as npt
 from controller.inventory.changes import ChangeLog
 from controller.inventory.model import Device, DeviceId
 from controller.inventory.roles import Amounts, totals_of
-from hami_dra.vendors.protocol import Cards, Ints, Positions
+from hami_dra.api.arrays import Bools, Floats, Ints, Positions
+from hami_dra.vendors.protocol import Cards
 
 NOWHERE: Final = -1
 """Node of a device that several nodes may reach."""
 UNSEEN: Final = -2
 """Node of a device whose Node object is not there."""
 _FIRST_SIZE: Final = 64
-
-Bools = npt.NDArray[np.bool_]
 
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -76,7 +75,7 @@ class DeviceColumns:
         """By number of the taint kind: a device with these taints, none of the columns' own, for theirs change."""
         self._rows: dict[DeviceId, int] = {}
         self._free: list[int] = []
-        self._block: npt.NDArray[np.int64] = np.zeros((len(_INTS), 0), dtype=np.int64)
+        self._block: Ints = np.zeros((len(_INTS), 0), dtype=np.int64)
         self._allocate(_FIRST_SIZE)
 
     def _allocate(self, length: int) -> None:
@@ -200,7 +199,7 @@ class DeviceColumns:
         """Copies of some rows, by role."""
         return Cards(*self._block[_CARDS, rows])
 
-    def states(self, rows: Positions) -> npt.NDArray[np.int64]:
+    def states(self, rows: Positions) -> Ints:
         """Kind and usage of some rows, all that `cards` says and a request's amounts hang on. Shape (columns, n)."""
         return self._block[_STATES, rows]
 
@@ -236,7 +235,7 @@ class NodeScores:
     def __init__(self) -> None:
         self._totals: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         self._used: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-        self.score: npt.NDArray[np.float64] = np.zeros(_FIRST_SIZE, dtype=np.float64)
+        self.score: Floats = np.zeros(_FIRST_SIZE, dtype=np.float64)
 
     def ensure(self, length: int) -> None:
         if len(self.score) < length:

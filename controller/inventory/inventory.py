@@ -27,11 +27,11 @@ from controller.inventory.topologyspread import SpreadCounts
 from controller.inventory.vanished import VanishedClaims
 from controller.inventory.verdicts import Verdicts
 from controller.inventory.workloads import Workloads
+from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.heldclaims import HeldClaim, InvalidHeldClaims, decode
 from hami_dra.api.names import ADMIN_ACCESS_LABEL, HELD_CLAIMS
 from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from hami_dra.vendors.protocol import Ints, Positions
 from hami_dra.vendors.registry import OWN_DRIVERS
 
 _NONE: Amounts = (0, 0, 0)

@@ -15,7 +15,8 @@ import numpy as np
 from controller.inventory.columns import DeviceColumns, grown
 from controller.inventory.model import UNNUMBERED, Device
 from controller.inventory.nodes import NodeColumns
-from hami_dra.vendors.protocol import Ints, Layout, Positions
+from hami_dra.api.arrays import Ints, Positions
+from hami_dra.vendors.protocol import Layout
 from hami_dra.vendors.registry import VENDORS, vendor_of
 
 NO_POSITION: Final = -1

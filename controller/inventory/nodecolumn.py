@@ -9,8 +9,8 @@ import numpy as np
 
 from controller.inventory.columns import grown
 from controller.inventory.nodes import NodeColumns
+from hami_dra.api.arrays import Ints
 from hami_dra.api.core import Node
-from hami_dra.vendors.protocol import Ints
 
 
 class NodeColumn:

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from controller.inventory.changes import Recent
-from controller.inventory.columns import Bools
 from controller.inventory.nodecolumn import NodeColumn
 from controller.inventory.nodes import (
     NOT_READY_TAINT,
@@ -27,9 +25,9 @@ from controller.inventory.nodes import (
 from controller.inventory.podresources import pod_requests
 from controller.inventory.topologyspread import SpreadCounts, is_hard
 from hami_dra.api import names
+from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.api.core import Node, NodeSelector, Pod, Taint, Toleration
 from hami_dra.api.selectors import node_selector_matches, tolerates
-from hami_dra.vendors.protocol import Ints, Positions
 
 CODES: Final = (
     "",
@@ -50,8 +48,6 @@ _CODE_OF_TAINT: Final = {
     UNREACHABLE_TAINT.key: names.NODE_NOT_READY,
 }
 
-NodeCodes = npt.NDArray[np.uint8]
-
 
 @dataclass(frozen=True, slots=True)
 class NodeFit:
@@ -59,7 +55,7 @@ class NodeFit:
 
     mask: Bools
     """The pod fits; rows without a node are False."""
-    codes: NodeCodes
+    codes: Codes
     """Number of the first failing reason (`CODES`), 0 where it fits, 255 where there is no node."""
 
 
@@ -72,7 +68,7 @@ class PlainFit:
 
     def __init__(self) -> None:
         self.version = (-1, -1)
-        self.codes: NodeCodes = np.zeros(0, dtype=np.uint8)
+        self.codes: Codes = np.zeros(0, dtype=np.uint8)
         """As in `NodeFit`. Not to be changed by who asks."""
 
 
@@ -122,9 +118,9 @@ class NodeFits:
             kept.version = version
         return kept
 
-    def _judged(self, pod: Pod, wanted: _Wanted, rows: Positions, *, own: Placed | None = None) -> NodeCodes:
+    def _judged(self, pod: Pod, wanted: _Wanted, rows: Positions, *, own: Placed | None = None) -> Codes:
         """The first failing reason of each row. `own`: taken away from what is used."""
-        codes: NodeCodes = self._taint_codes(pod)[rows].astype(np.uint8)
+        codes: Codes = self._taint_codes(pod)[rows].astype(np.uint8)
         if pod.spec.node_selector or pod.spec.affinity is not None:
             codes[(codes == 0) & ~self._admitted(pod)[rows]] = _NUMBER[names.NODE_AFFINITY]
         offers, used = self._nodes.loads_of([resource for resource, _ in wanted], rows)

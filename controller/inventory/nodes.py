@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 
 from controller.inventory.changes import ChangeLog
-from controller.inventory.columns import Bools, NodeScores
+from controller.inventory.columns import NodeScores
 from controller.inventory.podresources import Amounts, amounts, pod_requests
 from controller.inventory.saturation import MOST, saturated
+from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.api.core import Node, Pod, Taint
-from hami_dra.vendors.protocol import Ints, Positions
 
 _FIRST_SIZE: Final = 64
 _FIRST_RESOURCES: Final = 8

@@ -12,7 +12,8 @@ import numpy as np
 
 from controller.inventory.model import Amount, Device
 from controller.inventory.saturation import CARD_MOST, saturated
-from hami_dra.vendors.protocol import Ask, Cards, Ints
+from hami_dra.api.arrays import Ints
+from hami_dra.vendors.protocol import Ask, Cards
 
 Amounts = tuple[int, int, int]
 """(slots, cores, memory), each from 0 to `CARD_MOST`"""

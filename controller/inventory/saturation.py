@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from hami_dra.vendors.protocol import Ints, Positions
+from hami_dra.api.arrays import Ints, Positions
 
 MOST: Final = 2**62 - 1
 """Of what nodes offer and pods ask for: sums and differences of two fit an int64."""

@@ -11,13 +11,12 @@ from typing import Final
 import numpy as np
 
 from controller.inventory.changes import Recent
-from controller.inventory.columns import Bools
 from controller.inventory.nodecolumn import NodeColumn
 from controller.inventory.nodes import NodeColumns, Placed
+from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Node, Pod, TopologySpreadConstraint
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
 from hami_dra.api.selectors import label_selector_matches
-from hami_dra.vendors.protocol import Ints
 
 _SELECTORS_KEPT: Final = 64
 _KEYS_KEPT: Final = 16

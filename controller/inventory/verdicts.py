@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from controller.inventory.changes import Recent, Shared
-from controller.inventory.columns import Bools, DeviceColumns, grown
+from controller.inventory.columns import DeviceColumns, grown
 from controller.inventory.digests import digest_of_text
 from controller.inventory.model import Device
 from controller.inventory.selectorbudget import Budget, Payer
+from hami_dra.api.arrays import Bools, Codes, Positions
 from hami_dra.cel import (
     KUBERNETES,
     CompileError,
@@ -31,7 +31,6 @@ from hami_dra.cel import (
     Selector,
     compile_selector,
 )
-from hami_dra.vendors.protocol import Positions
 
 KEPT: Final = 256
 """Expressions whose columns are kept. Full, the namespace with the most columns loses its least recently used one."""
@@ -52,8 +51,6 @@ _QUICK: Final = 0.001
 _SLOW: Final = 0.004
 """Seconds between two readings of the clock: the number of devices that are evaluated in between grows below the first and
 shrinks above the second."""
-
-_Codes = npt.NDArray[np.uint8]
 
 
 class Verdicts:
@@ -265,7 +262,7 @@ class _Column:
         self.expression = expression
         self.selector: Selector | CompileError | None = None
         """None until somebody needs it."""
-        self.codes: _Codes = np.zeros(0, dtype=np.uint8)
+        self.codes: Codes = np.zeros(0, dtype=np.uint8)
         self._version = -1
         self._errors: list[str] = []
         self._known: dict[Hashable, int] = {}

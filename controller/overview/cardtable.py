@@ -16,16 +16,16 @@ from typing import Final
 
 import numpy as np
 
-from controller.inventory.columns import NOWHERE, Bools, grown
+from controller.inventory.columns import NOWHERE, grown
 from controller.inventory.inventory import Inventory
 from controller.inventory.layouts import is_part
 from controller.inventory.model import Device
 from controller.inventory.nodecolumn import NodeColumn
 from controller.inventory.nodes import NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT, effective_taints
 from hami_dra.api import names
+from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.api.core import Node
 from hami_dra.api.resource import DeviceTaint
-from hami_dra.vendors.protocol import Ints, Positions
 from hami_dra.vendors.registry import VENDORS, vendor_of
 
 NO_CARD: Final = -1

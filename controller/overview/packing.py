@@ -21,17 +21,14 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from controller.inventory.inventory import Inventory
 from controller.inventory.saturation import sums
 from controller.overview.cardtable import CardTable, vendor_name
 from controller.overview.model import Packing
-from hami_dra.vendors.protocol import Ints, Positions
+from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 
 ISLAND_SIZES: Final = (2, 4, 8)
-
-Floats = npt.NDArray[np.float64]
 
 
 def figures(inventory: Inventory) -> tuple[Packing, ...]:
@@ -55,7 +52,7 @@ def packing(table: CardTable) -> tuple[Packing, ...]:
     empty_nodes, nodes = _nodes(table, rows)
     islands = {size: _islands(table, rows[free], size) for size in ISLAND_SIZES}
 
-    def cards(mask: npt.NDArray[np.bool_]) -> Ints:
+    def cards(mask: Bools) -> Ints:
         return np.bincount(driver[mask], minlength=count)
 
     def amount(column: Ints) -> list[int]:

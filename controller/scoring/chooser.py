@@ -22,15 +22,16 @@ from controller.inventory.inventory import Inventory
 from controller.inventory.layouts import is_part
 from controller.inventory.model import Device, DeviceId
 from controller.inventory.roles import ask_of, asked_shares, free_shares, used_of
-from controller.scoring.formulas import Floats, device_keys, device_order, device_scores, group_order
+from controller.scoring.formulas import device_keys, device_order, device_scores, group_order
 from controller.scoring.kept import line_of
 from controller.scoring.parts import PartsView, Surroundings, parts_view
 from controller.scoring.policies import DevicePolicy, Policies
 from controller.scoring.ranking import Ranking
 from controller.scoring.scenes import cells_of, scene_of
 from hami_dra.api import names
+from hami_dra.api.arrays import Codes, Floats, Ints, Positions
 from hami_dra.api.resource import DeviceRequest
-from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Codes, Ints, PartUse, Positions
+from hami_dra.vendors.protocol import Arrangement, Ask, Cards, PartUse
 from hami_dra.vendors.registry import VENDORS, vendor_of
 from hami_dra.vendors.wanted import NO_WISHES, Wishes
 

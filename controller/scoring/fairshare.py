@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from controller.inventory.roles import WHOLE_CARD
 from controller.inventory.saturation import MOST
 from controller.scoring.packing import Packing
-from hami_dra.vendors.protocol import Ints
+from hami_dra.api.arrays import Floats, Ints
 
-Floats = npt.NDArray[np.float64]
 _EIGHT: Final = 8.0
 """Cards that the weight `left` is for."""
 _CPU_UNIT: Final = 128_000.0

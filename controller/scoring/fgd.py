@@ -18,15 +18,13 @@ import numpy as np
 from controller.allocation.request import RequestView
 from controller.inventory.cardgrid import CardGrid
 from controller.inventory.changes import ChangeLog
-from controller.inventory.columns import Bools
 from controller.inventory.inventory import Inventory
 from controller.inventory.roles import WHOLE_CARD
-from controller.scoring.fairshare import Floats
 from controller.scoring.kept import After, Line, Picture, Wanted
 from controller.scoring.packing import Packing
 from controller.scoring.taking import first_of, fit_keys
 from controller.scoring.typical import Narrow, Typical
-from hami_dra.vendors.protocol import Ints, Positions
+from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 
 _CHUNK: Final = 1024
 """Nodes that are judged at a time: tables of (groups, nodes, cards) stay in the processor's caches."""

@@ -7,13 +7,11 @@ The node score itself is kept by the inventory, updated by difference (`controll
 from collections.abc import Hashable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from controller.scoring.policies import DevicePolicy, Weights
 from hami_dra.api import names
-from hami_dra.vendors.protocol import Ask, Cards, Ints
-
-Floats = npt.NDArray[np.float64]
+from hami_dra.api.arrays import Floats, Ints, Positions
+from hami_dra.vendors.protocol import Ask, Cards
 
 
 def _share(used: Ints, total: Ints) -> Floats:
@@ -70,7 +68,7 @@ def device_order(
     keys: Sequence[Floats | Ints] | None = None,
     before: Sequence[Ints] = (),
     inside: Sequence[Ints] = (),
-) -> npt.NDArray[np.intp]:
+) -> Positions:
     """Positions of the cards to try, best first; cards that the policy refuses are left out (`mutex`: used ones).
 
     Score before NUMA (HAMi HEAD, after #1806), then the lower NUMA node, then the lower index. `before`: what counts more
@@ -86,8 +84,8 @@ def device_order(
 
 
 def group_order(
-    order: npt.NDArray[np.intp], groups: Sequence[Hashable], keys: Sequence[Floats | Ints], count: int, *, tight: bool
-) -> npt.NDArray[np.intp]:
+    order: Positions, groups: Sequence[Hashable], keys: Sequence[Floats | Ints], count: int, *, tight: bool
+) -> Positions:
     """`order` with the members of each group next to each other, the best group first.
 
     `groups`: by position of `order`'s cards, what they must have in common; `count`: how many cards are to come from one
@@ -105,9 +103,7 @@ def group_order(
     return np.array([position for group in sorted(members.values(), key=badness) for position in group], dtype=np.intp)
 
 
-def best_node(
-    scores: Floats, rank: Ints, candidates: npt.NDArray[np.intp], node_policy: str, tie: Floats | None = None
-) -> int:
+def best_node(scores: Floats, rank: Ints, candidates: Positions, node_policy: str, tie: Floats | None = None) -> int:
     """Index of the best of `candidates` (not empty): highest score for binpack, lowest for spread.
 
     Of equal ones the highest `tie` (shape of `scores`), then the lower name.
@@ -120,9 +116,7 @@ def best_node(
     return int(tied[np.argmin(rank[tied])])
 
 
-def ranked_nodes(
-    scores: Floats, rank: Ints, candidates: npt.NDArray[np.intp], node_policy: str, most: int
-) -> npt.NDArray[np.intp]:
+def ranked_nodes(scores: Floats, rank: Ints, candidates: Positions, node_policy: str, most: int) -> Positions:
     """The first `most` of `candidates`, best first, by the rule of `best_node`."""
     keys = scores[candidates] if node_policy == names.SPREAD else -scores[candidates]
     if 0 < most < len(candidates):
@@ -136,7 +130,7 @@ def ranked_nodes(
     return candidates[np.lexsort((rank[candidates], keys))][:most]
 
 
-def _lowest(ranks: Ints, most: int) -> npt.NDArray[np.intp]:
+def _lowest(ranks: Ints, most: int) -> Positions:
     """Positions of at least the `most` lowest; ranks are spread evenly as a rule, so few have to be sorted."""
     bound = int(ranks.max()) * 4 * most // len(ranks)
     found = (ranks <= bound).nonzero()[0]

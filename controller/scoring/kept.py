@@ -14,15 +14,16 @@ from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import RequestGroup, RequestView
 from controller.inventory.cardgrid import CardGrid
 from controller.inventory.changes import ChangeLog, Recent
-from controller.inventory.columns import Bools, grown
+from controller.inventory.columns import grown
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Device
 from controller.inventory.roles import WHOLE_CARD, asked_shares
-from controller.scoring.fairshare import Floats, totals
+from controller.scoring.fairshare import totals
 from controller.scoring.packing import Packing
 from controller.scoring.scarcity import Scarcity
 from controller.scoring.taking import first_of, fit_keys, left_after
-from hami_dra.vendors.protocol import Cards, Ints, Positions
+from hami_dra.api.arrays import Bools, Floats, Ints, Positions
+from hami_dra.vendors.protocol import Cards
 
 Wanted = Sequence[tuple[RequestGroup, list[RequestColumns]]]
 """Every request of ours with the columns of its alternatives."""

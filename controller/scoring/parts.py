@@ -22,7 +22,8 @@ from controller.inventory.layouts import is_part
 from controller.inventory.model import Device, Pool, value_of
 from controller.inventory.roles import totals_of
 from controller.inventory.saturation import MOST, saturated
-from hami_dra.vendors.protocol import Ask, Cards, Ints
+from hami_dra.api.arrays import Ints
+from hami_dra.vendors.protocol import Ask, Cards
 
 CardKey = tuple[str, int]
 """(driver, index): a card and its parts have the same."""

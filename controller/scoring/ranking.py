@@ -10,14 +10,14 @@ from typing import Final, Protocol
 from controller.allocation.request import RequestView
 from controller.inventory.inventory import Inventory
 from controller.inventory.podresources import pod_requests
-from controller.scoring.fairshare import Cost, Floats, Room, State, cost
+from controller.scoring.fairshare import Cost, Room, State, cost
 from controller.scoring.fgd import FgdAfter, Ground, best_fit
 from controller.scoring.kept import Line, Wanted, kept_of
 from controller.scoring.policies import Policies
 from controller.scoring.taking import fit_keys
 from hami_dra.api import names
+from hami_dra.api.arrays import Floats, Ints
 from hami_dra.api.core import Pod
-from hami_dra.vendors.protocol import Ints
 
 _HAMI_UNIT: Final = 10.0
 """What a card's worth of scarcity counts beside HAMi's node score, which is between 0 and 30."""

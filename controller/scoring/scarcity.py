@@ -16,7 +16,7 @@ from controller.inventory.cardgrid import CardGrid
 from controller.inventory.inventory import Inventory
 from controller.inventory.roles import WHOLE_CARD
 from controller.scoring.packing import Packing
-from hami_dra.vendors.protocol import Ints
+from hami_dra.api.arrays import Ints
 
 
 class Scarcity:

@@ -6,9 +6,9 @@ Called by `scoring.chooser` (the node that is searched) and `decide.outlook` (al
 import numpy as np
 
 from controller.allocation.views import RequestView
-from controller.inventory.columns import Bools
 from controller.scoring.policies import Policies
-from hami_dra.vendors.protocol import Cell, Codes, Layout, Scene, Vendor
+from hami_dra.api.arrays import Bools, Codes
+from hami_dra.vendors.protocol import Cell, Layout, Scene, Vendor
 
 
 def cells_of(eligible: Bools, idle: Bools, mine: Bools) -> Codes:

@@ -9,9 +9,8 @@ smallest island that holds them all; else from the largest ones. Equal cards in 
 
 import numpy as np
 
-from controller.inventory.columns import Bools
 from controller.inventory.roles import WHOLE_CARD
-from hami_dra.vendors.protocol import Ints
+from hami_dra.api.arrays import Bools, Ints
 
 _NEVER = np.int64(1) << 60
 

@@ -19,9 +19,8 @@ from controller.inventory.inventory import Inventory
 from controller.inventory.roles import WHOLE_CARD, asked_shares
 from controller.inventory.selectorbudget import SliceSpent
 from controller.inventory.workloads import Shape
-from controller.scoring.fairshare import Floats
 from hami_dra.api import names
-from hami_dra.vendors.protocol import Ints
+from hami_dra.api.arrays import Floats, Ints
 from hami_dra.vendors.wanted import NO_WISHES
 
 Narrow = npt.NDArray[np.int32]

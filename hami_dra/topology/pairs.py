@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from hami_dra.api.arrays import Bools, Ints
 
 PCIE: Final[Mapping[str, int]] = {"X": 10, "C": 20, "H": 30, "M": 40, "S": 50, "B": 60}
 """Letters of `hami.io/distance`: across CPUs, same CPU, host bridge, several switches, single switch, one board."""

@@ -12,16 +12,16 @@ from math import comb
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from hami_dra.topology.pairs import Bools, Ints, Pairs
+from hami_dra.api.arrays import Bools, Ints, Positions
+from hami_dra.topology.pairs import Pairs
 
 MOST_SETS: Final = comb(16, 8)
 """Up to so many sets are looked at one by one; beyond that only promising ones are."""
 _MOST_CLIQUES: Final = 4096
 """A machine has a handful; what is published may be nonsense."""
 
-Sets = npt.NDArray[np.intp]
+Sets = Positions
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,8 @@ Called by the vendors' `refuse`. In: columns of cards and what is asked of them.
 import numpy as np
 
 from hami_dra.api import names
-from hami_dra.vendors.protocol import Ask, Cards, Codes
+from hami_dra.api.arrays import Codes
+from hami_dra.vendors.protocol import Ask, Cards
 from hami_dra.vendors.reasons import NUMBER
 
 WHOLE = 100

@@ -14,14 +14,10 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hami_dra.api import names
+from hami_dra.api.arrays import Codes, Ints, Positions
 from hami_dra.vendors.wishes import Wish
-
-Ints = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.uint8]
-Positions = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)

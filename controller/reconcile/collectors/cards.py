@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from controller.inventory.columns import Bools
 from controller.inventory.model import UNNUMBERED, Device
 from controller.overview.cardtable import CardTable, troubles, vendor_name
 from controller.reconcile.collectors.lines import BLOCK, Gauge, blocks, labels
 from controller.reconcile.settings import NameSet
 from hami_dra.api import names
-from hami_dra.vendors.protocol import Ints, Positions
+from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.vendors.registry import vendor_of
 
 PERCENT: Final = 100
@@ -28,7 +26,7 @@ _MIB: Final = 1 << 20
 _ZONE: Final = ("zone", "zone")
 """On all of HAMi's: `zone="vGPU"`."""
 
-Numbers = Ints | npt.NDArray[np.float64]
+Numbers = Ints | Floats
 Labels = tuple[tuple[str, str], ...]
 """(name of the label, what it says)"""
 

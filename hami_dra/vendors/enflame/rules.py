@@ -10,7 +10,8 @@ from itertools import combinations
 
 import numpy as np
 
-from hami_dra.topology.pairs import Ints, Pairs, pairs
+from hami_dra.api.arrays import Ints
+from hami_dra.topology.pairs import Pairs, pairs
 from hami_dra.topology.subsets import all_sets, bits, grown, mask_of, measure
 from hami_dra.vendors.protocol import Layout, Tier
 

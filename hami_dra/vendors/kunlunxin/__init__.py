@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from hami_dra.api.arrays import Codes
 from hami_dra.vendors.kunlunxin import rules
-from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Codes, DriverProfile, Scene, Vendor
+from hami_dra.vendors.protocol import Arrangement, Ask, Cards, DriverProfile, Scene, Vendor
 from hami_dra.vendors.wishes import Wish, card_lists
 
 DRIVER = "kunlunxin.hami.io"

@@ -13,10 +13,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from hami_dra.api import names
+from hami_dra.api.arrays import Codes, Ints
 from hami_dra.topology.subsets import MOST_SETS, bits
 from hami_dra.topology.wings import Board, Choice, Stage, board, bubble, choices
 from hami_dra.vendors import cores
-from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Cell, Codes, Ints, Layout, Scene, Tier
+from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Cell, Layout, Scene, Tier
 from hami_dra.vendors.reasons import NUMBER
 
 HANDLES: Final = 32

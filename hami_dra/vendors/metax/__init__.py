@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hami_dra.api import names
+from hami_dra.api.arrays import Codes
 from hami_dra.vendors import cores
 from hami_dra.vendors.metax.rules import arranged, mark_of, refuse, takes_all_cores
 from hami_dra.vendors.metax.wish import ANNOTATIONS, BEST_EFFORT, QOS, QOS_POLICIES, MetaxWish, metax_wish
-from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Codes, DriverProfile, Scene, Vendor
+from hami_dra.vendors.protocol import Arrangement, Ask, Cards, DriverProfile, Scene, Vendor
 from hami_dra.vendors.wishes import Wish
 
 DRIVER = "metax.hami.io"

@@ -17,11 +17,12 @@ from typing import Final
 import numpy as np
 
 from hami_dra.api import names
+from hami_dra.api.arrays import Codes
 from hami_dra.topology.subsets import MOST_SETS, bits, mask_of
 from hami_dra.topology.zones import Pick, Zones, decision_tree, some_of, zones_of
 from hami_dra.vendors import cores
 from hami_dra.vendors.metax.wish import QOS_POLICIES, MetaxWish
-from hami_dra.vendors.protocol import Ask, Cards, Cell, Codes, Layout, Scene, Tier
+from hami_dra.vendors.protocol import Ask, Cards, Cell, Layout, Scene, Tier
 from hami_dra.vendors.reasons import NUMBER
 
 _SMALL: Final = 1e-6

@@ -28,7 +28,8 @@ from typing import Final
 import numpy as np
 
 from hami_dra.api import names
-from hami_dra.topology.pairs import Ints, Pairs, pairs
+from hami_dra.api.arrays import Ints
+from hami_dra.topology.pairs import Pairs, pairs
 from hami_dra.topology.subsets import (
     Sets,
     all_sets,
