@@ -6,13 +6,15 @@ Must not talk to a cluster.
 
     limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 7500}   →   claims: [{name: hami, request: nvidia-0}]
 
+Where the operator names a RuntimeClass for the vendor, a pod that names none gets it, converted or not.
+
 Two kinds of pods stay as they are: those labelled `hami.io/webhook: ignore`, and in native mode those that want plain whole
 cards, which kube-scheduler serves as extended resources through a DeviceClass (KEP-5004).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from controller.bridge.gate import add_gate
@@ -32,6 +34,7 @@ from hami_dra.vendors.legacy import MAX_CARDS, CardRequest, InvalidLegacy, Legac
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
 IGNORE: Final = "ignore"
+RUNTIME_CLASS: Final = "runtimeClassName"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Options:
     """Add the scheduling gate where it belongs (`controller.bridge.gate`). Never in native mode."""
     schedulers: tuple[str, ...] = ("default-scheduler",)
     """Only pods of these schedulers are gated."""
+    runtime_classes: Mapping[str, str] = field(default_factory=dict)
+    """Vendor → name of the RuntimeClass whose handler brings the vendor's libraries into containers."""
     vendors: tuple[LegacyVendor, ...] = LEGACY_VENDORS
 
 
@@ -115,6 +120,7 @@ class _Conversion:
         self._problems: list[str] = []
         self._warnings: list[str] = []
         self._left: list[str] = []
+        self._left_vendors: list[str] = []
         self._handled: list[tuple[Container, LegacyVendor]] = []
 
     def run(self) -> Conversion:
@@ -129,6 +135,7 @@ class _Conversion:
             self._problems.append(
                 f"its containers ask for {request.cards} cards together, and a claim holds {MAX_CARDS}; split the pod"
             )
+        runtime_class = self._runtime_class([*(named.vendor for named in requests), *self._left_vendors])
         if self._problems:
             raise _Problems(*self._problems)
         made = self._template(request) if requests else None
@@ -136,6 +143,8 @@ class _Conversion:
             container.strip(vendor)
         if made is not None and pointers:
             self._write(request, made, entry, pointers)
+        if runtime_class:
+            self._spec[RUNTIME_CLASS] = runtime_class
         return Conversion(
             pod=self._pod,
             templates=[made] if made else [],
@@ -214,11 +223,31 @@ class _Conversion:
                 )
             elif cards is not None and native and plain_stays and vendor.is_plain(cards) and len(present) == 1:
                 self._left.extend(present)
+                self._left_vendors.append(vendor.name)
             else:
                 self._handled.append((container, vendor))
                 if cards is not None:
                     wishes.append(_Wish(container, cards))
         return wishes
+
+    def _runtime_class(self, vendors: Iterable[str]) -> str:
+        """Return the RuntimeClass to set, or nothing.
+
+        HAMi's rule (pkg/device/nvidia/device.go, MutateAdmission): only where the pod does not have the
+        field.
+        """
+        if self._spec.get(RUNTIME_CLASS) is not None:
+            return ""
+        configured = self._options.runtime_classes
+        wanted = {vendor: configured[vendor] for vendor in sorted(set(vendors)) if configured.get(vendor)}
+        if len(set(wanted.values())) > 1:
+            listed = ", ".join(f"{name} for {vendor}" for vendor, name in wanted.items())
+            self._problems.append(
+                f"its containers ask for devices whose RuntimeClasses differ ({listed}), and a pod has one: set "
+                f"spec.{RUNTIME_CLASS}, or split the pod"
+            )
+            return ""
+        return next(iter(wanted.values()), "")
 
     def _template(self, request: ConvertedRequest) -> Raw:
         try:

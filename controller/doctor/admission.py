@@ -265,12 +265,25 @@ def webhook(state: State) -> Iterator[Finding]:
             fix="set webhook.failurePolicy=Fail in the chart, unless that is what you chose",
         )
     yield from _certificate(state, live, title, convert)
+    yield from _runtime_classes(live)
     if live.webhook is not None and live.webhook.conversion:
         yield _error(
             "webhook",
             title,
             f"a pod with nvidia.com/gpu, sent to be dry-run, was not converted: {live.webhook.conversion}",
             f"kubectl -n {state.namespace} get pods,endpointslices -l app.kubernetes.io/name={names.WEBHOOK}; see the webhook's log",
+        )
+
+
+def _runtime_classes(live: Live) -> Iterator[Finding]:
+    for vendor, name in sorted(live.webhook.missing_runtime_classes.items()) if live.webhook is not None else ():
+        yield _error(
+            "webhook",
+            f"RuntimeClass {name}",
+            f"it does not exist, and the webhook writes it into pods that ask for devices of {vendor}: the API server refuses "
+            "every one of them",
+            f"create it with the handler of the vendor's container runtime, or set vendors.{vendor}.podRuntimeClassName in the chart to "
+            "one that exists (empty: the nodes' default runtime)",
         )
 
 

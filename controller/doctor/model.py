@@ -88,6 +88,8 @@ class WebhookSeen:
     """PEM of what it serves with, from its Secret; None: not read."""
     conversion: str | None = None
     """What became of a legacy pod that was sent to be dry-run: empty = converted, else what went wrong; None: not tried."""
+    missing_runtime_classes: Mapping[str, str] = field(default_factory=dict)
+    """Vendor → the RuntimeClass that the webhook's Deployment names for its pods, and that does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

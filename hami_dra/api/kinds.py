@@ -83,6 +83,7 @@ STATEFUL_SET = Kind("StatefulSet", "apps", "v1", "statefulsets", True, workloads
 DAEMON_SET = Kind("DaemonSet", "apps", "v1", "daemonsets", True, workloads.Workload)
 JOB = Kind("Job", "batch", "v1", "jobs", True, workloads.Workload)
 
+RUNTIME_CLASS: Kind[Object] = Kind("RuntimeClass", "node.k8s.io", "v1", "runtimeclasses", False, Object)
 CLUSTER_ROLE: Kind[Object] = Kind("ClusterRole", "rbac.authorization.k8s.io", "v1", "clusterroles", False, Object)
 CLUSTER_ROLE_BINDING: Kind[Object] = Kind(
     "ClusterRoleBinding",

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from hami_dra.cli.errors import CommandError
+from hami_dra.cli.service_options import RuntimeClasses, runtime_classes
 
 HELP = """Convert legacy manifests (nvidia.com/gpu, gpumem, gpucores, ...) to ResourceClaims, as the webhook would.
 
@@ -18,6 +19,8 @@ Examples:
     hami-dra convert -f examples/a-node-binpack-gpu-binpack.yaml
 
     hami-dra convert -f examples/ | kubectl apply -f -
+
+    hami-dra convert -f examples/ --runtime-class nvidia=nvidia
 
 Exit status: 0, or 2 when something cannot be converted; then nothing is printed.
 """
@@ -36,12 +39,15 @@ def convert(
     files: Annotated[list[Path], typer.Option("-f", "--filename", help="File or folder; may be repeated.")],
     *,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the result.")] = Output.yaml,
+    runtime_class: RuntimeClasses = None,
 ) -> None:
+    from controller.bridge.convert import Options
     from controller.bridge.files import ConvertRefused, convert_documents
     from hami_dra.cli.manifest_files import read_documents
 
+    options = Options(runtime_classes=runtime_classes(runtime_class))
     try:
-        converted = convert_documents(read_documents(files))
+        converted = convert_documents(read_documents(files), options)
     except ConvertRefused as error:
         raise CommandError(str(error)) from error
     for warning in converted.warnings:

@@ -36,6 +36,9 @@ _AT_ONCE: Final = 8
 _GATE: Final = re.compile(r'^kubernetes_feature_enabled\{name="([^"]+)",stage="[^"]*"\} ([01])$', re.MULTILINE)
 _MODE: Final = re.compile(r"--mode=(exclusive|native)")
 _MANAGE: Final = re.compile(r"--manage=(\S+)")
+_RUNTIME_CLASS: Final = re.compile(r"--runtime-class=([a-z]+)=(\S+)")
+_CONVERTED_AND_REFUSED: Final = ("webhook", kinds.RUNTIME_CLASS.name)
+"""Words in an API server's refusal of a dry-run pod that make it the webhook's fault."""
 
 
 @dataclass(slots=True)
@@ -70,7 +73,7 @@ class _Reading:
         )
         rule_kind = await taint_rule_kind(self.cluster)
         admission = await self._admission()
-        arguments = await self._controller_arguments()
+        arguments = await self._arguments(names.CONTROLLER)
         webhook = await self._webhook(admission, documents)
         found_mode = _MODE.search(arguments)
         mode: Mode | None = None if found_mode is None else "native" if found_mode[1] == "native" else "exclusive"
@@ -130,10 +133,10 @@ class _Reading:
                 return None
         return found
 
-    async def _controller_arguments(self) -> str:
-        """Of its Deployment, one a line; empty where there is none, as when it runs outside the cluster."""
+    async def _arguments(self, deployment: str) -> str:
+        """Return those of its containers, one a line; nothing where there is none, as when it runs outside the cluster."""
         try:
-            raw = await self.cluster.get_raw(kinds.DEPLOYMENT, names.CONTROLLER, self.namespace)
+            raw = await self.cluster.get_raw(kinds.DEPLOYMENT, deployment, self.namespace)
         except (NotFound, Forbidden):
             return ""
         containers = raw.get("spec", {}).get("template", {}).get("spec", {}).get("containers") or ()
@@ -210,7 +213,19 @@ class _Reading:
             own_certificate=own_certificate,
             certificate=certificate,
             conversion=conversion,
+            missing_runtime_classes=await self._missing_runtime_classes(),
         )
+
+    async def _missing_runtime_classes(self) -> Mapping[str, str]:
+        missing: dict[str, str] = {}
+        for vendor, name in _RUNTIME_CLASS.findall(await self._arguments(names.WEBHOOK)):
+            try:
+                await self.cluster.get_raw(kinds.RUNTIME_CLASS, name)
+            except NotFound:
+                missing[vendor] = name
+            except Forbidden as error:
+                self._miss("webhook", f"RuntimeClass {name} is not known: {error}")
+        return missing
 
     async def _has_account(self) -> bool:
         try:
@@ -250,7 +265,7 @@ class _Reading:
         try:
             pod = await self.cluster.create(kinds.POD, _legacy_pod(), namespace=namespace, dry_run=True)
         except ClusterError as error:
-            if "webhook" in str(error):
+            if any(word in str(error) for word in _CONVERTED_AND_REFUSED):
                 return str(error)
             self._miss("webhook", f"no pod could be sent to be dry-run: {error}")
             return None

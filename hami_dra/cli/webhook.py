@@ -7,7 +7,7 @@ import typer
 
 from hami_dra.api import names
 from hami_dra.cli.errors import CommandError
-from hami_dra.cli.service_options import Gate, Kubeconfig, LogFormat, Mode
+from hami_dra.cli.service_options import Gate, Kubeconfig, LogFormat, Mode, RuntimeClasses, runtime_classes
 
 if TYPE_CHECKING:
     from controller.bridge.server import Settings
@@ -42,6 +42,7 @@ def webhook(
     scheduler_name: Annotated[
         list[str] | None, typer.Option(help="Only pods of these schedulers are gated; may be repeated.")
     ] = None,
+    runtime_class: RuntimeClasses = None,
     namespace: Annotated[str, typer.Option(help="Where its Service and Secret live.")] = names.SYSTEM_NAMESPACE,
     certificate_host: Annotated[
         list[str] | None, typer.Option(help="A further name or address for the certificate; may be repeated.")
@@ -85,6 +86,7 @@ def webhook(
                 mode=mode.value,
                 gate=gate is Gate.on,
                 schedulers=tuple(scheduler_name or ["default-scheduler"]),
+                runtime_classes=runtime_classes(runtime_class),
             ),
             namespace=namespace,
             hosts=tuple(certificate_host or []),

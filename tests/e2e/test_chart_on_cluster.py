@@ -33,7 +33,13 @@ SELF = {"certificate": {"from": "self"}}
 VENDORS = ("nvidia", "metax", "kunlunxin", "neuron", "enflame")
 EVERYTHING = {
     "vendors": {
-        vendor: {"enabled": True, "nodeSelector": {"vendor": vendor}, "runtimeClassName": "special"} for vendor in VENDORS
+        vendor: {
+            "enabled": True,
+            "nodeSelector": {"vendor": vendor},
+            "runtimeClassName": "special",
+            "podRuntimeClassName": "special",
+        }
+        for vendor in VENDORS
     },
     "driver": {
         "devicePolicy": "binpack",
@@ -332,6 +338,18 @@ def test_a_vendor_has_its_own_values_over_those_of_all(render):
         hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
         assert mounts.items() >= hosts.items()
         assert hosts["registry"] == "/data/kubelet/plugins_registry"
+
+
+def test_the_webhook_sets_the_runtime_class_that_is_named_for_a_vendor_and_by_default_none(render):
+    def classes(values):
+        (arguments,) = (
+            container["args"] for raw, _, container in containers(render(values)) if container["name"] == "webhook"
+        )
+        return [each for each in arguments if each.startswith("--runtime-class")]
+
+    assert classes({}) == []
+    chosen = {"vendors": {"nvidia": {"podRuntimeClassName": "nvidia"}, "kunlunxin": {"podRuntimeClassName": "xpu"}}}
+    assert classes(chosen) == ["--runtime-class=kunlunxin=xpu", "--runtime-class=nvidia=nvidia"]
 
 
 def test_certificates_by_cert_manager(render):

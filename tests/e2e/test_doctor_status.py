@@ -16,6 +16,25 @@ from tests.e2e.objects import claim, part, pod
 
 SYSTEM = "hami-dra-system"
 RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments"
+WEBHOOK = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "hami-dra-webhook"},
+    "spec": {
+        "replicas": 0,
+        "selector": {"matchLabels": {"app": "none"}},
+        "template": {
+            "metadata": {"labels": {"app": "none"}},
+            "spec": {
+                "containers": [
+                    {"name": "main", "image": "none", "args": ["webhook", "--runtime-class=nvidia=not-there"]}
+                ]
+            },
+        },
+    },
+}
+"""As the chart makes it with `vendors.nvidia.podRuntimeClassName`."""
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 OTHER_SCREEN, FIRST_SCREEN = b"\x1b[?1049h", b"\x1b[?1049l"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -109,7 +128,9 @@ def test_a_healthy_cluster_then_its_faults(lab, tmp_path):
     for name in ("one", "two"):
         lab.create({**CLASS, "metadata": {"name": f"{lab.namespace}-{name}"}})
     lab.create(HALF_A_POOL)
+    lab.api.create(DEPLOYMENTS, WEBHOOK)
     expected = {
+        ("webhook", "RuntimeClass not-there"),
         ("controller", f"Lease {SYSTEM}/hami-dra-controller"),
         ("fence", "DeviceTaintRule hami-dra-fence-nvidia.hami.io"),
         ("rights", f"ServiceAccount {SYSTEM}/hami-dra-controller"),
@@ -124,7 +145,10 @@ def test_a_healthy_cluster_then_its_faults(lab, tmp_path):
         code, report = hami_dra("doctor", kubeconfig=admin)
         return code == 1 and expected <= found(report) and report
 
-    report = lab.api.wait_for(f"findings {expected}", told, seconds=30)
+    try:
+        report = lab.api.wait_for(f"findings {expected}", told, seconds=30)
+    finally:
+        lab.api.delete(f"{DEPLOYMENTS}/hami-dra-webhook")
     assert all(each["fix"] for each in report["findings"])
 
 

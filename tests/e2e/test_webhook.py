@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.bridge.convert import Options
 from controller.bridge.converted import LegacyBridge
 from controller.bridge.installation import Installation, manifests
 from controller.bridge.server import Server, Settings
@@ -87,8 +88,9 @@ async def webhook(control_plane, installed, cluster):
     own = HttpCluster.from_kubeconfig(str(control_plane.kubeconfig_for(token)))
 
     @contextlib.asynccontextmanager
-    async def running(*, refuse_over_quota=False, **options):
+    async def running(*, refuse_over_quota=False, runtime_classes=None, **options):
         settings = Settings(
+            options=Options(runtime_classes=runtime_classes or {}),
             host="127.0.0.1",
             port=0,
             hosts=("127.0.0.1",),
@@ -265,6 +267,40 @@ async def test_what_cannot_be_converted_is_refused_with_the_fix(webhook, cluster
             Invalid, match=r'container "main": resources\.limits\["nvidia\.com/gpumem"\] .* write "16384"'
         ):
             await cluster.create(kinds.POD, legacy(gpu=1, gpumem="16Gi"), namespace=namespace)
+
+
+async def test_pods_get_the_runtime_class_of_their_vendor_and_it_must_exist(webhook, cluster, namespace):
+    """What the class adds to its pods (a nodeSelector here) is added although only the webhook names it."""
+    name, own = "hami-dra-test", "hami-dra-test-own"
+    runtime_class = {"metadata": {"name": name}, "handler": "nvidia", "scheduling": {"nodeSelector": {"gpu": "yes"}}}
+    await cluster.create(kinds.RUNTIME_CLASS, runtime_class)
+
+    async def made(pod):
+        stored = await cluster.create(kinds.POD, pod, namespace=namespace)
+        return (await cluster.get_raw(kinds.POD, stored.metadata.name, namespace))["spec"]
+
+    try:
+        async with webhook(runtime_classes={"nvidia": name}):
+            spec = await made(legacy(gpu=1))
+            assert (spec["runtimeClassName"], spec["nodeSelector"]) == (name, {"gpu": "yes"})
+            assert spec["resourceClaims"]
+            await cluster.create(kinds.RUNTIME_CLASS, {"metadata": {"name": own}, "handler": "kata"})
+            assert (await made(legacy(gpu=1, spec={"runtimeClassName": own})))["runtimeClassName"] == own
+            assert "runtimeClassName" not in await made(legacy())
+            await cluster.delete(kinds.RUNTIME_CLASS, name)
+
+            async def refused():
+                try:
+                    await cluster.create(kinds.POD, legacy(gpu=1), namespace=namespace, dry_run=True)
+                except Forbidden as error:
+                    return str(error)
+                return ""  # the API server has not seen that the class is gone
+
+            assert f'RuntimeClass "{name}" not found' in await until("the pod is refused", refused)
+    finally:
+        for each in (name, own):
+            with contextlib.suppress(NotFound):
+                await cluster.delete(kinds.RUNTIME_CLASS, each)
 
 
 async def test_a_new_authority_is_trusted_without_a_restart(webhook, cluster, namespace):

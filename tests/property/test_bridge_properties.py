@@ -84,7 +84,14 @@ def pods(draw):
     return pod
 
 
-options = st.sampled_from([Options(), Options(gate=False), Options(mode="native")])
+options = st.sampled_from(
+    [
+        Options(),
+        Options(gate=False),
+        Options(mode="native"),
+        Options(mode="native", runtime_classes={"nvidia": "nvidia"}),
+    ]
+)
 
 
 def convert(pod, how=None):

@@ -520,3 +520,50 @@ def test_a_choice_of_cards_is_converted_in_native_mode():
 def test_percentages_are_refused_in_native_mode():
     with pytest.raises(ConversionRefused, match=r'container "main": a percentage of memory .* ask for MiB'):
         converted(container(gpu=1, gpumem_percentage=50), options=NATIVE)
+
+
+# --- RuntimeClass ------------------------------------------------------------------------------------------------------
+
+BY_VENDOR = {"nvidia": "nvidia", "kunlunxin": "xpu"}
+XPU = {"name": "xpu", "image": "busybox", "resources": {"limits": {"kunlunxin.com/xpu": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("raw", "mode", "expected"),
+    [
+        pytest.param(pod(container(gpu=1)), "exclusive", "nvidia", id="it asks for a GPU"),
+        pytest.param(pod(container(), init=[container("a", gpumem=1)]), "exclusive", "nvidia", id="an init container"),
+        pytest.param(pod(XPU), "exclusive", "xpu", id="another vendor's"),
+        pytest.param(pod(container(gpu=1)), "native", "nvidia", id="left to kube-scheduler"),
+        pytest.param(pod(container(gpu=1), runtimeClassName=None), "exclusive", "nvidia", id="null is unset"),
+        pytest.param(pod(container(gpu=1), runtimeClassName="kata"), "exclusive", "kata", id="the user's own"),
+        pytest.param(pod(container(gpu=1), runtimeClassName=""), "exclusive", "", id="the default runtime, by name"),
+        pytest.param(
+            pod(container(gpu=1), XPU, runtimeClassName="x"), "exclusive", "x", id="two vendors, one of the user"
+        ),
+        pytest.param(pod(container()), "exclusive", None, id="no device"),
+        pytest.param(pod(container(gpu=0)), "exclusive", None, id="a count of zero"),
+        pytest.param(pod(container(gpu=1), labels={"hami.io/webhook": "ignore"}), "exclusive", None, id="it opted out"),
+    ],
+)
+def test_the_runtime_class_is_set_as_hami_does(raw, mode, expected):
+    made = convert_pod(raw, "team", Options(mode=mode, runtime_classes=BY_VENDOR)).pod
+    assert made["spec"].get("runtimeClassName") == expected
+
+
+def test_without_a_configured_name_no_runtime_class_is_set():
+    for configured in ({}, {"kunlunxin": "xpu"}, {"nvidia": ""}):
+        made = converted(container(gpu=1), options=Options(runtime_classes=configured))
+        assert "runtimeClassName" not in made.pod["spec"]
+
+
+def test_a_pod_that_hami_dra_convert_made_gets_it_from_the_webhook():
+    before = converted(container(gpu=1)).pod
+    assert convert_pod(before, "team", Options(runtime_classes=BY_VENDOR)).pod["spec"]["runtimeClassName"] == "nvidia"
+
+
+def test_two_vendors_with_different_runtime_classes_are_refused():
+    with pytest.raises(ConversionRefused, match=r"differ \(xpu for kunlunxin, nvidia for nvidia\), and a pod has one"):
+        converted(container(gpu=1), XPU, options=Options(runtime_classes=BY_VENDOR))
+    same = Options(runtime_classes={"nvidia": "gpu", "kunlunxin": "gpu"})
+    assert converted(container(gpu=1), XPU, options=same).pod["spec"]["runtimeClassName"] == "gpu"

@@ -70,3 +70,27 @@ def test_a_file_that_cannot_be_read(hami_dra, tmp_path):
     result = hami_dra("convert", "-f", tmp_path / "in.yaml")
     assert (result.code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"hami-dra: {tmp_path}/in.yaml, document 1, line 2: not YAML")
+
+
+def test_the_runtime_class_of_a_vendor_is_written_into_the_pod(hami_dra, tmp_path):
+    path = tmp_path / "in.yaml"
+    path.write_text(LEGACY % "{nvidia.com/gpu: 1}")
+    printed = list(yaml.safe_load_all(hami_dra("convert", "-f", path, "--runtime-class", "nvidia=nvidia").stdout))
+    assert printed[-1]["spec"]["runtimeClassName"] == "nvidia"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["nvidia"], "'nvidia' is not VENDOR=NAME with a vendor of nvidia, metax"),
+        (["amd=rocm"], "'amd=rocm' is not VENDOR=NAME"),
+        (["nvidia=Not A Name"], "and the name of a RuntimeClass"),
+        (["nvidia=a", "nvidia=b"], "nvidia has two, a and b; a pod has one"),
+    ],
+)
+def test_a_runtime_class_that_is_none_is_refused(hami_dra, tmp_path, options, message):
+    path = tmp_path / "in.yaml"
+    path.write_text(LEGACY % "{nvidia.com/gpu: 1}")
+    result = hami_dra("convert", "-f", path, *(word for each in options for word in ("--runtime-class", each)))
+    assert (result.code, result.stdout) == (2, "")
+    assert message in " ".join(result.stderr.split())

@@ -384,6 +384,14 @@ def test_a_new_authority_beside_the_old_one_is_no_fault():
     assert webhook(admission=admission(bundle=other.authorities + MATERIAL.authorities)) == []
 
 
+def test_a_runtime_class_that_the_webhook_sets_and_nobody_made():
+    seen = WebhookSeen(expected=True, missing_runtime_classes={"nvidia": "nvidia"})
+    (found,) = webhook(webhook=seen)
+    assert (found.severity, found.object) == ("error", "RuntimeClass nvidia")
+    assert "the API server refuses every one of them" in found.problem
+    assert "vendors.nvidia.podRuntimeClassName" in found.fix
+
+
 def test_a_webhook_that_is_missing_weak_or_does_not_answer():
     (found,) = webhook(admission=admission(without=[("MutatingWebhookConfiguration", "hami-dra-webhook")]))
     assert "it is missing" in found.problem
