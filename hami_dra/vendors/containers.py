@@ -90,7 +90,9 @@ class Place:
     view: str
     """Unique on the node and fit for a file's name; names the view's folder and cache on the host."""
     container_env: Mapping[str, str] = field(default_factory=dict)
-    """What the containers of the view set themselves, as far as they agree and it is said by `value`."""
+    """Those variables of `ContainerVendor.reads` that the containers of the view set themselves, as far as they agree and it is
+    said by `value`.
+    """
     pod_uids: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
     """Names of the containers of the view; empty where nobody knows who will use the claim."""
@@ -243,6 +245,8 @@ class ContainerVendor(Protocol):
     name: str
     """`Card.vendor`."""
     driver: str
+    reads: tuple[str, ...]
+    """Names of the variables in `Place.container_env`: those that a container may set itself and that decide about its edits."""
 
     def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
         """Every device that is published for these cards of one machine, by its name."""

@@ -121,6 +121,7 @@ class ByAmount:
     """Half of `ContainerVendor`, for vendors of uncut cards whose tenants are told apart by amounts alone."""
 
     device_name: str
+    reads: tuple[str, ...] = ()
 
     def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
         return card_sites(self.device_name, cards)

@@ -10,7 +10,17 @@ from tests.support.kubelet_order import ids_of, requests_of
 from tests.support.preparing import DRIVER, pod
 
 CLAIMS = {"a": ("r", "s", "t"), "b": ("x", "y")}
-CLAIMED = [Claimed(f"uid-{name}", "default", name, requests) for name, requests in CLAIMS.items()]
+
+
+def claimed(*joinable):
+    """`joinable`: names of claims that users made, which any pod may join."""
+    return [
+        Claimed(f"uid-{name}", "default", name, requests, joinable=name in joinable)
+        for name, requests in CLAIMS.items()
+    ]
+
+
+CLAIMED = claimed()
 
 
 @st.composite
@@ -83,3 +93,18 @@ def test_containers_with_requests_of_their_own_are_never_refused(described):
     views = [frozenset(wanted(of_pod, each)) for each in of_pod.spec.containers]
     assume(all(one == other or not one & other for one in views for other in views))
     arrange(DRIVER, CLAIMED, [of_pod], {})
+
+
+@settings(max_examples=300, deadline=None)
+@given(containers(), containers())
+def test_a_pod_that_joins_a_claim_later_is_given_nothing_of_other_claims(described, later):
+    first, joining = pod("first", described, claims=tuple(CLAIMS)), pod("later", later, claims=("a",))
+    try:
+        arrangement = arrange(DRIVER, claimed("a"), [first], {})
+    except Refused:
+        return
+    answers = answers_of(arrangement)
+    views = {view.name: view.asked for view in arrangement.view_of.values() if view is not None}
+    for container in joining.spec.containers:
+        for ids in ids_of(joining, container, answers):
+            assert {uid for each in ids for uid, _ in views[each.partition("/")[2]]} <= {"uid-a"}

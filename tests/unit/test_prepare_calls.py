@@ -173,13 +173,14 @@ async def test_where_pods_of_a_group_cannot_be_listed_several_requests_are_refus
 
 @pytest.mark.usefixtures("may_not_list")
 async def test_a_pod_that_is_known_by_another_claim_tells_what_its_containers_use(lab):
-    pods = [await lab.add_pod("member", containers={"main": ["c/a", "own"]}, claims=("c", "own"))]
+    pods = [await lab.add_pod("member", containers={"main": ["c/a"], "side": ["own"]}, claims=("c", "own"))]
     of_the_group = await add_for_group(lab, "c", share("gpu-0", "a"), share("gpu-1", "b"))
     own = await lab.add("own", share("gpu-1", memory="1Gi"), pods=pods)
     answers = await lab.preparation.prepare([of_the_group, own])
     assert not any(isinstance(answer, str) for answer in answers.values())
-    (view,) = lab.preparation.records[own.uid].views
-    assert set(view.asked) == {(of_the_group.uid, "a"), (own.uid, "r")}
+    used, unused = lab.preparation.records[of_the_group.uid].views
+    assert (used.containers, used.asked) == (("main",), ((of_the_group.uid, "a"),))
+    assert unused.containers == ()
 
 
 async def test_an_api_server_that_is_away_is_named(lab, monkeypatch):

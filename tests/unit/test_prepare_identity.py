@@ -7,10 +7,11 @@ import pytest
 from hami_dra.api.hardware import EnflameRecord, MigState
 from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.prepare.jobs import Unprepare
+from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.vendors.enflame import containers as enflame_containers
 from hami_dra.vendors.enflame import published as enflame_published
 from hami_dra.vendors.publishing import Sharing
-from tests.support.preparing import GIB, NODE, PreparedNode, claim, env_of, gpu, only, pod, result, share
+from tests.support.preparing import GIB, NODE, PreparedNode, claim, env_of, gpu, only, pod, pod_json, result, share
 
 
 def restarted(node, *cards):
@@ -63,6 +64,27 @@ def test_claims_are_repaired_whatever_their_card_is_called_now(node):
     assert restarted(node, called(gpu(1), index=0), called(gpu(2), index=1)) == []
     assert env_of(only(node.specs()))["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
     assert node.prepare(held)["uid-held"].answers == first.answers
+
+
+def test_what_a_container_set_for_itself_still_counts_when_its_cards_are_renumbered(tmp_path):
+    """The CDI file is written anew without its pod at hand; of what the pod sets only that is remembered which decides."""
+    node = PreparedNode(tmp_path)
+    raw = pod_json("holder", claims=("held",))
+    wanted = {"CUDA_DISABLE_CONTROL": "true", "PASSWORD": "hunter2"}
+    raw["spec"]["containers"][0]["env"] = [{"name": name, "value": value} for name, value in wanted.items()]
+    node.prepare(claim("held", share("gpu-1", memory="2Gi")), pods=[read_pod(raw)])
+    before = only(node.specs())
+    assert "/etc/ld.so.preload" not in targets(before)
+    assert restarted(node, called(gpu(1), index=0), called(gpu(2), index=1)) == []
+    after = only(node.specs())
+    assert before["containerEdits"]["deviceNodes"] != after["containerEdits"]["deviceNodes"]
+    assert targets(after) == targets(before)
+    written = [path.read_text() for path in (*node.cdi.iterdir(), node.checkpoint)]
+    assert not any("hunter2" in text for text in written)
+
+
+def targets(device):
+    return [mount["containerPath"] for mount in device["containerEdits"]["mounts"]]
 
 
 def test_a_card_that_is_added_takes_no_name(node):

@@ -97,6 +97,38 @@ def test_a_claim_that_is_prepared_for_a_pod_is_not_widened_for_the_next(node):
     assert not isinstance(node.prepare(own, pods=[apart])["uid-own"], str)
 
 
+@pytest.mark.parametrize("owners", [("", "pod"), ("pod", ""), ("", "")])
+def test_a_claim_that_others_may_join_is_not_used_together_with_another(node, owners):
+    """kubelet hands a pod that joins it later what the first one got: the devices of both claims."""
+    a, b = (
+        claim(name, share(f"gpu-{index}"), owner=owner)
+        for index, (name, owner) in enumerate(zip("ab", owners, strict=True))
+    )
+    outcomes = node.prepare(a, b, pods=[pod(claims=("a", "b"))])
+    joinable = "a" if not owners[0] else "b"
+    assert f"Pod default/pod: container main uses ResourceClaim default/{joinable} together with" in outcomes["uid-a"]
+    assert "into one claim, or use ResourceClaimTemplates" in outcomes["uid-a"]
+    assert outcomes["uid-a"] == outcomes["uid-b"]
+    assert node.specs() == {}
+    apart = pod(containers={"one": ["a"], "two": ["b"]}, claims=("a", "b"))
+    assert not any(isinstance(each, str) for each in node.prepare(a, b, pods=[apart]).values())
+
+
+def test_a_container_that_starts_again_is_not_given_devices_of_a_claim_that_is_gone(node):
+    """A pod can name a claim that was generated for another one, and outlive that pod and its other claims."""
+    a, b = claim("a", share("gpu-0", memory="2Gi")), claim("b", share("gpu-1", memory="8Gi"))
+    node.prepare(a, b, pods=[pod(claims=("a", "b"))])
+    guest = pod("guest", claims=("a",))
+    assert node.unprepare(b) == {"uid-b": ""}
+    assert seen(node, [a], guest, "main") == ["GPU-0", "2048m", ""]
+    node.restart()
+    other = claim("other", share("gpu-1"))
+    node.prepare(other, pods=[pod("other", claims=("other",))])
+    assert seen(node, [a], guest, "main") == ["GPU-0", "2048m", ""]
+    node.unprepare(a, other)
+    assert node.traces() == []
+
+
 @pytest.mark.parametrize("usage_cache", list(Keeping))
 def test_a_pod_that_joins_a_named_claim_later_shares_no_file_of_usage(tmp_path, usage_cache):
     """B5: it is given the CDI device that was made for the first pod, whose folder HAMi's monitor removes in time."""
@@ -221,6 +253,6 @@ def test_a_pod_that_cannot_be_understood_is_refused_by_name():
 
 
 def test_views_have_names_of_their_own_per_driver():
-    claimed = [Claimed("uid-c", "default", "c", ("r",))]
+    claimed = [Claimed("uid-c", "default", "c", ("r",), joinable=False)]
     names = {arrange(driver, claimed, [pod()], {}).view_of["uid-c", "r"].name for driver in (DRIVER, "other.hami.io")}
     assert len(names) == 2

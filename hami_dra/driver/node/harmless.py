@@ -23,6 +23,7 @@ class HarmlessVendor:
     def __init__(self, inner: ContainerVendor) -> None:
         self.name = inner.name
         self.driver = inner.driver
+        self.reads = inner.reads
         self._inner = inner
 
     def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:

@@ -34,6 +34,7 @@ class Maker:
     def __init__(
         self, vendor: ContainerVendor, host: Host, partitions: Partitions, cdi_folder: Path, files: Files
     ) -> None:
+        self.reads = vendor.reads
         self._vendor = vendor
         self._host = host
         self._partitions = partitions
@@ -88,8 +89,7 @@ class Maker:
         for uid in uids:
             for view in records[uid].views:
                 if view.name not in edits:
-                    env = arrangement.env_of.get(view.name, {}) if arrangement is not None else {}
-                    edits[view.name] = self._edits(view, records, inventory, env)
+                    edits[view.name] = self._edits(view, records, inventory)
         for smaller, larger in arrangement.nested if arrangement is not None else ():
             left = cdi.undone(edits[smaller], edits[larger])
             if left:
@@ -223,7 +223,7 @@ class Maker:
             record = replace(record, answers=_answers(inventory.driver, record, arrangement, edits))
         return replace(record, spec=cdi.document(inventory.driver, record, edits))
 
-    def _edits(self, view: View, records: Mapping[str, Record], inventory: Inventory, env: Mapping[str, str]) -> Edits:
+    def _edits(self, view: View, records: Mapping[str, Record], inventory: Inventory) -> Edits:
         # after a crash one claim of a view may be gone, and with it the container: the others are still described
         there = [(uid, request) for uid, request in view.asked if uid in records]
         first = records[there[0][0]]
@@ -234,7 +234,7 @@ class Maker:
             view=view.name,
             pod_uids=view.pods,
             containers=view.containers,
-            container_env=env,
+            container_env=dict(view.env),
             joinable={records[uid].owner_pod for uid, _ in there} != set(view.pods),
         )
         tenancies = [

@@ -74,6 +74,10 @@ class View(Struct, frozen=True):
     """Their names; empty where nobody knows who will use the claim."""
     users: tuple[tuple[str, str], ...] = ()
     """(name of the pod, name of the container) of each, for metrics; empty in records of older drivers."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Those variables that its containers set themselves, and agree in, which the vendor reads (`ContainerVendor.reads`). No others:
+    users put secrets there, and a view is remembered in files.
+    """
 
 
 class HostFolder(Struct, frozen=True):

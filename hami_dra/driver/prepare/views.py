@@ -15,10 +15,13 @@ repeated ids and keeps the first; a later device's environment and mounts replac
   then ever given a view that is not part of its own.
 - In every claim of a container the last view named must be its own. Where that is not so, kubelet cannot tell the containers apart, and
   the pod is refused with what to change.
+- Pods that join a claim later are given what its requests name, and the driver is not asked again. So views do not span a claim that
+  other pods may join and another claim: whoever joins the one would get the cards of the other too, and would still have them when
+  they are somebody else's.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -40,6 +43,8 @@ class Claimed(NamedTuple):
     name: str
     requests: tuple[str, ...]
     """Parent requests with devices of this driver, in the order of the results."""
+    joinable: bool
+    """Pods that are not known yet may use it: it was not generated for one pod."""
 
     @property
     def key(self) -> str:
@@ -52,10 +57,6 @@ class Arrangement:
     """What a request names; None: nothing, another request of its containers does."""
     nested: frozenset[tuple[str, str]]
     """Names of (smaller, larger) views that one container is given, in this order: the larger must undo the smaller."""
-    env_of: Mapping[str, Mapping[str, str]]
-    """By view: what its containers set themselves, as far as they agree. Not part of a view, which is remembered in files: users
-    put secrets there.
-    """
 
 
 @dataclass(slots=True)
@@ -72,8 +73,12 @@ class _Seen:
         return f"Pod {self.pod.key}: container {self.container.name}"
 
 
-def arrange(driver: str, claims: Sequence[Claimed], pods: Iterable[Pod], settled: Mapping[str, str]) -> Arrangement:
-    """`settled`: claims that are prepared already, `namespace/name` → for whom, in words. Raises Refused."""
+def arrange(
+    driver: str, claims: Sequence[Claimed], pods: Iterable[Pod], settled: Mapping[str, str], reads: Collection[str] = ()
+) -> Arrangement:
+    """`settled`: claims that are prepared already, `namespace/name` → for whom, in words. `reads`: variables that decide about
+    edits where containers set them themselves (`ContainerVendor.reads`). Raises Refused.
+    """
     by_key = {claim.key: claim for claim in claims}
     requests = {claim.uid: claim.requests for claim in claims}
     seen = [
@@ -82,12 +87,14 @@ def arrange(driver: str, claims: Sequence[Claimed], pods: Iterable[Pod], settled
         for container in containers(pod)
         if (found := _seen(pod, container, by_key, settled)).by_claim
     ]
+    for each in seen:
+        _check_joinable(each, claims)
     asked_by = [(each, _asked(each, requests)) for each in seen]
     alike: dict[frozenset[Asked], list[_Seen]] = {}
     for each, asked in asked_by:
         if asked:
             alike.setdefault(asked, []).append(each)
-    views = {asked: _view(driver, asked, requests, group) for asked, group in alike.items()}
+    views = {asked: _view(driver, asked, requests, group, reads) for asked, group in alike.items()}
     view_of = {
         (claim.uid, request): _named(driver, (claim.uid, request), claim, views, seen)
         for claim in claims
@@ -97,8 +104,7 @@ def arrange(driver: str, claims: Sequence[Claimed], pods: Iterable[Pod], settled
     for each, asked in asked_by:
         if asked:
             nested |= _check_order(each, views[asked], view_of, requests, by_key)
-    env_of = {views[asked].name: common_env(each.container for each in group) for asked, group in alike.items()}
-    return Arrangement(view_of, frozenset(nested), env_of)
+    return Arrangement(view_of, frozenset(nested))
 
 
 def answer_order(requests: Sequence[str], uid: str, view_of: Mapping[Asked, View | None]) -> list[str]:
@@ -138,7 +144,25 @@ def _listed(names: Sequence[str], requests: Sequence[str]) -> list[str]:
     return [request for name in names for request in (requests if not name else (name,) if name in requests else ())]
 
 
-def _view(driver: str, asked: frozenset[Asked], requests: Mapping[str, Sequence[str]], seen: Sequence[_Seen]) -> View:
+def _check_joinable(seen: _Seen, claims: Iterable[Claimed]) -> None:
+    """Raises Refused where a container uses a claim that other pods may join together with another claim."""
+    used = [claim for claim in claims if claim.uid in seen.by_claim]
+    if len(used) > 1 and (joinable := next((claim for claim in used if claim.joinable), None)):
+        others = ", ".join(claim.key for claim in used if claim is not joinable)
+        raise Refused(
+            f"{seen.label} uses ResourceClaim {joinable.key} together with {others}, and another pod that uses {joinable.key} later would "
+            "be given the devices of both, since kubelet does not ask again: put the requests of this container into one claim, "
+            "or use ResourceClaimTemplates, whose claims are for one pod"
+        )
+
+
+def _view(
+    driver: str,
+    asked: frozenset[Asked],
+    requests: Mapping[str, Sequence[str]],
+    seen: Sequence[_Seen],
+    reads: Collection[str] = (),
+) -> View:
     ordered = tuple(sorted(asked, key=lambda each: (each[0], requests[each[0]].index(each[1]))))
     text = "\n".join([driver, *(f"{uid}/{request}" for uid, request in ordered)])
     return View(
@@ -147,6 +171,7 @@ def _view(driver: str, asked: frozenset[Asked], requests: Mapping[str, Sequence[
         pods=tuple(sorted({each.pod.metadata.uid for each in seen})),
         containers=tuple(dict.fromkeys(each.container.name for each in seen)),
         users=tuple((each.pod.metadata.name, each.container.name) for each in seen),
+        env=tuple(item for item in common_env(each.container for each in seen).items() if item[0] in reads),
     )
 
 

@@ -147,7 +147,10 @@ class Work:
     def _begin(self, job: Job, batch: Batch, inventory: Inventory | None) -> dict[str, str]:
         """By uid what is wrong; "" for what goes well so far."""
         if isinstance(job, Unprepare):
-            return {uid: self._unprepared(batch.records, uid) for uid in job.uids}
+            found = {uid: self._unprepared(batch.records, uid) for uid in job.uids}
+            if inventory is not None:
+                self._narrow(batch.records, frozenset(uid for uid, why in found.items() if not why), inventory)
+            return found
         if inventory is None:
             return dict.fromkeys(job.uids, "the driver has not found its devices yet: kubelet will ask again")
         try:
@@ -166,6 +169,24 @@ class Work:
             return str(error)
         del records[uid]
         return ""
+
+    def _narrow(self, records: Records, gone: frozenset[str], inventory: Inventory) -> None:
+        """Describe claims again whose containers saw the devices of claims that are `gone`.
+
+        Such a container may be started again (a pod can name a claim that was generated for another one), when those devices are
+        somebody else's.
+        """
+        problems: list[str] = []
+        for uid, record in list(records.items()):
+            views = tuple(
+                replace(view, asked=tuple(each for each in view.asked if each[0] not in gone)) for view in record.views
+            )
+            if views != record.views:
+                narrowed = records | {uid: replace(record, views=views)}
+                if self._try(problems, partial(self._maker.remake, narrowed, uid, inventory)):
+                    records.update(narrowed)
+        for problem in problems:
+            log.warning("%s", problem)
 
     # --- looking ---
 
@@ -257,15 +278,18 @@ class Work:
         """Puts claims into the batch as `preparing`, or says why not."""
         claims = tuple(
             Claimed(
-                record.uid, record.namespace, record.name, tuple(dict.fromkeys(held.parent for held in record.held))
+                record.uid,
+                record.namespace,
+                record.name,
+                tuple(dict.fromkeys(held.parent for held in record.held)),
+                joinable=not record.owner_pod,
             )
             for record in members
         )
         records = dict(batch.records)
         try:
-            arrangement = arrange(
-                inventory.driver, claims, pods, {record.key: "another pod" for record in records.values()}
-            )
+            settled = {record.key: "another pod" for record in records.values()}
+            arrangement = arrange(inventory.driver, claims, pods, settled, self._maker.reads)
             for claimed, record in zip(claims, members, strict=True):
                 check_room(record.key, record.held, _tenants(records), inventory)
                 self._maker.check_free(record)

@@ -26,6 +26,7 @@ class Containers:
 
     name = "neuron"
     driver = DRIVER
+    reads: tuple[str, ...] = ()
 
     def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
         return card_sites(Published.device_name, cards)

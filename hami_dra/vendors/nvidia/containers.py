@@ -100,6 +100,7 @@ class Containers:
 
     name = "nvidia"
     driver = DRIVER
+    reads: tuple[str, ...] = (DISABLED,)
 
     def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
         return sites(cards)
