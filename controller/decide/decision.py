@@ -34,7 +34,7 @@ from controller.inventory.selectorbudget import SliceSpent
 from controller.quota.room import room_of
 from controller.scoring.chooser import PolicyChooser
 from controller.scoring.formulas import best_node, ranked_nodes
-from controller.scoring.ranking import Plain, Ranking, rank_nodes, reads_kept_score
+from controller.scoring.ranking import Plain, Ranking, reads_kept_score
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints
 
@@ -161,7 +161,7 @@ class _Decision:
         if troubled := self._inventory.troubled_nodes():
             candidates = candidates | (verdicts.mask & self._rows(troubled))
         fitting = candidates.nonzero()[0]
-        self._ranking = rank_nodes(
+        self._ranking = self._options.rank_nodes(
             self._inventory, self._demand.policies, self._demand.pod, wanted[: self._ours_wanted]
         )
         self._chooser.ranking = self._ranking

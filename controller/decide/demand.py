@@ -7,6 +7,7 @@ from controller.allocation.features import FeatureGates
 from controller.allocation.search import DEFAULT_BUDGET
 from controller.decide.companions import Companions
 from controller.scoring.policies import Policies
+from controller.scoring.ranking import NodeRanker, rank_nodes
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim
@@ -63,3 +64,5 @@ class Options:
     report_nodes: int = 20
     search_steps: int = DEFAULT_BUDGET
     """Of the search on one node, before it is given up."""
+    rank_nodes: NodeRanker = rank_nodes
+    """How nodes are compared under `fair-share`; benchmarks compare other rules with it."""

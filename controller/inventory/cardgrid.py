@@ -1,12 +1,11 @@
 """The cards of every node side by side: one row per node, one column per device, for arithmetic over all nodes at once.
 
-Made by the inventory, read by the node policies `fair-share` and `fgd` (`controller.scoring`). Kept by difference: only nodes
+Made by the inventory, read by the node policy `fair-share` (`controller.scoring`). Kept by difference: only nodes
 whose devices changed since the last question are looked at again. A part of a card (MIG) has a column of its own, but what is
 left is counted on the card that it is cut from.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -95,20 +94,6 @@ class CardGrid:
             touched.update(owners[owners >= 0].tolist())
         self._count(np.array(sorted(touched), dtype=np.intp))
         return self
-
-    def counted(self, node: int, add: Callable[[Cards, Sequence[Device]], None]) -> Ints:
-        """`free` of one node with what `add` adds to copies of its columns, shape (width,). The tables stay as they are."""
-        rows = self.rows[node]
-        there = np.flatnonzero(rows >= 0)
-        cards = self._devices.cards(rows[there])
-        add(cards, [self._devices.device(row) for row in rows[there].tolist()])
-        wide = self._devices.cards(np.where(rows >= 0, rows, 0))
-        for name in ("slots_used", "cores_used", "memory_used"):
-            getattr(wide, name)[there] = getattr(cards, name)
-        table = Cards(*(getattr(wide, each)[None, :] for each in Cards.__slots__))
-        (free,) = self._free(np.array([node], dtype=np.intp), table)
-        found: Ints = free
-        return found
 
     def places(self, node: int, rows: Positions) -> Positions:
         """The columns of some devices on a node; devices that no node owns are put behind the last column."""

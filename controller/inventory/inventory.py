@@ -26,7 +26,6 @@ from controller.inventory.taintrules import TaintRules, concerns
 from controller.inventory.topologyspread import SpreadCounts
 from controller.inventory.vanished import VanishedClaims
 from controller.inventory.verdicts import Verdicts
-from controller.inventory.workloads import Workloads
 from hami_dra.api.arrays import Ints, Positions
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.heldclaims import HeldClaim, InvalidHeldClaims, decode
@@ -62,13 +61,12 @@ class Inventory:
         self.quotas = QuotaBook(self.usage.counted, self._published)
         self._pools = PoolBook(gates)
         self._node_pools = frozenset(node_pools)
-        self.workloads = Workloads()
         """What pods ask for, by shape."""
         self._rules = TaintRules()
         self._spread = SpreadCounts(self.nodes)
         self._fits = NodeFits(self.nodes, self._spread, lambda resource: resource in self._delegated)
         self._delegated: set[str] = set()
-        self._pods = PodBook(self.nodes, self._spread, self.workloads)
+        self._pods = PodBook(self.nodes, self._spread)
         self.vanished = VanishedClaims(self.usage, self.quotas, self._pods, self._recount)
         """Claims that are gone and whose devices are held nevertheless."""
         self._claims = Incarnations()
@@ -219,7 +217,6 @@ class Inventory:
             if not self.vanished.claim_gone(uid):
                 self._recount(self.usage.observe(uid, None))
             self.quotas.claim_gone(uid)
-        self.workloads.claim_changed(old, new)
         if new is not None:
             uid = new.metadata.uid
             self.vanished.claim_seen(new)

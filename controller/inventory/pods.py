@@ -8,15 +8,13 @@ from collections.abc import Collection, Iterator
 from controller.inventory.changes import Incarnations
 from controller.inventory.nodes import NodeColumns, Placed, place
 from controller.inventory.topologyspread import SpreadCounts
-from controller.inventory.workloads import Workloads
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_bound, is_done, is_finished
 
 
 class PodBook:
-    def __init__(self, nodes: NodeColumns, spread: SpreadCounts, workloads: Workloads) -> None:
+    def __init__(self, nodes: NodeColumns, spread: SpreadCounts) -> None:
         self._nodes = nodes
-        self._workloads = workloads
         self._spread = spread
         self._known = Incarnations()
         self._bound: dict[str, Placed] = {}
@@ -53,10 +51,8 @@ class PodBook:
         for gone in over:
             self._unbind(gone)
             self.forget(gone)
-            self._workloads.pod_gone(gone)
         if new is None:
             return over
-        self._workloads.pod_seen(new)
         uid = new.metadata.uid
         if is_done(new):
             over.append(uid)

@@ -21,8 +21,6 @@ class Payer(StrEnum):
     """It stands in a claim: its namespace pays."""
     CLASS = "class"
     """It stands in a DeviceClass: an administrator wrote it."""
-    CLUSTER = "cluster"
-    """It is evaluated for everybody, such as the typical requests of the policy `fgd`."""
 
 
 class SliceSpent(Exception):

@@ -59,7 +59,6 @@ class Verdicts:
         self._kept: Shared[_Column] = Shared(KEPT)
         self._drivers: Recent[_Drivers] = Recent(KEPT)
         self._budget: Budget | None = None
-        self._payer: Payer | None = None
 
     # -- who pays ----------------------------------------------------------------------------------------------------
 
@@ -71,15 +70,6 @@ class Verdicts:
             yield
         finally:
             self._budget = before
-
-    @contextmanager
-    def for_everybody(self) -> Iterator[None]:
-        """What is evaluated meanwhile is nobody's in particular, whatever the selectors say."""
-        before, self._payer = self._payer, Payer.CLUSTER
-        try:
-            yield
-        finally:
-            self._payer = before
 
     @property
     def budget(self) -> Budget | None:
@@ -181,7 +171,7 @@ class Verdicts:
     def _column(self, expression: str, payer: Payer) -> "_Column":
         """Up to date: rows of devices that are new to it are unknown."""
         budget = self._budget
-        mine = budget is not None and (self._payer or payer) is Payer.CLAIM
+        mine = budget is not None and payer is Payer.CLAIM
         account = budget.account if budget is not None and mine else ""
         column = self._kept.get(expression, account, lambda: _Column(expression))
         column.refresh(self._columns)
@@ -189,7 +179,7 @@ class Verdicts:
 
     def _compiled(self, column: "_Column", payer: Payer) -> Selector | CompileError:
         if column.selector is None:
-            budget, payer = self._budget, self._payer or payer
+            budget = self._budget
             if budget is None:
                 return column.compile()
             budget.admit(column.expression, payer)
@@ -201,7 +191,7 @@ class Verdicts:
 
     def _learn(self, column: "_Column", rows: Positions, payer: Payer) -> None:
         """Evaluate rows that are unknown. Raises OverBudget, SliceSpent; at least one row is known better then."""
-        budget, payer = self._budget, self._payer or payer
+        budget = self._budget
         device, codes = self._columns.device, column.codes
         pending = rows.tolist()
         if budget is None:
@@ -228,7 +218,7 @@ class Verdicts:
 
     def _alone(self, column: "_Column", device: Device, payer: Payer) -> int:
         """Evaluate a device that is in no row."""
-        budget, payer = self._budget, self._payer or payer
+        budget = self._budget
         if budget is None:
             return column.code(device, KUBERNETES)
         budget.admit(column.expression, payer)

@@ -41,7 +41,7 @@ class Metrics:
         )
         self.selector_seconds = Counter(
             "hami_dra_selector_cpu_seconds",
-            "CPU time of evaluating selectors, by where they stand: claim, class, cluster (for the policy fgd).",
+            "CPU time of evaluating selectors, by where they stand: claim, class.",
             ["payer"],
             registry=self.registry,
         )

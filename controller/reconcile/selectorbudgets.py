@@ -148,7 +148,6 @@ class DecisionBudget:
         self._content: Digest | None = None
         self._now = now
         self._slice = 0.0
-        self._shared_slice = 0.0
 
     @property
     def account(self) -> str:
@@ -191,12 +190,7 @@ class DecisionBudget:
             if of_claim > limits.claim:
                 what = f"is one of those that took {of_claim:.2g} s of CPU; the selectors of one pod may take {limits.claim:g} s"
                 raise self._over(expression, payer, "claim", self._claims, what)
-        if payer is not Payer.CLUSTER:
-            self.spend(seconds)
-            return
-        self._shared_slice += seconds
-        if self._shared_slice >= limits.slice:
-            raise SliceSpent
+        self.spend(seconds)
 
     def too_expensive(self, expression: str, payer: Payer, seconds: float) -> OverBudget:
         self._book.count(payer, seconds)

@@ -7,7 +7,7 @@ the first.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from heapq import merge
 from itertools import chain, combinations
 from typing import Final
@@ -86,7 +86,7 @@ class PolicyChooser:
         view = self._parts(request, allowed, cards, ask, trial) if any(map(is_part, allowed)) else None
         if view is not None:
             cards, ask = view.cards, view.ask
-        return self._ordered(request, allowed, cards, ask, trial=trial, view=view)
+        return self._ordered(request, allowed, cards, ask, view=view)
 
     def best(self, request: RequestView, rows: Positions, ask: Callable[[Positions], Ask]) -> Sequence[Device]:
         """`order` where nothing was chosen before, of whole cards of one node that the vendors' rules are known to allow.
@@ -111,13 +111,12 @@ class PolicyChooser:
         cards: Cards,
         ask: Ask,
         *,
-        trial: Trial | None = None,
         view: PartsView | None = None,
     ) -> Sequence[Device]:
         policy = self._policies.for_claim(request.claim_key)
         scores = device_scores(cards, ask, policy.weights)
         self._note(request, allowed, scores.tolist())
-        packed = self._packed(request, allowed, cards, ask, trial=trial) if policy.follows_node else None
+        packed = self._packed(request, allowed, cards, ask) if policy.follows_node else None
         keys: Sequence[Floats | Ints] = packed or device_keys(cards, scores, policy)
         order = device_order(
             cards, scores, policy, keys=keys, before=view.before if view else (), inside=view.inside if view else ()
@@ -236,18 +235,15 @@ class PolicyChooser:
                     for view in delta.views
                 )
 
-    def _packed(
-        self, request: RequestView, allowed: Sequence[Device], cards: Cards, ask: Ask, *, trial: Trial | None
-    ) -> list[Ints] | None:
+    def _packed(self, request: RequestView, allowed: Sequence[Device], cards: Cards, ask: Ask) -> list[Ints] | None:
         """What the node policy says of cards, with all cards of the node in view. Each of the shape of `allowed`."""
         if self.ranking is None or not allowed:
             return None
         node = max(int(self._columns.node[device.row]) for device in allowed)
         if node < 0:
             return None
-        add = partial(self._add, trial=trial) if trial is not None and trial.added else None
         left = free_shares(cards)
-        line, places = line_of(self._inventory, node, _rows(allowed), left, asked_shares(cards, ask), add=add)
+        line, places = line_of(self._inventory, node, _rows(allowed), left, asked_shares(cards, ask))
         keys = self.ranking.card_keys(request, line)
         return [key[places] for key in keys] if keys is not None else None
 

@@ -49,7 +49,7 @@ def device_keys(cards: Cards, scores: Floats, policy: DevicePolicy) -> list[Floa
     """What the policy orders cards by, most important first; lower is better. Each of shape (n,)."""
     keys: list[Floats] = []
     for key in policy.keys:
-        if key in {names.BINPACK, names.FAIR_SHARE, names.FGD}:  # of the latter two only where nobody ranks nodes
+        if key in {names.BINPACK, names.FAIR_SHARE}:  # the latter only where nobody ranks nodes
             keys.append(-scores)
         elif key == names.MUTEX:
             keys.append(cards.slots_used.astype(np.float64))

@@ -4,7 +4,7 @@ Called by `scoring.ranking` and, for the node that is searched, by `scoring.choo
 `scoring.taking`. A decision looks only at nodes whose cards changed since a pod of the same shape was last decided. Pure.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,17 +13,15 @@ import numpy as np
 from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import RequestGroup, RequestView
 from controller.inventory.cardgrid import CardGrid
-from controller.inventory.changes import ChangeLog, Recent
+from controller.inventory.changes import Recent
 from controller.inventory.columns import grown
 from controller.inventory.inventory import Inventory
-from controller.inventory.model import Device
 from controller.inventory.roles import WHOLE_CARD, asked_shares
 from controller.scoring.fairshare import totals
 from controller.scoring.packing import Packing
 from controller.scoring.scarcity import Scarcity
 from controller.scoring.taking import first_of, fit_keys, left_after
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
-from hami_dra.vendors.protocol import Cards
 
 Wanted = Sequence[tuple[RequestGroup, list[RequestColumns]]]
 """Every request of ours with the columns of its alternatives."""
@@ -40,31 +38,10 @@ class Kept:
         self._version = -1
         self._afters: Recent[After] = Recent(_SHAPES_KEPT)
 
-    def after(
-        self,
-        inventory: Inventory,
-        weights: Packing,
-        wanted: Wanted,
-        *,
-        also: Hashable = None,
-        make: "Callable[[], After] | None" = None,
-    ) -> "After":
-        """Up to date. The columns of `wanted` are. `make`: what to keep in place of a plain `After`; `also`: what it depends
-        on beside the requests.
-        """
+    def after(self, inventory: Inventory, weights: Packing, wanted: Wanted) -> "After":
+        """Up to date. The columns of `wanted` are."""
         self.refresh()
-        key: Hashable = (
-            tuple(
-                (column, view.count, view.all_devices)
-                for group, columns in wanted
-                for view, column in zip(group.alternatives, columns, strict=True)
-            ),
-            tuple(len(columns) for _, columns in wanted),
-            weights.rare,
-            weights.large,
-            also,
-        )
-        found = self._afters.get(key, make or (lambda: After(inventory, self.grid, weights, wanted)))
+        found = self._afters.get(shape_key(wanted, weights), lambda: After(inventory, self.grid, weights, wanted))
         found.refresh()
         return found
 
@@ -86,6 +63,16 @@ def kept_of(inventory: Inventory) -> Kept:
     return inventory.derived(Kept, Kept)
 
 
+def shape_key(wanted: Wanted, weights: Packing) -> Hashable:
+    """Return what the columns of `After` depend on."""
+    requests = tuple(
+        (column, view.count, view.all_devices)
+        for group, columns in wanted
+        for view, column in zip(group.alternatives, columns, strict=True)
+    )
+    return requests, tuple(len(columns) for _, columns in wanted), weights.rare, weights.large
+
+
 class After:
     """What would be left of the cards of every node with one pod's requests met, by the card choice of `taking`.
 
@@ -93,17 +80,8 @@ class After:
     would take, in cards, on average. Nodes that cannot meet a request keep what they have.
     """
 
-    def __init__(
-        self,
-        inventory: Inventory,
-        grid: CardGrid,
-        weights: Packing,
-        wanted: Wanted,
-        *,
-        changes: ChangeLog | None = None,
-    ) -> None:
-        """`changes`: node rows to look at again, where it is not only those whose cards changed."""
-        self._changes = grid.changes if changes is None else changes
+    def __init__(self, inventory: Inventory, grid: CardGrid, weights: Packing, wanted: Wanted) -> None:
+        self._changes = grid.changes
         self._inventory = inventory
         self._grid = grid
         self._wanted = [(group.alternatives, columns) for group, columns in wanted]
@@ -228,12 +206,11 @@ def first_alternative(alternatives: Sequence[RequestView], columns: list[Request
 class Line:
     """The cards of one node as the search sees them, what it has chosen so far included.
 
-    `free`: as in `CardGrid`, shape (grid.width,). The others may be longer, for devices that no node owns: `left`, what is
-    left of the card that a device is or is cut from; `share`, what the request at hand would take of it; `may` it.
+    Shape (grid.width,), or longer for devices that no node owns. `left`: what is left of the card that a device is or is cut
+    from; `share`: what the request at hand would take of it; `may`: whether it may.
     """
 
     node: int
-    free: Ints
     left: Ints
     share: Ints
     island: Ints
@@ -241,16 +218,9 @@ class Line:
     type: Ints
 
 
-Add = Callable[[Cards, Sequence[Device]], None]
-"""Adds what the search has chosen to copies of columns."""
-
-
-def line_of(
-    inventory: Inventory, node: int, rows: Positions, left: Ints, share: Ints, *, add: Add | None
-) -> tuple[Line, Ints]:
+def line_of(inventory: Inventory, node: int, rows: Positions, left: Ints, share: Ints) -> tuple[Line, Positions]:
     """`rows`, `left` and `share`: of the devices that the request may take. Also: the place of each of them in the line."""
     grid = kept_of(inventory).grid.refresh()
-    free = grid.free[node] if add is None else grid.counted(node, add)
     places = grid.places(node, rows)
     width = max(grid.width, int(places.max(initial=0)) + 1)
 
@@ -264,7 +234,6 @@ def line_of(
     island[grid.width :] = np.arange(grid.width, width)
     line = Line(
         node,
-        free,
         left=wide(None, 0),
         share=wide(None, 0),
         island=island,

@@ -1,4 +1,4 @@
-"""What the packing policies `fair-share` and `fgd` weigh, and how it is written.
+"""What the node policy `fair-share` weighs, and how it is written.
 
 One annotation, `hami.io/packing-weights`, or the option `--packing-weights`: `theta=0.65,left=0.5,rare=0,large=0`, any of them
 in any order, the others as they are by default. Pure.

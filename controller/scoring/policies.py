@@ -13,7 +13,6 @@ from controller.scoring.packing import InvalidWeights, Packing, parse_packing
 from hami_dra.api import names
 from hami_dra.vendors.wanted import NO_WISHES, Wishes
 
-_PACKING: Final = (names.FAIR_SHARE, names.FGD)
 """Node policies that have a choice of cards of their own."""
 UNSAID: Final = "default"
 
@@ -48,7 +47,7 @@ class DevicePolicy:
     @property
     def follows_node(self) -> bool:
         """Cards are chosen as the node policy would have them."""
-        return self.keys[0] in _PACKING
+        return self.keys[0] == names.FAIR_SHARE
 
     @property
     def hami_keys(self) -> tuple[str, ...]:
@@ -90,19 +89,19 @@ class Policies:
     def for_claim(self, claim_key: str) -> DevicePolicy:
         """Of one claim. Where nobody chose a device policy, that of a node policy that has one."""
         found = self.devices.get(claim_key, self.device)
-        if self.node in _PACKING and found.origin == UNSAID and found.keys == DevicePolicy().keys:
+        if self.node == names.FAIR_SHARE and found.origin == UNSAID and found.keys == DevicePolicy().keys:
             return _following(self.node, self.node_origin, found.weights)
         return found
 
     @property
     def weighs_packing(self) -> bool:
         """Whether `packing` has a say."""
-        return self.node in _PACKING or self.packing.minds_scarcity
+        return self.node == names.FAIR_SHARE or self.packing.minds_scarcity
 
     @property
     def hami_node(self) -> str:
         """For vendors, who know HAMi's node policies."""
-        return names.BINPACK if self.node in _PACKING else self.node
+        return names.BINPACK if self.node == names.FAIR_SHARE else self.node
 
     def wishes_of(self, claim_key: str, request: str) -> Wishes:
         """Of one request of a claim; `request` as allocation results spell it."""

@@ -1,8 +1,8 @@
 """How the nodes that fit compare, by the pod's node policy: one column of values, and the order of cards that goes with it.
 
 Called by `decide` once the candidates are known, and by `scoring.chooser` for the cards of the node that is searched. HAMi's
-`binpack` and `spread` read the column that the inventory keeps; `fair-share` and `fgd` judge every node by the state it would
-be in with the pod (`scoring.taking`), in columns per shape of request that are mended for nodes that changed. Pure.
+`binpack` and `spread` read the column that the inventory keeps; `fair-share` judges every node by the state it would be in
+with the pod (`scoring.taking`), in columns per shape of request that are mended for nodes that changed. Pure.
 """
 
 from typing import Final, Protocol
@@ -11,7 +11,6 @@ from controller.allocation.request import RequestView
 from controller.inventory.inventory import Inventory
 from controller.inventory.podresources import pod_requests
 from controller.scoring.fairshare import Cost, Room, State, cost
-from controller.scoring.fgd import FgdAfter, Ground, best_fit
 from controller.scoring.kept import Line, Wanted, kept_of
 from controller.scoring.policies import Policies
 from controller.scoring.taking import fit_keys
@@ -21,8 +20,6 @@ from hami_dra.api.core import Pod
 
 _HAMI_UNIT: Final = 10.0
 """What a card's worth of scarcity counts beside HAMi's node score, which is between 0 and 30."""
-_FGD_UNIT: Final = 25.0
-"""The same in points of `fgd`: its score rises by as much for a card, where it is steepest."""
 
 
 class Ranking(Protocol):
@@ -38,9 +35,13 @@ class Ranking(Protocol):
         """By what the cards of a node are ordered, most important first, lower is better. None: by the device policy."""
 
 
+class NodeRanker(Protocol):
+    def __call__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted, /) -> Ranking: ...
+
+
 def reads_kept_score(policies: Policies) -> bool:
     """Nodes are compared by what the inventory keeps of them, whatever the pod: the ranking is `Plain`."""
-    return policies.node not in {names.FAIR_SHARE, names.FGD} and not policies.packing.minds_scarcity
+    return policies.node != names.FAIR_SHARE and not policies.packing.minds_scarcity
 
 
 def rank_nodes(inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> Ranking:
@@ -49,15 +50,6 @@ def rank_nodes(inventory: Inventory, policies: Policies, pod: Pod, wanted: Wante
         return Plain(inventory)
     if policies.node == names.FAIR_SHARE:
         return _FairShare(inventory, policies, pod, wanted)
-    if policies.node == names.FGD:
-        kept_of(inventory).refresh()
-        ground = ground_of(inventory).refresh()
-        # while nothing is typical yet: packing that needs no history
-        return (
-            _Fgd(inventory, policies, pod, wanted, ground)
-            if ground.typical.known
-            else _FairShare(inventory, policies, pod, wanted)
-        )
     return _Hami(inventory, policies, wanted) if wanted else Plain(inventory)
 
 
@@ -118,31 +110,3 @@ class _FairShare:
     def card_keys(self, request: RequestView, line: Line) -> list[Ints] | None:
         scarcity = self._after.scarcity_of(request, line.type)
         return fit_keys(line.left, line.share, line.island, line.may, scarcity=scarcity, count=max(request.count, 1))
-
-
-class _Fgd:
-    def __init__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted, ground: Ground) -> None:
-        kept = kept_of(inventory)
-        cpu = pod_requests(pod)["cpu"]
-
-        def make() -> FgdAfter:
-            return FgdAfter(inventory, kept.grid, policies.packing, wanted, ground=ground, cpu=cpu)
-
-        after = kept.after(inventory, policies.packing, wanted, also=(names.FGD, cpu), make=make)
-        assert isinstance(after, FgdAfter)
-        self._after = after
-        self._fit = best_fit(after.free, inventory.left(pod, "cpu") - cpu)
-        self._scarce = _FGD_UNIT * after.scarce
-        self.values: Floats = after.score + self._fit - self._scarce
-
-    def terms(self, node: int) -> list[tuple[str, float]]:
-        parts = [("gradient", self._after.score), ("fit", self._fit), ("scarce", self._scarce)]
-        return [(name, float(column[node])) for name, column in parts]
-
-    def card_keys(self, request: RequestView, line: Line) -> list[Ints] | None:
-        return self._after.card_keys(request, line)
-
-
-def ground_of(inventory: Inventory) -> Ground:
-    """What `fgd` keeps of one inventory."""
-    return inventory.derived(Ground, lambda it: Ground(it, kept_of(it).grid))

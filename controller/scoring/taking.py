@@ -1,6 +1,6 @@
 """What a request would take of the cards of many nodes at once: the card choice of `fair-share`, as arrays.
 
-Called by `scoring.fairshare` and `scoring.fgd` (all candidate nodes) and by `scoring.chooser` (the node that is searched): one
+Called by `scoring.kept` (all candidate nodes) and by `scoring.chooser` (the node that is searched): one
 rule for both, so that a node is judged by the cards that it will give. Pure.
 
 The rule (docs/packing.md): break no idle card where a used one has room, then the tightest fit. Whole cards come from the

@@ -15,7 +15,7 @@ from controller.inventory.inventory import Inventory
 from controller.inventory.pools import PoolGates
 from controller.simulation.objects import Item, Raw, read
 from hami_dra.api import kinds, names
-from hami_dra.api.core import Node, Pod, PodResourceClaimStatus
+from hami_dra.api.core import Node, Pod
 from hami_dra.api.resource import (
     AllocationResult,
     ConsumerReference,
@@ -137,7 +137,6 @@ class View:
     def place(self, pod: Pod, node: str) -> None:
         """From now on the pod counts on this node."""
         self.pods[pod.key] = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
-        self.inventory.pod_changed(None, _with_claims_named(pod))  # `fgd` learns from the pods that it is told of
         self.inventory.assume_pod(pod, node)
 
     def allocate(self, claim: ResourceClaim, allocation: Mapping[str, Any], pod: Pod) -> None:
@@ -170,15 +169,3 @@ class View:
         self.classes[device_class.metadata.name] = device_class
         spec = msgspec.structs.replace(device_class.spec, extended_resource_name=None)
         self.inventory.class_changed(None, msgspec.structs.replace(device_class, spec=spec))
-
-
-def _with_claims_named(pod: Pod) -> Pod:
-    """With a status that names the claims of its templates, as the claim controller would write it."""
-    named = {entry.name: entry for entry in pod.status.resource_claim_statuses}
-    made = tuple(
-        named.get(entry.name, PodResourceClaimStatus(entry.name, f"{pod.metadata.name}-{entry.name}"))
-        for entry in pod.spec.resource_claims
-        if entry.resource_claim_template_name is not None
-    )
-    status = msgspec.structs.replace(pod.status, resource_claim_statuses=made)
-    return msgspec.structs.replace(pod, status=status) if made else pod

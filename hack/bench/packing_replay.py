@@ -24,12 +24,15 @@ from controller.scoring.policies import (
     parse_node_policy,
     parse_packing_weights,
 )
+from controller.scoring.ranking import rank_nodes
+from hack.bench.packing_fgd import FgdRanker
 from hack.bench.packing_trace import CARD, WIDE, Job, Machine, Trace
 from hami_dra.api import names
 from hami_dra.api.core import Container, Node, Pod
 from hami_dra.api.meta import ObjectMeta
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 
+FGD: Final = "fgd"
 DRIVER: Final = "nvidia.hami.io"
 _MEMORY: Final = 16_000
 """MB of every card: the trace speaks of parts of a card, not of memory."""
@@ -45,15 +48,18 @@ class Policy:
     name: str
     policies: Policies
     first_fit: bool = False
+    fgd: bool = False
+    """Nodes and cards by `hack.bench.packing_fgd` in place of `fair-share`."""
 
 
 def policy_of(text: str) -> Policy:
-    """`NODE[/DEVICE][:WEIGHTS]`, or `first-fit`. `binpack` and `spread` are meant on both axes. Raises InvalidPolicy."""
+    """`NODE[/DEVICE][:WEIGHTS]`, or `first-fit`; NODE may be `fgd`. `binpack` and `spread` are meant on both axes. Raises InvalidPolicy."""
     plain, _, weights = text.partition(":")
     node, _, device = plain.partition("/")
     if plain == names.FIRST_FIT:
         return Policy(text, Policies(), first_fit=True)
-    node = parse_node_policy(node, f"--policies {text}")
+    fgd = node == FGD
+    node = names.FAIR_SHARE if fgd else parse_node_policy(node, f"--policies {text}")
     if not device and node in {names.BINPACK, names.SPREAD}:
         device = node
     policies = Policies(node=node)
@@ -63,7 +69,7 @@ def policy_of(text: str) -> Policy:
     if weights:
         packing = parse_packing_weights(weights, f"--policies {text}", policies.packing)
         policies = Policies(node=node, device=policies.device, packing=packing)
-    return Policy(text, policies)
+    return Policy(text, policies, fgd=fgd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +162,8 @@ class Cluster:
     def __init__(self, trace: Trace, policy: Policy, seed: int) -> None:
         self.inventory = Inventory()
         self._policies = policy.policies
-        self._options = Options(first_fit=policy.first_fit, report_nodes=1)
+        self.fgd = FgdRanker(self.inventory) if policy.fgd else None
+        self._options = Options(first_fit=policy.first_fit, report_nodes=1, rank_nodes=self.fgd or rank_nodes)
         self._wide_cpu = trace.wide_cpu
         self._running: dict[int, tuple[Pod, ResourceClaim | None]] = {}
         self.last: Decision | None = None
@@ -177,18 +184,14 @@ class Cluster:
         """A number for `leave`; None where no node takes the job: then it is `dropped`, or stays pending for ever."""
         number = self._numbers = self._numbers + 1
         pod, claim = self.pod_of(job, number)
-        if claim is not None:
-            self.inventory.claim_changed(None, claim)
-        self.inventory.pod_changed(None, pod)
+        self.publish(pod, claim)
         claims = (PodClaim("cards", claim),) if claim is not None else ()
         answer = decide(self.inventory, Demand(pod=pod, claims=claims, policies=self._policies), self._options)
         if not isinstance(answer, Decision):
             if answer.error:
                 raise SystemExit(f"{job}: {answer.error}")
             if dropped:
-                self.inventory.pod_changed(pod, None)
-                if claim is not None:
-                    self.inventory.claim_changed(claim, None)
+                self._withdraw(pod, claim)
             return None
         for each in answer.allocations:
             self.inventory.assume(each.claim.metadata.uid, each.allocation)
@@ -210,10 +213,23 @@ class Cluster:
 
     def leave(self, number: int) -> None:
         pod, claim = self._running.pop(number)
-        self.inventory.pod_changed(pod, None)
         if claim is not None:
             self.inventory.forget(claim.metadata.uid)
+        self._withdraw(pod, claim)
+
+    def publish(self, pod: Pod, claim: ResourceClaim | None) -> None:
+        if claim is not None:
+            self.inventory.claim_changed(None, claim)
+        self.inventory.pod_changed(None, pod)
+        if self.fgd is not None:
+            self.fgd.shapes.add(pod, (claim,) if claim is not None else ())
+
+    def _withdraw(self, pod: Pod, claim: ResourceClaim | None) -> None:
+        self.inventory.pod_changed(pod, None)
+        if claim is not None:
             self.inventory.claim_changed(claim, None)
+        if self.fgd is not None:
+            self.fgd.shapes.remove(pod)
 
     def roomy(self) -> int:
         """Nodes with eight idle cards and the CPU of the median job that wants as many."""

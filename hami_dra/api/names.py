@@ -126,9 +126,7 @@ NUMA: Final = "numa"
 FIRST_FIT: Final = "first-fit"
 """Test policy: upstream's own order, vendor rules off."""
 FAIR_SHARE: Final = "fair-share"
-FGD: Final = "fgd"
-"""Fragmentation gradient descent (docs/packing.md)."""
-NODE_POLICIES: Final = (BINPACK, SPREAD, FAIR_SHARE, FGD)
+NODE_POLICIES: Final = (BINPACK, SPREAD, FAIR_SHARE)
 DEVICE_POLICIES: Final = (SPREAD, BINPACK, TOPOLOGY_AWARE, MUTEX, NUMA)
 
 # --- attributes and capacities ---------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def controller(
         typer.Option(metavar="DRIVER", help="A DRA driver to manage beside hami-dra's own; may be repeated."),
     ] = None,
     node_policy: Annotated[
-        str, typer.Option(help="Default below annotations: binpack, spread, fair-share or fgd.")
+        str, typer.Option(help="Default below annotations: binpack, spread or fair-share.")
     ] = names.BINPACK,
     device_policy: Annotated[
         str,

@@ -15,8 +15,8 @@ _NODES_SHOWN: Final = 20
 _LARGE: Final = 100_000
 _HOW: Final = """How to read it: nodes that fit are compared by what the vendors say of the best set of cards (TOPOLOGY, where they say something), then
 by SCORE, of which binpack takes the highest and spread the lowest; of equal ones the lower name wins. The score of a node is
-10 x used / total, before the pod; that of a card the same with the pod on it, times the weights. Under fair-share and
-fgd the score of a node is the sum of the costs shown, and the highest is taken. docs/explain.md says more."""
+10 x used / total, before the pod; that of a card the same with the pod on it, times the weights. Under fair-share
+the score of a node is the sum of the costs shown, and the highest is taken. docs/explain.md says more."""
 
 
 def drawn(what: "Explanation", nodes: Collection[str], *, all_nodes: bool) -> list[Any]:

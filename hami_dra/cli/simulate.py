@@ -48,7 +48,7 @@ def simulate(
     *,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the answer.")] = Output.table,
     node_policy: Annotated[
-        str | None, typer.Option(help="Default below annotations: binpack, spread, fair-share or fgd.")
+        str | None, typer.Option(help="Default below annotations: binpack, spread or fair-share.")
     ] = None,
     device_policy: Annotated[
         str | None,

@@ -99,7 +99,7 @@ BAD_PODS = {
     "unknown node policy": (
         annotated(NODE_POLICY, "binpak"),
         "InvalidPolicy",
-        ["Pod {ns}/bad", f"annotation {NODE_POLICY}", "'binpak' is not one of binpack, spread, fair-share, fgd"],
+        ["Pod {ns}/bad", f"annotation {NODE_POLICY}", "'binpak' is not one of binpack, spread, fair-share"],
     ),
     "unknown device policy of a template": (
         [template("bad", part(), annotations={DEVICE_POLICY: "spread,best"}), pod("bad", templates=["bad"])],

@@ -48,7 +48,7 @@ containers = st.lists(
     max_size=4,
 )
 pods = st.tuples(containers, st.lists(resources, max_size=2), st.none() | resources, resources, st.booleans())
-NODE_POLICIES = ("binpack", "spread", "fair-share", "fgd")
+NODE_POLICIES = ("binpack", "spread", "fair-share")
 DEVICE_POLICIES = ("binpack", "spread", "topology-aware", "mutex")
 MACHINES = {
     "a2-ultragpu-2g-mig": "nvidia-vgpu.hami.io",

@@ -1,10 +1,11 @@
-"""`fair-share` and `fgd` against slow oracles written from docs/packing.md, in exact fractions and node by node.
+"""`fair-share`, and the `fgd` it is compared with, against slow oracles written from docs/packing.md, in exact fractions.
 
 A random cluster takes random jobs through the real `decide`. Beside it a model keeps what is left of every card; for each job the
 values of all nodes that fit must be those that the model says, the best of them is chosen, ties by name, and the card is the best.
 """
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,10 +14,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from controller.scoring import ranking as rankings
-from controller.scoring.fgd import FgdAfter, Ground
 from controller.scoring.kept import Kept, kept_of
 from controller.scoring.packing import Packing
-from controller.scoring.ranking import ground_of
+from hack.bench import packing_fgd
+from hack.bench.packing_fgd import FgdRanker
 from hack.bench.packing_replay import Cluster, Policy, policy_of
 from hack.bench.packing_trace import Job, Machine, Trace
 
@@ -148,15 +149,17 @@ class Watched(Cluster):
     """Keeps the ranking of the last decision."""
 
     def place(self, job, **options):
-        before, self.ranking = rankings.rank_nodes, None
+        options_before, self.ranking = self._options, None
 
         def watch(*arguments):
-            self.ranking = before(*arguments)
+            self.ranking = options_before.rank_nodes(*arguments)
             return self.ranking
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("controller.decide.decision.rank_nodes", watch)
+        self._options = replace(options_before, rank_nodes=watch)
+        try:
             return super().place(job, **options)
+        finally:
+            self._options = options_before
 
     def value(self, name):
         return float(self.ranking.values[self.inventory.nodes.index_of(name)])
@@ -197,15 +200,11 @@ def test_fair_share_is_what_the_page_says(found, arriving, seed):
 
 def learnt(cluster, typical):
     """Makes the cluster believe that these are the typical requests: (frequency, job)."""
-    ground = ground_of(cluster.inventory)
     kept_of(cluster.inventory).refresh()
     for number in range(200):
         job = typical[number % len(typical)]
-        pod, claim = cluster.pod_of(job, 10_000 + number)
-        if claim is not None:
-            cluster.inventory.claim_changed(None, claim)
-        cluster.inventory.pod_changed(None, pod)
-    return ground.refresh().typical
+        cluster.publish(*cluster.pod_of(job, 10_000 + number))
+    return cluster.fgd.ground.refresh().typical
 
 
 @settings(max_examples=12, deadline=None)
@@ -264,9 +263,10 @@ def fgd_scores(host, job, typical, bare):
 def test_by_difference_is_as_from_scratch(found, arriving, policy, data):
     trace = a_trace(found)
     cluster = Watched(trace, policy_of(policy), 1)
-    learnt(cluster, [Job(6_000, 1_024, 1, 470, ()), Job(2_000, 1_024, 1, 810, ("A",)), Job(0, 1_024, 2, 1000, ())])
-    settled = ground_of(cluster.inventory).typical
-    settled.refresh = lambda: settled  # what is typical is not asked here, and changes with the pods
+    if policy == "fgd":
+        jobs_seen = [Job(6_000, 1_024, 1, 470, ()), Job(2_000, 1_024, 1, 810, ("A",)), Job(0, 1_024, 2, 1000, ())]
+        settled = learnt(cluster, jobs_seen)
+        settled.refresh = lambda: settled  # what is typical is not asked here, and changes with the pods
     running = []
     for job in arriving:
         number = cluster.place(job)
@@ -294,14 +294,15 @@ def ask(cluster, job, policy: Policy):
 
 def fresh_values(cluster, job, policy):
     """The same with everything forgotten that was kept, what is typical apart."""
-    inventory = cluster.inventory
-    typical = ground_of(inventory).typical
-    forgotten = Kept(inventory)
-    ground = Ground(inventory, forgotten.grid)
-    ground.typical = typical
+    forgotten = Kept(cluster.inventory)
+    options = cluster._options
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rankings, "kept_of", lambda _: forgotten)
-        patch.setattr(rankings, "ground_of", lambda _: ground)
+        patch.setattr(packing_fgd, "kept_of", lambda _: forgotten)
+        if cluster.fgd is not None:
+            again = FgdRanker(cluster.inventory)
+            again.shapes, again.ground.typical = cluster.fgd.shapes, cluster.fgd.ground.typical
+            patch.setattr(cluster, "_options", replace(options, rank_nodes=again))
         return ask(cluster, job, policy)
 
 
@@ -327,4 +328,3 @@ def test_equal_nodes_go_by_name_and_equal_cards_by_index():
 
 def test_weights_are_the_defaults_of_the_page():
     assert (Packing().theta, Packing().left) == (float(THETA), float(LEFT))
-    assert isinstance(FgdAfter.score, property)

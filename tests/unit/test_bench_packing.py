@@ -77,7 +77,7 @@ def test_table_picture_and_figures(tmp_path, capsys):
 
 def test_an_unknown_policy_is_told(capsys):
     assert packing.main(["--policies", "tight"]) == 2
-    assert "'tight' is not one of binpack, spread, fair-share, fgd" in capsys.readouterr().err
+    assert "'tight' is not one of binpack, spread, fair-share" in capsys.readouterr().err
 
 
 def trace_of(tmp_path, jobs, nodes=NODES):

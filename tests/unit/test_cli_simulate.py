@@ -89,7 +89,7 @@ def test_exit_status(hami_dra, file):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--node-policy", "pack"], "hami-dra: --node-policy: 'pack' is not one of binpack, spread, fair-share, fgd\n"),
+        (["--node-policy", "pack"], "hami-dra: --node-policy: 'pack' is not one of binpack, spread, fair-share\n"),
         (["--device-policy", "pack"], "hami-dra: --device-policy: 'pack' is not one of spread, binpack"),
         (["--device-policy", "spread,first-fit"], "hami-dra: --device-policy: 'spread,first-fit' is not one of"),
         (["--node-policy", ""], "hami-dra: --node-policy: '' is not one of"),

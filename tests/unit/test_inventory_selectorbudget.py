@@ -118,10 +118,6 @@ def test_who_pays_is_said(inventory, evaluations):
     with inventory.verdicts.within(turns):
         inventory.verdicts.drivers((OWN,), (T4,))
         assert set(turns.payers) == {Payer.CLASS, Payer.CLAIM}
-        turns.payers.clear()
-        with inventory.verdicts.for_everybody():
-            inventory.verdicts.matching("true")
-        assert set(turns.payers) == {Payer.CLUSTER}
 
 
 def test_a_namespace_of_many_expressions_pushes_out_its_own(inventory, evaluations):

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from controller.inventory.workloads import Shape
 from controller.scoring.packing import InvalidWeights, Packing, parse_packing
 from controller.scoring.policies import DevicePolicy, Policies, Weights
 from controller.scoring.taking import first_of, fit_keys, left_after
-from controller.scoring.typical import typical_shapes
+from hack.bench.packing_shapes import Shape
+from hack.bench.packing_typical import typical_shapes
 from tests.support.manifests import device_class, pod, simulated, template
 
 
@@ -25,7 +25,6 @@ def test_weights_that_make_no_sense(text):
 
 def test_cards_follow_the_node_policy_unless_somebody_chose():
     assert Policies(node="fair-share").for_claim("a/b").keys == ("fair-share",)
-    assert Policies(node="fgd").for_claim("a/b").keys == ("fgd",)
     assert Policies(node="spread").for_claim("a/b").keys == ("spread",)
     said = DevicePolicy(("spread",), Weights(), origin="Pod default/p")
     assert Policies(node="fair-share", devices={"a/b": said}).for_claim("a/b").keys == ("spread",)
@@ -197,7 +196,7 @@ def scarce_cluster():
     ]
 
 
-@pytest.mark.parametrize("policy", ["fair-share", "fgd", "binpack", "spread"])
+@pytest.mark.parametrize("policy", ["fair-share", "binpack", "spread"])
 @pytest.mark.parametrize("weights", [{"rare": 2.0}, {"large": 2.0}])
 def test_scarce_cards_are_kept_while_others_do_and_taken_then(policy, weights):
     found = placed(scarce_cluster(), pods("t", "1", "1", "1"), policy, **weights)
@@ -229,23 +228,15 @@ def test_the_annotation_reaches_the_decision():
 def test_the_second_container_sees_what_the_first_got():
     asked = [{**_part("8Gi"), "name": name} for name in ("one", "two", "three")]
     cluster = [CLASS, host("a"), slices("a", ("T4", 16, 0), ("T4", 16, 0)), template("t", *asked)]
-    for policy in ("fair-share", "fgd"):
-        assert placed(cluster, pods("t", "1"), policy) == [("a", ["gpu-0", "gpu-0", "gpu-1"])]
+    assert placed(cluster, pods("t", "1")) == [("a", ["gpu-0", "gpu-0", "gpu-1"])]
 
 
 def test_no_cards_anywhere_is_a_refusal():
-    for policy in ("fair-share", "fgd"):
-        report = simulated(CLASS, host("a"), whole(1), *pods("whole1", "1"), policies=Policies(node=policy))
-        assert [entry["error"] for entry in report.unplaced] == [""]
+    report = simulated(CLASS, host("a"), whole(1), *pods("whole1", "1"), policies=Policies(node="fair-share"))
+    assert [entry["error"] for entry in report.unplaced] == [""]
 
 
-# --- several kinds of cards, by both policies ------------------------------------------------------------------------
-
-
-@pytest.fixture
-def learns_at_once(monkeypatch):
-    """`fgd` knows what is typical from the first pod on, not from the two hundredth."""
-    monkeypatch.setattr("controller.scoring.typical._FEWEST", 1)
+# --- several kinds of cards ------------------------------------------------------------------------------------------
 
 
 def of_driver(driver, node, *cards):
@@ -260,9 +251,7 @@ def asking(name, wanted, cpu):
     return pod(name, f"template:{wanted}", containers=[{"name": "c", "resources": {"requests": {"cpu": cpu}}}])
 
 
-@pytest.mark.usefixtures("learns_at_once")
-@pytest.mark.parametrize("policy", ["fair-share", "fgd"])
-def test_cards_of_another_vendor_in_the_node_want_their_cpu_too(policy):
+def test_cards_of_another_vendor_in_the_node_want_their_cpu_too():
     other = {"name": "gpu", "exactly": {"deviceClassName": "other"}}
     cluster = [
         CLASS,
@@ -277,15 +266,13 @@ def test_cards_of_another_vendor_in_the_node_want_their_cpu_too(policy):
     ]
     # 36 of 40 cores for the one card of its vendor would leave four cards of the other without
     arriving = [asking("p0", "whole1", "36"), *(asking(f"o{number}", "other1", "9") for number in range(4))]
-    found = placed(cluster, arriving, policy)
+    found = placed(cluster, arriving)
     assert [node for node, _ in found] == ["b-plain", *["a-mixed"] * 4]
     assert placed(cluster, arriving[:1], "binpack")[0][0] == "a-mixed"
 
 
-@pytest.mark.usefixtures("learns_at_once")
-@pytest.mark.parametrize(("policy", "expected"), [("fair-share", "gpu-1"), ("fgd", "gpu-0")])
-def test_cards_of_two_sizes_in_one_node(policy, expected):
-    # fair-share breaks the card of which least is left then; fgd the one whose rest still serves what is typical
+def test_cards_of_two_sizes_in_one_node():
+    # the card of which least is left then is broken
     cluster = [
         CLASS,
         host("a"),
@@ -298,25 +285,16 @@ def test_cards_of_two_sizes_in_one_node(policy, expected):
     for each in running:
         each["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "z"}
     cluster[3]["metadata"]["labels"] = {"kubernetes.io/hostname": "z"}
-    found = placed(cluster, [*running, asking("p", "small", "1")], policy)
-    assert found[-1] == ("a", [expected])
+    found = placed(cluster, [*running, asking("p", "small", "1")])
+    assert found[-1] == ("a", ["gpu-1"])
 
 
-@pytest.mark.usefixtures("learns_at_once")
-@pytest.mark.parametrize("policy", ["fair-share", "fgd"])
-def test_cards_without_memory_and_cores_are_as_full_as_their_slots(policy):
+def test_cards_without_memory_and_cores_are_as_full_as_their_slots():
     bodies = [slices("a", *[("X", 16, 0)] * 2), slices("b", *[("X", 16, 0)] * 2)]
     for body in bodies:
         for device in body["spec"]["devices"]:
             device["capacity"] = {"shares": {**device["capacity"]["shares"], "value": "4"}}
     one = {"name": "gpu", "exactly": {"deviceClassName": "vgpu", "capacity": {"requests": {"shares": "2"}}}}
     cluster = [CLASS, host("a", cpu="", memory=""), host("b", cpu="", memory=""), *bodies, template("half", one)]
-    found = placed(cluster, pods("half", *["0"] * 4), policy)
+    found = placed(cluster, pods("half", *["0"] * 4))
     assert found == [("a", ["gpu-0"]), ("a", ["gpu-0"]), ("a", ["gpu-1"]), ("a", ["gpu-1"])]
-
-
-@pytest.mark.usefixtures("learns_at_once")
-def test_islands_and_nodes_without_figures_under_fgd():
-    cards = [("H100", 80, 1), ("H100", 80, 2), ("H100", 80, 1), ("H100", 80, 2), ("H100", 80, 1)]
-    cluster = [CLASS, host("a", memory=""), slices("a", *cards), whole(2)]
-    assert placed(cluster, pods("whole2", "1", "1"), "fgd") == [("a", ["gpu-1", "gpu-3"]), ("a", ["gpu-0", "gpu-2"])]

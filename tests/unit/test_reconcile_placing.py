@@ -218,13 +218,14 @@ async def _allocated(scene, name):
     return (await scene.claim(name)).status.allocation is not None
 
 
-def test_an_unknown_policy_is_told_with_its_choices_and_can_be_put_right():
+@pytest.mark.parametrize("policy", ["tight", "fgd"])
+def test_an_unknown_or_removed_policy_is_reported_with_its_choices_and_can_be_corrected(policy):
     async def story(scene):
         await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
-        await scene.add(kinds.POD, pod("p", claims=["c"], gated=True, annotations={names.NODE_POLICY: "tight"}))
+        await scene.add(kinds.POD, pod("p", claims=["c"], gated=True, annotations={names.NODE_POLICY: policy}))
         await scene.sleep(1)
         [event] = await scene.events("InvalidPolicy")
-        assert "'tight' is not one of binpack, spread, fair-share, fgd" in event["note"]
+        assert f"'{policy}' is not one of binpack, spread, fair-share" in event["note"]
         patch = {"metadata": {"annotations": {names.NODE_POLICY: "spread"}}}
         await scene.cluster.patch(kinds.POD, "p", patch, namespace=SPACE)
         await scene.bound("p")

@@ -1,4 +1,4 @@
-"""The node policy `fgd`: fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC'23), on arrays.
+"""Fragmentation gradient descent, on arrays, and the ranking of nodes that goes with it.
 
 The fragment of a node is what is left of its cards and of no use to a typical request, on average over `Typical`. A pod goes
 where it makes this grow least:
@@ -7,7 +7,8 @@ where it makes this grow least:
         else what is left of cards that do not fit)          pods without devices count all that is left
     d = F before - F after, in cards;  score = trunc(100 / (1 + exp(-d)))
 
-Equal scores, of which there are many: the best fit, by what is left of CPU and cards. Called by `scoring.ranking`. Pure.
+Equal scores, of which there are many: the best fit, by what is left of CPU and cards. `FgdRanker` takes the place of
+`scoring.ranking.rank_nodes` (`Options.rank_nodes`). Docs: docs/packing.md. Pure.
 """
 
 from collections.abc import Iterator
@@ -17,20 +18,28 @@ import numpy as np
 
 from controller.allocation.request import RequestView
 from controller.inventory.cardgrid import CardGrid
-from controller.inventory.changes import ChangeLog
+from controller.inventory.changes import ChangeLog, Recent
 from controller.inventory.inventory import Inventory
+from controller.inventory.podresources import pod_requests
 from controller.inventory.roles import WHOLE_CARD
-from controller.scoring.kept import After, Line, Picture, Wanted
+from controller.scoring.kept import After, Line, Picture, Wanted, kept_of, shape_key
 from controller.scoring.packing import Packing
+from controller.scoring.policies import Policies
+from controller.scoring.ranking import Ranking, rank_nodes
 from controller.scoring.taking import first_of, fit_keys
-from controller.scoring.typical import Narrow, Typical
+from hack.bench.packing_shapes import PodShapes
+from hack.bench.packing_typical import Narrow, Typical
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
+from hami_dra.api.core import Pod
 
 _CHUNK: Final = 1024
 """Nodes that are judged at a time: tables of (groups, nodes, cards) stay in the processor's caches."""
 _CPU_UNIT: Final = 128_000
 _CARDS_UNIT: Final = 8
 """Best fit: the CPU and cards of a large node (the paper's)."""
+_SCARCITY_UNIT: Final = 25.0
+"""Points that a card's worth of scarcity counts: the score rises by as much for a card, where it is steepest."""
+_SHAPES_KEPT: Final = 256
 
 
 class Fragments:
@@ -75,12 +84,12 @@ class Fragments:
 class Ground:
     """Every node as it is, kept by difference: F, the CPU that is left, and where something changed."""
 
-    def __init__(self, inventory: Inventory, grid: CardGrid) -> None:
+    def __init__(self, inventory: Inventory, grid: CardGrid, shapes: PodShapes) -> None:
         self._inventory = inventory
         self._grid = grid
         self._seen = -1
         self._learnt = -1
-        self.typical = Typical(inventory, grid)
+        self.typical = Typical(inventory, grid, shapes)
         self.changes = ChangeLog()
         """Node rows whose cards or CPU changed."""
         self.cpu: Ints = np.zeros(0, dtype=np.int64)
@@ -123,7 +132,8 @@ class FgdAfter(After):
     def __init__(
         self, inventory: Inventory, grid: CardGrid, weights: Packing, wanted: Wanted, *, ground: Ground, cpu: int
     ) -> None:
-        super().__init__(inventory, grid, weights, wanted, changes=ground.changes)
+        super().__init__(inventory, grid, weights, wanted)
+        self._changes = ground.changes
         self._ground = ground
         self._cpu = cpu
         self._score: Ints = np.zeros(0, dtype=np.int64)
@@ -158,7 +168,7 @@ class FgdAfter(After):
         return Fragments(self._ground.typical, self._ground.typical.shares(np.where(picture.there, picture.rows, -1)))
 
     def card_keys(self, request: RequestView, line: Line) -> list[Ints]:
-        """Cards of one node, best first."""
+        """Cards of one node, best first. Jobs of a trace have one request: nothing on the node is taken yet for the same pod."""
         keys = fit_keys(
             line.left,
             line.share,
@@ -174,7 +184,7 @@ class FgdAfter(After):
         seen = Fragments(ground.typical, ground.typical.shares(grid.rows[here]))
         share = np.minimum(line.share[None, : grid.width], line.left[None, : grid.width])
         gain = ground.fragment[here, None] - seen.after(
-            line.free[None, :], grid.home[here], share, ground.cpu[here] - self._cpu
+            grid.free[here], grid.home[here], share, ground.cpu[here] - self._cpu
         )
         points = np.zeros(line.may.shape, dtype=np.int64)
         points[: grid.width] = score(gain)[0]
@@ -190,3 +200,41 @@ def best_fit(free: Ints, cpu: Ints) -> Floats:
 def _chunks(nodes: Positions) -> Iterator[Positions]:
     for start in range(0, len(nodes), _CHUNK):
         yield nodes[start : start + _CHUNK]
+
+
+class FgdRanker:
+    """Ranks the nodes of one inventory. `shapes`: to be told of every pod that comes and leaves."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.shapes = PodShapes()
+        self._grid = kept_of(inventory).grid
+        self.ground = Ground(inventory, self._grid, self.shapes)
+        self._afters: Recent[FgdAfter] = Recent(_SHAPES_KEPT)
+
+    def __call__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> Ranking:
+        """As `rank_nodes`. While nothing is typical yet: `fair-share`, which needs no history."""
+        kept_of(inventory).refresh()
+        if not self.ground.refresh().typical.known:
+            return rank_nodes(inventory, policies, pod, wanted)
+        cpu = pod_requests(pod)["cpu"]
+        after = self._afters.get(
+            (shape_key(wanted, policies.packing), cpu),
+            lambda: FgdAfter(inventory, self._grid, policies.packing, wanted, ground=self.ground, cpu=cpu),
+        )
+        after.refresh()
+        return _Fgd(after, best_fit(after.free, inventory.left(pod, "cpu") - cpu))
+
+
+class _Fgd:
+    def __init__(self, after: FgdAfter, fit: Floats) -> None:
+        self._after = after
+        self._fit = fit
+        self._scarce = _SCARCITY_UNIT * after.scarce
+        self.values: Floats = after.score + self._fit - self._scarce
+
+    def terms(self, node: int) -> list[tuple[str, float]]:
+        parts = [("gradient", self._after.score), ("fit", self._fit), ("scarce", self._scarce)]
+        return [(name, float(column[node])) for name, column in parts]
+
+    def card_keys(self, request: RequestView, line: Line) -> list[Ints] | None:
+        return self._after.card_keys(request, line)

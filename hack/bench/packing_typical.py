@@ -1,6 +1,6 @@
-"""Which requests are typical of the cluster, for the policy `fgd`: learnt from the pods that it has.
+"""Which requests are typical of the cluster, learnt from the pods that it has.
 
-Called by `scoring.fgd`. In: `Inventory.workloads`. Out: for each typical request what it would take of every card, as a table.
+Called by `hack.bench.packing_fgd`. In: `PodShapes`. Out: for each typical request what it would take of every card, as a table.
 Refreshed now and then, not with every pod: the frequencies of thousands of pods hardly move with one. Pure.
 """
 
@@ -10,15 +10,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from controller.allocation.errors import AllocatorError, SelectorOverBudget
+from controller.allocation.errors import AllocatorError
 from controller.allocation.prefilter import RequestColumns
 from controller.allocation.request import RequestView, prepare
 from controller.allocation.scope import Scope
 from controller.inventory.cardgrid import CardGrid
 from controller.inventory.inventory import Inventory
 from controller.inventory.roles import WHOLE_CARD, asked_shares
-from controller.inventory.selectorbudget import SliceSpent
-from controller.inventory.workloads import Shape
+from hack.bench.packing_shapes import PodShapes, Shape
 from hami_dra.api import names
 from hami_dra.api.arrays import Floats, Ints
 from hami_dra.vendors.wanted import NO_WISHES
@@ -46,8 +45,9 @@ class Typical:
     them: `shares`, `weight` and `cards_wanted` go by group.
     """
 
-    def __init__(self, inventory: Inventory, grid: CardGrid) -> None:
+    def __init__(self, inventory: Inventory, grid: CardGrid, shapes: PodShapes) -> None:
         self._inventory = inventory
+        self._pod_shapes = shapes
         self._grid = grid
         self._news = 0
         self._pods = 0
@@ -85,23 +85,16 @@ class Typical:
         return found
 
     def refresh(self) -> "Typical":
-        """Once an eighth of the pods came or went since, or nodes have other devices.
-
-        Under a selector budget this may take several decisions; until then what was known before counts.
-        """
-        workloads = self._inventory.workloads
-        counts = workloads.counts()
-        due = counts.total() >= _FEWEST and workloads.news - self._news >= self._pods // _PART
+        """Learn again once an eighth of the pods came or went, or nodes have other devices."""
+        shapes = self._pod_shapes
+        counts = shapes.counts
+        due = counts.total() >= _FEWEST and shapes.news - self._news >= self._pods // _PART
         if not due and self._layouts == self._grid.layouts:
             return self
         bare, requests = self._learnt(typical_shapes(counts)) if due else (self.bare, self._requests)
-        try:
-            with self._inventory.verdicts.for_everybody():
-                self._tabulate(requests)
-        except SliceSpent:
-            return self
+        self._tabulate(requests)
         if due:
-            self._news, self._pods = workloads.news, counts.total()
+            self._news, self._pods = shapes.news, counts.total()
         self._layouts = self._grid.layouts
         self.bare = bare
         self.version += 1
@@ -118,7 +111,7 @@ class Typical:
     def _requests_of(self, spec: bytes) -> tuple[RequestView, ...]:
         """Those of a claim that take devices; of a prioritized list the first alternative."""
         try:
-            sample = self._inventory.workloads.sample(spec)
+            sample = self._pod_shapes.sample(spec)
             problem = prepare([sample], self._inventory.classes, judge=self._inventory.verdicts)
         except AllocatorError:
             return ()
@@ -126,7 +119,6 @@ class Typical:
         return tuple(view for view in views if not view.admin_access)
 
     def _tabulate(self, requests: list[_Request]) -> None:
-        """Raises SliceSpent, and has changed nothing then."""
         groups: dict[tuple[Hashable, int], list[_Request]] = {}
         for request in requests:
             groups.setdefault((request[0].shape, max(request[0].count, 1)), []).append(request)
@@ -140,10 +132,7 @@ class Typical:
         self.cards_wanted = np.array([count for _, count in groups], dtype=np.int64)
 
     def _shares_of(self, groups: list[tuple[Hashable, RequestView]]) -> Narrow:
-        """`_shares` for one request of each group. What nobody gets because of its selectors counts as one for no card.
-
-        Raises SliceSpent.
-        """
+        """Return `_shares`, for one request of each group."""
         devices = self._inventory.devices
         shares = np.full((len(groups), devices.size + 1), NEVER, dtype=np.int32)
         rows = np.flatnonzero(devices.active[: devices.size])
@@ -153,10 +142,7 @@ class Typical:
             table = tables.get(shape)
             if table is None:
                 column = RequestColumns(self._inventory, view, Scope(), frozenset({names.FENCE_TAINT}), NO_WISHES)
-                try:
-                    column.refresh()
-                except SelectorOverBudget:
-                    continue
+                column.refresh()
                 table = np.where(column.could(rows), asked_shares(cards, column.ask(rows)), NEVER)
                 tables[shape] = table
             shares[number, rows] = table
