@@ -6,21 +6,26 @@ one of the same topic with other figures, for a time that is a setting (Kubernet
 figures are told when that time is over, unless something went well for the object meanwhile.
 Too many are dropped and counted; a lost event loses nobody's allocation. It must not raise.
 
-An event costs the API server half of what a write to a claim costs. So what went well is told at a slow pace while commits are
-under way (`yield_to`), and never before a warning.
+Namespaces take turns, a few events of each at a time (`Lanes`): one that has thousands to tell, or whose admission webhook takes its
+time, delays nobody else's, and loses its own first.
+
+An event costs the API server half of what a write to a claim costs. So warnings and what went well have a pace each, and what went
+well is told slowly while warnings wait or commits are under way (`yield_to`).
 """
 
 import asyncio
 import heapq
 import logging
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from controller.reconcile.clock import Clock, wait_at_most
+from controller.reconcile.lanes import Lanes
 from controller.reconcile.messages import WARNING, Message
 from controller.reconcile.metrics import Metrics
 from hami_dra.api import kinds
@@ -33,6 +38,10 @@ log = logging.getLogger(__name__)
 
 CONTROLLER: Final = "hami.io/controller"
 _WAITING_MOST: Final = 2_000
+"""Of warnings, and of all others. When there are more, the namespace with the most waiting loses its last one."""
+_AT_ONCE: Final = 16
+_PER_NAMESPACE: Final = 4
+"""Events that are sent side by side, of each of the two, and those of one namespace."""
 _REMEMBERED: Final = 4_000
 _SERIES_SECONDS: Final = 60.0
 _FORGET_SECONDS: Final = 600.0
@@ -54,7 +63,6 @@ class _Series:
     count: int = 1
     sent_at: float = 0.0
     last_at: float = 0.0
-    queued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +82,40 @@ class _Later:
     action: str
 
 
-class _Lane:
-    """Events of one importance, sent in order: `burst` at once, then `per_second`."""
+class _Pace:
+    """`burst` events at once, then `per_second`. Those who wait are served in order."""
 
-    def __init__(self, burst: float, per_second: float, now: float) -> None:
-        self.jobs: deque[_Job] = deque()
+    def __init__(self, burst: float, per_second: float, clock: Clock, share: Callable[[], float]) -> None:
+        """`share` of the pace holds at the moment."""
         self._burst = burst
         self._per_second = per_second
+        self._clock = clock
+        self._share = share
         self._tokens = burst
-        self._filled_at = now
+        self._filled_at = clock.monotonic()
+        self._order = asyncio.Lock()
 
-    def take(self, now: float, share: float = 1.0) -> float:
-        """Seconds until the next one may be sent; 0.0: it may, and this call counted it. `share` of the pace holds."""
-        per_second = self._per_second * share
+    async def wait(self) -> None:
+        """Until one more may be sent; it counts as sent."""
+        async with self._order:
+            while pause := self._missing():
+                await self._clock.sleep(min(pause, _LOOK_AGAIN))
+            self._tokens -= 1
+
+    def _missing(self) -> float:
+        """Return the seconds until there is a token, or 0.0."""
+        now, per_second = self._clock.monotonic(), self._per_second * self._share()
         self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * per_second)
         self._filled_at = now
-        if self._tokens >= 1:
-            self._tokens -= 1
-            return 0.0
-        return max((1 - self._tokens) / per_second, 0.001)
+        return 0.0 if self._tokens >= 1 else max((1 - self._tokens) / per_second, 0.001)
+
+
+class _Outbox:
+    """Events of one importance on their way."""
+
+    def __init__(self, pace: _Pace) -> None:
+        self.lanes = Lanes(_PER_NAMESPACE, _AT_ONCE)
+        self.pace = pace
 
 
 class Events:
@@ -106,9 +129,8 @@ class Events:
         self._guard = metrics.guard("events")
         self._identity = identity[:128]
         self._same_topic = same_topic
-        now = clock.monotonic()
-        self._warnings = _Lane(300.0, 25.0, now)
-        self._others = _Lane(50.0, 20.0, now)
+        self._warnings = _Outbox(_Pace(300.0, 25.0, clock, lambda: 1.0))
+        self._others = _Outbox(_Pace(50.0, 20.0, clock, lambda: _BUSY_SHARE if self._has_better_to_do() else 1.0))
         self._is_busy: Callable[[], bool] = lambda: False
         self._wake = asyncio.Event()
         self._known: OrderedDict[_Key, _Series] = OrderedDict()
@@ -124,7 +146,7 @@ class Events:
 
     def tell(self, kind: Kind[Any], about: Object, message: Message, action: str = "Allocate") -> None:
         now = self._clock.monotonic()
-        lane = self._warnings if message.type == WARNING else self._others
+        outbox = self._warnings if message.type == WARNING else self._others
         who = about.metadata.uid or about.key
         key = (who, message.reason, message.topic or message.note)
         series = self._known.get(key)
@@ -136,8 +158,9 @@ class Events:
             series.last_at = now
             if series.note != message.note:
                 self._put_off(series, key, _Later(kind, about, message, action))
-            if not series.queued and now - series.sent_at >= _SERIES_SECONDS:
-                self._enqueue(lane, _Job(series, None))
+            if now - series.sent_at >= _SERIES_SECONDS and not outbox.lanes.waits(series.namespace, series.name):
+                series.sent_at = now
+                self._enqueue(outbox, _Job(series, None))
             return
         self._serial += 1
         moment = self._clock.wall()
@@ -146,7 +169,7 @@ class Events:
         self._known[key] = series
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-        self._enqueue(lane, _Job(series, {**self._body(kind, about, message, action), **_naming(series, moment)}))
+        self._enqueue(outbox, _Job(series, {**self._body(kind, about, message, action), **_naming(series, moment)}))
 
     def _goes_on(self, series: _Series, message: Message, now: float) -> bool:
         """Whether the message is one more of the series."""
@@ -178,30 +201,26 @@ class Events:
         await wait_at_most(self._wake, self._due[0][0] - self._clock.monotonic() if self._due else math.inf)
 
     async def run(self) -> None:
-        while True:
-            await self._wait()
-            self._tell_what_is_due()
-            while lane := self._next_lane():
-                share = _BUSY_SHARE if lane is self._others and self._is_busy() else 1.0
-                if pause := lane.take(self._clock.monotonic(), share):
-                    await self._clock.sleep(min(pause, _LOOK_AGAIN))
-                    continue
-                job = lane.jobs.popleft()
-                job.series.queued = False
-                with self._guard.each(job.series.name):
-                    await self._send(job)
-            self._wake.clear()
+        """Until cancelled."""
+        async with self._warnings.lanes, self._others.lanes:
+            while True:
+                await self._wait()
+                self._wake.clear()
+                self._tell_what_is_due()
 
-    def _next_lane(self) -> _Lane | None:
-        return next((lane for lane in (self._warnings, self._others) if lane.jobs), None)
+    def _has_better_to_do(self) -> bool:
+        return self._is_busy() or len(self._warnings.lanes) > 0
 
-    def _enqueue(self, lane: _Lane, job: _Job) -> None:
-        if len(lane.jobs) >= _WAITING_MOST:
+    def _enqueue(self, outbox: _Outbox, job: _Job) -> None:
+        outbox.lanes.add(job.series.namespace, job.series.name, partial(self._deliver, outbox.pace, job))
+        if len(outbox.lanes) > _WAITING_MOST:
+            outbox.lanes.drop_one()
             self._metrics.events_dropped.inc()
-            return
-        job.series.queued = True
-        lane.jobs.append(job)
-        self._wake.set()
+
+    async def _deliver(self, pace: _Pace, job: _Job) -> None:
+        await pace.wait()
+        with self._guard.each(job.series.name):
+            await self._send(job)
 
     def _body(self, kind: Kind[Any], about: Object, message: Message, action: str) -> dict[str, Any]:
         meta = about.metadata
@@ -224,7 +243,6 @@ class Events:
             if job.body is not None:
                 await self._cluster.create(kinds.EVENT, job.body, namespace=series.namespace)
             else:
-                series.sent_at = self._clock.monotonic()
                 patch = {"series": {"count": series.count, "lastObservedTime": micro_timestamp(self._clock.wall())}}
                 await self._cluster.patch(kinds.EVENT, series.name, patch, namespace=series.namespace)
         except NotFound:

@@ -2,8 +2,8 @@
 
 Each one that appears while we lead gives an event on its claim and is counted. Where it overlaps with allocations of ours,
 our unbound ones on that device are undone, the youngest first, until the device holds what is left. What is bound is told
-about and left alone: the driver's prepare is the last line. A claim that cannot be written holds up neither the others on its
-device nor other devices: the device is looked at again later.
+about and left alone: the driver's prepare is the last line. Devices are settled side by side, the claims of one device in turn,
+for each shows whether the next must go too. A claim that cannot be written is passed over, and the device looked at again later.
 """
 
 import asyncio
@@ -11,10 +11,12 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from controller.reconcile import messages
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
+from controller.reconcile.lanes import Lanes
 from controller.reconcile.pods import is_bound
 from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.api.quantity import InvalidQuantity, Quantity
@@ -70,12 +72,10 @@ class ForeignWatch:
         self._claims = claims
         self._guard = context.guard("foreign allocations")
         self._totals = totals
-        self._clock = context.clock
-        self._suspects: asyncio.Queue[str] = asyncio.Queue()
+        self._lanes = Lanes(width=1)
+        """A lane for each device."""
         self._unsettled: dict[str, Backoff] = {}
         """Devices on which a claim could not be written: they are looked at again."""
-        self._to_come: set[str] = set()
-        """Those of them that wait for it."""
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """Subscribed by the controller."""
@@ -85,7 +85,7 @@ class ForeignWatch:
         if self._claims.is_ours(new):
             for _, device in devices:
                 if not all(self._claims.is_ours(claim) for claim in self._world.claims_on(device)):
-                    self._suspects.put_nowait(device)
+                    self._suspect(device)
             return
         for driver in sorted({driver for driver, _ in devices}):
             self._metrics.foreign.labels(driver).inc()
@@ -95,7 +95,7 @@ class ForeignWatch:
             )
             self._events.tell(RESOURCE_CLAIM, new, messages.warning(messages.FOREIGN_ALLOCATION, note), "Watch")
         for _, device in devices:
-            self._suspects.put_nowait(device)
+            self._suspect(device)
 
     async def run(self) -> None:
         """Until cancelled. Begins with all devices that somebody else holds now."""
@@ -103,24 +103,22 @@ class ForeignWatch:
             with self._guard.each(claim.key):
                 if not self._claims.is_ours(claim):
                     for _, device in self._managed_devices(claim):
-                        self._suspects.put_nowait(device)
-        async with asyncio.TaskGroup() as group:
-            while True:
-                device = await self._suspects.get()
-                settled = False
-                with self._guard.each(f"device {device}"):
-                    settled = await self._settle(device)
-                if settled:
-                    self._unsettled.pop(device, None)
-                elif device not in self._to_come:
-                    backoff = self._unsettled.setdefault(device, Backoff(_LOOK_AGAIN, _LOOK_AGAIN_MOST))
-                    self._to_come.add(device)
-                    group.create_task(self._suspect_again(device, backoff.next()), name=f"overlap {device}")
+                        self._suspect(device)
+        async with self._lanes:
+            await asyncio.Event().wait()
 
-    async def _suspect_again(self, device: str, seconds: float) -> None:
-        await self._clock.sleep(seconds)
-        self._to_come.discard(device)
-        self._suspects.put_nowait(device)
+    def _suspect(self, device: str) -> None:
+        self._lanes.add(device, device, partial(self._look_at, device))
+
+    async def _look_at(self, device: str) -> None:
+        settled = False
+        with self._guard.each(f"device {device}"):
+            settled = await self._settle(device)
+        if settled:
+            self._unsettled.pop(device, None)
+        else:
+            pause = self._unsettled.setdefault(device, Backoff(_LOOK_AGAIN, _LOOK_AGAIN_MOST)).next()
+            self._lanes.add_later(pause, device, device, partial(self._look_at, device))
 
     async def _settle(self, device: str) -> bool:
         """Take back what overlaps; False where a write failed that may succeed later."""

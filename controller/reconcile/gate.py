@@ -4,21 +4,20 @@ Called by the placer and after commits (allocated, not ours, no room), for every
 and by uninstall. The patch removes our gate and nothing else; a pod that is gone, or has no such gate any more, is done.
 
 A gate that cannot be lifted (an admission webhook refuses the update, say) is tried again as long as the pod is there: soon at
-first, then with pauses that double up to two minutes. Nothing that others need is held meanwhile, and the pod's owner reads
-the API server's words in an event.
+first, then with pauses that double up to two minutes. There is no other end, as in Kubernetes' own controllers: what refuses
+the update may be gone at any time, and no event of the pod would tell. Nothing that others need is held meanwhile, and the
+pod's owner reads the API server's words in an event.
 """
 
 import asyncio
-import heapq
 import logging
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from controller.reconcile import bodies, messages
-from controller.reconcile.clock import Clock, wait_at_most
+from controller.reconcile.clock import Clock
 from controller.reconcile.context import Context
 from controller.reconcile.lanes import Lanes
 from controller.reconcile.pods import has_our_gate
@@ -108,9 +107,8 @@ class GateKeeper:
         self._guard = context.guard("gates")
         self._wanted: dict[str, _Wanted] = {}
         """By uid of the pod."""
-        self._due: list[tuple[float, str]] = []
-        """Heap of (when, uid)."""
-        self._wake = asyncio.Event()
+        self._placed = Lanes(_PLACED_AT_ONCE)
+        self._others = Lanes(_OTHERS_AT_ONCE)
 
     def lift(self, pod: Pod, why: str, *, placed: bool = False) -> None:
         """The gate is to go; returns at once. Those of pods that were `placed` wait for no others.
@@ -120,13 +118,13 @@ class GateKeeper:
         uid = pod.metadata.uid
         wanted = self._wanted.get(uid)
         if wanted is None:
-            self._wanted[uid] = _Wanted(pod, why, placed)
+            wanted = self._wanted[uid] = _Wanted(pod, why, placed)
         elif placed and not wanted.placed:
             wanted.placed = True
         else:
             return
-        if wanted is None or not wanted.backoff.failures:
-            self._try_at(self._clock.monotonic(), uid)
+        if not wanted.backoff.failures:
+            self._try(uid, wanted)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Subscribed by the term: the gate of a pod that is gone, or has none any more, need not be lifted."""
@@ -135,25 +133,16 @@ class GateKeeper:
 
     async def run(self) -> None:
         """Until cancelled. Raises LeadershipLost, in an exception group."""
-        async with asyncio.TaskGroup() as group:
-            first, others = Lanes(group, _PLACED_AT_ONCE), Lanes(group, _OTHERS_AT_ONCE)
-            while True:
-                now = self._clock.monotonic()
-                while self._due and self._due[0][0] <= now:
-                    _, uid = heapq.heappop(self._due)
-                    if (wanted := self._wanted.get(uid)) is not None:
-                        name = f"gate of {wanted.pod.key}"
-                        lanes = first if wanted.placed else others
-                        lanes.start(wanted.pod.metadata.namespace, partial(self._attempt, uid), name)
-                await self._wait(now)
+        async with self._placed, self._others:
+            await asyncio.Event().wait()
 
-    async def _wait(self, now: float) -> None:
-        self._wake.clear()
-        await wait_at_most(self._wake, self._due[0][0] - now if self._due else math.inf)
-
-    def _try_at(self, when: float, uid: str) -> None:
-        heapq.heappush(self._due, (when, uid))
-        self._wake.set()
+    def _try(self, uid: str, wanted: _Wanted, pause: float = 0.0) -> None:
+        lanes = self._placed if wanted.placed else self._others
+        work = partial(self._attempt, uid)
+        if pause > 0:
+            lanes.add_later(pause, wanted.pod.metadata.namespace, uid, work)
+        else:
+            lanes.add(wanted.pod.metadata.namespace, uid, work)
 
     async def _attempt(self, uid: str) -> None:
         wanted = self._wanted.get(uid)
@@ -166,7 +155,7 @@ class GateKeeper:
         if done:
             self._forget(uid)
         else:
-            self._try_at(self._clock.monotonic() + wanted.backoff.next(), uid)
+            self._try(uid, wanted, wanted.backoff.next())
 
     async def _lift(self, uid: str, wanted: _Wanted) -> bool:
         """Whether nothing is left to do. Raises LeadershipLost."""

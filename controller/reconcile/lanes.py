@@ -1,47 +1,124 @@
-"""Work on objects, side by side, in which no namespace can be in another's way.
+"""Work on objects, side by side, in which no object and no namespace can be in another's way.
 
-Every loop that writes to one object after the other uses it: a write can take as long as the API server, or a webhook of
-the object's namespace, likes. Each namespace has a lane of its own, in which at most `width` pieces of work run at a time and the
-others wait in order.
+Used by every loop that sends requests for one object after the other (gates, claim templates, orphans, overlaps, quota notes, events):
+a request can take as long as the API server, or an admission webhook of the object's namespace, likes. Each namespace has a lane, in
+which at most `width` pieces of work run at a time; lanes that wait take turns for the `total`. As in client-go's work queues a
+key waits once, with the work that was added last, and a key that is added while it is in work is worked on again afterwards, never
+twice at a time.
+
+    async with Lanes(width=4, total=16) as lanes:
+        lanes.add("team", "team/web-1", partial(write, "team/web-1"))
+    # here all of it is done
 """
 
 import asyncio
-from collections import deque
+import math
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
 
 Work = Callable[[], Awaitable[object]]
+_Key = tuple[str, str]
+"""Lane and key."""
 
 
 class Lanes:
-    def __init__(self, group: asyncio.TaskGroup, width: int) -> None:
-        self._group = group
+    """What is added before the block is entered waits for that. An error of a piece of work ends all, in an exception group."""
+
+    def __init__(self, width: int, total: float = math.inf) -> None:
         self._width = width
-        self._lanes: dict[str, _Lane] = {}
+        self._total = total
+        self._group: asyncio.TaskGroup | None = None
+        self._waiting: dict[str, OrderedDict[str, Work]] = {}
+        """By lane, in order of arrival; no entry for a lane without waiting work."""
+        self._length = 0
+        self._turns: OrderedDict[str, None] = OrderedDict()
+        """Lanes that wait and have room, the next one first."""
+        self._running: Counter[str] = Counter()
+        self._in_work: dict[_Key, Work | None] = {}
+        """With what is to follow for the same key."""
+        self._timers: dict[_Key, asyncio.TimerHandle] = {}
 
-    def start(self, namespace: str, work: Work, name: str) -> None:
-        """Run `work` as a task of the group as soon as its namespace has room for it. Errors end the group."""
-        lane = self._lanes.setdefault(namespace, _Lane())
-        lane.waiting.append((work, name))
-        if lane.running < self._width:
-            self._next(namespace, lane)
+    def __len__(self) -> int:
+        """Return the number of pieces of work that wait for their turn."""
+        return self._length
 
-    def _next(self, namespace: str, lane: "_Lane") -> None:
-        work, name = lane.waiting.popleft()
-        lane.running += 1
-        self._group.create_task(self._run(namespace, lane, work), name=name)
+    def waits(self, lane: str, key: str) -> bool:
+        """Return whether this waits for its turn."""
+        return key in self._waiting.get(lane, ())
 
-    async def _run(self, namespace: str, lane: "_Lane", work: Work) -> None:
+    async def __aenter__(self) -> Self:
+        group = asyncio.TaskGroup()
+        await group.__aenter__()
+        self._group = group
+        self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._group is not None
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        try:
+            await self._group.__aexit__(kind, error, traceback)
+        finally:
+            self._group = None
+
+    def add(self, lane: str, key: str, work: Work) -> None:
+        """Do `work` as soon as it is the lane's turn. `lane`: a namespace, mostly."""
+        if (timer := self._timers.pop((lane, key), None)) is not None:
+            timer.cancel()
+        if (lane, key) in self._in_work:
+            self._in_work[lane, key] = work
+            return
+        keys = self._waiting.setdefault(lane, OrderedDict())
+        self._length += key not in keys
+        keys[key] = work  # one that waits already keeps its place
+        self._offer(lane)
+        self._start()
+
+    def add_later(self, seconds: float, lane: str, key: str, work: Work) -> None:
+        """Add it after a pause, unless the key is added before."""
+        if (timer := self._timers.pop((lane, key), None)) is not None:
+            timer.cancel()
+        self._timers[lane, key] = asyncio.get_running_loop().call_later(seconds, self.add, lane, key, work)
+
+    def drop_one(self) -> None:
+        """Forget the youngest piece of work of the lane in which the most wait: who floods the lanes loses first."""
+        lane = max(self._waiting, key=lambda name: len(self._waiting[name]))
+        self._waiting[lane].popitem()
+        self._length -= 1
+        if not self._waiting[lane]:
+            del self._waiting[lane]
+            self._turns.pop(lane, None)
+
+    def _offer(self, lane: str) -> None:
+        """Give the lane a turn, behind all others, if it waits and has room."""
+        if lane in self._waiting and self._running[lane] < self._width:
+            self._turns.setdefault(lane)
+
+    def _start(self) -> None:
+        while self._group is not None and self._turns and len(self._in_work) < self._total:
+            lane, _ = self._turns.popitem(last=False)
+            keys = self._waiting[lane]
+            key, work = keys.popitem(last=False)
+            self._length -= 1
+            if not keys:
+                del self._waiting[lane]
+            self._in_work[lane, key] = None
+            self._running[lane] += 1
+            self._offer(lane)
+            self._group.create_task(self._run(lane, key, work), name=key)
+
+    async def _run(self, lane: str, key: str, work: Work) -> None:
         await work()  # an error, or a cancellation, ends the group: nothing follows
-        lane.running -= 1
-        if lane.waiting:
-            self._next(namespace, lane)
-        elif not lane.running:
-            del self._lanes[namespace]
-
-
-class _Lane:
-    __slots__ = ("running", "waiting")
-
-    def __init__(self) -> None:
-        self.running = 0
-        self.waiting: deque[tuple[Work, str]] = deque()
+        self._running[lane] -= 1
+        if not self._running[lane]:
+            del self._running[lane]
+        if (again := self._in_work.pop((lane, key))) is not None:
+            self.add(lane, key, again)
+        self._offer(lane)
+        self._start()

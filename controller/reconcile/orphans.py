@@ -4,22 +4,26 @@ Two leftovers are possible: an allocation without a reservation (an Unreserve, a
 component ever frees; and the finalizer and annotation of a claim that was never allocated in the end. Either must have
 been so for a minute. Claims without our annotation are never touched.
 
-An allocation holds a device, so it is freed first and by a loop of its own: forged annotations, which any tenant may write on
-thousands of claims, cannot delay it. Before that the pods of the namespace are listed, once for all its claims; a claim that changed
-meanwhile is left for later, as every write is guarded by its resourceVersion. Annotation and finalizer of a claim that is
-not allocated mean nothing to anybody, so our own copy of the pods is enough.
-What one sweep sends is limited (`_CLAIMS_MOST`), and so is the time for one claim (`_PATIENCE`).
+An allocation holds a device, so it has lanes of its own: forged annotations, which any tenant may write on thousands of claims, cannot
+delay it. Before that the pods of the namespace are listed, once for all its claims that are due; every write is guarded by the
+claim's resourceVersion, and what changed is asked for again. Annotation and finalizer of a claim that is not allocated mean
+nothing to anybody, so our own copy of the pods is enough.
+
+A sweep only says what is to be done and never waits for it. What one sweep adds is limited (`_CLAIMS_MOST`), and so is the time for
+one claim (`_PATIENCE`) and what one namespace may have under way (`Lanes`).
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from controller.reconcile import messages
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
+from controller.reconcile.lanes import Lanes
 from controller.reconcile.pods import claim_keys, is_done
 from controller.reconcile.suspects import Suspects
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM
@@ -30,8 +34,10 @@ log = logging.getLogger(__name__)
 
 _CLAIMS_MOST: Final = 100
 """Claims that one sweep handles, of each of the two leftovers: at most three requests for each."""
-_AT_ONCE: Final = 8
-"""Namespaces (allocations) or claims (annotations) that are handled side by side."""
+_LISTS_AT_ONCE: Final = 8
+_CLAIMS_AT_ONCE: Final = 16
+_PER_NAMESPACE: Final = 4
+"""Namespaces that are listed, claims of each of the two leftovers that are written, and those of one namespace, side by side."""
 _PATIENCE: Final = 20.0
 """Seconds for one request or claim: a claim that somebody changes all the time must not hold up the others."""
 _ALLOCATION_BACKOFF: Final = 600.0
@@ -51,48 +57,45 @@ class Orphans:
         self._guard = context.guard("orphans")
         self._allocated = Suspects(self._settings.orphan_age, _ALLOCATION_BACKOFF)
         self._marked = Suspects(self._settings.orphan_age, _MARK_BACKOFF)
+        self._lists = Lanes(1, _LISTS_AT_ONCE)
+        self._frees = Lanes(_PER_NAMESPACE, _CLAIMS_AT_ONCE)
+        self._unmarks = Lanes(_PER_NAMESPACE, _CLAIMS_AT_ONCE)
 
     async def run(self) -> None:
-        """Until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._repeat(self.free_allocations), name="orphaned allocations")
-            group.create_task(self._repeat(self.remove_marks), name="orphaned annotations")
+        """Until cancelled. Raises LeadershipLost, in an exception group."""
+        async with self._lists, self._frees, self._unmarks:
+            while True:
+                await self._clock.sleep(self._settings.orphan_interval)
+                with self._guard.each("sweep"):
+                    self._free_allocations()
+                    self._remove_marks()
 
-    async def free_allocations(self) -> None:
-        """Free allocations that nobody uses: one LIST for each of their namespaces, at most two writes for each claim."""
+    def _free_allocations(self) -> None:
+        """Have allocations freed that nobody uses: one LIST for each of their namespaces, at most two writes for each claim."""
         by_namespace: dict[str, list[ResourceClaim]] = {}
         for claim in self._due(self._allocated, self._has_lost_allocation):
             by_namespace.setdefault(claim.metadata.namespace, []).append(claim)
-        await self._side_by_side(by_namespace, lambda namespace: self._free_in(namespace, by_namespace[namespace]))
+        for namespace, claims in by_namespace.items():
+            self._lists.add(namespace, namespace, self._guarded(namespace, partial(self._free_in, namespace, claims)))
 
-    async def remove_marks(self) -> None:
-        """Take annotation and finalizer off claims that are not allocated: one write for each."""
-        due = {claim.key: claim for claim in self._due(self._marked, self._has_lost_mark)}
-        await self._side_by_side(due, lambda key: self._remove_mark(due[key]))
+    def _remove_marks(self) -> None:
+        """Have annotation and finalizer taken off claims that are not allocated: one write for each."""
+        for claim in self._due(self._marked, self._has_lost_mark):
+            work = self._guarded(claim.key, partial(self._remove_mark, claim))
+            self._unmarks.add(claim.metadata.namespace, claim.key, work)
 
-    async def _repeat(self, sweep: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            await self._clock.sleep(self._settings.orphan_interval)
-            await sweep()
-
-    async def _side_by_side(self, keys: Iterable[str], handle: Callable[[str], Awaitable[None]]) -> None:
-        """Handle `_AT_ONCE` of them at a time, each under a guard of its own."""
-        free = asyncio.Semaphore(_AT_ONCE)
-
-        async def one(key: str) -> None:
-            async with free:
-                with self._guard.each(key):
-                    await handle(key)
-
-        async with asyncio.TaskGroup() as group:
-            for key in keys:
-                group.create_task(one(key))
+    def _guarded(self, key: str, work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        return lambda: self._guard.run(key, work())
 
     # --- which ---
 
     def _due(self, suspects: Suspects, looks_lost: Callable[[ResourceClaim], bool]) -> list[ResourceClaim]:
         lost = [claim for claim in self._world.claims.store if looks_lost(claim)]
-        return suspects.due(lost, self._clock.monotonic(), _CLAIMS_MOST)
+        now = self._clock.monotonic()
+        due = suspects.due(lost, now, _CLAIMS_MOST)
+        for claim in due:
+            suspects.tried(claim, now)
+        return due
 
     def _has_lost_allocation(self, claim: ResourceClaim) -> bool:
         return claim.status.allocation is not None and self._looks_lost(claim)
@@ -116,13 +119,11 @@ class Orphans:
             return
         used = {key for pod in pods.items if not is_done(pod) for key in claim_keys(pod)}
         for claim in claims:
-            with self._guard.each(claim.key):
-                await self._free(claim, is_used=claim.key in used)
+            if claim.key not in used:
+                work = self._guarded(claim.key, partial(self._free, claim))
+                self._frees.add(namespace, claim.key, work)
 
-    async def _free(self, claim: ResourceClaim, *, is_used: bool) -> None:
-        self._allocated.tried(claim, self._clock.monotonic())
-        if is_used:
-            return
+    async def _free(self, claim: ResourceClaim) -> None:
         async with self._trying(claim):
             if not await self._claims.clear(claim, self._looks_lost):
                 return
@@ -132,7 +133,6 @@ class Orphans:
             await self._claims.unmark(self._world.claim(claim.key) or claim, self._looks_lost)
 
     async def _remove_mark(self, claim: ResourceClaim) -> None:
-        self._marked.tried(claim, self._clock.monotonic())
         async with self._trying(claim):
             await self._claims.unmark(claim, self._looks_lost)
 

@@ -1,8 +1,9 @@
 """What users see on their ResourceQuotas: the annotation `hami.io/quota-used`, and an event where a quota cannot be enforced.
 
 Run by the term while this process leads. In: the inventory's account, quotas as the world has them. Written: one guarded
-merge patch for each quota whose text is no longer true, all quotas at most once in `Settings.quota_interval`. Nothing reads the
-annotation back: whatever stands there, a decision goes by the claims.
+merge patch for each quota whose text is no longer true, all quotas at most once in `Settings.quota_interval`, namespaces side by
+side; one that could not be written is left alone for a while. Nothing reads the annotation back: whatever stands there, a decision
+goes by the claims.
 
     hami.io/quota-used: '{"limits.nvidia.com/gpumem":"12288"}'
 """
@@ -10,24 +11,40 @@ annotation back: whatever stands there, a decision goes by the claims.
 import json
 import logging
 from collections import defaultdict
+from functools import partial
+from typing import Final
 
 from controller.quota.model import QuotaLine, lines
 from controller.reconcile import messages
 from controller.reconcile.context import Context
+from controller.reconcile.lanes import Lanes
 from hami_dra.api import kinds, names
 from hami_dra.api.core import ResourceQuota
+from hami_dra.cluster.backoff import Backoff
 from hami_dra.cluster.protocol import ClusterError, Conflict, Forbidden, NotFound
 
 log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 16
+_PER_NAMESPACE: Final = 2
+"""Quotas that are written side by side, and those of one namespace."""
+_RETRY_FIRST: Final = 5.0
+_RETRY_MOST: Final = 300.0
+"""Seconds for which a quota that could not be written is left alone, doubling from the one to the other."""
 
 
 class QuotaNotes:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._guard = context.guard("quota notes")
-        self._written = (-1, -1)
-        self._forbidden: set[str] = set()
+        self._lanes = Lanes(_PER_NAMESPACE, _AT_ONCE)
+        self._seen = (-1, -1)
+        """Versions of the account and of the quotas for which all texts were last compared."""
         self._changes = 0
+        self._forbidden: set[str] = set()
+        self._retries: dict[str, Backoff] = {}
+        """By quota: those that could not be written. They are compared again with each look."""
+        self._not_before: dict[str, float] = {}
         self._told: dict[str, str] = {}
 
     def quota_changed(self, _old: ResourceQuota | None, _new: ResourceQuota | None) -> None:
@@ -35,14 +52,15 @@ class QuotaNotes:
         self._changes += 1
 
     async def run(self) -> None:
-        """Until cancelled. Raises LeadershipLost."""
-        while True:
-            state = (self._context.inventory.quotas.version, self._changes)
-            if state != self._written:
-                self._tell_problems()
-                if await self._write_all():
-                    self._written = state
-            await self._context.clock.sleep(self._context.settings.quota_interval)
+        """Until cancelled. Raises LeadershipLost, in an exception group."""
+        async with self._lanes:
+            while True:
+                state = (self._context.inventory.quotas.version, self._changes)
+                if state != self._seen or self._retries:
+                    self._seen = state
+                    self._tell_problems()
+                    self._write_all()
+                await self._context.clock.sleep(self._context.settings.quota_interval)
 
     def _tell_problems(self) -> None:
         """Each once, on the quota that it is about."""
@@ -60,21 +78,44 @@ class QuotaNotes:
                 )
         self._told = problems
 
-    async def _write_all(self) -> bool:
-        """Whether nothing is left to be tried again."""
+    def _write_all(self) -> None:
+        """Have those written whose text is not true."""
         by_quota: defaultdict[str, list[QuotaLine]] = defaultdict(list)
         for line in lines(self._context.inventory):
             by_quota[f"{line.namespace}/{line.quota}"].append(line)
-        done = True
-        self._forbidden.intersection_update(self._context.world.quotas.store.keys())
-        for quota in sorted(self._context.world.quotas.store, key=lambda each: each.key):
+        quotas = self._context.world.quotas.store
+        self._forbidden.intersection_update(quotas.keys())
+        for key in self._retries.keys() - quotas.keys():
+            self._settled(key)
+        now = self._context.clock.monotonic()
+        for quota in sorted(quotas, key=lambda each: each.key):
             with self._guard.each(quota.key):
                 text = text_of(by_quota[quota.key]) if quota.key in by_quota else None
-                if quota.metadata.annotations.get(names.QUOTA_USED) != text:
-                    done &= await self._write(quota, text)
-        return done
+                if quota.metadata.annotations.get(names.QUOTA_USED) == text:
+                    self._settled(quota.key)
+                elif now >= self._not_before.get(quota.key, now):
+                    self._lanes.add(quota.metadata.namespace, quota.key, partial(self._try, quota.key, text))
+
+    async def _try(self, key: str, text: str | None) -> None:
+        settled = False
+        with self._guard.each(key):
+            quota = self._context.world.quotas.store.get(key)
+            if quota is None or quota.metadata.annotations.get(names.QUOTA_USED) == text:
+                settled = True
+            else:
+                settled = await self._write(quota, text)
+        if settled:
+            self._settled(key)
+        else:
+            pause = self._retries.setdefault(key, Backoff(_RETRY_FIRST, _RETRY_MOST)).next()
+            self._not_before[key] = self._context.clock.monotonic() + pause
+
+    def _settled(self, key: str) -> None:
+        self._retries.pop(key, None)
+        self._not_before.pop(key, None)
 
     async def _write(self, quota: ResourceQuota, text: str | None) -> bool:
+        """Whether nothing is left to be tried again. Raises LeadershipLost."""
         meta = quota.metadata
         try:
             written = await self._context.writer.patch(

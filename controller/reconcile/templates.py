@@ -5,19 +5,20 @@ the annotation `hami.io/converted-request`; the template comes into being here, 
 a later admission step refuses therefore leaves nothing behind. kube-controller-manager, which watches
 templates, generates the claim as soon as the template is there.
 
-Several templates are made at once, namespaces take turns (`FairQueue`), and pods that need the same template
-share one request. A failure is an event on each pod that waits and is tried again after a pause that doubles.
+Several templates are made at once, namespaces take turns (`Lanes`), and pods that need the same template share
+one request. A failure is an event on each pod that waits and is tried again after a pause that doubles.
 """
 
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from controller.reconcile import messages
 from controller.reconcile.context import Context
 from controller.reconcile.demand import Bridge
-from controller.reconcile.fair_queue import FairQueue
+from controller.reconcile.lanes import Lanes
 from controller.reconcile.pods import claim_refs, is_pending
 from hami_dra.api import names
 from hami_dra.api.core import Pod
@@ -44,7 +45,7 @@ class TemplateMaker:
         self._events = context.events
         self._guard = context.guard("claim templates")
         self._bridge = bridge
-        self._queue = FairQueue(_PER_NAMESPACE)
+        self._lanes = Lanes(_PER_NAMESPACE, _AT_ONCE)
         self._making: dict[str, list[str]] = {}
         """Template that is being created -> pods that came to need it meanwhile."""
         self._retries: dict[str, Backoff] = {}
@@ -55,7 +56,7 @@ class TemplateMaker:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._retries.pop(old.metadata.uid, None)
         if new is not None and _waits_for_a_claim(new):
-            self._queue.add(new.key)
+            self._lanes.add(new.metadata.namespace, new.key, partial(self._look_at, new.key))
 
     def template_changed(self, old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> None:
         """Subscribed by the term: a template that goes is made again for the pods that still need it."""
@@ -67,17 +68,14 @@ class TemplateMaker:
         """Until cancelled. Raises LeadershipLost."""
         for pod in list(self._world.pods.store):
             self.pod_changed(None, pod)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_AT_ONCE):
-                group.create_task(self._work(group))
+        async with self._lanes:
+            await asyncio.Event().wait()
 
-    async def _work(self, group: asyncio.TaskGroup) -> None:
-        while True:
-            async with self._queue.next() as key:
-                with self._guard.each(f"Pod {key}"):
-                    await self._make_for(key, group)
+    async def _look_at(self, key: str) -> None:
+        with self._guard.each(f"Pod {key}"):
+            await self._make_for(key)
 
-    async def _make_for(self, key: str, group: asyncio.TaskGroup) -> None:
+    async def _make_for(self, key: str) -> None:
         """Make the template of one pod, or find that there is nothing to do."""
         pod = self._world.pod(key)
         if pod is None or not _waits_for_a_claim(pod):
@@ -95,16 +93,16 @@ class TemplateMaker:
         elif (waiting := self._making.get(template)) is not None:
             waiting.append(key)
         else:
-            await self._create(pod, template, body, group)
+            await self._create(pod, template, body)
 
-    async def _create(self, pod: Pod, template: str, body: Mapping[str, Any], group: asyncio.TaskGroup) -> None:
+    async def _create(self, pod: Pod, template: str, body: Mapping[str, Any]) -> None:
         waiting = self._making[template] = [pod.key]
         try:
             stored = await self._created(pod, body)
         except ClusterError as error:
             log.warning("claim template %s not made, %d pods wait for it: %s", template, len(waiting), error)
             for key in waiting:
-                self._try_again(key, f"its claim template {body['metadata']['name']} is not made yet: {error}", group)
+                self._try_again(key, f"its claim template {body['metadata']['name']} is not made yet: {error}")
         else:
             self._compare(pod, body, stored)
             for key in waiting:
@@ -128,17 +126,13 @@ class TemplateMaker:
         self._world.observe_template(stored)
         return stored
 
-    def _try_again(self, key: str, why: str, group: asyncio.TaskGroup) -> None:
+    def _try_again(self, key: str, why: str) -> None:
         pod = self._world.pod(key)
         if pod is None:
             return
         self._tell(pod, why)
-        retries = self._retries.setdefault(pod.metadata.uid, Backoff(_RETRY_FIRST, _RETRY_MOST))
-        group.create_task(self._later(key, retries.next()))
-
-    async def _later(self, key: str, seconds: float) -> None:
-        await self._clock.sleep(seconds)
-        self._queue.add(key)
+        pause = self._retries.setdefault(pod.metadata.uid, Backoff(_RETRY_FIRST, _RETRY_MOST)).next()
+        self._lanes.add_later(pause, pod.metadata.namespace, key, partial(self._look_at, key))
 
     def _compare(self, pod: Pod, body: Mapping[str, Any], stored: ResourceClaimTemplate) -> None:
         """Say on the pod where somebody else's template has the name that stands for its request."""

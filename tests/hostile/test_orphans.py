@@ -1,5 +1,6 @@
 """M3: forged `hami.io/allocated-by` annotations neither delay the release of devices nor cost more than a few requests."""
 
+import asyncio
 import uuid
 from collections import Counter
 
@@ -150,5 +151,27 @@ def test_an_error_that_nobody_planned_for_ends_no_loop():
         await scene.until(lambda: is_freed(scene, "real"), seconds=90)
         scene.cluster.hooks.remove(fail)
         await scene.until(lambda: is_freed(scene, "stuck", EVIL), seconds=90)
+
+    play(story, controller=False, scheduler=False)
+
+
+def test_claims_whose_writes_hang_hold_up_no_later_sweep():
+    """An admission webhook of one namespace that takes its time: what another tenant's crash leaves meanwhile is freed."""
+
+    async def story(scene):
+        for number in range(30):
+            await orphan(scene, f"stuck-{number}", EVIL)
+
+        async def hang(request):
+            if request.is_write and request.kind is CLAIM and request.namespace == EVIL:
+                await asyncio.sleep(4)
+                raise Unavailable("a webhook does not answer")
+
+        scene.cluster.hooks.append(hang)
+        scene.start(quiet_time=0.0, probe=False)
+        await scene.sleep(85)  # the first of them are under way
+        await orphan(scene, "real")
+        await scene.until(lambda: is_freed(scene, "real"), seconds=90)
+        assert not await is_freed(scene, "stuck-0", EVIL)
 
     play(story, controller=False, scheduler=False)

@@ -12,7 +12,7 @@ from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta
 from hami_dra.cluster.memory import MemoryCluster
-from hami_dra.cluster.protocol import Forbidden, NotFound
+from hami_dra.cluster.protocol import Forbidden, NotFound, Unavailable
 from tests.support.virtual_time import VirtualClock, run
 
 POD = Pod(metadata=ObjectMeta(name="p", namespace="ns", uid="u1"))
@@ -249,5 +249,40 @@ def test_a_moment_that_is_rounded_down_does_not_put_news_off_for_ever():
             events.tell(kinds.POD, POD, messages.Message("Warning", "FilteringFailed", f"{nodes} nodes", "NumaNotFit"))
         await asyncio.sleep(31)
         assert [event["note"] for event in await sent(cluster)] == ["3 nodes", "4 nodes"]
+
+    playing(story)
+
+
+def about(namespace, number):
+    return Pod(metadata=ObjectMeta(name=f"p{number}", namespace=namespace, uid=f"{namespace}-{number}"))
+
+
+def test_a_namespace_whose_events_hang_delays_nobody_elses():
+    async def story(cluster, events, _metrics):
+        async def hang(request):
+            if request.kind is kinds.EVENT and request.namespace == "evil":
+                await asyncio.sleep(4.9)
+                raise Unavailable("a webhook does not answer")
+
+        cluster.hooks.append(hang)
+        for number in range(100):
+            events.tell(kinds.POD, about("evil", number), messages.warning("FilteringFailed", "no room"))
+        await asyncio.sleep(1)
+        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+        events.tell(kinds.POD, POD, messages.Message("Normal", "FilteringSucceed", "find fit node(n1)"))
+        await asyncio.sleep(2)
+        assert [event["reason"] for event in await sent(cluster)] == ["FilteringFailed", "FilteringSucceed"]
+
+    playing(story)
+
+
+def test_a_namespace_with_thousands_of_events_loses_its_own():
+    async def story(cluster, events, metrics):
+        for number in range(5000):
+            events.tell(kinds.POD, about("evil", number), messages.warning("FilteringFailed", "no room"))
+        events.tell(kinds.POD, POD, messages.warning("FilteringFailed", "no room"))
+        await asyncio.sleep(2)
+        assert "ns" in {event["metadata"]["namespace"] for event in await sent(cluster)}
+        assert metrics.registry.get_sample_value("hami_dra_events_dropped_total") >= 3000
 
     playing(story)

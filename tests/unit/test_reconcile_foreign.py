@@ -1,5 +1,7 @@
 """Somebody else allocates a managed device: told, counted, and our unbound claim gives way."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -197,5 +199,28 @@ def test_a_claim_that_cannot_be_written_holds_up_no_other():
         await scene.until(given_back(scene, "stubborn"), seconds=600)
         await scene.check_never_overcommitted()
         assert scene.metric("hami_dra_overlaps_total", driver=DRIVER) == 2
+
+    play(story, nodes=1, scheduler=False, **QUICK)
+
+
+def test_a_claim_whose_writes_hang_holds_up_no_other_device():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("stubborn", 12), claim("willing", 12))
+        await scene.add(kinds.RESOURCE_CLAIM, claim("theirs-0", 12), claim("theirs-1", 12))
+        await scene.add(kinds.POD, pod("p0", claims=["stubborn"]))
+        await scene.until(held(scene, "stubborn"))
+        await scene.add(kinds.POD, pod("p1", claims=["willing"]))
+        await scene.until(held(scene, "willing"))
+
+        async def hook(request):
+            if request.is_write and request.name == "stubborn" and request.subresource == "status":
+                await asyncio.sleep(4)
+                raise Unavailable("a webhook does not answer")
+
+        scene.cluster.hooks.append(hook)
+        await scene.allocate_as_somebody_else("theirs-0", "n0", device="gpu-0", memory=12)
+        await scene.sleep(1)
+        await scene.allocate_as_somebody_else("theirs-1", "n0", device="gpu-1", memory=12)
+        await scene.until(given_back(scene, "willing"), seconds=2)
 
     play(story, nodes=1, scheduler=False, **QUICK)

@@ -1,5 +1,6 @@
 """Quotas in the life of pods: the last share goes to one, the others wait for it; usage is written on the quota."""
 
+import asyncio
 import json
 
 import pytest
@@ -8,7 +9,7 @@ from controller.decide import decide
 from controller.reconcile.settings import Mode
 from controller.reconcile.uninstall import Plan, Uninstaller
 from hami_dra.api import kinds, names
-from hami_dra.cluster.protocol import Conflict, Invalid
+from hami_dra.cluster.protocol import Conflict, Invalid, Unavailable
 from tests.support.mortal import Mortal
 from tests.support.quotas import MIB
 from tests.support.scene import SPACE, claim, device_class, pod, template
@@ -258,3 +259,46 @@ def test_uninstall_takes_the_annotation_away():
         assert f"annotation {names.QUOTA_USED} removed from 1 quota" in said
 
     play(story, controller=False)
+
+
+def test_quotas_whose_writes_hang_hold_up_no_other_namespace():
+    async def story(scene):
+        body = quota(30_000)
+        for number in range(10):
+            evil = {"name": f"q{number}", "namespace": "a-slow-one"}  # by name it comes first
+            await scene.add(kinds.RESOURCE_QUOTA, body | {"metadata": evil})
+
+        async def hang(request):
+            if request.is_write and request.kind is kinds.RESOURCE_QUOTA and request.namespace == "a-slow-one":
+                await asyncio.sleep(4)
+                raise Unavailable("a webhook does not answer")
+
+        scene.cluster.hooks.append(hang)
+        await scene.sleep(6)
+        await scene.add(kinds.RESOURCE_QUOTA, body)
+        await written(scene, {GPUMEM: "0"})
+
+    play(story, **QUICK)
+
+
+def test_a_quota_that_cannot_be_written_is_left_alone_for_longer_each_time():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_QUOTA, quota(30_000))
+        tries = 0
+
+        async def refuse(request):
+            nonlocal tries
+            if request.is_write and request.kind is kinds.RESOURCE_QUOTA and request.name == "q":
+                tries += 1
+                raise Invalid("a webhook refuses it")
+
+        scene.cluster.hooks.append(refuse)
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c", 8, device_class="ours"))
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.sleep(1800)
+        assert 6 <= tries <= 20
+        scene.cluster.hooks.remove(refuse)
+        await scene.sleep(600)
+        assert await annotation(scene) == {GPUMEM: str(8 * 1024)}
+
+    play(story, **QUICK)

@@ -9,7 +9,6 @@ import pytest
 
 from controller.bridge.convert import convert_pod
 from controller.bridge.converted import LegacyBridge
-from controller.reconcile.fair_queue import FairQueue
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.cluster.protocol import Forbidden, Unavailable
@@ -217,45 +216,3 @@ def test_a_tenant_whose_requests_hang_holds_up_nobody():
         await scene.until(lambda: has_claim(scene, "honest"), seconds=1)
 
     story(tell)
-
-
-# --- the queue -------------------------------------------------------------------------------------------------------------
-
-
-async def test_namespaces_take_turns():
-    queue = FairQueue(per_namespace=1)
-    for key in ("a/1", "a/2", "a/3", "b/1", "c/1", "a/1"):
-        queue.add(key)
-    order = []
-    for _ in range(5):
-        async with queue.next() as key:
-            order.append(key)
-    assert order == ["a/1", "b/1", "c/1", "a/2", "a/3"]
-    assert len(queue) == 0
-
-
-async def test_a_namespace_has_only_so_many_keys_in_work():
-    queue = FairQueue(per_namespace=2)
-    for number in range(4):
-        queue.add(f"a/{number}")
-    async with queue.next(), queue.next() as second:
-        assert second == "a/1"
-        third = asyncio.ensure_future(anext_key(queue))
-        await asyncio.sleep(0)
-        assert not third.done()
-        queue.add("b/0")
-        assert await third == "b/0"
-    assert await anext_key(queue) == "a/2"
-
-
-async def test_a_key_in_work_may_come_again():
-    queue = FairQueue(per_namespace=2)
-    queue.add("a/0")
-    async with queue.next() as key:
-        queue.add(key)
-        assert len(queue) == 1
-
-
-async def anext_key(queue):
-    async with queue.next() as key:
-        return key
