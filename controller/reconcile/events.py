@@ -25,13 +25,13 @@ from functools import partial
 from typing import Any, Final
 
 from controller.reconcile.clock import Clock, wait_at_most
-from controller.reconcile.lanes import Lanes
 from controller.reconcile.messages import WARNING, Message
 from controller.reconcile.metrics import Metrics
 from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.times import micro_timestamp
+from hami_dra.cluster.lanes import Lanes
 from hami_dra.cluster.protocol import Cluster, ClusterError, NotFound
 
 log = logging.getLogger(__name__)

@@ -16,12 +16,12 @@ from functools import partial
 from controller.reconcile import messages
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
-from controller.reconcile.lanes import Lanes
 from controller.reconcile.pods import is_bound
 from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import DeviceRequestAllocationResult, ResourceClaim
 from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.lanes import Lanes
 
 log = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from typing import Final
 from controller.reconcile import bodies, messages
 from controller.reconcile.clock import Clock
 from controller.reconcile.context import Context
-from controller.reconcile.lanes import Lanes
 from controller.reconcile.pods import has_our_gate
 from controller.reconcile.writer import Writer
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.lanes import Lanes
 from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, Forbidden, Invalid, NotFound
 
 log = logging.getLogger(__name__)

@@ -23,11 +23,11 @@ from typing import Final
 from controller.reconcile import messages
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
-from controller.reconcile.lanes import Lanes
 from controller.reconcile.pods import claim_keys, is_done
 from controller.reconcile.suspects import Suspects
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.cluster.lanes import Lanes
 from hami_dra.cluster.protocol import ClusterError
 
 log = logging.getLogger(__name__)

@@ -17,10 +17,10 @@ from typing import Final
 from controller.quota.model import QuotaLine, lines
 from controller.reconcile import messages
 from controller.reconcile.context import Context
-from controller.reconcile.lanes import Lanes
 from hami_dra.api import kinds, names
 from hami_dra.api.core import ResourceQuota
 from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.lanes import Lanes
 from hami_dra.cluster.protocol import ClusterError, Conflict, Forbidden, NotFound
 
 log = logging.getLogger(__name__)

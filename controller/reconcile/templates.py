@@ -18,13 +18,13 @@ from typing import Any, Final
 from controller.reconcile import messages
 from controller.reconcile.context import Context
 from controller.reconcile.demand import Bridge
-from controller.reconcile.lanes import Lanes
 from controller.reconcile.pods import claim_refs, is_pending
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM_TEMPLATE
 from hami_dra.api.resource import ResourceClaimTemplate
 from hami_dra.cluster.backoff import Backoff
+from hami_dra.cluster.lanes import Lanes
 from hami_dra.cluster.protocol import AlreadyExists, ClusterError
 
 log = logging.getLogger(__name__)

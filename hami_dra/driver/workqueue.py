@@ -1,15 +1,18 @@
-"""Work by key: each key is worked on by one worker at a time, never forgotten, and retried with growing pauses.
+"""Work by key: each key is worked on once at a time, never forgotten, and retried with growing pauses.
 
-Used by the publisher and the fleet. In: keys, as often as somebody thinks there may be work. Out: calls of `work(key)`.
+Used by the publisher, the fleet and the writer of claim status. In: keys, as often as somebody thinks there may be work. Out: calls
+of `work(key)`.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Generic, TypeVar
 
 from hami_dra.cluster.backoff import Backoff
 from hami_dra.cluster.guard import LoopGuard, count_nothing
+from hami_dra.cluster.lanes import Lanes
 from hami_dra.cluster.protocol import ClusterError
 
 K = TypeVar("K", bound=Hashable)
@@ -18,64 +21,53 @@ log = logging.getLogger(__name__)
 
 
 class WorkQueue(Generic[K]):
-    """`run()` until cancelled. An error of `work` is a reason to try again later. `count`: of a `LoopGuard`."""
+    """`run()` until cancelled. An error of `work` is a reason to try again later.
+
+    `lane`: of a key; at most `width` keys of one lane are worked on at a time. By default each key has its own. `count`: of a
+    `LoopGuard`.
+    """
 
     def __init__(
         self,
         work: Callable[[K], Awaitable[None]],
         *,
         workers: int = 8,
+        lane: Callable[[K], Hashable] = lambda key: key,
+        width: int = 1,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         count: Callable[[str], None] = count_nothing,
     ) -> None:
         self._work = work
-        self._workers = workers
+        self._lane = lane
         self._sleep = sleep
         self._guard = LoopGuard("writes", count)
-        self._queue: asyncio.Queue[K] = asyncio.Queue()
-        self._queued: set[K] = set()
-        self._busy: set[K] = set()
-        self._again: set[K] = set()
+        self._lanes = Lanes(width, workers)
+        self._tasks: asyncio.TaskGroup
         self._backoffs: dict[K, Backoff] = {}
 
     def add(self, key: K) -> None:
         """A key that is being worked on is worked on once more afterwards."""
-        if key in self._busy:
-            self._again.add(key)
-        elif key not in self._queued:
-            self._queued.add(key)
-            self._queue.put_nowait(key)
+        self._lanes.add(self._lane(key), key, partial(self._serve, key))
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(self._workers):
-                tasks.create_task(self._serve(tasks))
+        async with asyncio.TaskGroup() as self._tasks, self._lanes:
+            await asyncio.Event().wait()
 
-    async def _serve(self, tasks: asyncio.TaskGroup) -> None:
-        while True:
-            key = await self._queue.get()
-            self._queued.discard(key)
-            self._busy.add(key)
-            try:
-                await self._work(key)
-            except ClusterError as error:
-                log.warning("%s: %s; trying again", key, error)
-                self._try_again(tasks, key)
-            except Exception as error:
-                if not self._guard.contains(str(key), error):
-                    raise
-                self._try_again(tasks, key)
-            else:
-                self._backoffs.pop(key, None)
-            finally:
-                self._busy.discard(key)
-                if key in self._again:
-                    self._again.discard(key)
-                    self.add(key)
+    async def _serve(self, key: K) -> None:
+        try:
+            await self._work(key)
+        except ClusterError as error:
+            log.warning("%s: %s; trying again", key, error)
+            self._try_again(key)
+        except Exception as error:
+            if not self._guard.contains(str(key), error):
+                raise
+            self._try_again(key)
+        else:
+            self._backoffs.pop(key, None)
 
-    def _try_again(self, tasks: asyncio.TaskGroup, key: K) -> None:
-        seconds = self._backoffs.setdefault(key, Backoff()).next()
-        tasks.create_task(self._add_later(key, seconds))
+    def _try_again(self, key: K) -> None:
+        self._tasks.create_task(self._add_later(key, self._backoffs.setdefault(key, Backoff()).next()))
 
     async def _add_later(self, key: K, seconds: float) -> None:
         await self._sleep(seconds)

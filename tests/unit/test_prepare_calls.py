@@ -14,6 +14,7 @@ from hami_dra.driver.kubelet.protocol import ClaimRef
 from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
 from hami_dra.driver.prepare.preparation import NodePreparation
 from tests.support.preparing import DRIVER, PreparedNode, claim_json, env_of, only, pod_json, result, share
+from tests.support.virtual_time import run
 
 SHARE = "00000000-0000-0000-0000-000000000001"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -309,3 +310,42 @@ async def test_a_named_claim_that_is_allocated_the_same_again_is_told_again(lab)
     await lab.preparation.prepare([ref])
     again = await lab.status(ref)
     assert [each["device"] for each in again] == [each["device"] for each in first]
+
+
+def test_a_namespace_whose_statuses_hang_delays_nobody_elses():
+    """An admission webhook of that namespace that does not answer."""
+
+    async def story():
+        cluster = MemoryCluster()
+
+        async def hang(request):
+            if request.is_write and request.subresource == "status" and request.namespace == "evil":
+                await asyncio.sleep(4)
+                raise Unavailable("a webhook does not answer")
+
+        claims = [await stored(cluster, f"evil-{number}", "evil") for number in range(40)]
+        honest = await stored(cluster, "honest", "default")
+        cluster.hooks.append(hang)
+        writer = ClaimStatusWriter(cluster, DRIVER, lambda: NOW, sleep=asyncio.sleep)
+        writing = asyncio.create_task(writer.run())
+        try:
+            for claim in claims:
+                writer.add({claim.metadata.uid: claim}, {claim.metadata.uid: "no such device"})
+            await asyncio.sleep(60)
+            writer.add({honest.metadata.uid: honest}, {honest.metadata.uid: "no such device"})
+            await asyncio.sleep(1)
+            assert (await cluster.get(RESOURCE_CLAIM, "honest", "default")).status.devices
+        finally:
+            writing.cancel()
+            await asyncio.wait([writing])
+
+    run(story())
+
+
+async def stored(cluster, name, namespace):
+    request = {"name": "r", "exactly": {"deviceClassName": "any"}}
+    body = {"metadata": {"name": name, "namespace": namespace}, "spec": {"devices": {"requests": [request]}}}
+    await cluster.create(RESOURCE_CLAIM, body)
+    held = {"request": "r", "driver": DRIVER, "pool": "n1", "device": "d"}
+    status = {"status": {"allocation": {"devices": {"results": [held]}}}}
+    return await cluster.patch(RESOURCE_CLAIM, name, status, namespace=namespace, subresource="status")

@@ -37,6 +37,9 @@ _MOST_MESSAGE: Final = 1_000
 _MOST_DATA: Final = 10 * 1024
 """AllocatedDeviceStatusDataMaxLength."""
 _MOST_WAITING: Final = 4_096
+_AT_ONCE: Final = 8
+_PER_NAMESPACE: Final = 2
+"""Claims that are written side by side, and those of one namespace: its admission webhook may take its time."""
 
 
 # --- what is said ----------------------------------------------------------------------------------------------------
@@ -134,7 +137,10 @@ class ClaimStatusWriter:
         """Uid → what was written last, without times, so that a repeated call of kubelet writes nothing. Of claims that are prepared: the API
         server empties the status when a claim is deallocated, and a named claim may then be allocated the same again.
         """
-        self._queue: WorkQueue[str] = WorkQueue(self._write, workers=4, sleep=sleep)
+        self._queue: WorkQueue[tuple[str, str]] = WorkQueue(
+            self._write, workers=_AT_ONCE, lane=lambda key: key[0], width=_PER_NAMESPACE, sleep=sleep
+        )
+        """Of namespaces and uids."""
 
     async def run(self) -> None:
         await self._queue.run()
@@ -146,7 +152,7 @@ class ClaimStatusWriter:
             if claim is None or claim.metadata.uid != uid or len(self._waiting) >= _MOST_WAITING:
                 continue
             self._waiting[uid] = (claim, outcome)
-            self._queue.add(uid)
+            self._queue.add((claim.metadata.namespace, uid))
 
     def forget(self, uids: Iterable[str]) -> None:
         """After each unprepare."""
@@ -154,7 +160,8 @@ class ClaimStatusWriter:
             self._waiting.pop(uid, None)
             self._written.pop(uid, None)
 
-    async def _write(self, uid: str) -> None:
+    async def _write(self, key: tuple[str, str]) -> None:
+        _, uid = key
         if uid not in self._waiting:
             return
         claim, outcome = self._waiting[uid]

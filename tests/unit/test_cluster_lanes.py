@@ -1,11 +1,11 @@
-"""Work by object, side by side and fair between namespaces: `controller.reconcile.lanes`."""
+"""Work by object, side by side and fair between namespaces: `hami_dra.cluster.lanes`."""
 
 import asyncio
 from functools import partial
 
 import pytest
 
-from controller.reconcile.lanes import Lanes
+from hami_dra.cluster.lanes import Lanes
 from tests.support.virtual_time import run
 
 

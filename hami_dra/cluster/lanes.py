@@ -1,10 +1,10 @@
 """Work on objects, side by side, in which no object and no namespace can be in another's way.
 
-Used by every loop that sends requests for one object after the other (gates, claim templates, orphans, overlaps, quota notes, events):
-a request can take as long as the API server, or an admission webhook of the object's namespace, likes. Each namespace has a lane, in
-which at most `width` pieces of work run at a time; lanes that wait take turns for the `total`. As in client-go's work queues a
-key waits once, with the work that was added last, and a key that is added while it is in work is worked on again afterwards, never
-twice at a time.
+Used by every loop that sends requests for one object after the other (in the controller gates, claim templates, orphans, overlaps,
+quota notes and events, in the node driver the status of claims): a request can take as long as the API server, or an admission
+webhook of the object's namespace, likes. Each namespace has a lane, in which at most `width` pieces of work run at a time; lanes that
+wait take turns for the `total`. As in client-go's work queues a key waits once, with the work that was added last, and a key that is
+added while it is in work is worked on again afterwards, never twice at a time.
 
     async with Lanes(width=4, total=16) as lanes:
         lanes.add("team", "team/web-1", partial(write, "team/web-1"))
@@ -14,12 +14,12 @@ twice at a time.
 import asyncio
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from types import TracebackType
 from typing import Self
 
 Work = Callable[[], Awaitable[object]]
-_Key = tuple[str, str]
+_Key = tuple[Hashable, Hashable]
 """Lane and key."""
 
 
@@ -30,12 +30,12 @@ class Lanes:
         self._width = width
         self._total = total
         self._group: asyncio.TaskGroup | None = None
-        self._waiting: dict[str, OrderedDict[str, Work]] = {}
+        self._waiting: dict[Hashable, OrderedDict[Hashable, Work]] = {}
         """By lane, in order of arrival; no entry for a lane without waiting work."""
         self._length = 0
-        self._turns: OrderedDict[str, None] = OrderedDict()
+        self._turns: OrderedDict[Hashable, None] = OrderedDict()
         """Lanes that wait and have room, the next one first."""
-        self._running: Counter[str] = Counter()
+        self._running: Counter[Hashable] = Counter()
         self._in_work: dict[_Key, Work | None] = {}
         """With what is to follow for the same key."""
         self._timers: dict[_Key, asyncio.TimerHandle] = {}
@@ -44,7 +44,7 @@ class Lanes:
         """Return the number of pieces of work that wait for their turn."""
         return self._length
 
-    def waits(self, lane: str, key: str) -> bool:
+    def waits(self, lane: Hashable, key: Hashable) -> bool:
         """Return whether this waits for its turn."""
         return key in self._waiting.get(lane, ())
 
@@ -67,7 +67,7 @@ class Lanes:
         finally:
             self._group = None
 
-    def add(self, lane: str, key: str, work: Work) -> None:
+    def add(self, lane: Hashable, key: Hashable, work: Work) -> None:
         """Do `work` as soon as it is the lane's turn. `lane`: a namespace, mostly."""
         if (timer := self._timers.pop((lane, key), None)) is not None:
             timer.cancel()
@@ -80,7 +80,7 @@ class Lanes:
         self._offer(lane)
         self._start()
 
-    def add_later(self, seconds: float, lane: str, key: str, work: Work) -> None:
+    def add_later(self, seconds: float, lane: Hashable, key: Hashable, work: Work) -> None:
         """Add it after a pause, unless the key is added before."""
         if (timer := self._timers.pop((lane, key), None)) is not None:
             timer.cancel()
@@ -95,7 +95,7 @@ class Lanes:
             del self._waiting[lane]
             self._turns.pop(lane, None)
 
-    def _offer(self, lane: str) -> None:
+    def _offer(self, lane: Hashable) -> None:
         """Give the lane a turn, behind all others, if it waits and has room."""
         if lane in self._waiting and self._running[lane] < self._width:
             self._turns.setdefault(lane)
@@ -111,9 +111,9 @@ class Lanes:
             self._in_work[lane, key] = None
             self._running[lane] += 1
             self._offer(lane)
-            self._group.create_task(self._run(lane, key, work), name=key)
+            self._group.create_task(self._run(lane, key, work), name=str(key))
 
-    async def _run(self, lane: str, key: str, work: Work) -> None:
+    async def _run(self, lane: Hashable, key: Hashable, work: Work) -> None:
         await work()  # an error, or a cancellation, ends the group: nothing follows
         self._running[lane] -= 1
         if not self._running[lane]:
