@@ -24,11 +24,11 @@ from controller.reconcile.settings import Settings
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile
 from hami_dra.cluster.manifests import apply, shipped
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.driver.fleet import Fleet
 from hami_dra.embedded.control_plane import EmbeddedControlPlane
 from hami_dra.vendors.registry import VENDORS
 from tests.support.driver_metrics import exposition
+from tests.support.steered_cluster import SteeredCluster
 
 MACHINES = (
     ("dgx-a100", "a100", 8),
@@ -153,7 +153,7 @@ class Stage:
 
     async def _serve(self):
         self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        cluster = self.cluster = MemoryCluster(history=200_000)
+        cluster = self.cluster = SteeredCluster(history=200_000)
         cluster.admission.append(memory_webhook(Admission(cluster)))
         for name in ("default", names.SYSTEM_NAMESPACE, "team-a", "team-b", "research"):
             await cluster.create(kinds.NAMESPACE, {"metadata": {"name": name}})

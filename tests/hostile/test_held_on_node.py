@@ -11,13 +11,13 @@ from controller.inventory.inventory import Inventory
 from controller.inventory.model import DeviceId
 from hami_dra.api import heldclaims, names
 from hami_dra.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_QUOTA, RESOURCE_SLICE
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Forbidden, Unavailable
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc
 from hami_dra.driver.prepare.records import Held, Record, View
 from hami_dra.driver.prepare.vanished import VanishedClaims, held_claim
 from tests.support.quotas import quota
+from tests.support.steered_cluster import SteeredCluster
 from tests.unit.test_node_wiring import (
     DRIVER,
     NODE_NAME,
@@ -139,7 +139,7 @@ class Asked:
         answer = self.answers[name]
         if isinstance(answer, Exception):
             raise answer
-        cluster = MemoryCluster()
+        cluster = SteeredCluster()
         made = await cluster.create(kind, {"metadata": {"name": name, "namespace": namespace}, "spec": {"devices": {}}})
         return type(made)(metadata=type(made.metadata)(name=name, namespace=namespace, uid=answer))
 

@@ -14,8 +14,8 @@ from controller.scoring.resolving import resolve
 from hami_dra.api import kinds, names
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.cluster.answers import read_object
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
+from tests.support.steered_cluster import SteeredCluster
 
 MUCH = 250 * 1024
 PODS = 200
@@ -50,7 +50,7 @@ def body(name, annotations):
 
 @pytest.mark.parametrize("annotations", ANNOTATIONS.values(), ids=ANNOTATIONS)
 def test_a_pod_with_250_kib_of_annotations_costs_less_than_2_kib(annotations):
-    world = World(MemoryCluster(), Inventory(), LoopClock(), None)
+    world = World(SteeredCluster(), Inventory(), LoopClock(), None)
     bodies = [body(str(number), annotations) for number in range(PODS)]
     gc.collect()
     tracemalloc.start()

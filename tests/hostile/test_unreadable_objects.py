@@ -12,10 +12,10 @@ from controller.reconcile.foreign import ForeignWatch
 from controller.reconcile.undo import Undoer
 from controller.reconcile.uninstall import LeftBehind, Plan, Uninstaller
 from hami_dra.api import kinds, names
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Forbidden
 from hami_dra.driver.node.claims import HeldClaims
 from tests.support.scene import DRIVER, SPACE, claim, play, pod, template
+from tests.support.steered_cluster import SteeredCluster
 
 DEEP = json.loads("[" * 60 + "]" * 60)
 
@@ -195,7 +195,7 @@ def test_one_object_that_cannot_be_written_stays_and_is_told_at_the_end_everythi
 
 
 async def test_a_driver_counts_the_claims_on_its_node_that_it_cannot_read_and_sees_those_after_them():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     cluster.put_raw(kinds.RESOURCE_CLAIM, odd_claim("odd"))
     synced = asyncio.Event()
     held = HeldClaims(cluster, "n0", [DRIVER], synced.set)

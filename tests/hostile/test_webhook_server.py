@@ -14,8 +14,8 @@ import pytest
 
 from controller.bridge.certificates import renewed
 from controller.bridge.server import Server, Settings
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.httpserver import Limits
+from tests.support.steered_cluster import SteeredCluster
 from tests.unit.test_bridge_admission import review
 from tests.unit.test_bridge_server import LOCAL, call
 
@@ -77,7 +77,7 @@ async def serve(authority):
     servers = []
 
     async def start(**settings):
-        cluster = MemoryCluster()
+        cluster = SteeredCluster()
         server = Server(cluster, Settings(**LOCAL, authority_folder=authority, **settings))
         servers.append(server)
         await server.__aenter__()

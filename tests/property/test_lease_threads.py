@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from hami_dra.cluster.lease import Timings
 from hami_dra.cluster.lease_thread import ThreadedElection
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Unavailable
 from hami_dra.cluster.side_thread import run_in
+from tests.support.steered_cluster import SteeredCluster
 from tests.unit.test_cluster_lease import Candidate, Time
 
 TIMINGS = Timings()
@@ -80,7 +80,7 @@ class Controller(Candidate):
 
 class World:
     def __init__(self):
-        self.cluster, self.time = MemoryCluster(), Settling()
+        self.cluster, self.time = SteeredCluster(), Settling()
         self.acting = {}
         self.resigned = set()
         self.controllers = {who: Controller(who, self) for who in "ab"}

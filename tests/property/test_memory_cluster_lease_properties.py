@@ -5,8 +5,8 @@ import asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Unavailable
+from tests.support.steered_cluster import SteeredCluster
 from tests.unit.test_cluster_lease import Candidate, Time
 
 WHO = st.sampled_from("abc")
@@ -23,7 +23,7 @@ STEPS = st.one_of(
 
 class World:
     def __init__(self):
-        self.cluster, self.time = MemoryCluster(), Time()
+        self.cluster, self.time = SteeredCluster(), Time()
         self.candidates, self.tasks = {}, {}
         for who in "abc":
             self.start(who)

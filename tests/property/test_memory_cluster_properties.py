@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hami_dra.api import kinds
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.memory.patches import merge_patch
 from hami_dra.cluster.protocol import ClusterError, Unavailable
 from hami_dra.cluster.reflector import Reflector
 from hami_dra.embedded.control_plane import EmbeddedControlPlane
+from tests.support.steered_cluster import SteeredCluster
 
 SPACE = "ns"
 FINALIZER = "hami.io/x"
@@ -126,7 +126,7 @@ STEPS = st.one_of(
 @given(st.lists(STEPS, max_size=40))
 def test_a_local_copy_ends_up_equal_to_the_server(steps):
     async def story():
-        cluster, replay = MemoryCluster(), Replay()
+        cluster, replay = SteeredCluster(), Replay()
         reflector = Reflector(cluster, kinds.CONFIG_MAP, replay, sleep=lambda _: asyncio.sleep(0))
         task = asyncio.create_task(reflector.run())
         for what, step, *observe in steps:
@@ -152,7 +152,7 @@ def test_a_local_copy_ends_up_equal_to_the_server(steps):
 @given(st.lists(WRITES, max_size=40), st.data())
 def test_a_watch_retells_what_happened_since_any_moment(steps, data):
     async def story():
-        cluster = MemoryCluster()
+        cluster = SteeredCluster()
         moments = [(await contents(cluster), "1")]
         for step in steps:
             await write(cluster, step)
@@ -189,7 +189,7 @@ def test_a_watch_retells_what_happened_since_any_moment(steps, data):
 @given(st.lists(WRITES, max_size=60))
 def test_nothing_outlives_all_of_its_owners_but_what_a_finalizer_holds(steps):
     async def story():
-        cluster = MemoryCluster()
+        cluster = SteeredCluster()
         for step in steps:
             await write(cluster, step)
             items = (await cluster.list(kinds.CONFIG_MAP)).items
@@ -310,7 +310,7 @@ async def calm(cluster, plane):
 @given(st.lists(PLANE_STEPS, max_size=25))
 def test_claims_follow_their_pods(steps):
     async def story():
-        cluster = MemoryCluster()
+        cluster = SteeredCluster()
         await cluster.create(kinds.NODE, NODE)
         await cluster.create(kinds.RESOURCE_CLAIM_TEMPLATE, TEMPLATE, namespace=SPACE)
         async with EmbeddedControlPlane(cluster) as plane:

@@ -12,10 +12,10 @@ from controller.reconcile.controller import Controller
 from controller.reconcile.settings import Settings
 from hami_dra.api import kinds, names
 from hami_dra.cluster.lease import Timings
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.side_thread import SideThread
 from hami_dra.embedded.control_plane import EmbeddedControlPlane
 from tests.support.scene import DRIVER, SPACE, device_class, first_fit, gpu_slice, node
+from tests.support.steered_cluster import SteeredCluster
 
 TIMINGS = Timings(duration=3, renew_deadline=1.2, retry=0.2, write_timeout=1.0, clock_margin=0.5)
 
@@ -70,7 +70,7 @@ class Stage:
 
     async def _serve(self):
         self._stop = asyncio.Event()
-        self.cluster = MemoryCluster()
+        self.cluster = SteeredCluster()
         await self.cluster.create(kinds.NAMESPACE, {"metadata": {"name": SPACE}})
         await self.cluster.create(kinds.DEVICE_CLASS, device_class("gpu"))
         async with EmbeddedControlPlane(self.cluster):

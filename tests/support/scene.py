@@ -28,9 +28,9 @@ from hami_dra.api.podstate import is_live
 from hami_dra.api.quantity import Quantity
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.cluster.lease import Timings
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Cluster
 from hami_dra.embedded.control_plane import EmbeddedControlPlane
+from tests.support.steered_cluster import SteeredCluster
 from tests.support.virtual_time import VirtualClock, run
 
 DRIVER = "gpu.example.com"
@@ -235,7 +235,7 @@ SETTINGS: dict[str, Any] = {
 class Scene:
     """`wrap` stands between the controller and the cluster: the place to kill it or to lie to it."""
 
-    def __init__(self, cluster: MemoryCluster, clock: VirtualClock, *, wrap: Callable[[Cluster], Cluster]) -> None:
+    def __init__(self, cluster: SteeredCluster, clock: VirtualClock, *, wrap: Callable[[Cluster], Cluster]) -> None:
         self.cluster = cluster
         self.clock = clock
         self.plane: EmbeddedControlPlane
@@ -451,7 +451,7 @@ def play(
     async def scenario() -> None:
         clock = VirtualClock()
         options = {key: value for key, value in (("version", version), ("served", served)) if value is not None}
-        cluster = MemoryCluster(**options, now=clock.wall)
+        cluster = SteeredCluster(**options, now=clock.wall)
         scene = Scene(cluster, clock, wrap=wrap)
         async with AsyncExitStack() as stack:
             scene.plane = await stack.enter_async_context(EmbeddedControlPlane(cluster, scheduler=scheduler))

@@ -12,9 +12,9 @@ from controller.bridge.memory_webhook import memory_webhook
 from controller.bridge.request import template_of
 from controller.bridge.server import Settings
 from hami_dra.api import kinds
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.memory.patches import json_patch
 from hami_dra.cluster.protocol import Forbidden, Invalid
+from tests.support.steered_cluster import SteeredCluster
 
 POD = {
     "apiVersion": "v1",
@@ -49,7 +49,7 @@ def with_limits(**limits):
 
 @pytest.fixture
 def cluster():
-    return MemoryCluster()
+    return SteeredCluster()
 
 
 async def answer(cluster, body, options=None):

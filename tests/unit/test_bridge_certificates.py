@@ -11,8 +11,8 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from controller.bridge.certificates import BadAuthority, Material, ensure_secret, renewed, signed
 from controller.bridge.configuration import ensure_trust
 from hami_dra.api import kinds
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Conflict, NotFound, Unavailable
+from tests.support.steered_cluster import SteeredCluster
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 HOSTS = ("hami-dra-webhook.hami-dra-system.svc", "127.0.0.1")
@@ -100,7 +100,7 @@ async def ensure(cluster, hosts=HOSTS, now=NOW):
 @pytest.fixture
 async def cluster():
     """With the Secret as it ships: empty."""
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     await cluster.create(kinds.SECRET, {"metadata": {"name": "tls"}, "type": "Opaque"}, namespace="system")
     return cluster
 
@@ -114,7 +114,7 @@ async def test_replicas_share_one_secret(cluster):
 
 async def test_a_secret_that_is_not_there_is_not_made():
     with pytest.raises(NotFound):
-        await ensure(MemoryCluster())
+        await ensure(SteeredCluster())
 
 
 async def test_two_replicas_that_renew_agree(cluster):
@@ -132,7 +132,7 @@ async def test_two_replicas_that_renew_agree(cluster):
 
 
 async def test_a_secret_with_nonsense_in_it_is_mended():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     await cluster.create(kinds.SECRET, {"metadata": {"name": "tls"}, "data": {"ca.crt": "!"}}, namespace="system")
     assert trusted(await ensure(cluster))
 
@@ -177,7 +177,7 @@ WEBHOOKS = [
 
 
 async def test_every_webhook_trusts_the_authority_and_nothing_else_changes():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     await cluster.create(kinds.MUTATING_WEBHOOK, {"metadata": {"name": "w"}, "webhooks": WEBHOOKS})
     assert await ensure_trust(cluster, "w", b"PEM")
     raw = await cluster.get_raw(kinds.MUTATING_WEBHOOK, "w")
@@ -190,7 +190,7 @@ async def test_every_webhook_trusts_the_authority_and_nothing_else_changes():
 
 
 async def test_a_change_by_somebody_else_is_kept():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     await cluster.create(kinds.MUTATING_WEBHOOK, {"metadata": {"name": "w"}, "webhooks": WEBHOOKS})
 
     async def change(request):
@@ -208,4 +208,4 @@ async def test_a_change_by_somebody_else_is_kept():
 
 async def test_without_a_configuration_the_caller_is_told():
     with pytest.raises(NotFound):
-        await ensure_trust(MemoryCluster(), "w", b"PEM")
+        await ensure_trust(SteeredCluster(), "w", b"PEM")

@@ -12,10 +12,10 @@ from controller.reconcile.events import CONTROLLER
 from controller.reconcile.fence_rules import rule_names
 from hami_dra.api import kinds, names
 from hami_dra.cluster.manifests import UnknownKind, apply, kind_of, remove, shipped
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.selectors import InvalidSelector
 from hami_dra.driver.node.events import REPORTER
 from hami_dra.vendors.registry import LEGACY_VENDORS, VENDORS
+from tests.support.steered_cluster import SteeredCluster
 
 OPTIONAL = [
     raw
@@ -305,7 +305,7 @@ def test_without_a_webhook_nothing_of_it_is_installed():
 
 
 async def test_apply_brings_everything_in_and_remove_takes_it_out():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     seen = []
 
     async def notice(request):

@@ -12,7 +12,7 @@ from controller.bridge.certificates import renewed
 from controller.bridge.server import BadSettings, Server, Settings, serve
 from hack.controlplane.credentials import Authority
 from hami_dra.api import kinds, names
-from hami_dra.cluster.memory import MemoryCluster
+from tests.support.steered_cluster import SteeredCluster
 from tests.unit.test_bridge_admission import review
 from tests.unit.test_bridge_certificates import NOW
 
@@ -21,7 +21,7 @@ LOCAL = {"host": "127.0.0.1", "port": 0, "hosts": ("127.0.0.1",), "retry_interva
 
 @pytest.fixture
 async def cluster():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     webhooks = [{"name": "a", "clientConfig": {"url": "https://x"}}]
     await cluster.create(kinds.MUTATING_WEBHOOK, {"metadata": {"name": "hami-dra-webhook"}, "webhooks": webhooks})
     secret = {"metadata": {"name": names.WEBHOOK_SECRET}, "type": "Opaque"}
@@ -146,7 +146,7 @@ async def test_an_authority_may_be_files_and_each_replica_signs_for_itself(tmp_p
 
     first, second = (renewed(None, ("127.0.0.1",), datetime.now(UTC)) for _ in range(2))
     write(first)
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     settings = Settings(**LOCAL, authority_folder=tmp_path)
     async with Server(cluster, settings) as server, Server(cluster, settings) as other:
         for one in (server, other):
@@ -189,7 +189,7 @@ async def test_certificates_may_be_files_and_are_read_again_when_they_change(tmp
 
     first, second = renewed(None, ("127.0.0.1",), NOW), renewed(None, ("127.0.0.1",), NOW)
     write(first)
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     settings = Settings(**LOCAL, cert_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key")
     async with Server(cluster, settings) as server:
         await server.ready()

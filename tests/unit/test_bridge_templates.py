@@ -6,8 +6,8 @@ import pytest
 from controller.bridge.convert import convert_pod
 from controller.bridge.templates import AFTER, TemplateCollector, collect, is_template
 from hami_dra.api import kinds
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Forbidden
+from tests.support.steered_cluster import SteeredCluster
 
 KIND = kinds.RESOURCE_CLAIM_TEMPLATE
 
@@ -53,7 +53,7 @@ def test_parameters_that_cannot_be_read_are_not_ours():
 
 class World:
     def __init__(self):
-        self.cluster = MemoryCluster()
+        self.cluster = SteeredCluster()
         self.used = set()
         self.now = 0.0
         self.leading = True

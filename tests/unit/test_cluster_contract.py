@@ -6,7 +6,6 @@ from contextlib import aclosing
 import pytest
 
 from hami_dra.api import kinds
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import (
     APPLY,
     JSON,
@@ -19,6 +18,7 @@ from hami_dra.cluster.protocol import (
     Invalid,
     NotFound,
 )
+from tests.support.steered_cluster import SteeredCluster
 
 FINALIZER = "hami.io/contract-test"
 
@@ -411,7 +411,7 @@ class ClusterContract:
 class TestMemoryCluster(ClusterContract):
     @pytest.fixture
     def cluster(self):
-        return MemoryCluster()
+        return SteeredCluster()
 
     @pytest.fixture
     def space(self):
@@ -424,7 +424,7 @@ class TestMemoryCluster(ClusterContract):
             await self.events(cluster, kinds.CONFIG_MAP, "1", space, 1)
 
     async def test_a_bounded_history_forgets_the_oldest(self, space):
-        cluster = MemoryCluster(history=2)
+        cluster = SteeredCluster(history=2)
         versions = [
             (await cluster.create(kinds.CONFIG_MAP, config_map(name), namespace=space)).metadata.resource_version
             for name in "abcd"

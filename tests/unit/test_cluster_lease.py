@@ -9,8 +9,8 @@ import pytest
 
 from hami_dra.api import kinds
 from hami_dra.cluster.lease import LeaderElector, Timings
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import ConfigError, Forbidden, Unavailable
+from tests.support.steered_cluster import SteeredCluster
 
 SPACE, NAME = "hami-system", "controller"
 
@@ -91,7 +91,7 @@ def time():
 
 @pytest.fixture
 def cluster():
-    return MemoryCluster()
+    return SteeredCluster()
 
 
 @asynccontextmanager

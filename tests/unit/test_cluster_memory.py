@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 
 from hami_dra.api import kinds
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.memory.patches import PatchError, apply_patch, json_patch, merge_patch
 from hami_dra.cluster.protocol import (
     APPLY,
@@ -21,13 +20,14 @@ from hami_dra.cluster.protocol import (
 )
 from hami_dra.cluster.requirements import UnsupportedKubernetes, require_version
 from hami_dra.cluster.selectors import InvalidSelector, field_predicate, label_predicate
+from tests.support.steered_cluster import SteeredCluster
 
 SPACE = "ns"
 
 
 @pytest.fixture
 def cluster():
-    return MemoryCluster(now=lambda: datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))
+    return SteeredCluster(now=lambda: datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))
 
 
 def named(name, **metadata):
@@ -46,7 +46,7 @@ async def put(cluster, name, **body):
 
 
 async def test_an_older_server_serves_no_taint_rules():
-    cluster = MemoryCluster(ServerVersion(1, 36, "v1.36.4"))
+    cluster = SteeredCluster(ServerVersion(1, 36, "v1.36.4"))
     await require_version(cluster)
     assert not await cluster.serves(kinds.DEVICE_TAINT_RULE)
     assert await cluster.serves(kinds.RESOURCE_SLICE)
@@ -56,7 +56,7 @@ async def test_an_older_server_serves_no_taint_rules():
 
 async def test_a_gate_may_serve_the_beta_rules():
     served = [kinds.DEVICE_TAINT_RULE_V1BETA2]
-    cluster = MemoryCluster(ServerVersion(1, 36, "v1.36.4"), served)
+    cluster = SteeredCluster(ServerVersion(1, 36, "v1.36.4"), served)
     body = {**named("rule"), "spec": {"taint": {"key": "k", "effect": "NoSchedule"}}}
     made = await cluster.create(kinds.DEVICE_TAINT_RULE_V1BETA2, body)
     assert made.api_version == "resource.k8s.io/v1beta2"
@@ -66,7 +66,7 @@ async def test_a_gate_may_serve_the_beta_rules():
 @pytest.mark.parametrize("version", [ServerVersion(1, 35, "v1.35.1"), ServerVersion(1, 9, "")])
 async def test_too_old_a_kubernetes_is_refused_in_one_sentence(version):
     with pytest.raises(UnsupportedKubernetes) as caught:
-        await require_version(MemoryCluster(version))
+        await require_version(SteeredCluster(version))
     message = str(caught.value)
     assert "1.36" in message
     assert "consumable capacity" in message
@@ -75,7 +75,7 @@ async def test_too_old_a_kubernetes_is_refused_in_one_sentence(version):
 
 
 async def test_a_newer_major_is_new_enough():
-    await require_version(MemoryCluster(ServerVersion(2, 0, "v2.0.0")))
+    await require_version(SteeredCluster(ServerVersion(2, 0, "v2.0.0")))
 
 
 # --- steering --------------------------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ from hami_dra.api import kinds
 from hami_dra.api.core import ConfigMap
 from hami_dra.api.meta import ObjectMeta
 from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Forbidden, Listing, Unavailable, WatchEvent
 from hami_dra.cluster.reflector import Reflector
 from hami_dra.cluster.store import Store
+from tests.support.steered_cluster import SteeredCluster
 
 SPACE = "ns"
 
@@ -46,7 +46,7 @@ class Naps:
 
 @pytest.fixture
 def cluster():
-    return MemoryCluster()
+    return SteeredCluster()
 
 
 @pytest.fixture

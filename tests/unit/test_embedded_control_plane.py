@@ -6,16 +6,16 @@ import pytest
 
 from hami_dra.api import kinds
 from hami_dra.api.names import DELETE_PROTECTION
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Forbidden, Unavailable
 from hami_dra.embedded.control_plane import EmbeddedControlPlane
+from tests.support.steered_cluster import SteeredCluster
 
 SPACE = "default"
 
 
 @pytest.fixture
 def cluster():
-    return MemoryCluster()
+    return SteeredCluster()
 
 
 @pytest.fixture
@@ -417,7 +417,7 @@ async def test_two_runs_are_the_same():
     """With the same clock: the scheduler takes the oldest pod first, and a real clock may begin a new second in between."""
 
     async def run():
-        cluster = MemoryCluster(seed=7, now=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+        cluster = SteeredCluster(seed=7, now=lambda: datetime(2026, 1, 1, tzinfo=UTC))
         async with EmbeddedControlPlane(cluster) as plane:
             for name in "abc":
                 await cluster.create(kinds.NODE, node(name))

@@ -3,9 +3,9 @@
 import pytest
 
 from hami_dra.api.kinds import DEVICE_TAINT_RULE
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import ServerVersion
 from hami_dra.driver.fence import QUIET, Fence
+from tests.support.steered_cluster import SteeredCluster
 
 DRIVER = "nvidia.hami.io"
 V1_36 = ServerVersion(1, 36, "v1.36.4")
@@ -25,19 +25,19 @@ class Clock:
 
 @pytest.mark.parametrize("tainted", [False, True])
 async def test_without_taint_rules_the_taint_is_in_the_slices(tainted):
-    fence = Fence(MemoryCluster(V1_36))
+    fence = Fence(SteeredCluster(V1_36))
     await fence.refresh()
     assert fence.in_slices(DRIVER, tainted=tainted)
 
 
 async def test_with_taint_rules_it_never_comes_into_the_slices():
-    fence = Fence(MemoryCluster())
+    fence = Fence(SteeredCluster())
     await fence.refresh()
     assert not fence.in_slices(DRIVER, tainted=False)
 
 
 async def test_after_an_upgrade_it_stays_until_the_rule_has_been_there_for_a_while():
-    cluster, clock = MemoryCluster(), Clock()
+    cluster, clock = SteeredCluster(), Clock()
     fence = Fence(cluster, now=clock)
     await fence.refresh()
     assert fence.in_slices(DRIVER, tainted=True)
@@ -56,7 +56,7 @@ async def test_after_an_upgrade_it_stays_until_the_rule_has_been_there_for_a_whi
 
 
 async def test_a_rule_that_comes_and_goes_starts_again():
-    cluster, clock = MemoryCluster(), Clock()
+    cluster, clock = SteeredCluster(), Clock()
     fence = Fence(cluster, now=clock)
     await cluster.create(DEVICE_TAINT_RULE, rule())
     await fence.refresh()
@@ -71,7 +71,7 @@ async def test_a_rule_that_comes_and_goes_starts_again():
 
 @pytest.mark.parametrize(("mode", "expected"), [("on", True), ("off", False)])
 async def test_a_mode_decides_whatever_the_cluster_has(mode, expected):
-    for cluster in (MemoryCluster(), MemoryCluster(V1_36)):
+    for cluster in (SteeredCluster(), SteeredCluster(V1_36)):
         fence = Fence(cluster, mode)
         await fence.refresh()
         assert fence.in_slices(DRIVER, tainted=not expected) is expected

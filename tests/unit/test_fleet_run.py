@@ -7,12 +7,12 @@ import pytest
 
 from hami_dra.api.config import FleetFile
 from hami_dra.api.kinds import DEVICE_TAINT_RULE, NODE, RESOURCE_SLICE
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import ConfigError, ServerVersion, Unavailable
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.fleet import Fleet
 from hami_dra.driver.publisher import NotPublished
 from hami_dra.driver.slices import machine_pools, slice_body
+from tests.support.steered_cluster import SteeredCluster
 
 T4 = {"machine": "g4dn.12xlarge", "name": "t4-{index}"}
 A10G = {"machine": "g5.12xlarge", "name": "a10g-{index}"}
@@ -62,7 +62,7 @@ async def running(fleet):
 
 
 async def test_nodes_are_ready_and_own_their_slices():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     await Fleet(cluster, file(T4 | {"count": 2}, A10G)).sync_once()
     listed = (await cluster.list(NODE)).items
     assert [node.metadata.name for node in listed] == ["a10g-0", "t4-0", "t4-1"]
@@ -76,7 +76,7 @@ async def test_nodes_are_ready_and_own_their_slices():
 
 
 async def test_a_second_look_writes_nothing():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     fleet = Fleet(cluster, file(T4 | {"count": 3}))
     await fleet.sync_once()
     before = cluster.requests.copy()
@@ -86,7 +86,7 @@ async def test_a_second_look_writes_nothing():
 
 
 async def test_the_fleet_shrinks_with_its_file_also_across_restarts():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     await Fleet(cluster, file(T4 | {"count": 3}, A10G)).sync_once()
     await Fleet(cluster, file(T4 | {"count": 1})).sync_once()
     assert await nodes(cluster) == ["t4-0"]
@@ -97,7 +97,7 @@ async def test_the_fleet_shrinks_with_its_file_also_across_restarts():
 
 
 async def test_nodes_and_slices_of_others_are_left_alone():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     await cluster.create(NODE, {"metadata": {"name": "real"}})
     (real,) = machine_pools(machine("dgx-h100", "real"))
     await cluster.create(RESOURCE_SLICE, slice_body(real, 0, 3))
@@ -112,7 +112,7 @@ async def test_nodes_and_slices_of_others_are_left_alone():
 
 
 async def test_a_node_that_is_somebody_elses_is_reported_and_not_touched():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     await cluster.create(NODE, {"metadata": {"name": "t4-0", "labels": {"mine": "yes"}}})
     with pytest.raises(NotPublished, match="node t4-0: it exists and is not of this fleet"):
         await Fleet(cluster, file(T4 | {"count": 2})).sync_once()
@@ -121,7 +121,7 @@ async def test_a_node_that_is_somebody_elses_is_reported_and_not_touched():
 
 
 async def test_publishing_on_nodes_that_somebody_else_creates():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     await cluster.create(NODE, {"metadata": {"name": "t4-0"}})
     fleet = Fleet(cluster, file(T4 | {"count": 2}, createNodes=False))
     await fleet.sync_once()
@@ -134,7 +134,7 @@ async def test_publishing_on_nodes_that_somebody_else_creates():
 
 
 async def test_a_failure_is_named_and_the_others_are_written():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     cluster.fail_next(Unavailable("no space left"), verb="create", kind=NODE, name="")
     with pytest.raises(NotPublished, match=r"node t4-0: no space left"):
         await Fleet(cluster, file(T4 | {"count": 2})).sync_once()
@@ -142,7 +142,7 @@ async def test_a_failure_is_named_and_the_others_are_written():
 
 
 async def test_a_node_whose_status_could_not_be_written_becomes_ready_later():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     cluster.fail_next(Unavailable("timed out"), verb="patch", kind=NODE, subresource="status")
     fleet = Fleet(cluster, file(T4))
     with pytest.raises(NotPublished, match="timed out"):
@@ -154,7 +154,7 @@ async def test_a_node_whose_status_could_not_be_written_becomes_ready_later():
 
 
 async def test_what_was_done_to_a_node_on_purpose_stays():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     fleet = Fleet(cluster, file(T4))
     await fleet.sync_once()
     await cluster.patch(NODE, "t4-0", {"spec": {"unschedulable": True}})
@@ -168,7 +168,7 @@ async def test_what_was_done_to_a_node_on_purpose_stays():
 
 
 async def test_a_changed_group_changes_its_nodes():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     fleet = Fleet(cluster, file(T4))
     await fleet.sync_once()
     fleet.update(file(A10G | {"name": "t4-{index}", "labels": {"a": "b"}, "publishAs": "gpu.nvidia.com"}))
@@ -180,7 +180,7 @@ async def test_a_changed_group_changes_its_nodes():
 
 
 async def test_a_bad_new_file_changes_nothing():
-    fleet = Fleet(MemoryCluster(), file(T4))
+    fleet = Fleet(SteeredCluster(), file(T4))
     with pytest.raises(ConfigError, match="no machine"):
         fleet.update(file({"machine": "nonsense"}))
     with pytest.raises(ConfigError, match="keep the name"):
@@ -193,7 +193,7 @@ async def test_a_bad_new_file_changes_nothing():
 
 
 async def test_on_1_36_the_fence_is_in_the_slices():
-    cluster = MemoryCluster(ServerVersion(1, 36, "v1.36.4"))
+    cluster = SteeredCluster(ServerVersion(1, 36, "v1.36.4"))
     fleet = Fleet(cluster, file(T4))
     await fleet.sync_once()
     assert await tainted(cluster) == {True}
@@ -204,7 +204,7 @@ async def test_on_1_36_the_fence_is_in_the_slices():
 
 async def test_after_an_upgrade_the_taint_goes_once_the_rule_is_in_force(monkeypatch):
     monkeypatch.setattr("hami_dra.driver.fence.QUIET", 0.0)
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     before = Fleet(cluster, file(T4), fence="on")
     await before.sync_once()
     fleet = Fleet(cluster, file(T4), sleep=no_pause)
@@ -222,7 +222,7 @@ async def test_after_an_upgrade_the_taint_goes_once_the_rule_is_in_force(monkeyp
 
 
 async def test_what_vanishes_comes_back():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     everything = [("nvidia.hami.io", "t4-0"), ("nvidia.hami.io", "t4-1")]
     async with running(Fleet(cluster, file(T4 | {"count": 2}), sleep=no_pause)):
         await eventually(pools, cluster, expected=everything)
@@ -240,7 +240,7 @@ async def test_what_vanishes_comes_back():
 
 
 async def test_a_restart_takes_nothing_away():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     await Fleet(cluster, file(T4 | {"count": 5})).sync_once()
     async with running(Fleet(cluster, file(T4 | {"count": 5}), sleep=no_pause)):
         for _ in range(500):
@@ -250,7 +250,7 @@ async def test_a_restart_takes_nothing_away():
 
 
 async def test_it_follows_its_file_while_it_runs():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     fleet = Fleet(cluster, file(T4 | {"count": 3}), sleep=no_pause)
     async with running(fleet):
         await eventually(nodes, cluster, expected=["t4-0", "t4-1", "t4-2"])
@@ -260,7 +260,7 @@ async def test_it_follows_its_file_while_it_runs():
 
 
 async def test_a_node_that_comes_later_gets_its_slices():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     async with running(Fleet(cluster, file(T4, createNodes=False), sleep=no_pause)):
         for _ in range(100):
             await asyncio.sleep(0)
@@ -270,7 +270,7 @@ async def test_a_node_that_comes_later_gets_its_slices():
 
 
 async def test_it_starts_while_the_server_is_still_down():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     for verb in ("list", "create"):
         cluster.fail_next(Unavailable("connection refused"), verb=verb, times=4)
 

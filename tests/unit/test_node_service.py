@@ -10,7 +10,6 @@ import pytest
 from controller.native_order import native_ranking
 from controller.scoring.policies import DevicePolicy
 from hami_dra.api.kinds import DEVICE_TAINT_RULE, EVENT, NODE, RESOURCE_CLAIM, RESOURCE_SLICE
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Invalid, ServerVersion
 from hami_dra.cluster.requirements import UnsupportedKubernetes
 from hami_dra.discovery.errors import ToolMissing
@@ -21,6 +20,7 @@ from hami_dra.driver.node.settings import NodeSettings, OnExit
 from hami_dra.driver.node.simulated import SimulatedBackend
 from hami_dra.vendors.publishing import Sharing
 from tests.support.node import FakePlugin, at_once, claim_on
+from tests.support.steered_cluster import SteeredCluster
 from tests.support.virtual_time import VirtualClock, run
 
 NODE_NAME = "n1"
@@ -55,7 +55,7 @@ class World:
         self.cards = machine(machine_name, NODE_NAME).cards
         clock = VirtualClock()
         self.wall = clock.wall
-        self.cluster = MemoryCluster(*([version] if version else []), now=clock.wall)
+        self.cluster = SteeredCluster(*([version] if version else []), now=clock.wall)
         self.plugins = []
 
     async def __aenter__(self):
@@ -466,7 +466,7 @@ def test_after_an_upgrade_the_fence_leaves_the_slices_when_the_rule_is_in_force(
     async def _(world):
         async with world.running():
             assert len(await world.taints()) == 4
-        upgraded = MemoryCluster(now=world.wall)
+        upgraded = SteeredCluster(now=world.wall)
         for item in await world.slices():
             upgraded.put_raw(RESOURCE_SLICE, await world.cluster.get_raw(RESOURCE_SLICE, item.metadata.name))
         upgraded.put_raw(NODE, await world.cluster.get_raw(NODE, NODE_NAME))

@@ -11,7 +11,6 @@ import grpc.aio
 import pytest
 
 from hami_dra.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import ConfigError
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.kubelet.proto import (
@@ -28,6 +27,7 @@ from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.simulated import SimulatedBackend
 from hami_dra.driver.node.wiring import Wiring
 from tests.support.node import claim_on
+from tests.support.steered_cluster import SteeredCluster
 
 NODE_NAME = "n1"
 DRIVER = "nvidia.hami.io"
@@ -107,7 +107,7 @@ async def allocated(cluster, name, device, driver=DRIVER, consumed=PART):
 
 
 async def cluster_with_node():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     await cluster.create(NODE, {"metadata": {"name": NODE_NAME}})
     return cluster
 

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import pytest
 
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Forbidden, Unavailable
 from hami_dra.driver.kubelet.protocol import ClaimRef
 from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
 from hami_dra.driver.prepare.preparation import NodePreparation
 from tests.support.preparing import DRIVER, PreparedNode, claim_json, env_of, only, pod_json, result, share
+from tests.support.steered_cluster import SteeredCluster
 from tests.support.virtual_time import run
 
 SHARE = "00000000-0000-0000-0000-000000000001"
@@ -22,7 +22,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 class Lab:
     def __init__(self, root):
-        self.cluster = MemoryCluster()
+        self.cluster = SteeredCluster()
         self.node = PreparedNode(root)
         self.writer = ClaimStatusWriter(self.cluster, DRIVER, lambda: NOW, sleep=asyncio.sleep)
         self.preparation = NodePreparation(
@@ -316,7 +316,7 @@ def test_a_namespace_whose_statuses_hang_delays_nobody_elses():
     """An admission webhook of that namespace that does not answer."""
 
     async def story():
-        cluster = MemoryCluster()
+        cluster = SteeredCluster()
 
         async def hang(request):
             if request.is_write and request.subresource == "status" and request.namespace == "evil":

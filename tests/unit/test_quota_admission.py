@@ -9,10 +9,10 @@ from controller.bridge.convert import Options, convert_pod
 from controller.bridge.quota import FRESH, excesses
 from controller.bridge.server import Settings
 from hami_dra.api import kinds
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Forbidden, Unavailable
 from hami_dra.vendors.registry import LEGACY_VENDORS, QUOTA_NAMES
 from tests.support.quotas import legacy, quota, quota_object
+from tests.support.steered_cluster import SteeredCluster
 
 
 def container(name="main", **limits):
@@ -107,7 +107,7 @@ class Clock:
 
 
 async def cluster_with(*quotas):
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     for each in quotas:
         await cluster.create(kinds.RESOURCE_QUOTA, each)
     return cluster

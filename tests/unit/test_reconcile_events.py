@@ -11,8 +11,8 @@ from controller.reconcile.metrics import Metrics
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import Forbidden, NotFound, Unavailable
+from tests.support.steered_cluster import SteeredCluster
 from tests.support.virtual_time import VirtualClock, run
 
 POD = Pod(metadata=ObjectMeta(name="p", namespace="ns", uid="u1"))
@@ -45,7 +45,7 @@ def test_an_error_is_told_alone_and_long_notes_are_cut():
 def playing(story):
     async def scenario():
         clock = VirtualClock()
-        cluster = MemoryCluster(now=clock.wall)
+        cluster = SteeredCluster(now=clock.wall)
         metrics = Metrics()
         events = Events(cluster, clock, metrics, "controller-0")
         task = asyncio.create_task(events.run())

@@ -21,9 +21,9 @@ from controller.reconcile.stalled import (
 from controller.reconcile.watchdog import EXIT_CODE, Watchdog
 from hami_dra.api import kinds, names
 from hami_dra.cluster.lease import LeaderElector, Timings
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.vendors.annotations import MOST_LENGTH
 from tests.support.scene import DRIVER, SPACE, claim, play, pod
+from tests.support.steered_cluster import SteeredCluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ELECTED = {"quiet_time": 0.0, "probe": False, "leader_election": True, "lease": Timings()}
@@ -38,7 +38,7 @@ class Story:
         self.now = 1_000.0
         self.heartbeat = Heartbeat()
         self.heartbeat.in_term = True
-        self.cluster = MemoryCluster()
+        self.cluster = SteeredCluster()
         self.elector = LeaderElector(self.cluster, "ns", "lease", identity="me", clock=lambda: self.now)
         self.exit_codes = []
         self.watchdog = Watchdog(

@@ -16,11 +16,11 @@ from hami_dra.cli import slices as slices_command
 from hami_dra.cli import topology as topology_command
 from hami_dra.cli.errors import CommandError
 from hami_dra.cluster import http
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import ServerVersion
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver import fleet_file
 from hami_dra.driver.slices import machine_pools, slice_bodies
+from tests.support.steered_cluster import SteeredCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,7 +53,7 @@ def fleet_path(tmp_path):
     return path
 
 
-class StaysOpen(MemoryCluster):
+class StaysOpen(SteeredCluster):
     """Commands close their connection; the tests look at the cluster afterwards."""
 
     async def close(self):
@@ -249,7 +249,7 @@ def test_publish_once_and_remove(cluster, fleet_path):
 
 
 def test_publish_refuses_an_old_kubernetes(monkeypatch, fleet_path):
-    old = MemoryCluster(ServerVersion(1, 35, "v1.35.2"))
+    old = SteeredCluster(ServerVersion(1, 35, "v1.35.2"))
     monkeypatch.setattr(http, "connect", lambda kubeconfig=None, context=None: old)
     assert "needs Kubernetes 1.36 or newer" in refused("slices", "--fleet", fleet_path, "--publish", "--once")
 

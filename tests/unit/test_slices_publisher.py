@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from hami_dra.api.kinds import NODE, RESOURCE_SLICE
-from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.cluster.protocol import AlreadyExists, Conflict, Forbidden, Invalid, Unavailable
 from hami_dra.driver.plan import plan
 from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
 from hami_dra.driver.slices import fenced, pool_of, slice_body, slice_name
 from hami_dra.driver.workqueue import WorkQueue
+from tests.support.steered_cluster import SteeredCluster
 
 DRIVER = "d.example.com"
 KEY = PoolKey(DRIVER, "n1")
@@ -64,7 +64,7 @@ async def offered(cluster):
 
 
 async def test_a_pool_is_written_and_then_left_alone():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     it.want(pool(200))
     await it.sync_once()
@@ -79,7 +79,7 @@ async def test_a_pool_is_written_and_then_left_alone():
 
 
 async def test_another_publisher_takes_over_without_a_write():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     for _ in range(2):
         it = publisher(cluster)
         it.want(pool(3))
@@ -89,7 +89,7 @@ async def test_another_publisher_takes_over_without_a_write():
 
 
 async def test_one_changed_slice_keeps_the_generation_and_two_raise_it():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     it.want(pool(3))
     await it.sync_once()
@@ -104,7 +104,7 @@ async def test_one_changed_slice_keeps_the_generation_and_two_raise_it():
 
 
 async def test_scale_down_deletes_slices_and_an_empty_pool_is_one_empty_slice():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     it.want(pool(300))
     await it.sync_once()
@@ -116,7 +116,7 @@ async def test_scale_down_deletes_slices_and_an_empty_pool_is_one_empty_slice():
 
 
 async def test_dropping_a_pool_deletes_only_what_is_ours():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster, owns=lambda item: item.spec.driver == DRIVER)
     foreign = pool_of("other.example.com", "n1", [{"name": "x"}])
     await cluster.create(RESOURCE_SLICE, slice_body(foreign, 0, 1))
@@ -128,7 +128,7 @@ async def test_dropping_a_pool_deletes_only_what_is_ours():
 
 
 async def test_slices_under_other_names_are_replaced():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     body = slice_body(pool(2), 0, 8)
     body["metadata"]["name"] = "made-by-an-older-driver"
     await cluster.create(RESOURCE_SLICE, body)
@@ -141,7 +141,7 @@ async def test_slices_under_other_names_are_replaced():
 
 
 async def test_fields_of_others_survive():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     it.want(pool(1))
     await it.sync_once()
@@ -158,7 +158,7 @@ async def test_fields_of_others_survive():
 
 
 async def test_a_node_that_was_made_again_owns_its_slices_again():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     first = await cluster.create(NODE, {"metadata": {"name": "n1"}})
     it.want(replace(pool(1), node_uid=first.metadata.uid))
@@ -173,7 +173,7 @@ async def test_a_node_that_was_made_again_owns_its_slices_again():
 
 
 async def test_the_time_of_a_taint_stays():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     it.want(fenced(pool(2), fence=True))
     await it.sync_once()
@@ -198,7 +198,7 @@ async def test_the_time_of_a_taint_stays():
     [(Conflict("changed"), "patch"), (AlreadyExists("there"), "create"), (Conflict("changed"), "delete")],
 )
 async def test_a_conflict_means_read_again_and_go_on(error, verb):
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     it.want(pool(200))
     await it.sync_once()
@@ -209,7 +209,7 @@ async def test_a_conflict_means_read_again_and_go_on(error, verb):
 
 
 async def test_a_create_without_an_answer_makes_no_second_slice():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     it.want(pool(3))
     cluster.fail_next(Unavailable("timed out"), verb="create", applied=True)
@@ -220,7 +220,7 @@ async def test_a_create_without_an_answer_makes_no_second_slice():
 
 
 async def test_somebody_who_writes_between_our_read_and_our_write():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     it.want(pool(2))
     await it.sync_once()
@@ -239,7 +239,7 @@ async def test_somebody_who_writes_between_our_read_and_our_write():
 
 
 async def test_endless_conflicts_are_reported_and_others_are_still_written():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     other = pool_of(DRIVER, "n2", [{"name": "x"}])
     cluster.fail_next(Conflict("changed"), verb="create", name=slice_name(pool(1), 0), times=99)
@@ -251,7 +251,7 @@ async def test_endless_conflicts_are_reported_and_others_are_still_written():
 
 
 async def test_a_refused_slice_is_reported_and_not_sent_again_until_it_changes():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     cluster.fail_next(Invalid("spec.devices: Too many"), verb="create", times=1)
     async with running(it):
@@ -267,7 +267,7 @@ async def test_a_refused_slice_is_reported_and_not_sent_again_until_it_changes()
 
 
 async def test_a_refusal_is_not_forgotten_when_another_pool_has_to_be_read_again():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     it.want(pool(1))
     it.want(pool_of(DRIVER, "n2", [{"name": "x"}]))
@@ -281,7 +281,7 @@ async def test_a_refusal_is_not_forgotten_when_another_pool_has_to_be_read_again
 
 
 async def test_a_missing_right_is_named():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     cluster.fail_next(Forbidden("resourceslices is forbidden: cannot create"), verb="create")
     it.want(pool(1))
@@ -290,14 +290,14 @@ async def test_a_missing_right_is_named():
 
 
 async def test_a_list_that_fails_is_named():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     cluster.fail_next(Unavailable("no route"), verb="list")
     with pytest.raises(NotPublished, match="no route"):
         await publisher(cluster).sync_once()
 
 
 async def test_fields_that_the_server_drops_are_reported_once_and_not_fought_over(caplog):
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
 
     async def drop_policies(admission):
         for device in admission.object["spec"]["devices"]:
@@ -334,7 +334,7 @@ async def _offers(cluster, names):
 
 
 async def test_deleted_slices_come_back_and_changed_ones_are_put_right():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     name = slice_name(pool(2), 0)
     async with running(it):
@@ -351,7 +351,7 @@ async def test_deleted_slices_come_back_and_changed_ones_are_put_right():
 
 
 async def test_an_outage_of_the_server_is_waited_out():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     async with running(it):
         it.want(pool(1))
@@ -363,7 +363,7 @@ async def test_an_outage_of_the_server_is_waited_out():
 
 
 async def test_slices_that_vanished_while_the_watch_was_away_come_back():
-    cluster = MemoryCluster()
+    cluster = SteeredCluster()
     it = publisher(cluster)
     async with running(it):
         it.want(pool(1))

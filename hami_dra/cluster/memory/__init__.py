@@ -7,10 +7,9 @@ What it leaves out: authorisation, field ownership (server-side apply is a deep 
 (they go at once unless a finalizer holds them), and namespaces need not exist.
 
 `cluster` has the verbs, `state` the stored objects, `history` their changes and watchers, `rules` what is checked per kind,
-`patches` how bodies merge, `steering` what tests may do to it.
+`patches` how bodies merge.
 """
 
-from hami_dra.cluster.memory.cluster import Admission, MemoryCluster, default_kinds
-from hami_dra.cluster.memory.steering import Request
+from hami_dra.cluster.memory.cluster import Admission, MemoryCluster, Request, default_kinds
 
 __all__ = ["Admission", "MemoryCluster", "Request", "default_kinds"]

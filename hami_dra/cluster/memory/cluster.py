@@ -14,7 +14,6 @@ from hami_dra.api.meta import Object
 from hami_dra.cluster.memory import patches, rules
 from hami_dra.cluster.memory.history import Record
 from hami_dra.cluster.memory.state import State, object_key
-from hami_dra.cluster.memory.steering import Fault, Request, Steering
 from hami_dra.cluster.protocol import (
     APPLY,
     JSON,
@@ -49,13 +48,33 @@ class Admission:
     dry_run: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call. `verb` is get, list, watch, create, patch, delete or bind."""
+
+    verb: str
+    kind: Kind[Any]
+    namespace: str
+    name: str
+    subresource: str = ""
+    body: Any = None
+
+    @property
+    def is_write(self) -> bool:
+        return self.verb in ("create", "patch", "delete", "bind")
+
+    @property
+    def label(self) -> str:
+        return f"{self.verb} {self.kind.plural}" + (f"/{self.subresource}" if self.subresource else "")
+
+
 def default_kinds(version: ServerVersion) -> tuple[Kind[Object], ...]:
     """What an API server of that version serves without extra feature gates: DeviceTaintRule came on by default in 1.37."""
     off = {kinds.DEVICE_TAINT_RULE_V1BETA2} | (set() if version.at_least(1, 37) else {kinds.DEVICE_TAINT_RULE})
     return tuple(kind for kind in kinds.ALL if kind not in off)
 
 
-class MemoryCluster(Steering):
+class MemoryCluster:
     """`served`: the kinds on offer (default: by version). `history`: changes per resource that a watch may resume from."""
 
     def __init__(
@@ -67,7 +86,7 @@ class MemoryCluster(Steering):
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         seed: int = 0,
     ) -> None:
-        super().__init__(State(history, now, seed))
+        self._state = State(history, now, seed)
         self.admission: list[Callable[[Admission], Awaitable[Raw]]] = []
         """Mutating admission, in order: each returns the object to go on with, or raises a ClusterError to refuse it."""
         self._version = version
@@ -91,15 +110,13 @@ class MemoryCluster(Steering):
         return cast("Raw", msgspec.json.decode(record.encoded(kind)))
 
     async def _get(self, kind: Kind[T], name: str, namespace: str) -> Record:
-        fault = await self._begin(Request("get", kind, namespace, name))
-        record = self._state.existing(kind, object_key(namespace, name))
-        _finish(fault)
-        return record
+        await self._begin(Request("get", kind, namespace, name))
+        return self._state.existing(kind, object_key(namespace, name))
 
     async def list(
         self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> Listing[T]:
-        fault = await self._begin(Request("list", kind, namespace, ""))
+        await self._begin(Request("list", kind, namespace, ""))
         predicate = _predicate(kind, namespace, label_selector, field_selector)
         items: list[T] = []
         broken: list[Broken] = []
@@ -112,7 +129,6 @@ class MemoryCluster(Steering):
                 items.append(msgspec.structs.replace(found, api_version="", kind=""))
             if problem:
                 broken.append(Broken("ADDED", known, problem))
-        _finish(fault)
         return Listing(tuple(items), str(self._state.newest), tuple(broken))
 
     async def watch(
@@ -124,7 +140,7 @@ class MemoryCluster(Steering):
         label_selector: str = "",
         field_selector: str = "",
     ) -> AsyncGenerator[WatchEvent[T] | Broken]:
-        fault = await self._begin(Request("watch", kind, namespace, ""))
+        await self._begin(Request("watch", kind, namespace, ""))
         predicate = _predicate(kind, namespace, label_selector, field_selector)
         table = self._state.table(kind)
         if resource_version in ("", "0"):
@@ -133,14 +149,10 @@ class MemoryCluster(Steering):
         else:
             watcher = table.watcher(int(resource_version), self._state.newest, predicate)
         try:
-            _finish(fault)
             while True:
-                await self._flowing.wait()
-                while watcher.pending and self._flowing.is_set():
+                while watcher.pending:
                     event, record = watcher.pending.popleft()
                     yield _event(kind, event, record)
-                if watcher.pending:
-                    continue
                 if isinstance(watcher.end, Exception):
                     raise watcher.end
                 if watcher.end:
@@ -158,7 +170,7 @@ class MemoryCluster(Steering):
         if not isinstance(meta, dict):
             raise Invalid(f"create {kind.name}: metadata is not an object")
         space = self._target_namespace(kind, meta, namespace)
-        fault = await self._begin(Request("create", kind, space, str(meta.get("name", "")), body=raw))
+        await self._begin(Request("create", kind, space, str(meta.get("name", "")), body=raw))
         if meta.get("resourceVersion"):
             raise Invalid(f"create {kind.name}: resourceVersion should not be set on objects to be created")
         if not meta.get("name"):
@@ -179,9 +191,7 @@ class MemoryCluster(Steering):
         key = object_key(space, raw["metadata"]["name"])
         if key in self._state.table(kind).objects:
             raise AlreadyExists(f'create {kind.name}: {kind.plural} "{key}" already exists')
-        result = _read(kind, Record(raw, 0)) if dry_run else self._commit(kind, key, None, raw)
-        _finish(fault)
-        return result
+        return _read(kind, Record(raw, 0)) if dry_run else self._commit(kind, key, None, raw)
 
     async def patch(
         self,
@@ -195,13 +205,13 @@ class MemoryCluster(Steering):
         field_manager: str = "hami-dra",  # noqa: ARG002 (fields have no owners here)
         force: bool = False,  # noqa: ARG002 (as above)
     ) -> T:
-        fault = await self._begin(Request("patch", kind, namespace, name, subresource, patch))
+        await self._begin(Request("patch", kind, namespace, name, subresource, patch))
         if subresource and not (subresource == "status" and rules.has_status(cast("Kind[Object]", kind))):
             raise NotFound(f"patch {kind.plural}/{subresource}: the server could not find the requested resource")
         key = object_key(namespace, name)
         before = self._state.table(kind).objects.get(key)
         if before is None and patch_type == APPLY and not subresource:
-            return await self._create_by_apply(kind, name, namespace, patch, fault)
+            return await self._create_by_apply(kind, name, namespace, patch)
         if before is None:
             raise NotFound(f'patch {kind.name}: {kind.plural} "{key}" not found')
         merged = _patched(kind, before.raw, patch, patch_type)
@@ -217,23 +227,17 @@ class MemoryCluster(Steering):
                 f"UID in object meta: {before.raw['metadata']['uid']}"
             )
         _check_shape(kind, merged)
-        result = self._store_update(
+        return self._store_update(
             kind, key, before, rules.updated(cast("Kind[Object]", kind), before.raw, merged, subresource)
         )
-        _finish(fault)
-        return result
 
-    async def _create_by_apply(
-        self, kind: Kind[T], name: str, namespace: str, patch: Body | Sequence[Body], fault: Fault | None
-    ) -> T:
+    async def _create_by_apply(self, kind: Kind[T], name: str, namespace: str, patch: Body | Sequence[Body]) -> T:
         if not isinstance(patch, Mapping):
             raise Invalid(f"apply {kind.name} {name}: the body must be an object")
         if (patch.get("metadata") or {}).get("uid"):
             raise Conflict(f'apply {kind.name}: {kind.plural} "{name}" with that uid is gone')
         body = patches.merge_patch(patch, {"metadata": {"name": name}})
-        result = await self.create(kind, body, namespace=namespace)
-        _finish(fault)
-        return result
+        return await self.create(kind, body, namespace=namespace)
 
     async def delete(
         self,
@@ -245,7 +249,7 @@ class MemoryCluster(Steering):
         resource_version: str = "",
         grace_period_seconds: int | None = None,  # noqa: ARG002 (nothing here ends gracefully)
     ) -> None:
-        fault = await self._begin(Request("delete", kind, namespace, name))
+        await self._begin(Request("delete", kind, namespace, name))
         record = self._state.existing(kind, object_key(namespace, name))
         meta = record.raw["metadata"]
         if uid and uid != meta["uid"]:
@@ -258,11 +262,10 @@ class MemoryCluster(Steering):
                 f"is {record.version}"
             )
         self._state.delete(kind, object_key(namespace, name), record)
-        _finish(fault)
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str = "") -> None:
         """POST pods/<name>/binding: what a scheduler does. Conflict for bound, gated and deleted pods and another uid."""
-        fault = await self._begin(Request("bind", kinds.POD, namespace, name, "binding", node))
+        await self._begin(Request("bind", kinds.POD, namespace, name, "binding", node))
         record = self._state.existing(kinds.POD, object_key(namespace, name))
         spec = record.raw["spec"]
         if uid and uid != record.raw["metadata"]["uid"]:
@@ -283,17 +286,32 @@ class MemoryCluster(Steering):
         }
         bound["status"].pop("nominatedNodeName", None)  # ClearingNominatedNodeNameAfterBinding
         self._commit(kinds.POD, object_key(namespace, name), record, bound)
-        _finish(fault)
 
     async def close(self) -> None:
         self._closed = True
-        self.close_watches()
+        for table in self._state.tables():
+            for watcher in table.watchers:
+                watcher.finish(True)
+
+    # --- beyond the verbs --------------------------------------------------------------------------------------------
+
+    @property
+    def has_undelivered_events(self) -> bool:
+        """Whether a watcher has not taken yet what was written."""
+        return any(watcher.pending for table in self._state.tables() for watcher in table.watchers)
+
+    def knows(self, uid: str) -> bool:
+        """Whether an object with that uid is stored."""
+        return self._state.knows(uid)
+
+    def timestamp(self) -> str:
+        """Now, by the cluster's clock, as objects carry it."""
+        return self._state.timestamp()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    async def _begin(self, request: Request) -> Fault | None:
-        """Counts, yields to other tasks as a real request does, and raises a planned fault, or returns one for `_finish`."""
-        self.requests[request.label] += 1
+    async def _begin(self, request: Request) -> None:
+        """Yield to other tasks, as a real request does, and check what holds for every request."""
         await asyncio.sleep(0)
         if self._closed:
             raise Unavailable(f"{request.label}: the cluster is closed")
@@ -301,7 +319,6 @@ class MemoryCluster(Steering):
             raise NotFound(f"{request.label}: the server could not find the requested resource")
         if request.kind.namespaced and not request.namespace and (request.is_write or request.verb == "get"):
             raise Invalid(f"{request.label} {request.name}: a {request.kind.name} lives in a namespace; none was given")
-        return await self._meet(request)
 
     def _target_namespace(self, kind: Kind[Any], meta: Raw, namespace: str) -> str:
         if not kind.namespaced:
@@ -354,11 +371,6 @@ def _read(kind: Kind[T], record: Record) -> T:
         return record.read(kind)
     except msgspec.ValidationError as error:
         raise Invalid(f"{kind.name} {record.raw['metadata']['name']}: {error}") from None
-
-
-def _finish(fault: Fault | None) -> None:
-    if fault is not None:
-        raise fault.error
 
 
 def _predicate(kind: Kind[Any], namespace: str, label_selector: str, field_selector: str) -> Predicate:
