@@ -6,28 +6,29 @@ own builds, which take minutes and show their progress, are in hack/controlplane
 
 from __future__ import annotations
 
-import os
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Final
 
-from hack.controlplane.build import BuildError, find_go
-
-_ENVIRONMENT: Final = {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+from hack.controlplane.build import BuildError, find_go, go_environment, require_c_compiler
 
 
-def build(what: str, module: Path, package: str, target: Path) -> Path:
-    """`target`, built first where it is missing. Raises BuildError, which calls the program `what`."""
+def build(what: str, module: Path, package: str, target: Path, *, cgo: bool = False) -> Path:
+    """Return `target`, built first where it is missing. Raises BuildError, which calls the program `what`.
+
+    `cgo`: it has parts in C, and is linked against this machine's C library.
+    """
     if target.exists():
         return target
+    if cgo:
+        require_c_compiler(what)
     go = find_go()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         built = Path(scratch) / "program"
         command = [str(go), "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", str(built), package]
         done = subprocess.run(
-            command, cwd=module, env={**os.environ, **_ENVIRONMENT}, capture_output=True, text=True, check=False
+            command, cwd=module, env=go_environment(cgo=cgo), capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise BuildError(f"{what} cannot be built (it needs a Go module proxy):\n{done.stderr[-2_000:]}")

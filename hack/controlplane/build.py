@@ -173,23 +173,30 @@ def _toolchains() -> Iterator[Path]:
 
 
 def _go_version(go: Path) -> tuple[int, ...]:
-    answer = subprocess.run(
-        [go, "env", "GOVERSION"], capture_output=True, text=True, check=False, env=_go_environment()
-    )
+    answer = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False, env=go_environment())
     match = re.match(r"go(\d+)\.(\d+)", answer.stdout)
     return tuple(map(int, match.groups())) if match else ()
 
 
-def _go_environment(*, cgo: bool = False) -> dict[str, str]:
-    # CGO off: no C compiler needed and static binaries. GOFLAGS and GOWORK of the user must not change the result.
+def go_environment(*, cgo: bool = False) -> dict[str, str]:
+    """Return the environment of `go`, in which the user's GOFLAGS and GOWORK do not change the result.
+
+    Without `cgo` no C compiler is needed, and binaries are static.
+    """
     ours = {"GOTOOLCHAIN": "local", "CGO_ENABLED": str(int(cgo)), "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
     return {**os.environ, **ours}
 
 
+def require_c_compiler(what: str) -> None:
+    """Raise BuildError, which calls the program `what`, where there is no C compiler."""
+    if not shutil.which(os.environ.get("CC", "gcc")):
+        raise BuildError(f"{what} needs a C compiler, and there is none: install gcc, or set CC")
+
+
 def _build(wanted: Target, folder: Path, go: Path, say: Report) -> None:
     module = HERE / wanted.module
-    if wanted.cgo and not shutil.which(os.environ.get("CC", "gcc")):
-        raise BuildError(f"[{wanted.name}] needs a C compiler, and there is none: install gcc, or set CC")
+    if wanted.cgo:
+        require_c_compiler(f"[{wanted.name}]")
     say(
         f"[{wanted.name}] building {', '.join(wanted.binaries)} with {go} into {folder}"
         f" (once; about {wanted.minutes} min on 2 cores)"
@@ -217,7 +224,7 @@ def _name_go_gives(package: str) -> str:
 
 
 def _run_with_progress(command: list[str], module: Path, wanted: Target, say: Report, every: float = 10.0) -> None:
-    name, environment = wanted.name, _go_environment(cgo=wanted.cgo)
+    name, environment = wanted.name, go_environment(cgo=wanted.cgo)
     started = time.monotonic()
     with subprocess.Popen(
         command, cwd=module, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

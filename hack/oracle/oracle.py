@@ -1,4 +1,4 @@
-"""Kubernetes' own answers, from small Go programs on its published modules.
+"""The answers of Kubernetes, Prometheus and NVIDIA, from small Go programs on their published modules.
 
 Used by tests/conformance, tests/property, hack/fuzz.py and hack/oracle/cel_golden.py. Each folder beside this file that
 holds a go.mod is one oracle: it reads JSON questions from standard input, one a line, and writes one JSON answer a line.
@@ -27,6 +27,8 @@ from hack import gobuild
 from hack.controlplane.build import BuildError, cache_folder
 
 HERE: Final = Path(__file__).resolve().parent
+_IN_C: Final = frozenset({"nvcdi"})
+"""Oracles with parts in C, which need a C compiler."""
 
 
 @functools.cache
@@ -40,7 +42,7 @@ def binary_of(name: str) -> Path:
 
 def ensure(name: str) -> Path:
     """The program, built first where it is missing: minutes with empty caches, else seconds. Raises BuildError."""
-    return gobuild.build(f"the oracle {name!r}", HERE / name, ".", binary_of(name))
+    return gobuild.build(f"the oracle {name!r}", HERE / name, ".", binary_of(name), cgo=name in _IN_C)
 
 
 def ask(name: str, questions: Iterable[dict[str, Any]], seconds: float = 240) -> list[dict[str, Any]]:
@@ -74,7 +76,7 @@ class Conversation:
         asking.flush()
         line = answering.readline()
         if not line:
-            raise RuntimeError(f"the oracle {self._name!r} gave up; what it said last stands above")
+            raise RuntimeError(f"the oracle {self._name!r} gave up; its last words are above")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -89,15 +91,17 @@ class Conversation:
 
 def main() -> int:
     """Where a program cannot be built, the tests that need it are skipped; with REQUIRE_ALL=1 that is a failure."""
+    failed = False
     for name in sorted(path.parent.name for path in HERE.glob("*/go.mod")):
         started = time.monotonic()
         try:
             ensure(name)
         except BuildError as error:
             print(error, file=sys.stderr)
-            return 1 if os.environ.get("REQUIRE_ALL") == "1" else 0
-        print(f"{name}: {binary_of(name)}, {time.monotonic() - started:.0f} s", flush=True)
-    return 0
+            failed = True
+        else:
+            print(f"{name}: {binary_of(name)}, {time.monotonic() - started:.0f} s", flush=True)
+    return 1 if failed and os.environ.get("REQUIRE_ALL") == "1" else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-/* A libnvidia-ml.so.1 without hardware, for tests of hami_dra.discovery.nvml and hami_dra.monitor.nvml. Built and described by tests/support/nvml/fake.py.
+/* A libnvidia-ml.so.1 without hardware, for tests of hami_dra.discovery.nvml and hami_dra.monitor.nvml, and for hack/oracle/nvcdi.
+ * Built and described by tests/support/nvml/fake.py.
  *
  * What it pretends is read from the file $FAKE_NVML_CONFIG when the library is initialised; one statement a line, words
  * separated by spaces, "quoted" where they hold some, # begins a comment. GPUs are numbered in the order of their lines.
@@ -368,6 +369,10 @@ status nvmlInitWithFlags(unsigned flags) {
     return code;
 }
 
+status nvmlInit_v2(void) {
+    return nvmlInitWithFlags(0);
+}
+
 status nvmlShutdown(void) {
     ENTER_SYSTEM;
     initialised--;
@@ -409,6 +414,13 @@ status nvmlDeviceGetHandleByUUID(const char *uuid, void **to) {
         if (!strcmp(gpus[i].uuid, uuid)) {
             ENTER(&gpus[i]);
             *to = &gpus[i];
+            return SUCCESS;
+        }
+        for (int k = 0; k < MAX_INSTANCES; k++) {
+            Instance *mig = &gpus[i].instance[k];
+            if (!gpus[i].mig || !mig->gpu || !mig->has_ci || strcmp(mig->uuid, uuid)) continue;
+            ENTER(&gpus[i]);
+            *to = mig;
             return SUCCESS;
         }
     }
@@ -790,10 +802,12 @@ typedef struct {
 } OldComputeProfileInfo;
 
 /* Only the compute instance that spans its GPU instance: its number is that of the slices, as NVML numbers them. */
+static const unsigned compute_slices[] = {1, 2, 3, 4, 7, 8, 6};
+enum { COMPUTE_PROFILES = sizeof compute_slices / sizeof *compute_slices };
+
 static Profile *spanning(Instance *instance, unsigned index) {
-    static const unsigned slices[] = {1, 2, 3, 4, 7, 8, 6};
     Profile *profile = profile_of(instance->gpu, instance->profile);
-    return index < sizeof slices / sizeof *slices && profile && slices[index] == profile->slices ? profile : NULL;
+    return index < COMPUTE_PROFILES && profile && compute_slices[index] == profile->slices ? profile : NULL;
 }
 
 status nvmlGpuInstanceGetComputeInstanceProfileInfoV(Instance *instance, unsigned index, unsigned engine, ComputeProfileInfo *to) {
@@ -847,7 +861,9 @@ typedef struct {
 status nvmlComputeInstanceGetInfo_v2(Instance *instance, ComputeInfo *to) {
     if (!as_instance(instance) || !instance->has_ci) return INVALID_ARGUMENT;
     ENTER(instance->gpu);
-    *to = (ComputeInfo){instance->gpu, instance, instance->ci, 0, {0, instance->placement.size}};
+    unsigned profile = 0;
+    while (profile < COMPUTE_PROFILES && !spanning(instance, profile)) profile++;
+    *to = (ComputeInfo){instance->gpu, instance, instance->ci, profile, {0, instance->placement.size}};
     return SUCCESS;
 }
 
@@ -861,7 +877,7 @@ status nvmlComputeInstanceDestroy(Instance *instance) {
 /* MIG devices exist where there is a compute instance; the index goes up to the number of slices, with gaps. */
 status nvmlDeviceGetMaxMigDeviceCount(Gpu *gpu, unsigned *to) {
     ENTER(gpu);
-    *to = gpu->can_mig ? 7 : 0;
+    *to = gpu->mig ? 7 : 0;
     return SUCCESS;
 }
 
@@ -884,6 +900,33 @@ status nvmlDeviceGetComputeInstanceId(Instance *device, unsigned *to) {
     if (!as_instance(device)) return NOT_FOUND;
     ENTER(device->gpu);
     *to = device->ci;
+    return SUCCESS;
+}
+
+status nvmlDeviceIsMigDeviceHandle(void *device, unsigned *to) {
+    ENTER_SYSTEM;
+    *to = as_instance(device) != NULL;
+    return SUCCESS;
+}
+
+status nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Instance *device, Gpu **to) {
+    if (!as_instance(device)) return NOT_FOUND;
+    ENTER(device->gpu);
+    *to = device->gpu;
+    return SUCCESS;
+}
+
+typedef struct {
+    unsigned sm, ce, dec, enc, jpeg, ofa, gpu_slices, compute_slices;
+    unsigned long long memory; /* MiB */
+} Attributes;
+
+status nvmlDeviceGetAttributes_v2(Instance *device, Attributes *to) {
+    if (!as_instance(device)) return NOT_SUPPORTED;
+    ENTER(device->gpu);
+    Profile *of = profile_of(device->gpu, device->profile);
+    if (!of) return UNKNOWN;
+    *to = (Attributes){of->sm, of->ce, of->dec, of->enc, of->jpeg, of->ofa, of->slices, of->slices, of->memory};
     return SUCCESS;
 }
 

@@ -11,13 +11,37 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
+
 from hami_dra.api.hardware import Machine
+from hami_dra.api.resource import ResourceClaim
 from hami_dra.discovery.errors import DiscoveryError
+from hami_dra.discovery.host import CDI_FOLDERS, MachineHost
 from hami_dra.discovery.nvml import NvmlBackend, NvmlPartitioner
 from hami_dra.discovery.uncut import UncutCards
+from hami_dra.driver.prepare.assembly import work_of
+from hami_dra.driver.prepare.cdi import kind
+from hami_dra.driver.prepare.inventory import inventory_of
+from hami_dra.driver.prepare.jobs import Prepare
 from hami_dra.driver.slices import machine_pools
 from hami_dra.monitor.nvml import NvmlSampler
 from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
+from hami_dra.vendors.nvidia.containers import Containers
+from hami_dra.vendors.nvidia.published import Published
+from hami_dra.vendors.publishing import Sharing
+
+NVIDIA = Containers()
+
+
+class RootedHost(MachineHost):
+    """A machine whose / is a folder."""
+
+    def __init__(self, root, **options):
+        super().__init__(cdi_folders=[root / folder.relative_to("/") for folder in CDI_FOLDERS], **options)
+        self._root = root
+
+    def _place(self, path):
+        return self._root / path.lstrip("/")
 
 
 class Story:
@@ -114,6 +138,36 @@ class Story:
         cards = self.backend().discover().cards
         [pool] = machine_pools(Machine(name="n1", instance_type="x", cpu=1, memory=1, cards=cards))
         return [device for content in pool.slices for device in content.devices]
+
+    def prepared(self, root, claims):
+        """Prepare the claims on the node whose files are below `root`: the CDI files, what kubelet is told, and notes."""
+        uncut = UncutCards(Path(root) / "uncut.json")
+        backend = self.backend(uncut=uncut)
+        cards, published, driver, node = backend.discover().cards, Published(), NVIDIA.driver, "n1"
+        inventory = inventory_of(
+            driver, node, published.devices(cards, Sharing()), NVIDIA.sites(cards), published.counter_sets(cards)
+        )
+        work = work_of(
+            lambda: inventory,
+            vendor=NVIDIA,
+            host=RootedHost(Path(root), not_from=[kind(driver)]),
+            partitioner=backend.partitioner(),
+            state_folder=Path(root) / "state",
+            cdi_folder=Path(root) / CDI_FOLDERS[1].relative_to("/"),
+        )
+        work.start()
+        decoded = [msgspec.convert(claim, ResourceClaim, strict=False) for claim in claims]
+        outcomes = work.run([Prepare({claim.metadata.uid: claim for claim in decoded})])[0]
+        return [
+            {"refused": outcome}
+            if isinstance(outcome, str)
+            else {
+                "spec": outcome.spec,
+                "ids": [each for answer in outcome.answers for each in answer.cdi_ids],
+                "notes": outcome.notes,
+            }
+            for outcome in outcomes.values()
+        ]
 
     def before_discovery(self):
         return health(self.backend().health())
