@@ -20,6 +20,18 @@ _PLENTY = 1 << 20
 def hopeless(
     problem: Problem, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
 ) -> bool:
+    """Return whether some count shows that there is no solution."""
+    return any(counts(problem, candidates, constraints, usage))
+
+
+def counts(
+    problem: Problem, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
+) -> Iterator[bool]:
+    """Yield after each part of the counting whether it shows that there is no solution.
+
+    One part takes at most some milliseconds. A claim may have 32 constraints on 32 requests of 8 alternatives each, so all
+    parts together may take seconds: a caller that has others to serve pauses between two of them.
+    """
     needs = [
         _Needed(group, candidates)
         for claim in problem.claims
@@ -27,18 +39,15 @@ def hopeless(
         if not any(view.admin_access for view in group.alternatives)
     ]
     try:
-        return (
-            _too_few_devices(needs)
-            or _too_little_room(needs, usage)
-            or _too_little_in_all(needs, usage)
-            or any(
-                _unmet(constraint, [needed for needed in needs if needed.covered_by(claim_index, index)], usage)
-                for claim_index, claim_constraints in enumerate(constraints)
-                for index, constraint in enumerate(claim_constraints)
-            )
-        )
+        yield _too_few_devices(needs)
+        yield _too_little_room(needs, usage)
+        yield _too_little_in_all(needs, usage)
+        for claim_index, claim_constraints in enumerate(constraints):
+            for index, constraint in enumerate(claim_constraints):
+                covered = [needed for needed in needs if needed.covered_by(claim_index, index)]
+                yield from _unmet(constraint, covered, usage)
     except AllocatorError:
-        return False
+        return
 
 
 def any_unjudged(problem: Problem, candidates: Candidates) -> bool:
@@ -151,8 +160,8 @@ def _slots(view: RequestView, candidate: Candidate, usage: Usage) -> int:
     )
 
 
-def _unmet(constraint: Constraint, needs: Sequence[_Needed], usage: Usage) -> bool:
-    """More devices are to share a value, or to have different ones, than values allow."""
+def _unmet(constraint: Constraint, needs: Sequence[_Needed], usage: Usage) -> Iterator[bool]:
+    """Yield whether more devices are to share a value, or to have different ones, than values allow: the last one says."""
     count = sum(needed.count for needed in needs)
     room: dict[object, dict[Device, int]] = defaultdict(dict)
     for view, found in (alternative for needed in needs for alternative in needed.alternatives):
@@ -165,8 +174,8 @@ def _unmet(constraint: Constraint, needs: Sequence[_Needed], usage: Usage) -> bo
             for element in elements or ("",):
                 devices = room[kind, element]
                 devices[candidate.device] = max(slots, devices.get(candidate.device, 0))
+        yield False
     if isinstance(constraint, Distinct):
-        return count > len(room)
+        yield count > len(room)
     if isinstance(constraint, Match):
-        return count > max((sum(devices.values()) for devices in room.values()), default=0)
-    return False
+        yield count > max((sum(devices.values()) for devices in room.values()), default=0)

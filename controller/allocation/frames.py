@@ -3,6 +3,9 @@
 Made and driven by `search.Search`: `advance` makes the next choice, `next` opens the decision after it, `retract` takes the
 choice back because nothing after it worked. No recursion, so that claims may be as long as they like.
 
+A choice that takes long is made in portions: `advance` returns None when the search is to pause, and goes on where it stopped
+when it is called again.
+
 `exceeded` is upstream's special failure: the claim would hold more than 32 results. It ends every choice of devices before
 it in the claim at once, up to an alternative that needs fewer.
 """
@@ -24,8 +27,8 @@ class Frame(Protocol):
     claim_index: int
     exceeded: bool
 
-    def advance(self) -> bool:
-        """Make the first or next choice. False: there is none left, and nothing is held."""
+    def advance(self) -> bool | None:
+        """Make the first or next choice. False: there is none left, and nothing is held. None: pause, and call again."""
 
     def next(self) -> "Frame | None":
         """The decision that comes after the choice, None after the last."""
@@ -161,7 +164,7 @@ class Select:
     def first_position(self) -> int:
         return self._positions[0] - 1
 
-    def advance(self) -> bool:
+    def advance(self) -> bool | None:
         if self.exceeded:
             return False
         return self._next_combination() if self._sets is None else self._next_set(self._sets)
@@ -180,22 +183,28 @@ class Select:
         else:
             self._failed_sets.add(self._kinds([taken.candidate for taken in self._release()]))
 
-    def _next_combination(self) -> bool:
+    def _next_combination(self) -> bool | None:
         while len(self._taken) < self._view.count:
-            if self._take_next():
+            taken = self._take_next()
+            if taken is None:
+                return None
+            if taken:
                 continue
             if not self._taken:
                 return False
             self._drop_last()
         return True
 
-    def _take_next(self) -> bool:
-        """Take one more device, at or after the position of this depth."""
+    def _take_next(self) -> bool | None:
+        """Take one more device, at or after the position of this depth. None: pause."""
         search, view, entries = self._search, self._view, self._entries
         depth = len(self._taken)
         failed = self._failed[depth]
         missing = view.count - depth
         for position in range(self._positions[depth], len(entries)):
+            if search.steps >= search.pause_at:
+                self._positions[depth] = position
+                return None
             candidate = entries[position]
             if candidate.error is not None:
                 if search.held.available(view, candidate):
@@ -204,6 +213,7 @@ class Select:
             if search.prunes and len(entries) - position < missing and not self._errors_from(position):
                 return False
             if failed and search.kind(candidate) in failed:
+                search.pause_at -= 1
                 continue
             if missing > 1 and not search.affords_set(view, candidate, entries[position + 1 :], missing - 1):
                 continue
@@ -227,10 +237,14 @@ class Select:
         self._search.held.release(taken)
         self._failed[-1].add(self._search.kind(taken.candidate))
 
-    def _next_set(self, sets: Iterator[Sequence[Candidate]]) -> bool:
+    def _next_set(self, sets: Iterator[Sequence[Candidate]]) -> bool | None:
         search, view = self._search, self._view
-        for candidates in sets:
+        while search.steps < search.pause_at:
+            candidates = next(sets, None)
+            if candidates is None:
+                return self._no_set_left()
             if self._failed_sets and self._kinds(candidates) in self._failed_sets:
+                search.pause_at -= 1
                 continue
             for candidate in candidates:
                 taken = search.take(view, candidate)
@@ -240,6 +254,10 @@ class Select:
                 self._taken.append(taken)
             else:
                 return True
+        return None
+
+    def _no_set_left(self) -> bool:
+        search, view = self._search, self._view
         for candidate in self._entries:
             if candidate.error is not None and search.held.available(view, candidate):
                 search.stumble(candidate.error)

@@ -3,15 +3,19 @@
 Called by `decide` for every node it tries. In: a `Problem`, the node and its pools, the ledger. Out: a `Solution` or None.
 Pure; steps are counted, never seconds.
 
+A search is a generator: whoever has others to serve runs it in portions (`searching`), and may put it aside between two of them
+as long as nothing changes of what it reads. What it finds does not depend on the portions.
+
 Claims are met in order, and the requests of each in order; the first complete solution counts. `frames` holds the points of
 decision, this module the state they share: what has been taken, and how to give it back.
 """
 
-from collections.abc import Hashable, Sequence
+import sys
+from collections.abc import Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from controller.allocation.bounds import any_unjudged, hopeless, parts
+from controller.allocation.bounds import any_unjudged, counts, parts
 from controller.allocation.candidates import Candidate, Candidates
 from controller.allocation.chooser import Chooser, FirstFit
 from controller.allocation.counters import consumption, declared_groups
@@ -35,9 +39,15 @@ LOOK_UP_AFTER: Final = 256
 """The step at which a search asks whether it can succeed at all; most have long ended."""
 MOST_EFFORT: Final = 4 * DEFAULT_BUDGET
 """Steps of all searches of one decision, on however many nodes."""
+PORTION: Final = 256
+"""Steps of one portion, one or two milliseconds. What is passed over without a step counts as well."""
+ENDLESS: Final = sys.maxsize
+"""A portion that never ends."""
 _PART_BUDGET: Final = 4_096
 """Steps for each question whether a part can be met alone."""
 _PRIORITIZED_LIST_SIZE: Final = 8
+
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -83,6 +93,10 @@ class Solution:
         )
 
 
+Searching = Generator[None, None, Solution | None]
+"""A search on one node. It stops after each portion, and returns the solution."""
+
+
 def solve(
     problem: Problem,
     node: Node,
@@ -94,15 +108,32 @@ def solve(
     effort: Effort | None = None,
     room: Room | None = None,
 ) -> Solution | None:
-    """The first complete solution in the chooser's order, or None. Raises AllocatorError, InvalidPools, BudgetExceeded.
+    """Return the first complete solution in the chooser's order, or None.
 
     `effort` is what this search shares with others of the same decision. `room`: what the quota of the namespace leaves.
+    Raises AllocatorError, InvalidPools, BudgetExceeded.
     """
+    return completed(searching(problem, node, pools, usage, chooser, budget=budget, effort=effort, room=room))
+
+
+def searching(
+    problem: Problem,
+    node: Node,
+    pools: Sequence[Pool],
+    usage: Usage,
+    chooser: Chooser,
+    *,
+    budget: int = DEFAULT_BUDGET,
+    effort: Effort | None = None,
+    room: Room | None = None,
+    portion: int = ENDLESS,
+) -> Searching:
+    """Do as `solve` does, `portion` steps at a time."""
     effort = effort or Effort()
     budget = min(budget, effort.left)
-    search = Search(problem, node, pools, usage, chooser, budget=budget, room=room)
+    search = Search(problem, node, pools, usage, chooser, budget=budget, room=room, portion=portion)
     try:
-        found = search.run()
+        found = yield from search.run()
     except BudgetExceeded as error:
         raise BudgetExceeded(effort.spent + budget) from error
     finally:
@@ -113,6 +144,16 @@ def solve(
     if invalid:
         raise InvalidPools(f"node {node.metadata.name} has invalid resource pools: {'; '.join(invalid)}")
     return None
+
+
+def completed(generator: Generator[None, None, Result]) -> Result:
+    """Run a generator to its end and return what it returns."""
+    while True:
+        try:
+            next(generator)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
 
 class _NoHope(Exception):
@@ -133,6 +174,7 @@ class Search:
         budget: int,
         look_up: bool = True,
         room: Room | None = None,
+        portion: int = ENDLESS,
     ) -> None:
         self.problem = problem
         self.chooser = chooser
@@ -150,10 +192,16 @@ class Search:
         self.held = Holdings(problem, self.candidates, self.usage, self.spending)
         self.steps = 0
         self.steps_for_parts = 0
+        self.pause_at = 0
+        """When `steps` has come so far, frames return to `_run`. Lowered for work that is no step."""
+        self._portion = portion
+        self._portion_ends = portion
+        self._set_pause()
         self._budget = budget
         self._kinds: dict[Device, Hashable] = {}
 
-    def run(self) -> bool:
+    def run(self) -> Generator[None, None, bool]:
+        """Search, and stop after each portion. Returns whether there is a solution: `held.picks`. Raises AllocatorError."""
         for claim in self.problem.claims:
             require_room(
                 claim.claim,
@@ -161,20 +209,25 @@ class Search:
             )
         self.prunes = not (self._in_upstream_order and any(map(self._may_fail, self.problem.views)))
         try:
-            found = self._affords_any() and self._run()
+            found = self._affords_any() and (yield from self._run())
         except _NoHope:
             found = False
         if not found and self._stumbled is not None:
             raise self._stumbled
         return found
 
-    def _run(self) -> bool:
+    def _run(self) -> Generator[None, None, bool]:
         stack: list[Frame] = []
         frame = self.enter(0, 0)
         while frame is not None:
-            if frame.advance():
+            if self.steps >= self.pause_at:
+                yield from self._pause()
+            advanced = frame.advance()
+            if advanced:
                 stack.append(frame)
                 frame = frame.next()
+                continue
+            if advanced is None:
                 continue
             if not stack:
                 return False
@@ -182,6 +235,23 @@ class Search:
             # that a claim cannot hold more results says nothing about the claims before it
             frame.retract(exceeded=failed.exceeded and failed.claim_index == frame.claim_index)
         return True
+
+    def _pause(self) -> Iterator[None]:
+        """Stop where the portion has ended. Before the step `LOOK_UP_AFTER`: look whether there is hope. Raises _NoHope."""
+        passed_over = self._next_pause - self.pause_at
+        self._portion_ends -= passed_over
+        if self._look_up and self.steps >= LOOK_UP_AFTER - 1:
+            self._look_up = False
+            if self.prunes and (yield from self._hopeless()):
+                raise _NoHope
+        if self.steps >= self._portion_ends:
+            yield
+            self._portion_ends = self.steps + self._portion
+        self._set_pause()
+
+    def _set_pause(self) -> None:
+        self._next_pause = min(self._portion_ends, LOOK_UP_AFTER - 1) if self._look_up else self._portion_ends
+        self.pause_at = self._next_pause
 
     # -- for frames ----------------------------------------------------------------------------------------------------
 
@@ -210,11 +280,9 @@ class Search:
         return self.count(view) <= MAX_RESULTS - len(self.held.picks[view.claim_index])
 
     def step(self, cost: int = 1) -> None:
-        before, self.steps = self.steps, self.steps + cost
+        self.steps += cost
         if self.steps > self._budget:
             raise BudgetExceeded(self._budget)
-        if before < LOOK_UP_AFTER <= self.steps and self._look_up and self.prunes and self._hopeless():
-            raise _NoHope
 
     def take(self, view: RequestView, candidate: Candidate) -> Taken | None:
         self.step()
@@ -250,6 +318,7 @@ class Search:
             except AllocatorError:
                 static = device.id
             self._kinds[device] = static
+            self.pause_at -= len(self.problem.views)
         return static, self.held.trial.state(device.id)
 
     def _may_fail(self, view: RequestView) -> bool:
@@ -259,7 +328,10 @@ class Search:
 
     def affords_set(self, view: RequestView, candidate: Candidate, others: Sequence[Candidate], missing: int) -> bool:
         """The quota allows the candidate and so many of the others after it."""
-        return self.spending is None or self.spending.allows(view, candidate, others, missing)
+        if self.spending is None:
+            return True
+        self.pause_at -= len(others)
+        return self.spending.allows(view, candidate, others, missing)
 
     # -- is there hope? ------------------------------------------------------------------------------------------------
 
@@ -267,23 +339,35 @@ class Search:
         """The quota does not rule out every solution. Devices that cannot be judged are met all the same, for their error."""
         return self.spending is None or not self.spending.hopeless or any_unjudged(self.problem, self.candidates)
 
-    def _hopeless(self) -> bool:
+    def _hopeless(self) -> Generator[None, None, bool]:
         """Nothing more to find: by counting, or because a part of the problem, taken alone in any order, has no solution."""
         if any_unjudged(self.problem, self.candidates):
             return False
-        if hopeless(self.problem, self.candidates, self.held.constraints, self.usage):
-            return True
-        return any(
-            self._unsolvable(part)
-            for part in parts(self.problem)
-            if (part is not self.problem or not self._in_upstream_order) and self.steps_for_parts <= self._budget
-        )
+        for shown in counts(self.problem, self.candidates, self.held.constraints, self.usage):
+            if shown:
+                return True
+            if self._portion < ENDLESS:
+                yield
+        for part in parts(self.problem):
+            is_asked = part is not self.problem or not self._in_upstream_order
+            if is_asked and self.steps_for_parts <= self._budget and (yield from self._unsolvable(part)):
+                return True
+        return False
 
-    def _unsolvable(self, problem: Problem) -> bool:
+    def _unsolvable(self, problem: Problem) -> Generator[None, None, bool]:
         """Without the chooser's refusals, so with every chooser."""
-        search = Search(problem, self._node, self._pools, self.usage, FirstFit(), budget=_PART_BUDGET, look_up=False)
+        search = Search(
+            problem,
+            self._node,
+            self._pools,
+            self.usage,
+            FirstFit(),
+            budget=_PART_BUDGET,
+            look_up=False,
+            portion=self._portion,
+        )
         try:
-            return not search.run()
+            return not (yield from search.run())
         except (AllocatorError, BudgetExceeded):
             return False
         finally:

@@ -16,7 +16,7 @@ from controller.allocation.errors import (
     SelectorOverBudget,
 )
 from controller.allocation.scope import Scope
-from controller.allocation.search import Effort, Solution, solve
+from controller.allocation.search import ENDLESS, PORTION, Effort, Searching, Solution, completed, searching
 from controller.decide.answers import Answer, ClaimAllocation, Decision, Refusal, Score, Unfinished
 from controller.decide.company import Company
 from controller.decide.demand import Demand, Options
@@ -28,9 +28,10 @@ from controller.decide.quotas import QuotaVerdicts
 from controller.decide.searched import InVain
 from controller.decide.shortcut import Shortcut, shortcut_of
 from controller.decide.standing import standings_of
+from controller.decide.suspended import Interrupted, Suspended
 from controller.decide.trace import Trace, Worth, enough
 from controller.inventory.inventory import Inventory
-from controller.inventory.selectorbudget import SliceSpent
+from controller.inventory.selectorbudget import Budget, SliceSpent
 from controller.quota.room import room_of
 from controller.scoring.chooser import PolicyChooser
 from controller.scoring.formulas import best_node, ranked_nodes
@@ -90,12 +91,36 @@ class _Decision:
         self._exhausted = 0
         """Searches that ran out of steps."""
         self._tried: dict[int, Worth | None] = {}
+        self._found: dict[int, Solution] = {}
+        """By row of the node: what this turn found, and the turns before."""
+        self._searches: dict[int, Searching] = {}
+        """By row of the node: the search that the turn before could not finish."""
         self._shortcut: Shortcut | None = None
         self._company = Company(inventory, demand)
         how = options.managed, options.first_fit, options.gates, self._room
         self._in_vain = InVain(inventory, demand, (self._ours, self._foreign), how)
+        self._suspended = Suspended(inventory, demand)
 
     def run(self) -> Decision | Refusal:
+        """Raises AllocatorError, SelectorOverBudget, and SliceSpent: then what was found so far is kept for the next turn."""
+        self._resume()
+        try:
+            return self._run()
+        except SliceSpent:
+            if self._searches or self._found or self._effort.spent:
+                left = Interrupted(self._in_vain.problem, self._chooser, self._searches, self._found, self._effort)
+                self._suspended.save(left)
+            raise
+
+    def _resume(self) -> None:
+        """Take up what the turn before could not finish."""
+        if self._inventory.verdicts.budget is None:
+            return
+        if (left := self._suspended.take(lambda: self._in_vain.problem)) is not None:
+            self._chooser, self._effort = left.chooser, left.effort
+            self._searches, self._found = left.searches, left.found
+
+    def _run(self) -> Decision | Refusal:
         wanted = [
             *wanted_of(self._inventory, self._demand, self._ours, self._scope),
             *wanted_of(self._inventory, self._demand, self._foreign, self._elsewhere),
@@ -262,9 +287,11 @@ class _Decision:
     def _solve_within_budget(self, row: int) -> Solution | None:
         """Search the node; a search that runs out of steps counts as "does not fit". Raises AllocatorError, SliceSpent."""
         budget, given_up = self._inventory.verdicts.budget, ""
-        before = budget.clock() if budget is not None else 0.0
+        if (found := self._found.get(row)) is not None:
+            return found
+        meter = _Meter(budget) if budget is not None else None
         try:
-            found = self._solve(row)
+            found = completed(self._solve(row, ENDLESS)) if meter is None else self._solve_in_portions(row, meter)
         except InvalidPools as error:
             self._pool_error = self._pool_error or str(error)
             return None
@@ -272,10 +299,27 @@ class _Decision:
             self._budget_error = given_up = str(error)
             self._exhausted += 1
             found = None
-        if budget is not None and found is None:
+        if found is not None:
+            self._found[row] = found
+        elif meter is not None:
             self._in_vain.get().add(row, given_up=given_up)
-            budget.spend(budget.clock() - before)
+            meter.spend()
         return found
+
+    def _solve_in_portions(self, row: int, meter: "_Meter") -> Solution | None:
+        """Raises as `_solve`, and SliceSpent: then the search goes on in the next turn of this decision."""
+        search = self._searches.pop(row, None) or self._solve(row, PORTION)
+        while True:
+            try:
+                next(search)
+            except StopIteration as end:
+                found: Solution | None = end.value
+                return found
+            try:
+                meter.spend()
+            except SliceSpent:
+                self._searches[row] = search
+                raise
 
     def _without_searched(self, candidates: Ints) -> Ints:
         """Under a budget: those that were not searched in vain, by an earlier turn of this decision or by an equal one."""
@@ -288,14 +332,14 @@ class _Decision:
         self._budget_error = known.note if self._exhausted else ""
         return candidates[~in_vain]
 
-    def _solve(self, row: int) -> Solution | None:
+    def _solve(self, row: int, portion: int) -> Searching:
         node = self._inventory.nodes.node(row)
         pools = self._inventory.pools_on(node.metadata.name)
         usage = self._inventory.usage
         if self._shortcut is not None and (found := self._shortcut.solve(row, self._chooser)) is not None:
             return found
         if self._foreign.claims:
-            theirs = solve(
+            theirs = yield from searching(
                 self._foreign,
                 node,
                 self._elsewhere.pools(pools),
@@ -303,19 +347,23 @@ class _Decision:
                 FirstFit(),
                 budget=self._options.search_steps,
                 effort=self._effort,
+                portion=portion,
             )
             if theirs is None:
                 return None
         chooser = FirstFit() if self._options.first_fit else self._chooser
-        return solve(
-            self._ours,
-            node,
-            self._scope.pools(pools),
-            usage,
-            chooser,
-            budget=self._options.search_steps,
-            effort=self._effort,
-            room=self._room,
+        return (
+            yield from searching(
+                self._ours,
+                node,
+                self._scope.pools(pools),
+                usage,
+                chooser,
+                budget=self._options.search_steps,
+                effort=self._effort,
+                room=self._room,
+                portion=portion,
+            )
         )
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -372,6 +420,19 @@ class _Decision:
             if problem and self._scope.covers(pool[0]) and (row := nodes.index_of(node)) >= 0 and mask[row]
         )
         return tuple(islice(found, _POOLS_NAMED))
+
+
+class _Meter:
+    """Reports to a budget what time has passed since it did so last."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._since = budget.clock()
+
+    def spend(self) -> None:
+        """Raises SliceSpent."""
+        before, self._since = self._since, self._budget.clock()
+        self._budget.spend(self._since - before)
 
 
 def _most_promising(candidates: Ints, outlook: Outlook) -> tuple[tuple[int, float], Ints]:

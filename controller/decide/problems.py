@@ -1,5 +1,8 @@
 """What a pod's claims ask of us and of kube-scheduler, and the columns of cards that belong to it. Pure."""
 
+from collections.abc import Iterable
+from typing import Final
+
 from controller.allocation.errors import AllocatorError
 from controller.allocation.prefilter import prefilter_of
 from controller.allocation.prepared import prepared_of
@@ -10,6 +13,10 @@ from controller.decide.outlook import Wanted
 from controller.inventory.inventory import Inventory
 from hami_dra.api.resource import ResourceClaim
 
+MOST_ALTERNATIVES: Final = 256
+"""Requests of all claims of one pod, each alternative counted: the most that Kubernetes allows in one claim (32 requests of 8
+alternatives). What a decision prepares before it searches grows with their number: 30 ms for so many."""
+
 
 def problems_of(inventory: Inventory, demand: Demand, options: Options) -> tuple[Problem, Problem]:
     """The claims without an allocation: those that we allocate, and those that kube-scheduler will. Raises AllocatorError."""
@@ -18,6 +25,7 @@ def problems_of(inventory: Inventory, demand: Demand, options: Options) -> tuple
         return prepared_of(inventory).of(claims, options.gates, {options.fence_key})
 
     waiting = [entry.claim for entry in demand.claims if entry.claim.status.allocation is None]
+    _require_few_alternatives(waiting)
     everything, nothing = problem(waiting), Problem((), options.gates, frozenset())
     if options.managed is None:
         return everything, nothing
@@ -33,6 +41,16 @@ def problems_of(inventory: Inventory, demand: Demand, options: Options) -> tuple
         return everything, nothing
     ours = [claim for claim, owner in zip(waiting, found, strict=True) if owner is not Owner.FOREIGN]
     return problem(ours), problem(foreign)
+
+
+def _require_few_alternatives(claims: Iterable[ResourceClaim]) -> None:
+    """Raise AllocatorError where the claims ask for more than one decision may look at."""
+    count = sum(max(len(request.first_available), 1) for claim in claims for request in claim.spec.devices.requests)
+    if count > MOST_ALTERNATIVES:
+        raise AllocatorError(
+            f"the claims of the pod have {count} requests, with each alternative counted; hami-dra decides on at most "
+            f"{MOST_ALTERNATIVES} at once. Use fewer requests, fewer alternatives in firstAvailable, or several pods"
+        )
 
 
 def wanted_of(inventory: Inventory, demand: Demand, problem: Problem, scope: Scope) -> Wanted:

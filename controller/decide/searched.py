@@ -20,13 +20,34 @@ from hami_dra.api.arrays import Bools, Ints
 _KEPT: Final = 64
 
 
-class SearchedInVain:
-    """For one problem. By row of the node."""
+class NodeChanges:
+    """Which nodes changed, or a device of theirs, since somebody asked before."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._versions = (-1, -1)
         self._used = self._changed = 0
+
+    def touched(self) -> list[int] | slice:
+        """Return their rows; all (`slice(None)`) where that is not known, and the first time."""
+        devices, nodes = self._inventory.devices, self._inventory.nodes
+        versions = nodes.arrivals, devices.structure.version
+        used, changed = devices.changes.entries(self._used), nodes.changes.entries(self._changed)
+        touched: list[int] | slice = slice(None)
+        if self._versions == versions and used is not None and changed is not None:
+            rows = [*{*changed, *(int(devices.node[row]) for row in {*used})}]
+            if min(rows, default=0) >= 0:  # else a device that several nodes may reach
+                touched = rows
+        self._versions, self._used, self._changed = versions, devices.changes.version, nodes.changes.version
+        return touched
+
+
+class SearchedInVain:
+    """For one problem. By row of the node."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._changes = NodeChanges(inventory)
         self._ended: Bools = np.zeros(0, dtype=np.bool_)
         self._given_up: Bools = np.zeros(0, dtype=np.bool_)
         self.note = ""
@@ -34,18 +55,10 @@ class SearchedInVain:
 
     def refresh(self) -> None:
         """Forget the nodes that are not what they were."""
-        devices, nodes = self._inventory.devices, self._inventory.nodes
-        versions = nodes.arrivals, devices.structure.version
-        used, changed = devices.changes.entries(self._used), nodes.changes.entries(self._changed)
-        self._ended, self._given_up = (grown(column, nodes.size) for column in (self._ended, self._given_up))
-        if self._versions != versions or used is None or changed is None:
-            touched: list[int] | slice = slice(None)
-        else:
-            touched = [*{*changed, *(int(devices.node[row]) for row in {*used})}]
-            if min(touched, default=0) < 0:  # a device that several nodes may reach
-                touched = slice(None)
+        size = self._inventory.nodes.size
+        self._ended, self._given_up = (grown(column, size) for column in (self._ended, self._given_up))
+        touched = self._changes.touched()
         self._ended[touched] = self._given_up[touched] = False
-        self._versions, self._used, self._changed = versions, devices.changes.version, nodes.changes.version
 
     def add(self, row: int, *, given_up: str = "") -> None:
         """`given_up`: the search has not ended, and what there is to say about it."""
@@ -73,8 +86,16 @@ class InVain:
     def __init__(self, inventory: Inventory, demand: Demand, problems: Sequence[Problem], how: Hashable) -> None:
         self._inventory = inventory
         self._kept = inventory.derived(_Kept, _Kept).by_problem
-        self._key: Callable[[], Hashable] = lambda: (_digest(demand, problems), how)
+        self._key_of: Callable[[], Hashable] = lambda: (_digest(demand, problems), how)
+        self._key: Hashable | None = None
         self._found: SearchedInVain | None = None
+
+    @property
+    def problem(self) -> Hashable:
+        """Equal for decisions whose searches on a node go alike."""
+        if self._key is None:
+            self._key = self._key_of()
+        return self._key
 
     def known(self) -> SearchedInVain | None:
         """Up to date. None where nothing was searched in vain lately, for whatever problem."""
@@ -84,7 +105,7 @@ class InVain:
         """Up to date."""
         if self._found is None:
             account = self._inventory.verdicts.account
-            self._found = self._kept.get(self._key(), account, lambda: SearchedInVain(self._inventory))
+            self._found = self._kept.get(self.problem, account, lambda: SearchedInVain(self._inventory))
             self._found.refresh()
         return self._found
 

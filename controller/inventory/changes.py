@@ -79,6 +79,11 @@ class Shared(Generic[V]):
     def __len__(self) -> int:
         return len(self._kept)
 
+    def find(self, key: Hashable) -> V | None:
+        """Return what is kept, without using it."""
+        found = self._kept.get(key)
+        return found[1] if found is not None else None
+
     def get(self, key: Hashable, account: str, make: Callable[[], V]) -> V:
         """`account`: whose it becomes if it is made now."""
         found = self._kept.get(key)

@@ -98,7 +98,7 @@ class Settings:
     """CPU seconds that a look at a pod counts at least for its namespace."""
     selectors: SelectorLimits = SelectorLimits()
     search_steps: int = 20_000
-    """Of the search for devices on one node (0.1 s): a decision is not interrupted within it. `simulate` allows five times that."""
+    """Of the search for devices on one node (0.1 s in all, interrupted when the slice is over). `simulate` allows five times that."""
 
     event_interval: float = 30.0
     """How long newer figures of the same warning about an object wait to be told."""

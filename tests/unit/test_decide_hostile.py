@@ -4,7 +4,7 @@ from controller.decide import Decision, Demand, Options, PodClaim, Refusal, deci
 from controller.inventory.inventory import Inventory
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceSlice
-from tests.support.allocation import DRIVER, GPU, claim, device, exactly, parse, slice_of
+from tests.support.allocation import DRIVER, GPU, alternative, claim, device, exactly, first_of, parse, slice_of
 
 RACKS = [device(f"gpu-{index}", rack=index // 16, serial=index) for index in range(128)]
 
@@ -44,6 +44,17 @@ def test_a_search_without_end_on_every_node_ends_with_a_word_about_it():
     assert "given up after" in answer.message
     assert "simplify the claim: fewer requests, or constraints that fewer devices can meet" in answer.message
     assert isinstance(asked(inventory, *of_one_rack(16)), Decision)
+
+
+def test_a_pod_of_very_many_requests_is_refused_before_anything_is_prepared():
+    """One full claim is decided on; what a turn of a decision costs before its search grows with their number."""
+    inventory = furnished(1)
+    wish = [first_of(f"r{number}", *[alternative(f"a{rank}") for rank in range(8)]) for number in range(32)]
+    full = claim(*wish, name="full")
+    assert isinstance(asked(inventory, full), Decision)
+    answer = asked(inventory, full, claim(exactly(), name="one-more"))
+    assert isinstance(answer, Refusal)
+    assert "have 257 requests, with each alternative counted; hami-dra decides on at most 256" in answer.error
 
 
 def test_a_search_without_end_on_the_nominated_node_leaves_the_other_nodes():

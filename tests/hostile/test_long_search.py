@@ -1,0 +1,72 @@
+"""C3, of the search: one that explodes on a node is interrupted every few milliseconds, and holds up nobody."""
+
+from controller.allocation.search import Search
+from controller.decide import decide_slice
+from hami_dra.api import kinds
+from tests.support.scene import DRIVER, claim, play, pod
+
+STEP = 5e-6
+"""Seconds of CPU: what a step takes on a busy machine."""
+YIELD = 0.05
+CLAIMS = 17
+
+
+class Work:
+    """CPU time that passes only while searches go on."""
+
+    def __init__(self, monkeypatch):
+        self.seconds = self.longest = 0.0
+        step = Search.step
+
+        def counted(search, cost=1):
+            self.seconds += cost * STEP
+            step(search, cost)
+
+        monkeypatch.setattr(Search, "step", counted)
+
+    def watch(self, scene):
+        """Let the controller go by this clock, and note the longest work without a yield to the loop."""
+        sleep, began = scene.clock.sleep, 0.0
+
+        async def noted(seconds):
+            nonlocal began
+            self.longest = max(self.longest, self.seconds - began)
+            began = self.seconds
+            await sleep(seconds)
+
+        scene.clock.cpu = lambda: self.seconds
+        scene.clock.sleep = noted
+
+
+def of_one_rack(number):
+    """Eight racks hold two of these each, and no count shows that a seventeenth is too many."""
+    made = claim(f"rack-{number}", count=6)
+    del made["spec"]["devices"]["requests"][0]["exactly"]["capacity"]
+    made["spec"]["devices"]["constraints"] = [{"matchAttribute": f"{DRIVER}/rack"}]
+    return made
+
+
+async def add_racks(scene):
+    devices = [{"name": f"gpu-{number}", "attributes": {"rack": {"int": number // 16}}} for number in range(128)]
+    spec = {"driver": DRIVER, "nodeName": "n0", "devices": devices}
+    pool = {"name": "cards", "generation": 1, "resourceSliceCount": 1}
+    await scene.add(kinds.RESOURCE_SLICE, {"metadata": {"name": "cards"}, "spec": {**spec, "pool": pool}})
+
+
+def test_a_search_that_explodes_yields_every_fifty_milliseconds(monkeypatch):
+    work = Work(monkeypatch)
+
+    async def story(scene):
+        work.watch(scene)
+        await add_racks(scene)
+        await scene.add(kinds.RESOURCE_CLAIM, *map(of_one_rack, range(CLAIMS)), claim("small"))
+        claims = [f"rack-{number}" for number in range(CLAIMS)]
+        await scene.add(kinds.POD, pod("hog", claims=claims, gated=True), pod("honest", claims=["small"], gated=True))
+        await scene.bound("honest", seconds=2)
+        await scene.sleep(30)
+        told = [event["note"] for event in await scene.events() if event["regarding"]["name"] == "hog"]
+        assert any("the search for devices was given up after" in note for note in told)
+        assert work.seconds > 2 * YIELD, "the search was long"
+        assert work.longest < YIELD
+
+    play(story, nodes=1, decide=decide_slice, quiet_time=0.0, probe=False)
