@@ -17,10 +17,11 @@ from controller.allocation.kinds import NOT_OF_CLASS, UNJUDGED, DeviceKinds
 from controller.allocation.lists import refused_by_lists
 from controller.allocation.request import RequestView
 from controller.allocation.scope import Scope
-from controller.allocation.selectors import Selector, blaming
+from controller.allocation.selectors import Selector, over_budget
 from controller.inventory.changes import Shared
 from controller.inventory.columns import NOWHERE, grown
 from controller.inventory.inventory import Inventory
+from controller.inventory.selectorbudget import OverBudget
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.vendors.protocol import Ask
@@ -282,8 +283,10 @@ class RequestColumns:
         Raises SelectorOverBudget, SliceSpent.
         """
         chosen = np.zeros(len(rows), dtype=np.bool_)
-        with blaming((selector,)):
+        try:
             chosen[among] = self._inventory.verdicts.matching(selector.expression, rows[among], payer=selector.payer)
+        except OverBudget as error:
+            raise over_budget((selector,), error) from error
         return chosen
 
     def _taint_codes(self) -> Codes:

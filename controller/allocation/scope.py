@@ -11,9 +11,10 @@ from controller.allocation.errors import AllocatorError, SelectorOverBudget
 from controller.allocation.features import FeatureGates
 from controller.allocation.prepared import prepared_of
 from controller.allocation.request import Problem, RequestView
-from controller.allocation.selectors import Selector, blaming
+from controller.allocation.selectors import Selector, over_budget
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Pool
+from controller.inventory.selectorbudget import OverBudget
 from hami_dra.api.resource import ResourceClaim
 
 
@@ -105,5 +106,7 @@ def _expressions(selectors: Iterable[Selector]) -> tuple[str, ...]:
 
 def matching_drivers(inventory: Inventory, view: RequestView) -> frozenset[str]:
     """Drivers of the devices that class and request select, in use or not. Raises SelectorOverBudget, SliceSpent."""
-    with blaming(view.all_selectors):
+    try:
         return inventory.verdicts.drivers(_expressions(view.selectors), _expressions(view.class_selectors))
+    except OverBudget as error:
+        raise over_budget(view.all_selectors, error) from error

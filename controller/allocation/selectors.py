@@ -4,8 +4,7 @@ Called by `prepare` and by `candidates` (evaluate). The only place of this packa
 In: API selectors. Out: verdicts, or AllocatorError that names the object and the selector.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -113,23 +112,20 @@ class Selector:
         return not isinstance(compiled, cel.CompileError) and any(name == "uuid" for _, name in compiled.attributes)
 
     def _compiled(self) -> cel.Selector | cel.CompileError:
-        with blaming((self,)):
+        try:
             return self.judge.compiled(self.expression, self.payer)
+        except OverBudget as error:
+            raise over_budget((self,), error) from error
 
     def _error(self, error: cel.CompileError) -> AllocatorError:
         return AllocatorError(f"{self.origin} does not compile: {error}")
 
 
-@contextmanager
-def blaming(selectors: Sequence[Selector]) -> Iterator[None]:
-    """Say which of the selectors went over budget. Raises SelectorOverBudget where OverBudget was raised."""
-    try:
-        yield
-    except OverBudget as error:
-        origin = next(
-            (str(each.origin) for each in selectors if each.expression == error.overrun.expression), "a selector"
-        )
-        raise SelectorOverBudget(origin, error.overrun) from error
+def over_budget(selectors: Sequence[Selector], error: OverBudget) -> SelectorOverBudget:
+    """Return the error that says which of the selectors went over budget."""
+    expression = error.overrun.expression
+    origin = next((str(each.origin) for each in selectors if each.expression == expression), "a selector")
+    return SelectorOverBudget(origin, error.overrun)
 
 
 def owner_of_claim(key: str) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from controller.inventory.changes import ChangeLog
 from controller.inventory.columns import NodeScores
 from controller.inventory.podresources import Amounts, amounts, pod_requests
-from controller.inventory.saturation import MOST, saturated
+from controller.inventory.saturation import MOST
 from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.api.core import Node, Pod, Taint
 
@@ -125,7 +125,7 @@ class NodeColumns:
             self._rank = None
             for resource, used in self._used_by_name.get(name, _NOTHING).items():
                 if number := self._resources.get(resource, _UNKNOWN):
-                    self._uses[number, row] = saturated(used)
+                    self._uses[number, row] = min(used, MOST)
         before, self.nodes[row] = self.nodes[row], node
         offered = {**_UNDECLARED, **amounts(node.status.allocatable)}
         self._offers[:, row] = 0
@@ -165,7 +165,7 @@ class NodeColumns:
             if not used:
                 del by_name[resource]
             if row >= 0 and (number := self._resources.get(resource, _UNKNOWN)):
-                self._uses[number, row] = saturated(used)
+                self._uses[number, row] = min(used, MOST)
         if row >= 0:
             self.loads.add(row)
         if not by_name:
@@ -183,7 +183,7 @@ class NodeColumns:
             )
         for name, used in self._used_by_name.items():
             if resource in used and (row := self._index.get(name, -1)) >= 0:
-                self._uses[number, row] = saturated(used[resource])
+                self._uses[number, row] = min(used[resource], MOST)
         return number
 
     def _next_row(self) -> int:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from controller.inventory.saturation import saturated
+from controller.inventory.saturation import MOST, saturated
 from hami_dra.api.core import Container, Pod, QuantityText
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 
@@ -38,8 +38,8 @@ def pod_requests(pod: Pod) -> Amounts:
     Resizes that kubelet has not carried out yet (status.containerStatuses) are not looked at.
     """
     total = _unbounded(pod)
-    for name, wanted in total.items():
-        total[name] = saturated(wanted)
+    if sum(total.values()) > MOST:  # each amount is saturated, so none is negative
+        return Counter({name: saturated(wanted) for name, wanted in total.items()})
     return total
 
 

@@ -32,29 +32,37 @@ def share_parts(slice_: ResourceSlice) -> str:
 
 
 def share_pod_parts(pod: Pod) -> str:
-    """As `share_parts`. Of its conditions those are kept that somebody reads."""
+    """As `share_parts`. Of its conditions those are kept that somebody reads.
+
+    An empty tuple or string is one object in any case, so only what is set is looked up.
+    """
     meta, spec, status = pod.metadata, pod.spec, pod.status
-    _replace(meta, "namespace", meta.namespace)
-    _replace(meta, "owner_references", meta.owner_references)
-    if not meta.labels:
-        force_setattr(meta, "labels", _EMPTY)
-    for field in ("node_name", "scheduler_name", "tolerations", "scheduling_gates", "resource_claims"):
-        _replace(spec, field, getattr(spec, field))
-    for field in ("node_selector", "overhead"):
-        if not getattr(spec, field):
-            force_setattr(spec, field, _EMPTY)
+    _share_set(meta, ("namespace", "owner_references"))
+    _share_set(spec, ("node_name", "scheduler_name", "tolerations", "scheduling_gates", "resource_claims"))
+    _share_empty(meta, ("labels",))
+    _share_empty(spec, ("node_selector", "overhead"))
     for field in ("containers", "init_containers"):
         if found := getattr(spec, field):
             force_setattr(spec, field, _known.setdefault(tuple(map(_content, found)), found))
-    _replace(status, "phase", status.phase)
-    _replace(status, "conditions", tuple(each for each in status.conditions if each.type in _CONDITIONS))
+    if status.conditions:
+        read = tuple([each for each in status.conditions if each.type in _CONDITIONS])
+        force_setattr(status, "conditions", _known.setdefault(read, read))
+    _share_set(status, ("phase",))
     if len(_known) > _MOST:
         _known.clear()
     return ""
 
 
-def _replace(holder: Any, field: str, value: Any) -> None:
-    force_setattr(holder, field, _known.setdefault(value, value))
+def _share_set(holder: Any, fields: tuple[str, ...]) -> None:
+    for field in fields:
+        if value := getattr(holder, field):
+            force_setattr(holder, field, _known.setdefault(value, value))
+
+
+def _share_empty(holder: Any, fields: tuple[str, ...]) -> None:
+    for field in fields:
+        if not getattr(holder, field):
+            force_setattr(holder, field, _EMPTY)
 
 
 def _content(container: Container) -> tuple[Any, ...]:
