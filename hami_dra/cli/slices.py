@@ -13,6 +13,7 @@ from hami_dra.cli.tables import print_wide
 
 if TYPE_CHECKING:
     from hami_dra.api.config import FleetFile
+    from hami_dra.cluster.documents import Document
     from hami_dra.driver.fence import FenceMode
     from hami_dra.driver.fleet_file import Version
 
@@ -81,7 +82,11 @@ def slices(
         Path | None, typer.Option(help="Print, or with --publish write, the slices of a fleet file.")
     ] = None,
     check: Annotated[
-        list[Path] | None, typer.Option(help="Check slices in files or folders against the limits of the API.")
+        list[Path] | None,
+        typer.Option(
+            help="Check that the slices in files or folders make whole pools; with --kubeconfig or --context, "
+            "an API server checks each slice too, and stores nothing."
+        ),
     ] = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print.")] = Output.table,
     with_nodes: Annotated[bool, typer.Option("--with-nodes", help="Print the Node objects too, for simulate.")] = False,
@@ -107,7 +112,7 @@ def slices(
     if list_machines:
         _list()
     elif check:
-        _check(check)
+        _check(check, kubeconfig, context)
     elif fleet is not None and (publish or remove):
         _publish(fleet, kubeconfig, context, fence=fence.value, once=once, remove=remove)
     elif fleet is not None:
@@ -209,22 +214,59 @@ def _print_table(objects: list[dict[str, Any]]) -> None:
 # --- check -----------------------------------------------------------------------------------------------------------
 
 
-def _check(paths: Sequence[Path]) -> None:
-    """Exit 1 when a slice breaks a limit; every violation is one line."""
+def _check(paths: Sequence[Path], kubeconfig: str | None, context: str | None) -> None:
+    """Exit 1 when something is wrong; every violation is one line."""
+    import asyncio
+
     from hami_dra.cli.manifest_files import read_documents
-    from hami_dra.driver.limits import check_pools, check_slice
+    from hami_dra.cluster.protocol import ClusterError, ConfigError
+    from hami_dra.driver.limits import check_pools, unreadable
 
     found = [document for document in read_documents(paths) if document.raw.get("kind") == "ResourceSlice"]
     if not found:
         raise CommandError(f"{', '.join(map(str, paths))}: no ResourceSlice in there")
-    problems = [f"{document}: {violation}" for document in found for violation in check_slice(document.raw)]
-    good = [document.raw for document in found if not check_slice(document.raw)]
-    problems += [f"pool {violation}" for violation in check_pools(good)]
+    problems: list[str] = []
+    good: list[Document] = []
+    for document in found:
+        if (violation := unreadable(document.raw)) is not None:
+            problems.append(f"{document}: {violation}")
+        else:
+            good.append(document)
+    problems += [f"pool {violation}" for violation in check_pools(document.raw for document in good)]
+    by_server = kubeconfig is not None or context is not None
+    if by_server:
+        try:
+            problems += asyncio.run(_refused_by_server(good, kubeconfig, context))
+        except (ConfigError, ClusterError) as error:
+            raise CommandError(str(error)) from error
     for problem in problems:
         typer.echo(problem)
     if problems:
         raise typer.Exit(1)
-    typer.echo(f"{len(found)} ResourceSlice{'s' if len(found) > 1 else ''}, no problems")
+    rest = "" if by_server else " in their pools; with --kubeconfig an API server checks each slice too"
+    typer.echo(f"{len(found)} ResourceSlice{'s' if len(found) > 1 else ''}, no problems{rest}")
+
+
+async def _refused_by_server(documents: "Sequence[Document]", kubeconfig: str | None, context: str | None) -> list[str]:
+    """Create each slice without storing it. Raises ClusterError where the server does not answer the question."""
+    from hami_dra.api.kinds import RESOURCE_SLICE
+    from hami_dra.cluster.http import connect
+    from hami_dra.cluster.protocol import AlreadyExists, Invalid
+
+    cluster = connect(kubeconfig, context)
+    refused: list[str] = []
+    try:
+        for document in documents:
+            metadata = {key: value for key, value in document.raw["metadata"].items() if key != "resourceVersion"}
+            try:
+                await cluster.create(RESOURCE_SLICE, {**document.raw, "metadata": metadata}, dry_run=True)
+            except AlreadyExists:
+                pass  # it was found valid before its name was looked up
+            except Invalid as error:
+                refused.append(f"{document}: {error}")
+    finally:
+        await cluster.close()
+    return refused
 
 
 # --- fleet -----------------------------------------------------------------------------------------------------------

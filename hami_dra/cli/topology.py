@@ -105,7 +105,7 @@ def _of_files(paths: Sequence[Path]) -> "Found":
 
     from hami_dra.api.resource import ResourceClaim, ResourceSlice
     from hami_dra.cli.manifest_files import read_documents
-    from hami_dra.driver.limits import check_slice
+    from hami_dra.driver.limits import unreadable
 
     slices, claims = [], []
     for document in read_documents(paths):
@@ -116,7 +116,7 @@ def _of_files(paths: Sequence[Path]) -> "Found":
             elif kind == "ResourceClaim":
                 claims.append(msgspec.convert(document.raw, ResourceClaim))
         except msgspec.ValidationError as error:
-            problem = check_slice(document.raw)[0] if kind == "ResourceSlice" else error
+            problem = unreadable(document.raw) if kind == "ResourceSlice" else error
             raise CommandError(f"{document}: {problem}") from error
     return slices, claims
 

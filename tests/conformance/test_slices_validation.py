@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hami_dra.driver.limits import check_slice
+from tests.support.slice_limits import check_slice
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("slice_limits.jsonl").read_text().splitlines()]
 STRICTER = {"attribute name: two slashes", "capacity name: two slashes"}

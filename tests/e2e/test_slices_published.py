@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from hami_dra.api.config import FleetFile
 from hami_dra.api.kinds import NODE, RESOURCE_SLICE
+from hami_dra.cli import slices as slices_command
 from hami_dra.cli import topology as topology_command
 from hami_dra.cluster.http import HttpCluster
 from hami_dra.discovery.simulated import machine, machine_names
@@ -109,6 +110,23 @@ async def test_the_server_stores_exactly_the_golden_slices(cluster, name, caplog
         publisher.drop(key)
     await publisher.sync_once()
     assert not await raw_slices(cluster, node)
+
+
+def test_files_are_checked_by_the_server_that_stores_nothing(control_plane, api, tmp_path):
+    golden = ROOT / "resourceslices/g4dn.12xlarge.yaml"
+    asked = ["--kubeconfig", str(control_plane.admin_kubeconfig), "--check"]
+    app = typer.Typer(pretty_exceptions_enable=False)
+    slices_command.register(app)
+    assert CliRunner().invoke(app, [*asked, str(golden)]).stdout == "1 ResourceSlice, no problems\n"
+    (body,) = yaml.safe_load_all(golden.read_text())
+    body["spec"]["devices"][1]["name"] = "GPU-1"
+    path = tmp_path / "slice.yaml"
+    path.write_text(yaml.safe_dump(body))
+    found = CliRunner().invoke(app, [*asked, str(path)])
+    assert found.exit_code == 1
+    assert f"{path}, document 1: " in found.stdout
+    assert 'spec.devices[1].name: Invalid value: "GPU-1"' in found.stdout
+    assert body["metadata"]["name"] not in str(api.get("/apis/resource.k8s.io/v1/resourceslices"))
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from hami_dra.api.hardware import Card, Fault, GpuRecord, Machine, MigState, NeuronRecord, PcieDistance
 from hami_dra.api.quantity import Quantity
-from hami_dra.driver.limits import check_pools, check_slice
+from hami_dra.driver.limits import check_pools
 from hami_dra.driver.slices import fenced, machine_pools, slice_bodies
 from hami_dra.vendors.publishing import Sharing
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
+from tests.support.slice_limits import check_slice
 
 VENDORS = sorted(vendor.name for vendor in PUBLISHING_VENDORS)
 PRODUCTS = ("NVIDIA A30", "NVIDIA A100-SXM4-80GB", "NVIDIA B200", "MXC500", "P800 OAM", "Trainium2", "S60", "ü" * 40)

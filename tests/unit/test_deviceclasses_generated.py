@@ -7,7 +7,8 @@ import yaml
 
 from hack import generate
 from hami_dra.cel import DeviceInput, compile_selector
-from hami_dra.driver.limits import check_pools, check_slice
+from hami_dra.driver.limits import check_pools
+from tests.support.slice_limits import check_slice
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPAT = "hami-core-gpu.project-hami.io"

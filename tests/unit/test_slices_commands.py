@@ -16,7 +16,7 @@ from hami_dra.cli import slices as slices_command
 from hami_dra.cli import topology as topology_command
 from hami_dra.cli.errors import CommandError
 from hami_dra.cluster import http
-from hami_dra.cluster.protocol import ServerVersion
+from hami_dra.cluster.protocol import AlreadyExists, Invalid, ServerVersion, Unavailable
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver import fleet_file
 from hami_dra.driver.slices import machine_pools, slice_bodies
@@ -195,21 +195,41 @@ def test_a_bad_fleet_file_names_file_and_field(tmp_path, text, said):
 
 
 def test_good_slices_pass():
-    assert run("slices", "--check", ROOT / "resourceslices") == "16 ResourceSlices, no problems\n"
+    assert run("slices", "--check", ROOT / "resourceslices") == (
+        "16 ResourceSlices, no problems in their pools; with --kubeconfig an API server checks each slice too\n"
+    )
 
 
-def test_every_violation_is_one_line_with_file_object_field_and_fix(tmp_path):
-    bodies = slice_bodies(machine_pools(machine("g4dn.12xlarge", "n1")))
-    bodies[0]["spec"]["devices"][1]["name"] = "GPU-1"
-    bodies[0]["spec"]["devices"][2]["attributes"]["hami.io/uuid"]["string"] = "x" * 65
-    path = tmp_path / "slices.json"
-    path.write_text(json.dumps(bodies[0]))
-    where = f"{path}, document 1: {bodies[0]['metadata']['name']}: spec.devices"
-    rule = "use lower case letters, digits and '-', beginning and ending with a letter or digit"
-    assert run("slices", "--check", path, code=1).splitlines() == [
-        f"{where}[1].name: 'GPU-1' is not allowed: {rule}",
-        f"{where}[2].attributes[hami.io/uuid].string: has 65 bytes: shorten it to 64",
+def slices_file(folder, number=1):
+    bodies = slice_bodies(machine_pools(machine("g4dn.12xlarge", f"n{n}"))[0] for n in range(number))
+    path = folder / "slices.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies}))
+    return path
+
+
+def test_each_slice_is_checked_by_an_api_server_that_stores_nothing(cluster, tmp_path):
+    path = slices_file(tmp_path, 2)
+    assert run("slices", "--check", path, "--kubeconfig", "k") == "2 ResourceSlices, no problems\n"
+    assert cluster.requests["create resourceslices"] == 2
+    assert not ask(names(cluster, RESOURCE_SLICE))
+    cluster.fail_next(Invalid("create ResourceSlice: spec.devices[1].name: Invalid value"), verb="create")
+    assert run("slices", "--check", path, "--context", "c", code=1).splitlines() == [
+        f"{path}, document 1: create ResourceSlice: spec.devices[1].name: Invalid value"
     ]
+    cluster.fail_next(AlreadyExists("there"), verb="create", times=2)
+    assert run("slices", "--check", path, "--kubeconfig", "k") == "2 ResourceSlices, no problems\n"
+    cluster.fail_next(Unavailable("away"), verb="create")
+    assert "away" in refused("slices", "--check", path, "--kubeconfig", "k")
+
+
+def test_what_is_no_slice_is_one_line_with_file_object_field_and_problem(tmp_path):
+    (body,) = slice_bodies(machine_pools(machine("g4dn.12xlarge", "n1")))
+    body["spec"]["devices"][1]["name"] = 5
+    path = tmp_path / "slices.json"
+    path.write_text(json.dumps(body))
+    assert run("slices", "--check", path, code=1) == (
+        f"{path}, document 1: {body['metadata']['name']}: spec.devices[1].name: Expected `str`, got `int`\n"
+    )
 
 
 def test_pools_are_checked_as_a_whole(tmp_path):

@@ -8,12 +8,13 @@ from hami_dra.api.hardware import Card, Fault
 from hami_dra.api.quantity import Quantity
 from hami_dra.discovery.simulated import machine, machine_names
 from hami_dra.discovery.simulated.foreign import foreign_devices
-from hami_dra.driver.limits import check_pools, check_slice
+from hami_dra.driver.limits import check_pools
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.faults import taints_of
 from hami_dra.vendors.neuron.instances import DEVICES, INSTANCES, Wiring, device_of, instance_of, neighbours
 from hami_dra.vendors.publishing import Sharing, Unpublishable
 from hami_dra.vendors.registry import PUBLISHING_VENDORS, VENDORS
+from tests.support.slice_limits import check_slice
 
 BY_NAME = {vendor.name: vendor for vendor in PUBLISHING_VENDORS}
 COMMON = {"hami.io/vendor", "hami.io/uuid", "hami.io/productName", "hami.io/index", "hami.io/links", "hami.io/distance"}

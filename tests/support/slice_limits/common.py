@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from hami_dra.driver.limits import formats
-from hami_dra.driver.limits.capacity import check_quantity
+from tests.support.slice_limits import formats
+from tests.support.slice_limits.capacity import check_quantity
 
 MAX_COUNTERS: Final = 32
 

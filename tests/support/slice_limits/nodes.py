@@ -1,8 +1,8 @@
 """On which nodes a slice or a device is: exactly one way to say so. Contents of node selectors are not checked."""
 
 from hami_dra.api.resource import Device, ResourceSliceSpec
-from hami_dra.driver.limits import formats
-from hami_dra.driver.limits.common import Found, formatted
+from tests.support.slice_limits import formats
+from tests.support.slice_limits.common import Found, formatted
 
 
 def node_selection(field: str, owner: ResourceSliceSpec | Device, *, per_device: bool | None = None) -> Found:

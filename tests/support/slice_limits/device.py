@@ -7,10 +7,10 @@ import msgspec
 
 from hami_dra.api.resource import Device, DeviceAttribute
 from hami_dra.api.semver import InvalidVersion, SemVer
-from hami_dra.driver.limits import formats
-from hami_dra.driver.limits.capacity import check_capacity
-from hami_dra.driver.limits.common import Found, at_most, counters, formatted, unique
-from hami_dra.driver.limits.nodes import node_selection
+from tests.support.slice_limits import formats
+from tests.support.slice_limits.capacity import check_capacity
+from tests.support.slice_limits.common import Found, at_most, counters, formatted, unique
+from tests.support.slice_limits.nodes import node_selection
 
 MAX_ATTRIBUTES_AND_CAPACITIES: Final = 32
 MAX_ATTRIBUTE_VALUES: Final = 48
@@ -20,15 +20,6 @@ MAX_CONDITIONS: Final = 4
 MAX_CONSUMED_SETS: Final = 2
 _EFFECTS: Final = ("NoSchedule", "NoExecute", "None")
 _LIST_FIELDS: Final = ("ints", "bools", "strings", "versions")
-
-
-def needs_advanced_features(device: Device) -> bool:
-    """Taints, counters and list attributes halve the number of devices that a slice may hold."""
-    return bool(device.taints or device.consumes_counters) or any(
-        value is not None
-        for attribute in device.attributes.values()
-        for value in (attribute.ints, attribute.bools, attribute.strings, attribute.versions)
-    )
 
 
 def check_device(field: str, device: Device, *, per_device: bool) -> Found:
