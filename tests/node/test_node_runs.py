@@ -230,12 +230,7 @@ def metax(bench):
     wanted = request(device_class="metax-sgpu.hami.io", memory="4Gi", cores="60")
     seen = bench.run(template("sgpu", wanted, config=[settings]), pod("p", templates=["sgpu"]))
     (device,) = bench.allocated("p")
-    uuid = cards[int(device.rpartition("-")[2])].uuid
-    assert env(seen, "METAX_")["METAX_VISIBLE_DEVICES"] == uuid
-    assert json.loads(seen["env"]["METAX_TECH_COM_GPU_DEVICES_ALLOCATED"]) == [
-        [{"uuid": uuid, "compute": 60, "vRam": 4096}]
-    ]
-    assert seen["env"]["METAX_TECH_COM_SGPU_QOS_POLICY"] == "fixed-share"
+    assert env(seen, "METAX_") == {}
     assert devices(seen, ("/dev/dri", "/dev/mxcd")) == [*nodes[device], "/dev/mxcd"]
 
 
@@ -249,7 +244,7 @@ def kunlunxin(bench):
     )
     (device,) = bench.allocated("p")
     number = device.rpartition("-")[2]
-    assert env(seen, "XPU_", "CXPU_VISIBLE") == {"XPU_VISIBLE_DEVICES": number, "CXPU_VISIBLE_DEVICES": number}
+    assert env(seen, "XPU_", "CXPU_VISIBLE") == {"CXPU_VISIBLE_DEVICES": number}
     assert int(seen["env"]["CXPU_CONTAINER_MEMORY_LIMIT"]) == 24 * GIB
     assert devices(seen, "/dev/xpu") == [f"/dev/xpu{number}", "/dev/xpuctrl"]
 

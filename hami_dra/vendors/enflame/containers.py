@@ -1,8 +1,8 @@
 """What a container gets of Enflame GCUs: device nodes, and the share of its slices.
 
 Called through the vendor registry. In: tenancies. Out: edits. Pure.
-The variables are those of Enflame's device plugin for shared cards (EnflameTechnology/gcushare, setEnvForIsolation): cards by
-number, memory in GB, the card's processors in proportion.
+The variables are those of Enflame's device plugin for shared cards (EnflameTechnology/gcushare,
+setEnvForIsolation): cards by minor number, memory in GB, the card's processors in proportion.
 """
 
 from collections.abc import Sequence

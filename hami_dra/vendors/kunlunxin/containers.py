@@ -1,8 +1,12 @@
 """What a container gets of Kunlunxin XPUs: device nodes, and the memory of its slices.
 
 Called through the vendor registry. In: tenancies. Out: edits. Pure.
-The variables are those of Kunlunxin's container toolkit (`CXPU_...`: cards by number, memory in bytes; doc/UserGuide.md and
-README.md of xpu-container-toolkit) and of its runtime (`XPU_VISIBLE_DEVICES`).
+The variables are those of Kunlunxin's container toolkit (`CXPU_...`: cards by number, memory in bytes;
+doc/UserGuide.md and README.md of xpu-container-toolkit, src/cli/cxpu.c of libxpu-container).
+
+`XPU_VISIBLE_DEVICES` is not set. Programs read it to choose among the cards that they see, by numbers
+that begin at 0 (FastDeploy, docs/usage/kunlunxin_xpu_deployment.md), and no public source says how cards
+are counted in a container that has only some of them: a number of the host could hide its own card.
 """
 
 from collections.abc import Sequence
@@ -14,8 +18,7 @@ from hami_dra.vendors.holdings import ByAmount, holdings, listed, needed_nodes, 
 from hami_dra.vendors.kunlunxin import DRIVER
 from hami_dra.vendors.kunlunxin.published import Published
 
-VISIBLE: Final = "XPU_VISIBLE_DEVICES"
-TOOLKIT_VISIBLE: Final = "CXPU_VISIBLE_DEVICES"
+VISIBLE: Final = "CXPU_VISIBLE_DEVICES"
 MEMORY_LIMIT: Final = "CXPU_CONTAINER_MEMORY_LIMIT"
 CONTROL_NODE: Final = "/dev/xpuctrl"
 
@@ -38,7 +41,7 @@ class Containers(ByAmount):
             for node in needed_nodes(host, holding.card, (f"/dev/xpu{node_number(holding.card)}", CONTROL_NODE))
         ]
         return Edits(
-            env={VISIBLE: visible, TOOLKIT_VISIBLE: visible, **limit},
+            env={VISIBLE: visible, **limit},
             device_nodes=without_doubles(nodes),
             notes=memory.notes(MEMORY_LIMIT),
         )

@@ -1,9 +1,11 @@
 """What a container gets of AWS Neuron devices: device nodes, and which NeuronCores are its own.
 
 Called through the vendor registry. In: tenancies. Out: edits. Pure.
-Cores are numbered over all devices of the machine: those of device d begin at d x cores per device (the flow of AWS' scheduler
-extension, `--device=/dev/neuron1 --env NEURON_RT_VISIBLE_CORES=2,3`). An allocation counts cores only; `assign` chooses which,
-when the claim is prepared, and the driver keeps the choice with the claim.
+`AWS_NEURON_VISIBLE_DEVICES` is what AWS' device plugin sets, and its OCI hook reads. Cores are numbered
+over all devices of the machine: those of device d begin at d x cores per device (the flow of AWS'
+scheduler extension, `--device=/dev/neuron1 --env NEURON_RT_VISIBLE_CORES=2,3`). An allocation counts
+cores only; `assign` chooses which, when the claim is prepared, and the driver keeps the choice with the
+claim.
 """
 
 from collections.abc import Mapping, Sequence
