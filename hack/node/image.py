@@ -1,7 +1,7 @@
-"""The container images of tests/node, made here: no registry, no Docker. One static program, twice: as a guest and as `pause`.
+"""The container images of tests/node, made here: no registry, no Docker.
 
-Called by node.py. In: the program (hack/node/guest, built by hack/controlplane/build.py). Out: an OCI archive that
-`ctr images import` takes. The same program gives the same bytes.
+Called by node.py. In: images by name, each with its files. Out: an OCI archive that `ctr images import` takes. The same files give the
+same bytes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import io
 import json
 import platform
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 GUEST: Final = "hami-dra.test/guest:1"
 PAUSE: Final = "hami-dra.test/pause:1"
+CUDA: Final = "hami-dra.test/cuda:1"
+"""A program that asks CUDA what memory there is (hack/node/cuda)."""
 
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
@@ -26,9 +29,21 @@ _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 Document = dict[str, Any]
 
 
-def write_archive(program: Path, archive: Path) -> None:
-    """Both images in one archive, under their names."""
-    layer = _tar({"guest": program.read_bytes()})
+class Image(NamedTuple):
+    files: Mapping[str, bytes]
+    """By path, without a slash in front; all of them may be run."""
+    entrypoint: str
+    arguments: tuple[str, ...] = ()
+
+
+def of_guest(program: Path) -> dict[str, Image]:
+    """Return the images that every node has: one static program (hack/node/programs/guest), as a guest and as `pause`."""
+    files = {"guest": program.read_bytes()}
+    return {GUEST: Image(files, "/guest"), PAUSE: Image(files, "/guest", ("--pause",))}
+
+
+def write_archive(images: Mapping[str, Image], archive: Path) -> None:
+    """Write the images into one archive, under their names."""
     blobs: dict[str, bytes] = {}
 
     def blob(kind: str, content: bytes) -> Document:
@@ -36,12 +51,12 @@ def write_archive(program: Path, archive: Path) -> None:
         blobs[f"blobs/{digest.replace(':', '/')}"] = content
         return {"mediaType": kind, "digest": digest, "size": len(content)}
 
-    def image(name: str, arguments: list[str]) -> Document:
-        layers = [blob(_LAYER, layer)]
+    def manifest_of(name: str, image: Image) -> Document:
+        layers = [blob(_LAYER, _tar(image.files))]
         config = {
             "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
             "os": "linux",
-            "config": {"Entrypoint": ["/guest"], "Cmd": arguments, "WorkingDir": "/"},
+            "config": {"Entrypoint": [image.entrypoint], "Cmd": list(image.arguments), "WorkingDir": "/"},
             "rootfs": {"type": "layers", "diff_ids": [layers[0]["digest"]]},
         }
         manifest = {
@@ -52,7 +67,8 @@ def write_archive(program: Path, archive: Path) -> None:
         }
         return {**blob(_MANIFEST, _json(manifest)), "annotations": {"io.containerd.image.name": name}}
 
-    index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": [image(GUEST, []), image(PAUSE, ["--pause"])]}
+    manifests = [manifest_of(name, image) for name, image in images.items()]
+    index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": manifests}
     archive.write_bytes(
         _tar({"oci-layout": _json({"imageLayoutVersion": "1.0.0"}), "index.json": _json(index), **blobs})
     )
@@ -62,7 +78,7 @@ def _json(document: Document) -> bytes:
     return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
 
 
-def _tar(files: dict[str, bytes]) -> bytes:
+def _tar(files: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, content in files.items():

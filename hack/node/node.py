@@ -32,7 +32,7 @@ from hack.controlplane.api import ApiError, NotReached, Object
 from hack.controlplane.cluster import ControlPlane
 from hack.controlplane.processes import Component, Guardian
 from hack.node.cell import Cell, cgroup_folders
-from hack.node.image import PAUSE, write_archive
+from hack.node.image import PAUSE, Image, of_guest, write_archive
 
 TARGETS: Final = ("kubelet", "containerd", "runc", "node-programs")
 """Of hack/controlplane/build.py."""
@@ -93,7 +93,7 @@ class Node:
         try:
             self.containerd.start()
             self._wait_for_runtime()
-            self._import_image()
+            self.add_images(of_guest(self._guest))
             since = time.time()
             self.kubelet.start()
             self.wait_ready(since=since)
@@ -178,6 +178,29 @@ class Node:
             path.chmod(0o666)
         return path
 
+    def add_images(self, images: Mapping[str, Image]) -> None:
+        """Images that pods of this node may name."""
+        archive = self.folder / "images.tar"
+        write_archive(images, archive)
+        self._containerd("images", "import", archive)
+        archive.unlink()
+
+    # -- containers ------------------------------------------------------------------------------------------------------
+
+    def execute(self, container_id: str, *command: str) -> Object:
+        """What another program of the guests' kind prints that runs in a running container, with its environment and limits.
+
+        `container_id`: as in the status of its pod. Raises CalledProcessError.
+        """
+        session = secrets.token_hex(4)
+        output = self._containerd("tasks", "exec", "--exec-id", session, _bare(container_id), *command)
+        found: Object = json.loads(_first_printed(output))
+        return found
+
+    def kill_container(self, container_id: str) -> None:
+        """As the kernel does when it has no memory left: its processes get SIGKILL."""
+        self._containerd("tasks", "kill", "-s", "SIGKILL", _bare(container_id))
+
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def pods(self) -> list[Object]:
@@ -197,7 +220,7 @@ class Node:
 
     def containers(self) -> list[str]:
         """Ids of the containers (sandboxes included) that containerd knows."""
-        return self.run(self._ctr, "-a", self._socket, "-n", "k8s.io", "containers", "list", "-q").split()
+        return self._containerd("containers", "list", "-q").split()
 
     def mounts(self) -> list[str]:
         """Mount points below the node's folder, as the node sees them: volumes and root file systems of pods."""
@@ -208,6 +231,9 @@ class Node:
     def cgroups(self) -> list[Path]:
         """The cgroups of containers on this node."""
         return [path for top in cgroup_folders(self._cgroup) for path in top.glob("k8s.io/*/")]
+
+    def _containerd(self, *command: str | Path) -> str:
+        return self.run(self._ctr, "-a", self._socket, "-n", "k8s.io", *command)
 
     def run(self, *command: str | Path) -> str:
         """The output of a command that runs on the node. Raises CalledProcessError with the output of both kinds in it."""
@@ -243,12 +269,6 @@ class Node:
                     time.sleep(0.1)
                 else:
                     return
-
-    def _import_image(self) -> None:
-        archive = self.folder / "images.tar"
-        write_archive(self._guest, archive)
-        self.run(self._ctr, "-a", self._socket, "-n", "k8s.io", "images", "import", archive)
-        archive.unlink()
 
     def _kubelet_config(self, changes: Mapping[str, Any]) -> Path:
         config = {
@@ -340,7 +360,16 @@ def _printed(log: str) -> str:
     for line in log.splitlines():
         _, _, flag, content = [*line.split(" ", 3), "", "", ""][:4]
         text += content if flag == "P" else f"{content}\n"
+    return _first_printed(text)
+
+
+def _first_printed(text: str) -> str:
     return next((line.removeprefix(_MARK) for line in text.splitlines() if line.startswith(_MARK)), "")
+
+
+def _bare(container_id: str) -> str:
+    """The pod's status names the runtime in front of it."""
+    return container_id.rpartition("/")[2]
 
 
 def _snapshotter(folder: Path) -> str:

@@ -19,7 +19,7 @@ QUICK = ("--health-every=0.3s", "--recovery-time=1s", "--confirm-time=1s")
 EVENTS = "/api/v1/namespaces/{}/events"
 
 
-def runnable(pod, **spec):
+def runnable(pod, image=GUEST, **spec):
     """The pod, so that it runs on a node without a network and without a registry, and ends at once when told."""
     pod = copy.deepcopy(pod)
     pod["spec"] |= {
@@ -29,7 +29,7 @@ def runnable(pod, **spec):
         **spec,
     }
     for container in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
-        container |= {"image": GUEST, "imagePullPolicy": "Never"}
+        container |= {"image": image, "imagePullPolicy": "Never"}
     return pod
 
 

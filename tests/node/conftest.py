@@ -11,6 +11,7 @@ import pytest
 
 from hack.controlplane import build
 from hack.controlplane.cluster import ControlPlane
+from hack.node import cuda
 from hack.node import node as real
 from hack.node.requirements import why_not
 from tests.node.bench import Bench
@@ -52,6 +53,7 @@ def pytest_collection_finish(session):
     try:
         for target in (build.DEFAULT_VERSION, *real.TARGETS):
             build.ensure(target, reporter.write_line if reporter else print)
+        cuda.ensure()
     except build.BuildError as error:
         config.stash[_WHY_MISSING] = str(error)
 
