@@ -189,8 +189,8 @@ def install_library(bench):
     """Files as HAMi-core's; the program in the image is static and takes no notice of them."""
     folder = bench.library / "vgpu"
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("libvgpu.so", "ld.so.preload"):
-        (folder / name).write_text("")
+    (folder / "libvgpu.so").write_text("")
+    (folder / "ld.so.preload").write_text(f"{folder}/libvgpu.so\n")
     return folder
 
 

@@ -236,6 +236,28 @@ def test_an_incomplete_installation_counts_as_none(missing, container_env):
     assert note.startswith(f"HAMi-core is installed in part only (/usr/local/vgpu/{missing} is missing): nothing keeps")
 
 
+@pytest.mark.parametrize("text", ["/usr/local/vgpu/libvgpu.so\n", "/lib/other.so /opt/hami/vgpu/libvgpu.so.v1", ""])
+def test_a_library_that_is_not_named_where_it_is_mounted_counts_as_none(text):
+    """HAMi's file names /usr/local, wherever it is installed; the dynamic linker would complain, and limit nothing."""
+    paths = [f"/opt/hami/vgpu/{name}" for name in ("libvgpu.so", "ld.so.preload")]
+    host = PretendHost(*NODES, *paths, files={paths[1]: text}, library_folder="/opt/hami")
+    edits = NVIDIA.edits([shared(0, 1000, 10)], place(), host)
+    assert edits.mounts == ()
+    (note,) = edits.notes
+    assert note == (
+        "HAMi-core is not preloaded (/opt/hami/vgpu/ld.so.preload does not name /opt/hami/vgpu/libvgpu.so): nothing keeps the container "
+        "to its limits of memory and cores"
+    )
+    right = PretendHost(
+        *NODES,
+        *paths,
+        files={paths[1]: f"/lib/other.so:{paths[0]}\n"},
+        library_folder="/opt/hami",
+        nodes_required=False,
+    )
+    assert NVIDIA.edits([shared(0, 1000, 10)], place(), right).notes == ()
+
+
 def test_every_mount_of_hami_core_has_a_source():
     host = PretendHost(*NODES, *HAMI_CORE)
     edits = NVIDIA.edits([shared(0, 1000, 10)], place(), host)
@@ -412,13 +434,31 @@ def test_capability_nodes_of_a_simulated_machine_lie_elsewhere_or_are_missing():
     ]
 
 
-def test_the_card_of_an_instance_counts_in_the_numbering_and_has_the_memory_of_the_instance():
-    host = PretendHost(*NODES, files=KERNEL)
-    found = env(tenancy(IN_MIG_MODE, partition=instance(1)), shared(1, 1000, 10), host=host)
-    assert found["NVIDIA_VISIBLE_DEVICES"] == "MIG-a,GPU-1"
-    small = next(profile for profile in profiles(IN_MIG_MODE) if profile.id == instance(1).profile_id)
-    assert found["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"{small.memory // MIB}m"
-    assert found["CUDA_DEVICE_MEMORY_LIMIT_1"] == "1000m"
+@pytest.mark.parametrize("more", [-1000, 1000])
+def test_a_program_has_no_more_than_the_share_or_the_instance_that_it_chooses(more):
+    """CUDA shows it the instance alone or the other cards alone, and begins with number 0 in both cases."""
+    host = PretendHost(*NODES, "/dev/nvidia2", *HAMI_CORE, files=KERNEL)
+    small = next(profile for profile in profiles(IN_MIG_MODE) if profile.id == instance(1).profile_id).memory // MIB
+    both = (tenancy(IN_MIG_MODE, partition=instance(1)), shared(1, small + more, 10), shared(2, 500, 10))
+    found = NVIDIA.edits(both, place(), host)
+    assert found.env["NVIDIA_VISIBLE_DEVICES"] == "MIG-a,GPU-1,GPU-2"
+    assert found.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"{small + min(more, 0)}m"
+    assert found.env["CUDA_DEVICE_MEMORY_LIMIT_1"] == "500m"
+    assert "CUDA_DEVICE_MEMORY_LIMIT_2" not in found.env
+    assert found.notes == (INSTANCE_AND_OTHERS,)
+
+
+def test_an_instance_beside_a_whole_card_is_told():
+    host = PretendHost(*NODES, *HAMI_CORE, files=KERNEL)
+    found = NVIDIA.edits([tenancy(IN_MIG_MODE, partition=instance(1)), tenancy(card(1), whole=True)], place(), host)
+    assert found.env == {"NVIDIA_VISIBLE_DEVICES": "MIG-a,GPU-1"}
+    assert found.notes == (INSTANCE_AND_OTHERS,)
+
+
+INSTANCE_AND_OTHERS = (
+    "a container has MIG instances (of GPU 0) and other GPUs: CUDA shows a program one MIG instance and nothing else, unless "
+    "CUDA_VISIBLE_DEVICES names other GPUs; use a container for each of the two"
+)
 
 
 def test_two_instances_of_one_card():

@@ -85,6 +85,8 @@ _CAPABILITY: Final = re.compile(r"(\S+)/access\s+([0-9]{1,7})")
 
 LOCKS: Final = "/tmp/vgpulock"  # noqa: S108 (HAMi-core knows no other place)
 PRELOAD: Final = "/etc/ld.so.preload"
+_SEPARATORS: Final = re.compile(r"[\s:]+")
+"""Between the names in that file (ld.so(8))."""
 READ_WRITE: Final = ("rw", "nosuid", "nodev", "bind")
 EVERYBODY: Final = 0o777
 """HAMi's mode for the folder of one container: it runs as any user."""
@@ -118,7 +120,7 @@ class Containers:
         cdi, stale = _cdi_devices(held, visible, host)
         return replace(
             limited,
-            notes=(*limited.notes, *stale),
+            notes=(*limited.notes, *_hidden_by_instances(held), *stale),
             env={VISIBLE: NO_HOOK if cdi else shown, **limits, **limited.env},
             device_nodes=() if cdi else _nodes(held, host),
             cdi_devices=cdi,
@@ -144,22 +146,45 @@ def _visible(holding: Holding) -> list[str]:
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
+def _is_instance(holding: Holding) -> bool:
+    """Whether the container has MIG instances of the card, and not the card itself."""
+    return all(tenancy.partition is not None for tenancy in holding.tenancies)
+
+
+def _hidden_by_instances(held: Sequence[Holding]) -> tuple[str, ...]:
+    """Tell where CUDA does not show all that the container has (MIG User Guide, "CUDA Device Enumeration")."""
+    instances = [holding.card.index for holding in held if _is_instance(holding)]
+    if len(instances) in (0, len(held)):
+        return ()
+    note = (
+        f"a container has MIG instances (of GPU {', '.join(map(str, instances))}) and other GPUs: CUDA shows a program one MIG instance and "
+        "nothing else, unless CUDA_VISIBLE_DEVICES names other GPUs; use a container for each of the two"
+    )
+    return (note,)
+
+
 def _limits(held: Sequence[Holding]) -> dict[str, str]:
     """Return the limits of all cards, or nothing where no card is limited.
 
     Every card is named, the unlimited ones with all that they have, so that what another set of edits
     said of its number ends here.
+
+    Cards are numbered without MIG instances, which CUDA never shows beside them. A program that runs on an
+    instance has it as its only card, number 0, so the limit of that number is no more than the instance has.
     """
     if not any(_is_limited(holding) for holding in held):
         return {}
-    numbers = range(len(held))
+    cards = [holding for holding in held if not _is_instance(holding)]
+    numbers = range(len(cards))
     cores = {
         number: min(holding.amount(names.CAP_CORES), CORES)
-        for number, holding in enumerate(held)
+        for number, holding in enumerate(cards)
         if _is_limited(holding) and not holding.whole
     }
-    env = {MEMORY_LIMIT.format(number): _mebibytes(holding) for number, holding in enumerate(held)}
-    if len(held) > 1:
+    memory = [_mebibytes(holding) for holding in cards]
+    memory[0] = min([memory[0], *(_mebibytes(holding) for holding in held if _is_instance(holding))])
+    env = {MEMORY_LIMIT.format(number): f"{mebibytes}m" for number, mebibytes in enumerate(memory)}
+    if len(cards) > 1:
         env[DEVICE_ORDER] = BY_PCI_ADDRESS
     env[CORE_LIMIT] = str(cores.get(0, NO_CORE_LIMIT))
     if len({cores.get(number, NO_CORE_LIMIT) for number in numbers}) > 1:
@@ -170,14 +195,14 @@ def _limits(held: Sequence[Holding]) -> dict[str, str]:
 
 def _is_limited(holding: Holding) -> bool:
     """Whether HAMi-core has something to do: a share, or a card with more memory than it has (oversubscribed)."""
-    if all(tenancy.partition is not None for tenancy in holding.tenancies):
+    if _is_instance(holding):
         return False
     return not holding.whole or _memory(holding) > holding.card.memory
 
 
 def _memory(holding: Holding) -> int:
     """Return the bytes that the container may use of the card."""
-    if all(tenancy.partition is not None for tenancy in holding.tenancies):
+    if _is_instance(holding):
         return min(_instance_memory(holding.card, tenancy.partition) for tenancy in holding.tenancies)
     if not holding.whole:
         return holding.amount(names.CAP_MEMORY)
@@ -192,14 +217,14 @@ def _instance_memory(card: Card, instance: MigInstance | None) -> int:
     return sizes.get(instance.profile_id, card.memory) if instance is not None else card.memory
 
 
-def _mebibytes(holding: Holding) -> str:
+def _mebibytes(holding: Holding) -> int:
     amount = _memory(holding) // MIB
     if amount < 1:  # HAMi-core would take it for no limit
         raise Unpreparable(
             f"card {holding.card.index} ({holding.card.uuid}): a share of less than 1Mi of memory cannot be limited; ask for "
             "at least 1Mi"
         )
-    return f"{amount}m"
+    return amount
 
 
 # --- HAMi-core -------------------------------------------------------------------------------------------------------
@@ -209,7 +234,7 @@ def _limiting(tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
     """Return the library that keeps a container to its limits, and what it reads and writes.
 
     An incomplete installation counts as none: runc refuses a container with a mount whose source is not
-    there, and a library that is not preloaded limits nothing.
+    there, and a library that the dynamic linker is not told to preload, or not where it is mounted, limits nothing.
     """
     settings = host.settings
     folder = f"{settings.library_folder.rstrip('/')}/vgpu"
@@ -223,7 +248,11 @@ def _limiting(tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
         mounts.append(Mount(f"{folder}/vgpuvalidator", "/usr/bin/vgpuvalidator"))
     missing = [mount.host for mount in mounts if not host.exists(mount.host)]
     if missing:
-        return Edits(env=env, notes=(_not_installed(on_host, missing),))
+        partly = f"installed in part only ({', '.join(missing)} is missing)"
+        return Edits(env=env, notes=(_unlimited(f"not installed ({on_host})" if on_host in missing else partly),))
+    named = host.read(preload.host)
+    if named is not None and library not in _SEPARATORS.split(named):
+        return Edits(env=env, notes=(_unlimited(f"not preloaded ({preload.host} does not name {library})"),))
     if not _enforced(tenancies) and place.container_env.get(DISABLED) in _TRUE:
         mounts.remove(preload)
     written = [_locks(settings), _usage(place, settings, folder)]
@@ -236,9 +265,7 @@ def _limiting(tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
     )
 
 
-def _not_installed(library: str, missing: Sequence[str]) -> str:
-    partly = f"installed in part only ({', '.join(missing)} is missing)"
-    state = f"not installed ({library})" if library in missing else partly
+def _unlimited(state: str) -> str:
     return f"HAMi-core is {state}: nothing keeps the container to its limits of memory and cores"
 
 
