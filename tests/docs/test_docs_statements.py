@@ -89,7 +89,7 @@ def used_in_messages():
     source = (ROOT / "controller/reconcile/messages.py").read_text()
     inside = set(re.findall(r"\b([A-Z_]{4,})\b", source.partition("def placed")[2]))
     imported = set()
-    for path in (ROOT / "controller/reconcile").glob("*.py"):
+    for path in (ROOT / "controller/reconcile").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == "controller.reconcile.messages":
                 imported |= {alias.name for alias in node.names}
