@@ -33,6 +33,7 @@ class RootedFiles(Files):
     """Everything lies below one root; each step may be made the last one."""
 
     def __init__(self, root):
+        super().__init__(own_label=root / "own-label")
         self.root = root
         self.steps = []
         self.fail_at = None
@@ -78,6 +79,10 @@ class RootedFiles(Files):
     def make_folder(self, path, mode):
         self._step("mkdir", path)
         super().make_folder(self._below(path), mode)
+
+    def label_for_containers(self, path):
+        self._step("label", path)
+        super().label_for_containers(self._below(path))
 
     def remove_folder(self, path):
         self._step("rmdir", path)

@@ -1,5 +1,8 @@
 """Claims are prepared and unprepared on a node: what is written, answered, repeated, repaired and refused."""
 
+import errno
+import os
+
 import pytest
 
 from hami_dra.driver.prepare.assembly import work_of
@@ -51,7 +54,7 @@ def test_the_same_claim_again_gets_the_same_answer_and_writes_nothing(node):
     first = node.prepare(c, pods=[pod()])
     node.files.steps.clear()
     assert node.prepare(c, pods=[pod()]) == first
-    assert {name for name, _ in node.files.steps} <= {"read", "mkdir"}
+    assert {name for name, _ in node.files.steps} <= {"read", "mkdir", "label"}
 
 
 def test_the_same_claim_again_after_a_restart_gets_the_same_answer(node):
@@ -371,3 +374,49 @@ def test_a_slip_while_a_claim_is_read_is_its_own_too(node, monkeypatch):
     monkeypatch.setattr(Containers, "assign", broken)
     assert node.prepare(claim("c", share("gpu-0"))) == {"uid-c": UNEXPECTED}
     assert node.traces() == []
+
+
+# --- SELinux ---
+
+
+@pytest.fixture
+def labels(monkeypatch):
+    """Path → label that was set."""
+    found = {}
+    monkeypatch.setattr("os.setxattr", lambda path, name, value, **_: found.update({str(path): (name, value)}))
+    return found
+
+
+def test_folders_that_containers_write_to_have_their_label_where_selinux_confines(node, labels):
+    """Without it HAMi-core cannot make its file there, and every CUDA program ends."""
+    node.files._own_label.write_text("system_u:system_r:spc_t:s0\0")
+    node.prepare(claim("c", share("gpu-0")), pods=[pod()])
+    ((path, label),) = labels.items()
+    assert "/vgpu/containers/" in path
+    assert label == ("security.selinux", b"system_u:object_r:container_file_t:s0\0")
+
+
+@pytest.mark.parametrize("own", ["unconfined\n", "cri-containerd.apparmor.d (enforce)\n", "", None])
+def test_nothing_is_labelled_where_selinux_is_off(node, labels, own):
+    if own is not None:
+        node.files._own_label.write_text(own)
+    node.prepare(claim("c", share("gpu-0")), pods=[pod()])
+    assert labels == {}
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP, errno.EACCES])
+def test_a_label_that_cannot_be_set(node, monkeypatch, code):
+    """Not where there are no labels, or nothing that confines containers; a refusal names the folder."""
+
+    def refuse(path, *_, **__):
+        raise OSError(code, os.strerror(code), str(path))
+
+    node.files._own_label.write_text("system_u:system_r:spc_t:s0\0")
+    monkeypatch.setattr("os.setxattr", refuse)
+    outcome = node.prepare(claim("c", share("gpu-0")), pods=[pod()])["uid-c"]
+    if code == errno.EACCES:
+        assert "/vgpu/containers/" in outcome
+        assert "Permission denied" in outcome
+        assert node.traces() == []
+    else:
+        assert not isinstance(outcome, str)

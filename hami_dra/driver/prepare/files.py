@@ -3,6 +3,7 @@
 Used by `work` and `checkpoint`. Blocks; called from a thread. Raises OSError.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -13,6 +14,13 @@ from hami_dra.driver.prepare.errors import NotWritten
 
 _TEMPORARY: Final = ".tmp"
 """Suffix of files that are being written: containerd reads what ends in .json or .yaml."""
+SELINUX_LABEL: Final = "security.selinux"
+"""Extended attribute."""
+CONTAINERS_LABEL: Final = b"system_u:object_r:container_file_t:s0\0"
+"""SELinux label of what every container may write: the one that `:z` gives a volume (container-selinux, podman-run(1))."""
+_NO_LABELS: Final = frozenset({errno.EINVAL, errno.ENOTSUP})
+"""The policy has no such type, so that nothing confines containers; or the file system has no labels."""
+_OWN_LABEL: Final = Path("/proc/self/attr/current")
 
 
 class Stamp(NamedTuple):
@@ -25,6 +33,10 @@ class Stamp(NamedTuple):
 
 class Files:
     """The real thing. Overridden by tests."""
+
+    def __init__(self, own_label: Path = _OWN_LABEL) -> None:
+        """`own_label`: the file in which the kernel says how this process is labelled."""
+        self._own_label = own_label
 
     def read(self, path: Path) -> bytes | None:
         """None: there is no such file."""
@@ -105,12 +117,30 @@ class Files:
         finally:
             os.close(descriptor)
 
+    def label_for_containers(self, path: Path) -> None:
+        """Let containers write to a folder where SELinux confines them; does nothing where it is off."""
+        if not _is_selinux_label(self._own_label):
+            return
+        try:
+            os.setxattr(path, SELINUX_LABEL, CONTAINERS_LABEL, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in _NO_LABELS:
+                raise
+
     def remove_folder(self, path: Path) -> None:
         """With all that is in it; one that is not there is no error. A symbolic link is removed, not followed."""
         if path.is_symlink():
             path.unlink()
         elif path.exists():
             shutil.rmtree(path)
+
+
+def _is_selinux_label(file: Path) -> bool:
+    """Whether it holds `user:role:type:level`. Without SELinux it cannot be read, or holds a profile of AppArmor."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").count(":") >= 3
+    except OSError:
+        return False
 
 
 def _is_leftover(name: str, start: str) -> bool:

@@ -113,6 +113,7 @@ class Maker:
                 if folder.per_view and fresh:
                     self._files.remove_folder(Path(folder.path))
                 self._files.make_folder(Path(folder.path), folder.mode)
+                self._files.label_for_containers(Path(folder.path))
         except OSError as error:
             raise self._not_written(record, error) from error
 
