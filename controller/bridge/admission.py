@@ -1,8 +1,10 @@
-"""One admission request: convert the pod and answer. Nothing is written; the request has no side effects.
+"""Answer one admission request: convert the pod. The request has no side effects.
 
-Called by `controller.bridge.server` for the API server's AdmissionReviews, and by `controller.bridge.memory_webhook`. In: JSON.
-Out: JSON. Never raises for what a pod contains: that is a denial whose message names object, field, fix. The
-ResourceClaimTemplate that the converted pod refers to is made by the controller, once the pod is stored.
+Called by `controller.bridge.server` for the API server's AdmissionReviews, and by
+`controller.bridge.memory_webhook`. In: JSON. Out: JSON. Never raises for the contents of a pod:
+those lead to a denial whose message names the object, the field and the fix. The
+ResourceClaimTemplate that the converted pod refers to is created by the controller, once the pod is
+stored.
 """
 
 import base64
@@ -31,7 +33,7 @@ _API_VERSION: Final = "admission.k8s.io/v1"
 
 
 class BadReview(ValueError):
-    """The request body is not an AdmissionReview of v1; the message says what is missing."""
+    """The request body is not a v1 AdmissionReview; the message says what is missing."""
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -39,7 +41,7 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 class _Request(msgspec.Struct, frozen=True):
-    """What is read of an AdmissionRequest."""
+    """The fields of an AdmissionRequest that the webhook reads."""
 
     uid: str
     operation: str = ""
@@ -55,20 +57,21 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`pod` is None when it is refused, and `denied` says why."""
+    """Result for one pod. `pod` is None if it is refused; `denied` then says why."""
 
     pod: Raw | None
     warnings: tuple[str, ...] = ()
     denied: str = ""
     forbidden: bool = False
-    """It is well-formed, but not allowed here."""
+    """The pod is well-formed, but not allowed here (HTTP 403)."""
 
 
 class Admission:
-    """`refuse_over_quota`: refuse pods that can never fit their namespace's quota, and say what it allows.
+    """Review pods at admission.
 
-    Whoever may ask learns the quota from the answer, so it is for callers that are known to be the API server. Pods of
-    `excluded_namespaces` are let in as they are.
+    `refuse_over_quota`: refuse pods that can never fit their namespace's quota, and say what the
+    quota allows. Every caller can read the quota from that answer, so set it only where all callers
+    are known to be the API server. Pods in `excluded_namespaces` are admitted unchanged.
     """
 
     def __init__(
@@ -89,7 +92,10 @@ class Admission:
         self._classes_read = float("-inf")
 
     async def review(self, body: object) -> Raw:
-        """An AdmissionReview with a request → one with a response. Raises BadReview."""
+        """Answer an AdmissionReview that holds a request with one that holds a response.
+
+        Raises BadReview.
+        """
         request = _request(body)
         response: Raw = {"uid": request.uid, "allowed": True}
         is_new_pod = request.operation == "CREATE" and request.kind.kind == kinds.POD.name
@@ -123,7 +129,10 @@ class Admission:
         return Verdict(conversion.pod, tuple(warnings))
 
     async def _device_classes(self) -> tuple[DeviceClass, ...]:
-        """At most a minute old. Only warnings hang on them, so a failure to read them is no reason to refuse a pod."""
+        """Return the DeviceClasses, at most a minute old.
+
+        They are used for warnings only, so a failure to read them is no reason to refuse a pod.
+        """
         if self._classes_read < self._clock() - _CLASSES_FRESH:
             try:
                 self._classes = (await self._cluster.list(kinds.DEVICE_CLASS)).items

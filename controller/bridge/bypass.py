@@ -1,6 +1,7 @@
-"""Pods that asked for vendor resources by their old names and reached the cluster without being converted.
+"""Pods that request vendor resources by their legacy names and reached the cluster unconverted.
 
-Called by the controller for pods that kube-scheduler finds unschedulable; it makes an event of the message. Pure.
+Called by the controller for pods that kube-scheduler finds unschedulable; the controller reports
+the message as an event. Pure.
 """
 
 from collections.abc import Collection
@@ -19,11 +20,11 @@ def bypassed(
     offered: Collection[str] = (),
     vendors: Collection[LegacyVendor] = LEGACY_VENDORS,
 ) -> str | None:
-    """What to do about a pod that waits for vendor resources nobody will give it, or None.
+    """Return what to do about a pod that waits for vendor resources that no node offers, or None.
 
-    `offered`: extended resources in the `status.allocatable` of some node. A pod that waits for one of them waits for a
-    device plugin, and a pod that opted out of the webhook does so on purpose. In `native` mode kube-scheduler serves plain
-    counts through DeviceClasses.
+    `offered`: extended resources in the `status.allocatable` of some node. A pod that waits for one
+    of these waits for a device plugin, and a pod that opted out of the webhook did so on purpose.
+    In `native` mode kube-scheduler serves plain counts through DeviceClasses.
     """
     if pod.spec.node_name or pod.metadata.labels.get(names.WEBHOOK_LABEL) == IGNORE or not _unschedulable(pod):
         return None

@@ -1,9 +1,9 @@
-"""The webhook's own certificates: an authority, a serving certificate, and both renewed long before they expire.
+"""The webhook's own certificates: an authority and a serving certificate, both renewed early.
 
-Called by `controller.bridge.serving`. `renewed` and `signed` are pure but for fresh keys; `ensure_secret` keeps the result of
-`renewed` in a Secret that all replicas share: whoever is first writes, the others read. The authority's certificates
-are a bundle, newest first, so that a new authority is trusted next to the old one until all replicas serve the new
-certificate.
+Called by `controller.bridge.serving`. `renewed` and `signed` are pure but for fresh keys.
+`ensure_secret` keeps the result of `renewed` in a Secret that all replicas share: the first replica
+writes it, the others read it. The authority's certificates are a bundle, newest first, so that a
+new authority is trusted next to the old one until all replicas serve the new certificate.
 """
 
 import base64
@@ -25,7 +25,7 @@ from hami_dra.cluster.protocol import Cluster, Conflict, Unavailable
 
 AUTHORITY_LIFE: Final = timedelta(days=3650)
 AUTHORITY_RENEWED: Final = timedelta(days=730)
-"""Before its end: longer than the life of what it signs."""
+"""Time before expiry at which the authority is renewed; longer than the life of what it signs."""
 SERVING_LIFE: Final = timedelta(days=365)
 SERVING_RENEWED: Final = timedelta(days=60)
 _CLOCK_SKEW: Final = timedelta(hours=1)
@@ -35,7 +35,11 @@ _ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """All PEM. `authorities` is what clients trust; `authority_key` belongs to the first of them."""
+    """Keys and certificates, all PEM.
+
+    `authorities` is the bundle that clients trust; `authority_key` belongs to its first
+    certificate.
+    """
 
     authorities: bytes
     authority_key: bytes
@@ -44,7 +48,10 @@ class Material:
 
 
 def renewed(material: Material | None, hosts: Sequence[str], now: datetime) -> Material:
-    """The same object while all is well; otherwise with what is missing, unreadable or near its end made anew."""
+    """Return `material` itself while it is valid; otherwise replace what is missing or near expiry.
+
+    Unreadable parts are replaced as well.
+    """
     authorities, authority_key = _read_authority(material, now)
     is_new = not authorities or authorities[0].not_valid_after_utc - now < AUTHORITY_RENEWED
     if is_new:
@@ -64,14 +71,14 @@ def renewed(material: Material | None, hosts: Sequence[str], now: datetime) -> M
 
 
 def signed(material: Material | None, authority: bytes, key: bytes, hosts: Sequence[str], now: datetime) -> Material:
-    """Return a serving certificate by an authority that somebody else keeps (PEM); `material` itself while it is well.
+    """Return a serving certificate signed by an authority that is managed elsewhere (PEM).
 
-    Raises BadAuthority.
+    Returns `material` itself while it is valid. Raises BadAuthority.
     """
     given = Material(authorities=authority, authority_key=key, certificate=b"", key=b"")
     authorities, authority_key = _read_authority(given, now)
     if not authorities or authority_key is None:
-        raise BadAuthority("the authority is over, or certificate and key do not fit together (PEM, an EC key)")
+        raise BadAuthority("the authority has expired, or its certificate and key do not match (PEM, an EC key)")
     same = material is not None and (material.authorities, material.authority_key) == (authority, key)
     if same and material is not None and _serves(material, authorities[0], hosts, now):
         return material
@@ -91,9 +98,10 @@ async def ensure_secret(
     hosts: Sequence[str],
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Material:
-    """Return what the Secret holds, made or renewed if need be. The Secret itself must be there: it ships empty.
+    """Return what the Secret holds, created or renewed if necessary.
 
-    Raises ClusterError; NotFound where the Secret is missing, for the account may not create one.
+    The Secret itself must exist: it ships empty. Raises ClusterError; NotFound if the Secret is
+    missing, because the account may not create one.
     """
     for _ in range(_ATTEMPTS):
         secret = await cluster.get(kinds.SECRET, name, namespace)
@@ -134,7 +142,10 @@ def _from_data(secret: Secret) -> Material | None:
 def _read_authority(
     material: Material | None, now: datetime
 ) -> tuple[list[x509.Certificate], ec.EllipticCurvePrivateKey | None]:
-    """The authorities that are still valid, newest first, and the first one's key. Nothing when they do not fit."""
+    """Return the authorities that are still valid, newest first, and the key of the first.
+
+    Returns nothing if certificates and key do not match.
+    """
     if material is None:
         return [], None
     try:
@@ -193,7 +204,11 @@ def _new_serving(
 
 
 def _identifier_of(authority: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    """As the authority names its key: how a name is made of a key differs from maker to maker."""
+    """Return the key identifier that the authority itself states.
+
+    Issuers derive identifiers from keys in different ways, so it is computed only where none is
+    stated.
+    """
     try:
         named = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:

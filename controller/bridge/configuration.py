@@ -1,7 +1,8 @@
 """The webhook's certificate authority in its own MutatingWebhookConfiguration.
 
-Called by `controller.bridge.server`. Nothing else in the configuration is touched: whom the webhook is asked about, and what
-happens when it does not answer, is the installation's business (`controller.bridge.installation`).
+Called by `controller.bridge.server`. Nothing else in the configuration is changed: which requests
+the webhook receives, and what happens when it does not answer, is decided at installation
+(`controller.bridge.installation`).
 """
 
 import base64
@@ -15,9 +16,10 @@ _ATTEMPTS: Final = 5
 
 
 async def ensure_trust(cluster: Cluster, name: str, authorities: bytes) -> bool:
-    """Every webhook of the configuration trusts exactly these PEM certificates. Whether something had to be changed.
+    """Make every webhook of the configuration trust exactly these PEM certificates.
 
-    Raises NotFound when the configuration is not installed, and other ClusterErrors.
+    Returns whether something had to be changed. Raises NotFound if the configuration is not
+    installed, and other ClusterErrors.
     """
     wanted = base64.b64encode(authorities).decode()
     attempt = 0
@@ -30,7 +32,8 @@ async def ensure_trust(cluster: Cluster, name: str, authorities: bytes) -> bool:
             webhook["clientConfig"]["caBundle"] = wanted
         metadata = {"resourceVersion": raw["metadata"]["resourceVersion"]}
         try:
-            # a merge patch replaces the whole list, so it must be of the version just read
+            # A merge patch replaces the whole list, so the list must come from the version just
+            # read.
             await cluster.patch(kinds.MUTATING_WEBHOOK, name, {"metadata": metadata, "webhooks": webhooks})
         except Conflict:
             attempt += 1

@@ -1,15 +1,16 @@
-"""Legacy pods become claim pods: pure conversion, the same for the webhook, `convert` and `simulate`.
+"""Pure conversion of legacy pods to claim pods, shared by the webhook, `convert` and `simulate`.
 
-In: a pod as JSON and options. Out: the pod with claims instead of vendor resources, and the ResourceClaimTemplate that it
-refers to. Fields it does not know survive; what was passed in is never changed. Converting twice changes nothing more.
-Must not talk to a cluster.
+In: a pod as JSON and options. Out: the pod with claims instead of vendor resources, and the
+ResourceClaimTemplate that it refers to. Unknown fields survive, and the input is never changed.
+Converting twice changes nothing more. Must not talk to a cluster.
 
     limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 7500}   →   claims: [{name: hami, request: nvidia-0}]
 
-Where the operator names a RuntimeClass for the vendor, a pod that names none gets it, converted or not.
+If the operator names a RuntimeClass for the vendor, a pod without one gets it, converted or not.
 
-Two kinds of pods stay as they are: those labelled `hami.io/webhook: ignore`, and in native mode those that want plain whole
-cards, which kube-scheduler serves as extended resources through a DeviceClass (KEP-5004).
+Two kinds of pods stay as they are: those labelled `hami.io/webhook: ignore`, and in native mode
+those that request plain whole cards, which kube-scheduler serves as extended resources through a
+DeviceClass (KEP-5004).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +42,7 @@ RUNTIME_CLASS: Final = "runtimeClassName"
 class Options:
     mode: Literal["exclusive", "native"] = "exclusive"
     gate: bool = True
-    """Add the scheduling gate where it belongs (`controller.bridge.gate`). Never in native mode."""
+    """Add the scheduling gate where required (`controller.bridge.gate`). Never in native mode."""
     schedulers: tuple[str, ...] = ("default-scheduler",)
     """Only pods of these schedulers are gated."""
     runtime_classes: Mapping[str, str] = field(default_factory=dict)
@@ -53,18 +54,22 @@ class Options:
 class Conversion:
     pod: Raw
     templates: list[Raw]
-    """The ResourceClaimTemplates that a converted pod needs, to be made before it; also those of an earlier conversion."""
+    """ResourceClaimTemplates that must be created before the converted pod, including the template
+    of an earlier conversion.
+    """
     warnings: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
-    """Extended resources that claims stand for: a node whose device plugin still offers one is no place for the pod."""
+    """Extended resources that the claims replace: the pod must avoid nodes whose device plugin
+    still offers one.
+    """
     request: ConvertedRequest | None = None
-    """What its claim asks for; None where nothing was converted."""
+    """The devices that the pod's claim requests; None if nothing was converted."""
     left: tuple[str, ...] = ()
     """Extended resources left to kube-scheduler (native mode)."""
 
 
 class ConversionRefused(ValueError):
-    """The pod asks for something that cannot be; each of the `problems` names the field and the fix."""
+    """The pod requests something impossible; each of the `problems` names the field and the fix."""
 
     def __init__(self, pod: str, problems: tuple[str, ...]) -> None:
         super().__init__("; ".join(f"{pod}: {problem}" for problem in problems))
@@ -72,7 +77,7 @@ class ConversionRefused(ValueError):
 
 
 def convert_pod(raw_pod: Mapping[str, Any], namespace: str, options: Options | None = None) -> Conversion:
-    """Raises ConversionRefused, with all problems of the pod at once."""
+    """Convert a pod. Raises ConversionRefused with all problems of the pod at once."""
     options = options or Options()
     pod: Raw = deepcopy(dict(raw_pod))
     try:
@@ -88,7 +93,7 @@ def convert_pod(raw_pod: Mapping[str, Any], namespace: str, options: Options | N
 
 
 def pod_key(pod: Mapping[str, Any], namespace: str) -> str:
-    """For messages: pods of a ReplicaSet have no name of their own yet."""
+    """Return how messages name the pod; pods of a ReplicaSet have no name of their own yet."""
     metadata = pod.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     name = metadata.get("name") or f"{metadata.get('generateName') or '(no name)'}..."
@@ -96,18 +101,18 @@ def pod_key(pod: Mapping[str, Any], namespace: str) -> str:
 
 
 class _Problems(Exception):
-    """Carries them out of the conversion."""
+    """Carries problems out of the conversion."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
     container: Container
     cards: CardRequest
-    """What this container wants; the request it shares may be larger."""
+    """The devices that this container requests; the shared request may be larger."""
 
 
 class _Conversion:
-    """One conversion. Changes `pod` in place, and only once nothing is wrong with it."""
+    """One conversion. Changes `pod` in place, and only once the whole pod is known to be valid."""
 
     def __init__(self, pod: Raw, namespace: str, options: Options) -> None:
         self._pod = pod
@@ -155,9 +160,10 @@ class _Conversion:
         )
 
     def _converted_before(self) -> tuple[Raw | None, tuple[NamedRequest, ...]]:
-        """The claim entry and requests of an earlier conversion; new containers (injected sidecars) are added to them.
+        """Return the claim entry and requests of an earlier conversion.
 
-        An annotation without the claim that belongs to it was copied from elsewhere and says nothing.
+        New containers (injected sidecars) are added to them. An annotation without the claim that
+        belongs to it was copied from elsewhere and is ignored.
         """
         annotation = self._annotations.get(names.CONVERTED_REQUEST)
         if not annotation:
@@ -286,7 +292,9 @@ class _Conversion:
 
 
 def _to_share(wishes: Sequence[_Wish]) -> str:
-    """Say how to ask so that an init container can use the devices of the others."""
+    """Return how to phrase the requests so that an init container can use the devices of the
+    others.
+    """
     if len({wish.cards.memory_percent is None for wish in wishes}) > 1:
         return "Give the memory of both in MiB"
     return "Ask for the same amounts in both"

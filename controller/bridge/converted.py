@@ -1,6 +1,7 @@
-"""What the controller must know about pods that were converted, or should have been.
+"""Facts about pods that were converted, or should have been, for the controller.
 
-Implements `controller.reconcile.demand.Bridge`; made by whoever starts the controller. Pure.
+Implements `controller.reconcile.demand.Bridge`; created by the program that starts the controller.
+Pure.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,15 +25,19 @@ class LegacyBridge:
         self._vendors = vendors
 
     def plugin_resources(self, pod: Pod) -> tuple[str, ...]:
-        """The extended resources that the pod's claims stand for. Raises InvalidRequest (a ValueError)."""
+        """Return the extended resources that the pod's claims replace.
+
+        Raises InvalidRequest (a ValueError).
+        """
         annotation = pod.metadata.annotations.get(names.CONVERTED_REQUEST)
         return plugin_resources(decode(annotation, self._vendors), self._vendors) if annotation else ()
 
     def template(self, pod: Pod) -> dict[str, Any] | None:
-        """The template that the pod was converted to, byte for byte. Raises InvalidRequest (a ValueError).
+        """Return the template that the pod was converted to, byte for byte.
 
-        None when the pod does not refer to what its annotation describes: then the annotation was copied or changed,
-        and nothing is made from it.
+        Returns None if the pod does not refer to what its annotation describes: the annotation was
+        then copied or changed, and no template is created from it. Raises InvalidRequest (a
+        ValueError).
         """
         annotation = pod.metadata.annotations.get(names.CONVERTED_REQUEST)
         if not annotation:

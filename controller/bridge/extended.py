@@ -1,4 +1,5 @@
-"""Who serves an extended resource that stays in a pod (native mode): a warning where several DeviceClasses claim it.
+"""Warnings for extended resources that stay in a pod (native mode): several DeviceClasses claim
+one.
 
 Called by `controller.bridge.admission`. Pure.
 """
@@ -9,7 +10,11 @@ from hami_dra.api.resource import DeviceClass
 
 
 def clash_warnings(resources: Iterable[str], classes: Iterable[DeviceClass]) -> tuple[str, ...]:
-    """Kubernetes takes the class created last; of classes created in the same second the first by name (DeviceClassSpec)."""
+    """Return one warning for each resource that several DeviceClasses offer.
+
+    Kubernetes uses the class created last; among classes created in the same second, the first by
+    name (DeviceClassSpec).
+    """
     by_resource: dict[str, list[DeviceClass]] = {}
     for device_class in classes:
         if device_class.spec.extended_resource_name:
@@ -18,7 +23,8 @@ def clash_warnings(resources: Iterable[str], classes: Iterable[DeviceClass]) -> 
     for resource in resources:
         mapping = sorted(by_resource.get(resource, ()), key=lambda one: one.metadata.name)
         if len(mapping) > 1:
-            taken = max(mapping, key=lambda one: one.metadata.creation_timestamp or "")  # the first of equals
+            # max returns the first of equals
+            taken = max(mapping, key=lambda one: one.metadata.creation_timestamp or "")
             all_names = ", ".join(one.metadata.name for one in mapping)
             warnings.append(
                 f"{resource} is mapped by several DeviceClasses ({all_names}); Kubernetes takes the one created last, "

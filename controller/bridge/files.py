@@ -1,9 +1,11 @@
-"""Whole manifests through the conversion: the engine of `hami-dra convert`.
+"""Conversion of whole manifests: the engine of `hami-dra convert`.
 
-Called by the command. In: the documents of files. Out: the same documents in the same order, with each ResourceClaimTemplate
-right before the first document that needs it. Kinds without a pod template pass through untouched. Pure; must not print.
+In: the documents of files. Out: the same documents in the same order, with each
+ResourceClaimTemplate right before the first document that needs it. Kinds without a pod template
+pass through unchanged. Pure; must not print.
 
-Templates in files are the user's own: they carry no `managed-by` label, so the template collector leaves them alone.
+Templates in files belong to the user: they carry no `managed-by` label, so the template collector
+ignores them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,11 +29,13 @@ _POD_TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("", "ReplicationController"): _TEMPLATE,
     ("", "PodTemplate"): ("template",),
 }
-"""Group and kind → where the pod template is."""
+"""Path of the pod template, by API group and kind."""
 
 
 class ConvertRefused(ValueError):
-    """Some documents cannot be converted; one line each, with file, document, object, field and fix."""
+    """Some documents cannot be converted; one line each, with file, document, object, field and
+    fix.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,10 @@ class Converted:
 
 
 def convert_documents(documents: Iterable[Document], options: Options | None = None) -> Converted:
-    """Raises ConvertRefused. Pods are not gated here: webhook or policy does that when they are created."""
+    """Convert all documents. Raises ConvertRefused.
+
+    Pods are not gated here: the webhook or the admission policy does that when they are created.
+    """
     options = replace(options or Options(), gate=False)
     originals = list(documents)
     known = {_identity(document.raw) for document in originals}
@@ -84,7 +91,7 @@ def _convert(raw: Raw, options: Options) -> tuple[Raw, list[Raw], tuple[str, ...
 
 
 def _replaced(raw: Raw, path: tuple[str, ...], value: Raw) -> Raw:
-    """A copy of `raw` with another value at `path`, keys in their old order."""
+    """Return a copy of `raw` with another value at `path`, keys in their old order."""
     if not path:
         return deepcopy(value)
     return {key: _replaced(entry, path[1:], value) if key == path[0] else entry for key, entry in raw.items()}

@@ -1,8 +1,9 @@
-"""When a pod gets the scheduling gate `hami.io/allocation`, which keeps kube-scheduler from trying in vain.
+"""The rule by which a pod gets the scheduling gate `hami.io/allocation`.
 
-Called by `controller.bridge.convert`. The same rule is written in CEL in `manifests/gate-policy.yaml` for pods that no
-webhook sees. It must never gate a pod that hami-dra will not place; claims cannot be looked into at admission, so only pods
-that say so are gated.
+The gate keeps kube-scheduler from trying in vain. Called by `controller.bridge.convert`.
+`manifests/gate-policy.yaml` states the same rule in CEL for pods that pass no webhook. It must
+never gate a pod that hami-dra will not place. Claims cannot be inspected at admission, so only pods
+that ask for hami-dra explicitly are gated.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,11 +18,17 @@ SCHEDULING_ANNOTATIONS: Final = (
     names.PACKING_WEIGHTS,
     names.GPU_TOPOLOGY,
 )
-"""Any of these on a pod with claims says that hami-dra is to place it, as the label `hami.io/dra: "true"` does."""
+"""Any of these on a pod with claims makes hami-dra place it, as does the label `hami.io/dra:
+"true"`.
+"""
 
 
 def add_gate(pod: dict[str, Any], schedulers: Collection[str]) -> None:
-    """In place. The API server refuses gates on pods with spec.nodeName, and other schedulers may not know ours."""
+    """Add the gate to `pod` in place, if it needs one.
+
+    The API server refuses gates on pods with spec.nodeName, and other schedulers may not know this
+    gate.
+    """
     spec = pod.get("spec") or {}
     gates = spec.get("schedulingGates") or []
     if (

@@ -1,7 +1,8 @@
-"""The manifests of an installation, with what an operator may choose filled in.
+"""The manifests of an installation, with the operator's choices filled in.
 
-Called by `make cluster`, by tests and by commands that install. In: `Installation`. Out: objects to apply. Pure but for
-reading the shipped files, which are valid as they are; only what differs from them is changed here.
+Called by `make cluster`, by tests and by commands that install. In: `Installation`. Out: objects to
+apply. Pure but for reading the shipped files, which are valid as they are; only the differences are
+applied here.
 """
 
 from collections.abc import Sequence
@@ -30,21 +31,28 @@ class Installation:
     """Only pods of these schedulers are gated."""
     webhook: bool = True
     webhook_url: str = ""
-    """Where the API server reaches a webhook that runs outside the cluster (https://HOST:PORT/mutate); empty: the Service."""
+    """URL at which the API server reaches a webhook outside the cluster (https://HOST:PORT/mutate);
+    empty: the Service.
+    """
     failure_policy: FailurePolicy = "Fail"
-    """What happens to legacy pods while the webhook does not answer: refused, or let in unconverted."""
+    """Treatment of legacy pods while the webhook does not answer: refused, or admitted unconverted.
+    """
     namespace_selector: str = ""
     pod_selector: str = ""
-    """Label selectors as kubectl writes them (`gpu=hami,tier in (a,b)`): only such pods, in such namespaces, are converted."""
+    """Label selectors as kubectl writes them (`gpu=hami,tier in (a,b)`): convert only such pods, in
+    such namespaces.
+    """
     own_certificate: bool = True
-    """The webhook makes its certificates itself, in a Secret and a configuration that are there for it."""
+    """The webhook issues its own certificates and keeps them in a Secret and a configuration that
+    exist for this purpose.
+    """
     refuse_over_quota: bool = False
-    """The webhook refuses pods that can never fit a quota, and so reads quotas."""
+    """The webhook refuses pods that can never fit a quota, and therefore reads quotas."""
     probe_image: str = names.PROBE_IMAGE
 
     @property
     def optional(self) -> tuple[str, ...]:
-        """Files of manifests/optional/ that belong to it."""
+        """Return the files of manifests/optional/ that belong to the installation."""
         chosen = {
             "native.yaml": self.mode == "native",
             "quota-refusals.yaml": self.webhook and self.refuse_over_quota,
@@ -53,7 +61,7 @@ class Installation:
 
 
 def manifests(installation: Installation | None = None) -> list[Raw]:
-    """Everything in manifests/ that belongs to the installation. Raises InvalidSelector."""
+    """Return all manifests that belong to the installation. Raises InvalidSelector."""
     installation = installation or Installation()
     exclusive = installation.mode == "exclusive"
     chosen = []

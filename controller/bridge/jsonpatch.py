@@ -1,7 +1,7 @@
-"""The difference between two JSON documents as an RFC 6902 patch, the answer format of mutating webhooks.
+"""The difference between two JSON documents as an RFC 6902 patch, the format webhooks answer in.
 
-Called by `controller.bridge.admission`. Pure. Lists are compared position by position: additions to the end of a list, which
-is all that a conversion does to lists, stay small patches.
+Called by `controller.bridge.admission`. Pure. Lists are compared position by position: additions to
+the end of a list, the only change that a conversion makes to lists, stay small patches.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ Operation = dict[str, Any]
 
 
 def difference(before: Any, after: Any, path: str = "") -> list[Operation]:
-    """Operations that turn `before` into `after`; empty when they are equal."""
+    """Return the operations that turn `before` into `after`; empty if they are equal."""
     if isinstance(before, dict) and isinstance(after, dict):
         return _objects(before, after, path)
     if isinstance(before, list) and isinstance(after, list):
@@ -42,7 +42,7 @@ def _lists(before: list[Any], after: list[Any], path: str) -> list[Operation]:
 
 
 def _same(before: Any, after: Any) -> bool:
-    """JSON equality: Python says that True equals 1."""
+    """Return whether two values are equal as JSON. Python's True equals 1; JSON's does not."""
     return type(before) is type(after) and bool(before == after)
 
 

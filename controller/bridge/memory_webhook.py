@@ -1,4 +1,4 @@
-"""The webhook of a memory cluster: what demo and tests have instead of a server."""
+"""The webhook of a memory cluster, which demo and tests use instead of a server."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -10,7 +10,10 @@ from hami_dra.cluster.protocol import Invalid
 
 
 def memory_webhook(admission: Admission) -> Callable[[memory.Admission], Awaitable[dict[str, Any]]]:
-    """Append it to `MemoryCluster.admission`. Refused pods raise `Invalid`, as the API server would answer."""
+    """Return an admission function to append to `MemoryCluster.admission`.
+
+    Refused pods raise `Invalid`, as the API server would answer.
+    """
 
     async def admit(request: memory.Admission) -> dict[str, Any]:
         if request.kind.plural != kinds.POD.plural:

@@ -1,6 +1,7 @@
-"""What the admission server counts, for Prometheus: reviews, by what became of them, and when its certificate ends.
+"""Prometheus metrics of the admission server: reviews by result, and when its certificate expires.
 
-One object per server, with a registry of its own. Labels have few values: never a pod or a namespace.
+One object per server, with a registry of its own. Labels have few values: never a pod or a
+namespace.
 """
 
 from importlib.metadata import version
@@ -20,18 +21,21 @@ class WebhookMetrics:
         )
         self.reviews = Counter(
             "hami_dra_webhook_reviews",
-            "Pods that the API server asked about, by result: converted, unchanged, refused, unreadable.",
+            "Pods reviewed at admission, by result: converted, unchanged, refused, unreadable.",
             ["result"],
             registry=self.registry,
         )
         for result in ("converted", "unchanged", "refused", "unreadable"):
             self.reviews.labels(result)
         self.seconds = Histogram(
-            "hami_dra_webhook_review_seconds", "Time of one review.", buckets=_BUCKETS, registry=self.registry
+            "hami_dra_webhook_review_seconds",
+            "Duration of one review in seconds.",
+            buckets=_BUCKETS,
+            registry=self.registry,
         )
         self.expiry = Gauge(
             "hami_dra_webhook_certificate_expiry_timestamp_seconds",
-            "When the certificate that is served ends; 0 while there is none.",
+            "Expiry of the serving certificate, as a Unix timestamp; 0 while there is none.",
             registry=self.registry,
         )
 
@@ -41,5 +45,5 @@ class WebhookMetrics:
         self.reviews.labels(result).inc()
 
     def serves(self, certificate: bytes) -> None:
-        """PEM, the server's own certificate first."""
+        """Record the expiry of the certificate in use (PEM, the server's own certificate first)."""
         self.expiry.set(x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp())

@@ -1,9 +1,11 @@
-"""Pods that can never fit a quota of their namespace are refused at once, as HAMi's webhook does.
+"""Immediate refusal of pods that can never fit a quota of their namespace, as HAMi's webhook does.
 
-Called by `controller.bridge.admission` for pods that it converted. HAMi's rule (pkg/scheduler/webhook.go, fitResourceQuota):
-what the pod asks for against the limit itself, whatever is used. What is only known once a card is chosen counts 0. Here the
-amounts are those of the converted request, which is what the pod's claim will take: the larger of init and app
-containers, sidecars added. Failure to read quotas lets the pod in: the controller holds every card against them.
+Called by `controller.bridge.admission` for pods that it converted. HAMi's rule
+(pkg/scheduler/webhook.go, fitResourceQuota): compare the pod's request with the limit itself,
+regardless of usage. Amounts that are known only once a card is chosen count as 0. Here the amounts
+are those of the converted request, which is what the pod's claim will take: the larger of init and
+app containers, plus sidecars. If quotas cannot be read, the pod is admitted: the controller checks
+every card against them.
 """
 
 import asyncio
@@ -22,9 +24,9 @@ from hami_dra.vendors.legacy import CardChoice, LegacyVendor
 log = logging.getLogger(__name__)
 
 FRESH: Final = 1.0
-"""Seconds for which the quotas of a namespace are not read again."""
+"""Seconds for which the quotas of a namespace are cached."""
 _PAUSE: Final = 30.0
-"""Seconds until quotas that could not be read are tried again."""
+"""Seconds to wait before reading quotas again after a failure."""
 _PATIENCE: Final = 2.0
 _NAMESPACES_KEPT: Final = 1024
 
@@ -32,7 +34,10 @@ _NAMESPACES_KEPT: Final = 1024
 def excesses(
     request: ConvertedRequest, quotas: Iterable[ResourceQuota], vendors: Iterable[LegacyVendor]
 ) -> tuple[str, ...]:
-    """Why the request can never be met within the quotas: one text for each key that it exceeds by itself."""
+    """Return why the request can never be met within the quotas.
+
+    One text for each key that the request alone exceeds.
+    """
     asked = least_of(request, vendors)
     found = []
     for quota in sorted(quotas, key=lambda each: each.metadata.name):
@@ -49,7 +54,9 @@ def excesses(
 
 
 def least_of(request: ConvertedRequest, vendors: Iterable[LegacyVendor]) -> Counter[str]:
-    """Resource → grains that the request takes at least, whichever alternatives and cards are chosen."""
+    """Return resource → grains that the request takes at least, for any choice of alternatives and
+    cards.
+    """
     by_name = {vendor.name: vendor for vendor in vendors}
     total: Counter[str] = Counter()
     for named in request.requests:
@@ -64,7 +71,10 @@ def _least(vendor: LegacyVendor, cards: CardChoice) -> dict[str, int]:
 
 
 class QuotaReader:
-    """Quotas of a namespace, at most a moment old. Never raises: what cannot be read limits nothing here."""
+    """Read the quotas of a namespace, at most `FRESH` seconds old.
+
+    Never raises: quotas that cannot be read limit nothing here.
+    """
 
     def __init__(self, cluster: Cluster, *, clock: Callable[[], float]) -> None:
         self._cluster = cluster

@@ -1,6 +1,7 @@
-"""A pod as JSON, read and changed in place where the conversion has business. Everything else is left as it is.
+"""A pod as JSON, read and changed in place only in the fields that the conversion is about.
 
-Called by `controller.bridge.convert`. Pods of files may have any shape, so whatever is used is checked first.
+Called by `controller.bridge.convert`. Pods in files may have any shape, so every field is checked
+before use.
 """
 
 from collections.abc import Iterator
@@ -14,14 +15,14 @@ Raw = dict[str, Any]
 
 
 class Malformed(ValueError):
-    """A field is not what the API says it is; the message names it."""
+    """A field does not have the type that the API gives it; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
     raw: Raw
     where: str
-    """For messages: `init container "download"`."""
+    """Prefix for messages: `init container "download"`."""
     role: Role
 
     @property
@@ -38,7 +39,7 @@ class Container:
         return any(name in resources for name in vendor.resources)
 
     def strip(self, vendor: LegacyVendor) -> None:
-        """Takes the vendor's resources out of limits and requests, and a list that is empty then."""
+        """Remove the vendor's resources from limits and requests, and a list that becomes empty."""
         lists = self.raw["resources"]
         for part in ("limits", "requests"):
             if lists.get(part):
@@ -48,7 +49,7 @@ class Container:
 
 
 def containers_of(spec: Raw) -> Iterator[Container]:
-    """Init containers, then app containers, as they stand in the pod. Raises Malformed."""
+    """Yield init containers, then app containers, in the pod's order. Raises Malformed."""
     for kind, key in (("init container", "initContainers"), ("container", "containers")):
         for index, raw in enumerate(objects_in(spec, key, "spec.")):
             where = f'{kind} "{raw.get("name", index)}"'
@@ -65,7 +66,10 @@ def containers_of(spec: Raw) -> Iterator[Container]:
 
 
 def object_in(parent: Raw, key: str, where: str) -> Raw:
-    """The object at `key`; an empty one, which is not part of the parent, where there is none. Raises Malformed."""
+    """Return the object at `key`. Raises Malformed.
+
+    If there is none, returns an empty object, which is not part of the parent.
+    """
     value = parent.get(key)
     if value is not None and not isinstance(value, dict):
         raise Malformed(f"{where}{key} is {value!r}; it must be an object")
@@ -73,7 +77,7 @@ def object_in(parent: Raw, key: str, where: str) -> Raw:
 
 
 def objects_in(parent: Raw, key: str, where: str) -> list[Raw]:
-    """The list of objects at `key`, as `object_in`."""
+    """Return the list of objects at `key`, empty if there is none. Raises Malformed."""
     value = parent.get(key)
     if value is None:
         return []

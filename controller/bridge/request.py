@@ -1,8 +1,9 @@
-"""The normalised request of a converted pod, and the ResourceClaimTemplate that it stands for.
+"""The normalised request of a converted pod, and the ResourceClaimTemplate generated from it.
 
-Called by `controller.bridge` and by the controller, which makes a missing template again from the annotation
-`hami.io/converted-request` of the pod that needs it. Pure. The annotation is text of the pod's author, so it can say no
-more than legacy resources can: never CEL, tolerations, admin access or another vendor's class.
+Called by `controller.bridge` and by the controller, which recreates a missing template from the
+annotation `hami.io/converted-request` of the pod that needs it. Pure. The pod's author controls the
+annotation, so it can express no more than legacy resources can: never CEL, tolerations, admin
+access or another vendor's class.
 """
 
 import hashlib
@@ -20,16 +21,19 @@ from hami_dra.vendors.legacy import MAX_CARDS, CardChoice, CardRequest, Filters,
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
 CLAIM_NAME: Final = "hami"
-"""Entry in `spec.resourceClaims` of a converted pod (`hami-2`, ... where the pod has one of that name)."""
-_HASH_LENGTH: Final = 16  # hexadecimal digits: 64 bits; the content of an existing template is compared anyway
+"""Name of the entry in `spec.resourceClaims` of a converted pod (`hami-2`, ... if the pod already
+has such an entry).
+"""
+# hexadecimal digits, 64 bits; an existing template's content is compared anyway
+_HASH_LENGTH: Final = 16
 
 
 class InvalidRequest(ValueError):
-    """The annotation is not a request that this webhook writes; the message says where."""
+    """The annotation is not a request that this webhook writes; the message says why."""
 
 
 class NamedRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One request of the claim: cards of one vendor that one or several containers see."""
+    """One request of the claim: cards of one vendor, for one or several containers."""
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
     vendor: str
@@ -38,24 +42,24 @@ class NamedRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 
 
 class ConvertedRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that a pod asks for, in the order of the claim."""
+    """All requests of a pod, in the order of the claim."""
 
     requests: Annotated[tuple[NamedRequest, ...], msgspec.Meta(min_length=1, max_length=MAX_CARDS)]
 
     @property
     def cards(self) -> int:
-        """At most, whichever alternatives are taken."""
+        """Return the largest number of cards that any choice of alternatives takes."""
         return sum(
             max(choice.count for choice in (request.cards, *request.cards.alternatives)) for request in self.requests
         )
 
     def encode(self) -> str:
-        """The annotation: equal requests give equal text."""
+        """Return the annotation's text: equal requests give equal text."""
         return canonical_json(msgspec.to_builtins(self))
 
 
 def decode(annotation: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) -> ConvertedRequest:
-    """Raises InvalidRequest."""
+    """Parse the annotation. Raises InvalidRequest."""
     if len(annotation) > MOST_LENGTH or annotation == TOO_LONG:
         raise InvalidRequest(f"annotation {names.CONVERTED_REQUEST}: longer than {MOST_LENGTH} characters")
     try:
@@ -80,13 +84,19 @@ def decode(annotation: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) ->
 
 
 def plugin_resources(request: ConvertedRequest, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) -> tuple[str, ...]:
-    """The resources whose device plugins must not serve the pod: nodes that still offer one are no place for it."""
+    """Return the resources whose device plugins must not serve the pod.
+
+    The pod must avoid nodes that still offer one of them.
+    """
     used = {named.vendor for named in request.requests}
     return tuple(name for vendor in vendors if vendor.name in used for name in vendor.plugin_resources)
 
 
 def template_of(annotation: str, namespace: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) -> dict[str, Any]:
-    """The ResourceClaimTemplate of a pod with this annotation, byte for byte as at its conversion. Raises InvalidRequest."""
+    """Return the ResourceClaimTemplate of a pod with this annotation.
+
+    It is byte for byte the one created at conversion. Raises InvalidRequest.
+    """
     vendors = tuple(vendors)
     return template(decode(annotation, vendors), namespace, vendors)
 
@@ -94,7 +104,10 @@ def template_of(annotation: str, namespace: str, vendors: Iterable[LegacyVendor]
 def template(
     request: ConvertedRequest, namespace: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS
 ) -> dict[str, Any]:
-    """Named after its content. Raises InvalidRequest where filters or capacities make no valid template."""
+    """Return the template, named after its content.
+
+    Raises InvalidRequest if filters or capacities make no valid template.
+    """
     by_name = {vendor.name: vendor for vendor in vendors}
     devices: dict[str, Any] = {"requests": [], "config": []}
     for named in request.requests:
@@ -139,7 +152,10 @@ def _asked(named: NamedRequest, vendor: LegacyVendor) -> dict[str, Any]:
 
 
 def _exactly(cards: CardChoice, filters: Filters, vendor: LegacyVendor) -> dict[str, Any]:
-    """All defaults are spelled out, so that the stored template equals ours."""
+    """Return the request's `exactly`, with all defaults spelled out.
+
+    The stored template then equals the generated one.
+    """
     exactly: dict[str, Any] = {
         "deviceClassName": vendor.device_class(cards),
         "allocationMode": "ExactCount",

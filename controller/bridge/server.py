@@ -1,20 +1,24 @@
-"""The admission server: HTTPS, /mutate, /healthz, /readyz, /metrics, and certificates that look after themselves.
+"""The admission server: HTTPS, /mutate, /healthz, /readyz, /metrics, and self-renewing
+certificates.
 
-Called by `hami-dra webhook` and by tests. In: a `Cluster` and `Settings`. Runs until cancelled; any number of replicas may
-run side by side. What a pod becomes is decided in `controller.bridge.convert`; nothing of it is here.
+Called by `hami-dra webhook` and by tests. In: a `Cluster` and `Settings`. Runs until cancelled; any
+number of replicas may run in parallel. `controller.bridge.convert` decides what becomes of a pod;
+none of that is here.
 
-Whoever reaches the port may send what they like: `hami_dra.httpserver` bounds connections, time and bytes, and
-what cannot be read is answered with 400. An answer tells nothing that the request did not say, unless the API server
-shows a certificate (`client_ca`) or the operator says that nobody else reaches the port (`refuse_over_quota`).
+Any client that reaches the port may send anything: `hami_dra.httpserver` bounds connections, time
+and bytes, and unreadable input is answered with 400. An answer reveals nothing that the request did
+not contain, unless the API server presents a certificate (`client_ca`) or the operator states that
+no other client reaches the port (`refuse_over_quota`).
 
 Certificates come from one of three places (`Settings`):
 
-- a Secret that the replicas share: made and renewed here, the authority written into the webhook configuration. Both
-  objects must be there: the account may not create them;
-- an authority in files (`authority_folder`): each replica signs a certificate of its own, kept in memory;
-- a certificate in files that somebody else keeps (`cert_file`, `key_file`).
+- a Secret that the replicas share: created and renewed here, with the authority written into the
+  webhook configuration. Both objects must exist: the account may not create them;
+- an authority in files (`authority_folder`): each replica signs a certificate of its own, kept in
+  memory;
+- a certificate in files managed elsewhere (`cert_file`, `key_file`).
 
-Files are read again when they change.
+Changed files are read again.
 """
 
 import asyncio
@@ -42,42 +46,50 @@ from hami_dra.httpserver import Limits, listening
 log = logging.getLogger(__name__)
 
 _LARGEST_REVIEW: Final = 4 << 20
-"""Bytes: a pod of the largest size that etcd takes (1.5 MiB), in an AdmissionReview, with room to spare."""
+"""Bytes: a pod of the largest size that etcd accepts (1.5 MiB), in an AdmissionReview, with room to
+spare.
+"""
 _LONGEST_REASON: Final = 300
 _FAREWELL: Final = 10.0
-"""Seconds that requests under way get when the server ends."""
+"""Seconds that pending requests get when the server stops."""
 
 
 class BadSettings(ValueError):
-    """The message names the settings that do not go together and the fix."""
+    """The settings contradict each other; the message names them and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     host: str = "0.0.0.0"  # noqa: S104 (the API server calls from outside the pod)
     port: int = 8443
-    """0: a free one; `Server.port` says which."""
+    """0: any free port; `Server.port` says which."""
     options: Options = field(default_factory=Options)
     namespace: str = names.SYSTEM_NAMESPACE
-    """Of the Secret and the Service."""
+    """Namespace of the Secret and the Service."""
     secret: str = names.WEBHOOK_SECRET
     configuration: str = names.WEBHOOK
-    """The MutatingWebhookConfiguration that is told whom to trust."""
+    """The MutatingWebhookConfiguration that gets the authority to trust."""
     hosts: tuple[str, ...] = ()
-    """Names and addresses in the certificate besides those of the Service."""
+    """Additional names and addresses in the certificate, next to those of the Service."""
     cert_file: Path | None = None
     key_file: Path | None = None
     authority_folder: Path | None = None
-    """With `ca.crt` and `ca.key`: replicas sign their certificates by this authority, which the configuration trusts."""
+    """Folder with `ca.crt` and `ca.key`: replicas sign their certificates with this authority,
+    which the configuration trusts.
+    """
     client_ca: Path | None = None
-    """Only clients with a certificate of this authority may ask for reviews: the API server, where it was given one."""
+    """Accept reviews only from clients with a certificate of this authority: the API server, if
+    configured to present one.
+    """
     refuse_over_quota: bool = False
-    """Refuse pods that can never fit their namespace's quota. An answer tells the quota to whoever asks; see `tells_quotas`."""
+    """Refuse pods that can never fit their namespace's quota. The answer reveals the quota to every
+    caller; see `tells_quotas`.
+    """
     limits: Limits = field(default_factory=Limits)
     upkeep_interval: float = 60.0
-    """Seconds between looks at certificates and configuration."""
+    """Seconds between checks of certificates and configuration."""
     retry_interval: float = 2.0
-    """The same while something is wrong."""
+    """Seconds between checks while something is wrong."""
 
     def __post_init__(self) -> None:
         if (self.cert_file is None) != (self.key_file is None):
@@ -92,12 +104,19 @@ class Settings:
 
     @property
     def tells_quotas(self) -> bool:
-        """Whether only the API server can ask: it tells the author of the pod, who may know the quota."""
+        """Return whether answers may name quotas, because only the API server can call.
+
+        The API server passes the answer to the pod's author, to whom the quota is no secret.
+        """
         return self.refuse_over_quota or self.client_ca is not None
 
     @property
     def excluded_namespaces(self) -> frozenset[str]:
-        """As the shipped configuration has them: the API server asks about no pod in there, so nobody else may."""
+        """Return the namespaces that the shipped configuration excludes.
+
+        The API server never sends pods from them, so such pods from any other caller are ignored as
+        well.
+        """
         return frozenset({"kube-system", self.namespace})
 
     def certificate_source(self, cluster: Cluster) -> CertificateSource:
@@ -123,23 +142,23 @@ class Server:
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
         if settings.client_ca is not None:
-            self._tls.verify_mode = ssl.CERT_OPTIONAL  # kubelet's probes show none
+            self._tls.verify_mode = ssl.CERT_OPTIONAL  # kubelet's probes present none
         self._client_ca_read: object = None
         self.metrics = WebhookMetrics()
         self._not_ready = "no certificate yet"
         self._turn = asyncio.Event()
         self._running = AsyncExitStack()
         self.port = 0
-        """Where it listens, once it does."""
+        """The port in use, once the server listens."""
 
     async def ready(self) -> None:
-        """Returns once the server has a certificate that the API server was told to trust."""
+        """Wait until the server has a certificate that the API server was configured to trust."""
         while self._not_ready:
             self._turn.clear()
             await self._turn.wait()
 
     async def __aenter__(self) -> Self:
-        """Raises OSError when the port is taken."""
+        """Start serving. Raises OSError if the port is taken."""
         settings = self._settings
         app = application(
             self._admission,
@@ -166,7 +185,8 @@ class Server:
                 self._read_client_ca()
                 served = await self._source.refresh(self._tls)
             except (ClusterError, OSError, BadAuthority) as error:
-                # an SSLError is an OSError: files that are just being replaced do not fit together for a moment
+                # An SSLError is an OSError: files that are being replaced do not match for a
+                # moment.
                 if str(error) != trouble:
                     log.warning("webhook certificates: %s", error)
                 trouble = str(error)
@@ -184,7 +204,7 @@ class Server:
             await asyncio.sleep(pause)
 
     def _read_client_ca(self) -> None:
-        """Raises OSError."""
+        """Load the clients' authority into the TLS context, if it changed. Raises OSError."""
         if (file := self._settings.client_ca) is None:
             return
         stamp = (file.stat().st_mtime_ns, file.stat().st_ino)
@@ -200,7 +220,7 @@ async def _end(task: asyncio.Task[None]) -> None:
 
 
 async def serve(cluster: Cluster, settings: Settings | None = None) -> None:
-    """Until cancelled."""
+    """Serve until cancelled."""
     async with Server(cluster, settings) as server:
         log.info("webhook listens on port %s", server.port)
         await asyncio.Event().wait()
@@ -213,23 +233,23 @@ def application(
     *,
     clients_show_certificates: bool = False,
 ) -> web.Application:
-    """Return the HTTP side.
+    """Return the HTTP application.
 
-    `not_ready`: why the server should get no requests yet; empty when it may. `clients_show_certificates`: reviews are
-    for clients with a verified certificate only.
+    `not_ready`: why the server should get no requests yet; empty when it may.
+    `clients_show_certificates`: answer reviews only for clients with a verified certificate.
     """
     counted = metrics or WebhookMetrics()
 
     async def mutate(request: web.Request) -> web.Response:
         if clients_show_certificates and not _peer_certificate(request):
             counted.reviews.labels("unreadable").inc()
-            return web.Response(status=403, text="only the API server, with its client certificate, may ask here")
+            return web.Response(status=403, text="only the API server may send reviews, with its client certificate")
         data = await request.read()
         try:
             body = msgspec.json.decode(data)
             with counted.seconds.time():
                 answer = await admission.review(body)
-        except Exception as error:  # noqa: BLE001 (whatever a client sends: 400, and never a traceback for each request)
+        except Exception as error:  # noqa: BLE001 (bad input of any kind is answered with 400, without a traceback)
             counted.reviews.labels("unreadable").inc()
             return _unreadable(request, error)
         counted.reviewed(answer)
@@ -252,7 +272,7 @@ def application(
 
 
 def _unreadable(request: web.Request, error: Exception) -> web.Response:
-    """Say in one line what is wrong with a request; the traceback is for `-v 5` only."""
+    """Log in one line what is wrong with a request; the traceback appears with `-v 5` only."""
     expected = isinstance(error, (BadReview, msgspec.DecodeError, UnicodeError, RecursionError))
     reason = (str(error) if expected else f"{type(error).__name__}: {error}")[:_LONGEST_REASON]
     log.log(
@@ -266,5 +286,5 @@ def _unreadable(request: web.Request, error: Exception) -> web.Response:
 
 
 def _peer_certificate(request: web.Request) -> object:
-    """What the client showed and TLS verified; None or empty where it showed none."""
+    """Return the client's certificate that TLS verified; None or empty if it presented none."""
     return request.transport.get_extra_info("peercert") if request.transport is not None else None

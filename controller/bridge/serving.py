@@ -1,7 +1,7 @@
-"""Where the webhook's serving certificate comes from, and how a change reaches the running server.
+"""Sources of the webhook's serving certificate, and how a change reaches the running server.
 
-Made by `controller.bridge.server.Settings`. Each source brings a TLS context up to date when it is asked: new connections get
-the new certificate, those that are open go on.
+Created by `controller.bridge.server.Settings`. Each source updates a TLS context on demand: new
+connections get the new certificate, open ones continue.
 """
 
 import logging
@@ -21,14 +21,15 @@ log = logging.getLogger(__name__)
 
 class CertificateSource(Protocol):
     async def refresh(self, tls: ssl.SSLContext) -> bytes | None:
-        """Load what is new into the context. Returns the certificate (PEM) where it changed, else None.
+        """Load changes into the context. Returns the certificate (PEM) if it changed, else None.
 
-        Raises ClusterError, OSError (SSLError among them) and BadAuthority; then the context serves what it served.
+        Raises ClusterError, OSError (including SSLError) and BadAuthority; the context then keeps
+        its certificate.
         """
 
 
 class CertificateFiles:
-    """A certificate and a key that somebody else keeps."""
+    """A certificate and a key in files managed elsewhere."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._certificate = certificate
@@ -45,10 +46,11 @@ class CertificateFiles:
 
 
 class AuthorityFiles:
-    """An authority that was made at the installation: `ca.crt` and `ca.key` in a folder, as a mounted Secret.
+    """An authority created at installation: `ca.crt` and `ca.key` in a folder, from a mounted
+    Secret.
 
-    The API server trusts the authority already, so this needs no right in the cluster. Each replica has a certificate
-    of its own, which is nowhere but in its memory.
+    The API server trusts the authority already, so no right in the cluster is needed. Each replica
+    has a certificate of its own, which exists only in its memory.
     """
 
     def __init__(self, folder: Path, hosts: Sequence[str]) -> None:
@@ -67,7 +69,9 @@ class AuthorityFiles:
 
 
 class SharedSecret:
-    """An authority and a certificate of the webhook's own, in a Secret and a webhook configuration that are there already."""
+    """The webhook's own authority and certificate, in a Secret and a configuration that already
+    exist.
+    """
 
     def __init__(self, cluster: Cluster, namespace: str, secret: str, configuration: str, hosts: Sequence[str]) -> None:
         self._cluster = cluster
@@ -82,9 +86,9 @@ class SharedSecret:
         before = self._served
         if before is None:
             self._serve(tls, material)  # not ready yet, but /healthz answers
-        # trusted first, served second: no call meets a certificate that the API server does not know
+        # Trust first, serve second: no call meets a certificate that the API server does not trust.
         if await ensure_trust(self._cluster, self._configuration, material.authorities):
-            log.info("webhook configuration %s trusts Secret %s now", self._configuration, self._secret)
+            log.info("webhook configuration %s now trusts Secret %s", self._configuration, self._secret)
         if material != self._served:
             self._serve(tls, material)
         return material.certificate if material != before else None
@@ -95,7 +99,7 @@ class SharedSecret:
 
 
 def _stamp(*files: Path) -> object:
-    """Raises OSError."""
+    """Return a value that changes when a file is replaced. Raises OSError."""
     return tuple((file.stat().st_mtime_ns, file.stat().st_ino) for file in files)
 
 

@@ -1,11 +1,14 @@
-"""Which containers of a pod share one request of its claim.
+"""The containers of a pod that share one request of its claim.
 
-Called by `controller.bridge.convert` for one vendor at a time. Pure. A pod's cards are its own from its first init
-container to its last breath, so containers that never run at the same time use the same cards:
+Called by `controller.bridge.convert` for one vendor at a time. Pure. A pod holds its cards from its
+first init container until it ends, so containers that never run at the same time use the same
+cards:
 
-- every app container and every sidecar has cards of its own (they run side by side);
-- an init container uses those of an app container, grown to the larger size of the two where needed;
-- init containers of a pod whose app containers want no card of this vendor share among themselves.
+- every app container and every sidecar has cards of its own (they run in parallel);
+- an init container uses those of an app container, grown to the larger of the two sizes where
+  needed;
+- init containers of a pod whose app containers request no card of this vendor share among
+  themselves.
 """
 
 from collections.abc import Sequence
@@ -26,13 +29,18 @@ class Role(StrEnum):
 class Sharing:
     requests: tuple[CardRequest, ...]
     request_of: tuple[int, ...]
-    """For each container its index in `requests`."""
+    """The index in `requests` for each container."""
     alone: tuple[int, ...]
-    """Init containers that could join no other container's cards: a percentage and a number of bytes do not compare."""
+    """Init containers that cannot share another container's cards, because a percentage and a
+    number of bytes do not compare.
+    """
 
 
 def share(wishes: Sequence[tuple[Role, CardRequest]]) -> Sharing:
-    """`wishes`: the containers that want cards of this vendor, in pod order. Requests of app containers come first."""
+    """Assign containers to requests. Requests of app containers come first.
+
+    `wishes`: the containers that request cards of this vendor, in pod order.
+    """
     requests: list[CardRequest] = []
     request_of = [0] * len(wishes)
     for role in (Role.APP, Role.SIDECAR):
@@ -60,7 +68,11 @@ def share(wishes: Sequence[tuple[Role, CardRequest]]) -> Sharing:
 def _least_growth(
     requests: Sequence[CardRequest], candidates: Sequence[int], wish: CardRequest
 ) -> tuple[int, CardRequest] | None:
-    """The request that covers the wish already, else the one that needs the fewest more cards; the first on ties."""
+    """Return the candidate that covers the container, else the one that needs the fewest more
+    cards.
+
+    The first wins ties.
+    """
     best: tuple[tuple[bool, int], int, CardRequest] | None = None
     for index in candidates:
         joined = requests[index].joined(wish)

@@ -1,7 +1,9 @@
-"""The life of the ResourceClaimTemplates that conversions need: is a stored one the right one, and when may it go.
+"""The lifecycle of ResourceClaimTemplates of conversions: comparison with a stored one, and
+deletion.
 
-The leading controller makes them (`controller.reconcile.templates`) and runs `TemplateCollector`. A template that is
-collected in the instant a new pod refers to it is no loss: the controller makes it again from the pod's annotation.
+The leading controller creates them (`controller.reconcile.templates`) and runs `TemplateCollector`.
+It does no harm to collect a template in the instant a new pod refers to it: the controller
+recreates it from the pod's annotation.
 """
 
 import asyncio
@@ -21,18 +23,24 @@ log = logging.getLogger(__name__)
 
 KIND: Final = kinds.RESOURCE_CLAIM_TEMPLATE
 AFTER: Final = 60.0
-"""Seconds without a pod that refers to a template until it goes."""
+"""Seconds that a template may exist without a pod that refers to it."""
 INTERVAL: Final = 15.0
 
 
 def is_template(body: Mapping[str, Any], stored: ResourceClaimTemplate) -> bool:
-    """Whether a stored template asks for what `body`, a template as JSON, asks for. Metadata may differ."""
+    """Return whether a stored template requests the same as `body`, a template as JSON.
+
+    Metadata may differ.
+    """
     ours = msgspec.json.decode(msgspec.json.encode(body), type=ResourceClaimTemplate, strict=False)
     return _content(ours) == _content(stored)
 
 
 def _content(template: ResourceClaimTemplate) -> object:
-    """All that a claim takes over, parameters as values; None where somebody wrote parameters that cannot be read."""
+    """Return everything that a claim copies, with parameters as values.
+
+    Returns None if the template has parameters that cannot be read.
+    """
     devices = template.spec.spec.devices
     try:
         config = [
@@ -47,7 +55,7 @@ def _content(template: ResourceClaimTemplate) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What `collect` found: templates to delete now, and since when the others have been unused (by uid)."""
+    """Templates to delete now, and by UID the time since when the others are unused."""
 
     delete: tuple[ResourceClaimTemplate, ...]
     unused_since: dict[str, float]
@@ -61,11 +69,11 @@ def collect(
     now: float,
     after: float,
 ) -> Collection:
-    """Find the templates that no pod has referred to for `after` seconds. Pure.
+    """Return the templates that no pod has referred to for `after` seconds. Pure.
 
-    `is_used` is asked about `namespace/name`; `unused_since` is the last answer's. The time counts from when
-    this was first seen, so a new leader starts again. Templates without our labels, or whose name is not their
-    hash, are nobody's to delete.
+    `is_used` answers for a `namespace/name`; `unused_since` comes from the previous result. The
+    time counts from the first such observation, so a new leader starts again. Templates without our
+    labels, or whose name is not their hash, are never deleted.
     """
     delete = []
     still_unused = {}
@@ -81,7 +89,9 @@ def collect(
 
 
 def _is_ours(template: ResourceClaimTemplate) -> bool:
-    """Whether a controller made it. Those of `hami-dra convert` lack the label: they are the user's."""
+    """Return whether a controller created it. Those of `hami-dra convert` belong to the user and
+    lack the label.
+    """
     labels = template.metadata.labels
     ours = labels.get(names.MANAGED_BY_LABEL) == names.MANAGED_BY
     return ours and template.metadata.name == f"hami-{labels.get(names.TEMPLATE_HASH_LABEL)}"
@@ -90,8 +100,8 @@ def _is_ours(template: ResourceClaimTemplate) -> bool:
 class TemplateCollector:
     """Delete unused templates, as the leader.
 
-    `templates` are those that the controller knows, `is_used` says whether a pod refers to `namespace/name`, and
-    `may_write` is asked before each delete (leadership).
+    `templates` are those that the controller knows, `is_used` says whether a pod refers to
+    `namespace/name`, and `may_write` is called before each delete (leadership).
     """
 
     def __init__(
@@ -115,7 +125,7 @@ class TemplateCollector:
         self._unused_since: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Until cancelled. What cannot be deleted is logged and tried again at the next round."""
+        """Run until cancelled. Failed deletes are logged and tried again in the next round."""
         while True:
             await self.once()
             await asyncio.sleep(self._interval)
@@ -137,7 +147,7 @@ class TemplateCollector:
                 KIND, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
             )
         except (NotFound, Conflict):
-            log.debug("template %s changed or went before it was collected", template.key)
+            log.debug("template %s changed or was deleted before it could be collected", template.key)
         except ClusterError as error:
             log.warning("unused claim template %s not deleted: %s", template.key, error)
         else:

@@ -1,1 +1,1 @@
-"""ResourceQuota for cards: what namespaces may still take (`room`), what can never fit (`admission`), who used what (`model`)."""
+"""ResourceQuota for cards: headroom (`room`), impossible pods (`admission`), usage (`model`)."""

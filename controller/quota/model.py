@@ -1,7 +1,7 @@
-"""How much of each quota for cards is used: lines for people and metrics.
+"""Usage of each quota for cards, as lines for people and metrics.
 
-Called by `hami-dra status --quota`, metrics, the page, and `reconcile` (the annotation on the quota). In: the inventory. Out:
-`QuotaLine`s. Pure; reads only the limited namespaces.
+Called by `hami-dra status --quota`, metrics, the dashboard, and `reconcile` (the annotation on the
+quota). In: the inventory. Out: `QuotaLine`s. Pure; reads only the limited namespaces.
 """
 
 from collections.abc import Iterable
@@ -20,15 +20,20 @@ class QuotaLine(msgspec.Struct, frozen=True, rename="camel"):
     resource: str
     """The key as the quota spells it: `limits.nvidia.com/gpumem`."""
     unit: str
-    """What `used` and `hard` count: cards, MiB, GiB, percent (100 a card), NeuronCores."""
+    """The unit of `used` and `hard`: cards, MiB, GiB, percent (100 a card), NeuronCores."""
     used: int
-    """What allocated claims of the namespace hold, those we are writing just now included. Rounded up to the unit."""
+    """Amount that allocated claims of the namespace hold, including those being written now.
+    Rounded up to the unit.
+    """
     hard: int
-    """The limit, rounded down to the unit. 0 = nothing may be taken."""
+    """The limit, rounded down to the unit. 0: nothing may be allocated."""
 
 
 def lines(inventory: Inventory, namespaces: Iterable[str] | None = None) -> list[QuotaLine]:
-    """By namespace, quota, then as the quota lists its keys. `namespaces`: only these; None: all that have such a quota."""
+    """Return lines by namespace, then quota, then in the order in which the quota lists its keys.
+
+    `namespaces`: only these; None: all that have a quota for cards.
+    """
     book = inventory.quotas
     wanted = book.namespaces if namespaces is None else sorted(set(namespaces))
     found = []

@@ -1,10 +1,12 @@
-"""What a namespace may still take of our vendors' cards, and what taking one card costs it.
+"""Quota headroom of a namespace for our vendors' cards, and the cost of one card.
 
-Made by `controller.decide` once for each decision in a namespace that has a quota for cards; for all others `room_of` gives
-None and nothing is asked. Read by the search (card by card) and by `decide` (columns of cards). In: the inventory. Out:
-vectors of whole numbers, one for each limited resource. Pure.
+Created by `controller.decide` once for each decision in a namespace that has a quota for cards; for
+all others `room_of` returns None and no further check is made. Read by the search (card by card)
+and by `decide` (columns of cards). In: the inventory. Out: vectors of whole numbers, one for each
+limited resource. Pure.
 
-A resource that a card costs nothing of is no reason to refuse the card, even where the quota is exceeded already.
+A resource that a card does not consume is no reason to refuse the card, even if its quota is
+already exceeded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,7 @@ from hami_dra.vendors.quotas import QuotaName
 from hami_dra.vendors.registry import quotas_of
 
 Cost = tuple[int, ...]
-"""By limited resource, in the order of `Room.names`."""
+"""Amount by limited resource, in the order of `Room.names`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +26,16 @@ class Room:
     namespace: str
     names: tuple[QuotaName, ...]
     left: Cost
-    """Of the tightest quota that limits the resource; below 0 where a quota is exceeded."""
+    """What the tightest quota for the resource leaves; below 0 if a quota is exceeded."""
     nothing: Cost
     notes: tuple[tuple[str, str], ...]
-    """(resource, for people: which quota says what of it, and how much of it is used)"""
+    """(resource, text for people: which quota limits it, and how much of it is used)"""
 
     def cost(self, device: Device, taken: Mapping[str, int], *, shared: bool) -> Cost:
-        """Of one holding of the device. `taken`: capacity → amount, of one that is not `shared` all of it."""
+        """Return the cost of one holding of the device.
+
+        `taken`: capacity → amount consumed; a holding that is not `shared` consumes all of it.
+        """
         quotas = quotas_of(device.id.driver)
         if quotas is None:
             return self.nothing
@@ -38,14 +43,17 @@ class Room:
         return tuple(name.of(taken, whole=whole) if name in quotas.names else 0 for name in self.names)
 
     def allows(self, spent: Sequence[int], cost: Cost, reserve: Sequence[int]) -> bool:
-        """Whether `cost` may be added to what the decision has spent. `reserve`: what must be left for what comes later."""
+        """Return whether `cost` may be added to what the decision has spent.
+
+        `reserve`: what must be left for later requests.
+        """
         return all(
             not more or before + more + later <= left
             for before, more, later, left in zip(spent, cost, reserve, self.left, strict=True)
         )
 
     def exceeded(self, spent: Sequence[int], cost: Cost) -> list[str]:
-        """The resources for which `cost` is too much."""
+        """Return the resources for which `cost` is too high."""
         return [
             name.resource
             for name, before, more, left in zip(self.names, spent, cost, self.left, strict=True)
@@ -54,7 +62,7 @@ class Room:
 
 
 def room_of(inventory: Inventory, namespace: str) -> Room | None:
-    """None where no quota of the namespace is about cards."""
+    """Return the headroom, or None if no quota of the namespace is about cards."""
     limits = inventory.quotas.limits(namespace)
     if not limits:
         return None
