@@ -1,5 +1,6 @@
-"""Why a pod got its node and its cards, or why it got none: every node and card with its figures.
+"""Explanations of decisions: why a pod got its node and cards, or none, with all figures.
 
-Called by `controller.reconcile.decisionlog` (what was decided), `hami-dra explain` (what would be decided now) and the log at
-levels 4 and 5. Pure: reads the inventory and what `decide` says about a decision, decides nothing itself.
+Called by `controller.reconcile.decisionlog` (past decisions), `hami-dra explain` (a decision made
+now) and the log at levels 4 and 5. Pure: reads the inventory and the trace of `decide`, and decides
+nothing itself.
 """

@@ -1,7 +1,8 @@
 """`explain`: every node and every card of one decision, computed on the present state.
 
-Called by `hami-dra explain` and by the log at levels 4 and 5. In: what `decide` gets, and its answer where there is one already
-(with its trace, before the inventory changed). Out: an `Explanation`. Pure.
+Called by `hami-dra explain` and by the log at levels 4 and 5. In: the input of `decide`, and its
+answer if there is one already (with its trace, before the inventory changed). Out: an
+`Explanation`. Pure.
 """
 
 from typing import Final
@@ -25,7 +26,10 @@ def explain(
     answer: Decision | Refusal | None = None,
     most_nodes: int = MOST_NODES,
 ) -> Explanation:
-    """Never raises for what the demand contains. Of larger clusters `most_nodes` are shown, the best first."""
+    """Return the explanation of one decision. Never raises for what the demand contains.
+
+    Of larger clusters `most_nodes` nodes are included, the best first.
+    """
     if answer is None or answer.trace is None:
         answer = decide(inventory, demand, options)
     return told(take(inventory, demand, options, answer, most=most_nodes))

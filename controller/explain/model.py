@@ -1,7 +1,8 @@
-"""What is said about one decision: the form in which it is kept, served as JSON (camelCase) and printed.
+"""The explanation of one decision, as it is stored, served as JSON (camelCase) and printed.
 
-Made by `controller.explain.explain` and `controller.reconcile.decisionlog`; read by `hami-dra explain` and the page. Keys may be
-added, never removed. Texts are for people, English, and hold nothing that a program should have to read.
+Created by `controller.explain.explain` and `controller.reconcile.decisionlog`; read by `hami-dra
+explain` and the dashboard. Keys may be added, never removed. Texts are English, for people; no
+program should have to parse them.
 """
 
 from typing import Final, Literal
@@ -9,7 +10,9 @@ from typing import Final, Literal
 import msgspec
 
 Outcome = Literal["placed", "refused", "error", "waiting"]
-"""`refused`: no node has room. `error`: something about the pod or its claims must be mended. `waiting`: not decided on."""
+"""`refused`: no node has room. `error`: the pod or its claims must be fixed. `waiting`: not decided
+yet.
+"""
 
 RANK: Final = "rank"
 TOPOLOGY: Final = "topology"
@@ -23,56 +26,58 @@ class Term(msgspec.Struct, frozen=True, rename="camel"):
     """One summand of a score."""
 
     name: str
-    """`shares`, `cores`, `memory`, or what another node policy is made of."""
+    """`shares`, `cores`, `memory`, or a component of another node policy."""
     value: float
-    """What it adds to the score, weight included."""
+    """Its contribution to the score, weight included."""
     text: str = ""
-    """The figures behind it: `12 of 80`."""
+    """The figures it is computed from: `12 of 80`."""
 
 
 class PolicyUsed(msgspec.Struct, frozen=True, rename="camel"):
     axis: str
-    """`node`, `packing` (where its weights have a say), `device`, `weights`, or the annotation that says what is wanted of a vendor."""
+    """`node`, `packing` (if its weights matter), `device`, `weights`, or the annotation with a
+    vendor's preferences.
+    """
     value: str
     origin: str
     """`annotation of Pod default/x`, `parameters of ...`, `controller default`."""
     claim: str = ""
-    """`ns/name`; empty where it holds for the whole pod."""
+    """`ns/name`; empty if the policy holds for the whole pod."""
 
 
 class RequestAsked(msgspec.Struct, frozen=True, rename="camel"):
-    """What the pod asks for, in the order in which it is served."""
+    """One request of the pod, in the order in which requests are allocated."""
 
     claim: str
     request: str
-    """As allocation results spell it: `request`, or `request/subrequest`."""
+    """As in allocation results: `request`, or `request/subrequest`."""
     device_class: str
     count: int
-    """0 = all of the node."""
+    """0: all devices of the node."""
     text: str = ""
-    """Amounts of each card: `memory 7500Mi, cores 0`; empty = as the driver gives by default."""
+    """Amounts on each card: `memory 7500Mi, cores 0`; empty: the driver's defaults."""
     ours: bool = True
     """False: kube-scheduler allocates it."""
 
 
 class CardExplanation(msgspec.Struct, frozen=True, rename="camel"):
-    """One card as one request saw it."""
+    """One card from the point of view of one request."""
 
     device: str
     """`driver/pool/device`."""
     uuid: str = ""
     product: str = ""
     index: int = -1
-    """Number on the node, -1 = none."""
+    """Number on the node; -1 if there is none."""
     claim: str = ""
     request: str = ""
-    """Which of `Explanation.requests`."""
+    """Name of the request, one of `Explanation.requests`."""
     code: str = ""
-    """HAMi's reason code; empty = it fits."""
+    """HAMi's reason code; empty if the card fits."""
     text: str = ""
     """The figures compared: `asks 20480 MiB of memory, 8192 of 81920 MiB are free`."""
     score: float = 0.0
-    """With the request on it, as HAMi scores cards; 0 and no terms where it was not scored."""
+    """HAMi's score of the card including the request; 0 without terms if it was not scored."""
     terms: tuple[Term, ...] = ()
     chosen: bool = False
 
@@ -82,21 +87,23 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
     fits: bool
     chosen: bool = False
     score: float = 0.0
-    """By the node policy, before the pod."""
+    """Score by the node policy, before the pod is placed."""
     terms: tuple[Term, ...] = ()
-    """Their values make up `score`."""
+    """The summands of `score`."""
     rank: int = 0
-    """What it can give of prioritized lists; higher is better, and comes first. 0 where the pod has none."""
+    """Which choice of prioritized lists the node can meet; higher is better and compared first. 0
+    if the pod has no list.
+    """
     topology: float = 0.0
-    """What the vendors say of the best set of cards; higher is better, and comes before the score."""
+    """The vendors' value of the best set of cards; higher is better, compared before the score."""
     tie: float = 0.0
-    """The same between nodes of equal score."""
+    """The vendors' value that decides between nodes of equal score."""
     reasons: dict[str, int] = {}
-    """Reason code → cards of the node, or 1 for the node itself. Of nodes that do not fit."""
+    """Reason code → cards of the node, or 1 for the node itself. Empty for nodes that fit."""
     text: str = ""
-    """Why the node does not fit, where a code alone does not say it."""
+    """Why the node does not fit, if the code alone does not say it."""
     cards: tuple[CardExplanation, ...] = ()
-    """Empty where no card was looked at, or details were left out."""
+    """Empty if no card was evaluated, or details were left out."""
 
 
 class ChosenDevice(msgspec.Struct, frozen=True, rename="camel"):
@@ -107,14 +114,16 @@ class ChosenDevice(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RunnerUp(msgspec.Struct, frozen=True, rename="camel"):
-    """The node that would have been taken had the chosen one not been there."""
+    """The node that would have been chosen if the chosen one had not existed."""
 
     node: str
     score: float
     lost_by: float
-    """Difference in the key that decided; 0 for `name` and `nominated`."""
+    """Difference in the deciding key; 0 for `name` and `nominated`."""
     because: str
-    """The first key in which it was worse: `rank`, `topology`, `node score`, `tie`, `name`, `nominated`."""
+    """The first key in which it was worse: `rank`, `topology`, `node score`, `tie`, `name`,
+    `nominated`.
+    """
     text: str = ""
 
 
@@ -123,22 +132,24 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """`ns/name`."""
     uid: str
     at: str
-    """RFC 3339, when it was decided; empty = computed on the present state."""
+    """Time of the decision, RFC 3339; empty: computed on the present state."""
     outcome: Outcome
     node: str = ""
     message: str = ""
     reasons: dict[str, int] = {}
-    """Reason code → how many cards or nodes have it as their first; of the nodes that do not fit."""
+    """First reason code → number of cards or nodes, over the nodes that do not fit."""
     policies: tuple[PolicyUsed, ...] = ()
     requests: tuple[RequestAsked, ...] = ()
     nodes: tuple[NodeExplanation, ...] = ()
-    """The chosen one, the runner-up, the other fitting ones from best to worst, then those that do not fit."""
+    """The chosen node, the runner-up, the other fitting nodes from best to worst, then those that
+    do not fit.
+    """
     chosen: tuple[ChosenDevice, ...] = ()
     runner_up: RunnerUp | None = None
     fitting: int = 0
     unfit: int = 0
     nodes_left_out: int = 0
-    """Nodes that are not in `nodes`."""
+    """Number of nodes that are not in `nodes`."""
     notes: tuple[str, ...] = ()
 
 
@@ -147,5 +158,5 @@ def to_json(what: Explanation | list[Explanation]) -> bytes:
 
 
 def from_json(text: bytes | str) -> Explanation:
-    """Raises msgspec.ValidationError or msgspec.DecodeError."""
+    """Parse an explanation. Raises msgspec.ValidationError or msgspec.DecodeError."""
     return msgspec.json.decode(text, type=Explanation)

@@ -1,8 +1,8 @@
-"""One decision as it looked at its moment: copies of the few figures that explain it, cheap to take and to keep.
+"""A snapshot of one decision: copies of the few figures that explain it, cheap to take and to keep.
 
-Taken by `explain` and by the controller's log of decisions, right after `decide` and before the inventory changes. In: the
-answer with its trace. Out: a `Picture`, from which `telling` makes the `Explanation` whenever somebody asks. Works on
-columns; Python loops go over the nodes that it shows. Pure.
+Taken by `explain` and by the controller's decision log, right after `decide` and before the
+inventory changes. In: the answer with its trace. Out: a `Picture`, from which `telling` renders the
+`Explanation` on demand. Works on columns; Python loops run only over the nodes shown. Pure.
 """
 
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ from hami_dra.api.arrays import Codes, Ints
 from hami_dra.vendors.protocol import Ask, Cards
 
 FEW: Final = 64
-"""Clusters of so many nodes are kept whole, with the reasons of each node."""
+"""Clusters of at most this many nodes are kept whole, with the reasons of each node."""
 SHOWN: Final = 4
-"""Of larger ones so many nodes, the chosen one and the runner-up among them."""
+"""Nodes kept of a larger cluster, including the chosen one and the runner-up."""
 
 
 @dataclass(slots=True)
@@ -41,19 +41,19 @@ class Place:
     score: float
     terms: list[tuple[str, float]]
     loads: tuple[list[int], list[int]]
-    """(used, total) of slots, cores and memory: what HAMi's score is made of."""
+    """(used, total) of slots, cores and memory: the inputs of HAMi's score."""
     rank: int = 0
     topology: float = 0.0
     tie: float = 0.0
     reasons: Mapping[str, int] = field(default_factory=dict)
     first: int = 0
-    """Its cards are `Picture.devices[first:end]`, in no order."""
+    """Its cards are `Picture.devices[first:end]`, in no particular order."""
     end: int = 0
 
 
 @dataclass(slots=True)
 class Seen:
-    """One request, or one alternative of a list, and how it stands to the cards of the picture."""
+    """One request, or one alternative of a list, with its result for each card of the picture."""
 
     view: RequestView
     ours: bool
@@ -75,16 +75,16 @@ class Picture:
     cards: Cards | None = None
     seen: list[Seen] = field(default_factory=list)
     picks: list[tuple[RequestView, Device, Amounts]] = field(default_factory=list)
-    """What was chosen, in order."""
+    """The chosen devices, in order."""
     scores: Mapping[CardOfRequest, float] = field(default_factory=dict)
-    """Of the cards of nodes that were searched, with what earlier requests of the pod took."""
+    """Scores of the cards on searched nodes, including what earlier requests of the pod took."""
     runner_up: RunnerUp | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
     left_out: int = 0
 
     @property
     def size(self) -> int:
-        """Bytes, roughly."""
+        """Return the approximate size in bytes."""
         cards, requests = len(self.devices), len(self.seen)
         return 8_000 + 800 * len(self.places) + cards * (80 + 25 * requests) + 250 * len(self.scores)
 
@@ -92,7 +92,11 @@ class Picture:
 def take(
     inventory: Inventory, demand: Demand, options: Options, answer: Decision | Refusal, *, most: int | None = None
 ) -> Picture:
-    """`most`: nodes to show, with the reasons of all; None: those of a small cluster, else a few, at little cost."""
+    """Take a snapshot of one decision.
+
+    `most`: number of nodes to keep, all with reasons; None: all nodes of a small cluster, a few of
+    a larger one, at little cost.
+    """
     trace = answer.trace
     picture = bare(inventory, demand, options, answer)
     if trace is None:
@@ -115,7 +119,7 @@ def take(
 
 
 def bare(inventory: Inventory, demand: Demand, options: Options, answer: Decision | Refusal) -> Picture:
-    """Without nodes and cards."""
+    """Return a snapshot without nodes and cards."""
     return Picture(
         pod=demand.pod.key,
         uid=demand.pod.metadata.uid,
@@ -129,7 +133,7 @@ def bare(inventory: Inventory, demand: Demand, options: Options, answer: Decisio
 
 
 class _Rows:
-    """Which nodes are shown."""
+    """Selects the nodes to show."""
 
     def __init__(self, inventory: Inventory, demand: Demand, trace: Trace, answer: Decision | Refusal) -> None:
         self._inventory = inventory
@@ -154,7 +158,9 @@ class _Rows:
         return [row for row in order if row >= 0][:SHOWN]
 
     def _unfit(self, fitting: list[int]) -> list[int]:
-        """Those that failed for their cards first, each by name."""
+        """Return the nodes that do not fit: those that failed for their cards first, each group by
+        name.
+        """
         nodes = self._inventory.nodes
         others = nodes.present[: nodes.size].copy()
         others[fitting] = False
@@ -185,7 +191,7 @@ def _add_nodes(
 
 
 def _add_cards(picture: Picture, inventory: Inventory, trace: Trace, shown: list[int]) -> None:
-    """The cards of the nodes, and devices that several nodes reach where they were chosen."""
+    """Add the cards of the nodes, and chosen devices that several nodes can reach."""
     devices = picture.devices
     for place, row in zip(picture.places, shown, strict=True):
         place.first = len(devices)
@@ -220,6 +226,8 @@ def _cards_of(inventory: Inventory, row: int) -> list[Device]:
 
 
 def _judged(codes: Codes) -> Codes:
-    """Copies; cards that only the search can judge have no reason against them."""
+    """Return a copy in which cards that only the search can evaluate have no reason against
+    them.
+    """
     judged: Codes = np.where(codes == UNJUDGED, 0, codes).astype(np.uint8)
     return judged

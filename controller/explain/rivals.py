@@ -1,8 +1,8 @@
-"""Which nodes came close: the runner-up and by what it lost, and the fitting ones in the order in which they would be taken.
+"""The order of the fitting nodes: the runner-up with what it lost by, and all others, best first.
 
-Called by `explain.picture`. The keys are those of `decide`: rank of prioritized lists, what the vendors say of the sets, the
-value by the node policy, the tie-break, the name. A node that was searched counts with what was found there, others with what
-the outlook promises. Pure.
+Called by `explain.picture`. The keys are those of `decide`: rank of prioritized lists, the vendors'
+value of the sets, the value by the node policy, the tie-break, the name. A node that was searched
+counts with what the search found, others with the estimate made before the search. Pure.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The keys of one node."""
+    """The sort keys of one node."""
 
     rank: int
     topology: float
@@ -57,12 +57,12 @@ class Rivals:
         return found
 
     def fit(self, rows: Positions) -> list[bool]:
-        """As far as is known: nodes that were not searched are taken at their promise."""
+        """Return which of the rows fit; nodes that were not searched count by their estimate."""
         found: list[bool] = np.isin(rows, self._fitting).tolist()
         return found
 
     def in_order(self) -> Ints:
-        """Rows of all nodes that fit, best first, by what they promise."""
+        """Return the rows of all nodes that fit, best estimate first."""
         rows, outlook = self._fitting, self.trace.outlook
         values = self.trace.ranking.values[rows]
         keys = (
@@ -75,7 +75,9 @@ class Rivals:
         return rows[np.lexsort(keys)]
 
     def second(self, chosen: int) -> int:
-        """Row of the node that would have been taken without the chosen one, -1 where none fits."""
+        """Return the row of the node that would have been chosen without `chosen`; -1 if
+        none fits.
+        """
         rows, outlook = self._fitting[self._fitting != chosen], self.trace.outlook
         if not rows.size:
             return -1
@@ -86,7 +88,7 @@ class Rivals:
         return best_node(self.trace.ranking.values, nodes.rank, rows, self._policy, outlook.tie)
 
     def runner_up(self, chosen: int, second: int) -> RunnerUp:
-        """Why `second` came after `chosen`."""
+        """Return why `second` came after `chosen`."""
         first, other = self.standings(np.array([chosen, second], dtype=np.intp))
         nodes = self._inventory.nodes
         because, lost_by = NAME, 0.0

@@ -1,6 +1,6 @@
-"""From the picture of a decision to its explanation: scores split into terms, figures into words.
+"""Renders the snapshot of a decision as an explanation: scores split into terms, figures as text.
 
-Called whenever somebody asks about a decision: by `explain`, and by the controller's log for one that was kept. Pure.
+Called on demand: by `explain`, and by the controller's decision log for a stored decision. Pure.
 """
 
 import math
@@ -21,12 +21,15 @@ from controller.scoring.formulas import device_terms
 from hami_dra.vendors.protocol import Ask, Cards
 from hami_dra.vendors.reasons import CODES
 
-_BESIDE = "fits by itself, but not beside the rest of what the pod gets"
+_BESIDE = "fits on its own, but not together with the pod's other devices"
 _USED = "used"
 
 
 def told(picture: Picture, at: datetime | None = None, *, brief: bool = False) -> Explanation:
-    """`at`: when it was decided; None: now, on the present state. `brief`: without nodes and cards."""
+    """Return the explanation of a snapshot.
+
+    `at`: time of the decision; None: now, on the present state. `brief`: without nodes and cards.
+    """
     answer = picture.answer
     decision = answer if isinstance(answer, Decision) else None
     outcome = "placed" if decision else "error" if isinstance(answer, Refusal) and answer.error else "refused"
@@ -62,13 +65,13 @@ def _notes(picture: Picture) -> Iterator[str]:
         yield from answer.pools
         yield from answer.quotas
     if picture.first_fit:
-        yield "first-fit: cards are taken in the order in which drivers list them, nothing is scored"
+        yield "first-fit: takes cards in the order in which drivers list them, without scores"
     if not picture.places:
-        yield "no details were kept of this decision"
+        yield "no details of this decision were kept"
     elif picture.left_out:
         yield f"{picture.left_out} nodes are not shown"
     if any(picture.policies.for_claim(claim).follows_node for claim in picture.claims):
-        yield f"cards are chosen as the node policy {picture.policies.node} would have them, not by their score"
+        yield f"cards are chosen by the node policy {picture.policies.node}, not by their score"
 
 
 def _chosen(picture: Picture) -> Iterator[ChosenDevice]:
@@ -83,7 +86,7 @@ def _chosen(picture: Picture) -> Iterator[ChosenDevice]:
             yield ChosenDevice(entry.claim.key, result["request"], device, score)
 
 
-# --- nodes -------------------------------------------------------------------------------------------------------------
+# --- nodes -----------------------------------------------------------------------------------
 
 
 def _node(picture: Picture, place: Place) -> NodeExplanation:
@@ -104,7 +107,11 @@ def _node(picture: Picture, place: Place) -> NodeExplanation:
 
 
 def _terms(place: Place) -> Iterator[Term]:
-    """HAMi's usage term split into its three; what another policy minds with the sign that makes up the score."""
+    """Yield the terms of a node's score.
+
+    HAMi's usage term is split into its three parts; terms of another policy carry the sign with
+    which they add up to the score.
+    """
     others = [(name, value) for name, value in place.terms if name != _USED]
     used = sum(value for name, value in place.terms if name == _USED)
     cost = sum(value for _, value in others)
@@ -112,16 +119,18 @@ def _terms(place: Place) -> Iterator[Term]:
     if any(name == _USED for name, _ in place.terms):
         uses, totals = place.loads
         for role, value, held, total in zip(words.ROLES, node_terms(uses, totals), uses, totals, strict=True):
-            yield Term(role, value, words.of_total(held, total, role) if total else "not published: as the shares")
+            yield Term(
+                role, value, words.of_total(held, total, role) if total else "not published: counted like the shares"
+            )
     for name, value in others:
         yield Term(name, sign * value or 0.0)
 
 
-# --- cards -------------------------------------------------------------------------------------------------------------
+# --- cards -----------------------------------------------------------------------------------
 
 
 def _cards(picture: Picture, place: Place, *, chosen: bool) -> Iterator[CardExplanation]:
-    """The cards of one node, as one request after the other saw them."""
+    """Yield the cards of one node, for one request after the other."""
     if picture.cards is None:
         return
     positions = np.arange(place.first, place.end)
@@ -140,7 +149,10 @@ def _cards(picture: Picture, place: Place, *, chosen: bool) -> Iterator[CardExpl
 
 
 class _Look:
-    """One request and the cards of one node. `searched`: the search scored them, with what earlier requests took."""
+    """One request and the cards of one node.
+
+    `searched`: the search scored them, including what earlier requests took.
+    """
 
     def __init__(
         self, picture: Picture, seen: Seen, cards: Cards, ask: Ask, taken: frozenset[DeviceId], *, searched: bool
@@ -179,7 +191,10 @@ class _Look:
         )
 
     def _offered(self, device: Device, score: float) -> float | None:
-        """Its score where the search was offered the card on the way to what it chose; not only on a way that it gave up."""
+        """Return the card's score if the search considered it on the path to its result.
+
+        Scores from branches that the search abandoned do not count.
+        """
         assert self._scores is not None
         seen = self._scores.get((self._view.claim_key, self._view.name, device.id))
         if seen is None or is_part(device) or device.id in self._taken:
@@ -190,7 +205,9 @@ class _Look:
 def _card_terms(values: list[float], figures: words.Figures) -> Iterator[Term]:
     for role, name in enumerate(words.ROLES):
         held, total = figures.used[role] + figures.asked[role], figures.total[role]
-        yield Term(name, values[role], words.of_total(held, total, name) if total else "not published: as the shares")
+        yield Term(
+            name, values[role], words.of_total(held, total, name) if total else "not published: counted like the shares"
+        )
 
 
 def _figures(cards: Cards, ask: Ask, place: int) -> words.Figures:
@@ -202,7 +219,10 @@ def _figures(cards: Cards, ask: Ask, place: int) -> words.Figures:
 
 
 def _add_earlier(picture: Picture, seen: Seen, devices: list[Device], cards: Cards) -> None:
-    """What earlier requests of the pod took of the cards. `cards` are copies, so they may be changed."""
+    """Add what earlier requests of the pod took from the cards.
+
+    `cards` are copies, so they may be changed.
+    """
     place = {device.id: position for position, device in enumerate(devices)}
     for view, device, (slots, cores, memory) in picture.picks:
         if view is seen.view:

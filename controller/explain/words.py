@@ -1,7 +1,7 @@
-"""The words of an explanation: what was asked, which policies held, which figures were compared. Pure.
+"""Wording of explanations: requests, effective policies, compared figures. Pure.
 
-Called by `explain.picture` and `explain.telling`. Memory is given in MiB where it is in bytes, which is how the five vendors and
-most others publish it.
+Called by `explain.picture` and `explain.telling`. Memory published in bytes is given in MiB; the
+five vendors and most others publish bytes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,22 +24,22 @@ NODE_TEXTS: Final[Mapping[str, str]] = {
     names.NODE_UNSCHEDULABLE: "cordoned",
     names.NODE_NOT_READY: "not ready",
     names.NODE_TAINTED: "has a taint that the pod does not tolerate",
-    names.NODE_AFFINITY: "node selector, affinity or node name of the pod do not admit it",
+    names.NODE_AFFINITY: "excluded by the pod's node selector, affinity or node name",
     names.NODE_RESOURCES: "too little cpu, memory, pods or another resource is left",
-    names.NODE_TOPOLOGY_SPREAD: "the pod's topology spread does not admit it",
+    names.NODE_TOPOLOGY_SPREAD: "excluded by the pod's topology spread constraints",
     names.NODE_CLAIM_ELSEWHERE: "another claim of the pod is allocated elsewhere",
     names.NODE_DEVICE_PLUGIN: "a device plugin hands out the cards there",
     names.NODE_REFUSED: "kube-scheduler refused it for this pod a moment ago",
-    names.NODE_INSUFFICIENT_DEVICE: "fewer cards of the class than asked for",
-    names.NODE_HANDLES_EXHAUSTED: "the driver has too few handles left for so many slices",
-    names.TOPOLOGY_NOT_FIT: "enough cards, but no set of them that the fast interconnect joins",
+    names.NODE_INSUFFICIENT_DEVICE: "fewer cards of the class than requested",
+    names.NODE_HANDLES_EXHAUSTED: "the driver has too few handles left for this many slices",
+    names.TOPOLOGY_NOT_FIT: "enough cards, but no set of them joined by the fast interconnect",
     names.NUMA_NOT_FIT: "enough cards, but no set of them that the vendor's rules allow",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One card and what a request would take of it, by role: slots, cores, memory."""
+    """One card and what a request would take from it, by role: slots, cores, memory."""
 
     asked: tuple[int, int, int]
     used: tuple[int, int, int]
@@ -53,7 +53,7 @@ def origin(label: str) -> str:
 
 
 def policies_used(policies: Policies, claims: Iterable[str], *, first_fit: bool) -> tuple[PolicyUsed, ...]:
-    """`claims`: keys. What is the same for all claims is said once."""
+    """Return the effective policies; those equal for all claims appear once. `claims`: keys."""
     used = [PolicyUsed("node", policies.node, origin(policies.node_origin))]
     if policies.weighs_packing:
         used.append(PolicyUsed("packing", _weights(policies.packing), origin(policies.packing_origin)))
@@ -92,7 +92,7 @@ def asked(view: RequestView, *, ours: bool) -> RequestAsked:
 
 
 def refusal(code: str, figures: Figures, view: RequestView, device: Device) -> str:
-    """The figures that were compared where a card was refused; empty where the code says it all."""
+    """Return the figures that led to a card's refusal; empty if the code says everything."""
     words = _REFUSALS.get(code)
     return words(figures, view, device) if words is not None else ""
 
@@ -102,7 +102,7 @@ def amount(number: int, role: str) -> str:
 
 
 def of_total(used: int, total: int, role: str) -> str:
-    """`15000 of 81920 MiB`."""
+    """Return a text such as `15000 of 81920 MiB`."""
     if role == "memory" and total >= _MIB:
         return f"{used / _MIB:g} of {total / _MIB:g} MiB"
     return f"{used} of {total}"
@@ -116,7 +116,7 @@ def _short(figures: Figures, role: int, wanted: str) -> str:
 
 
 def _wanted(view: RequestView, device: Device, capacity: str | None) -> str:
-    """As the claim spells it; for cards that could never give it."""
+    """Return the amount as the claim spells it, for cards that could never provide it."""
     if capacity is not None and (text := view.capacity_requests.get(capacity)) is not None:
         return text
     percent = view.memory_percents.get(device.id.driver)
@@ -127,7 +127,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-# --- by code -----------------------------------------------------------------------------------------------------------
+# --- by code ---------------------------------------------------------------------------------
 
 
 def _memory(figures: Figures, view: RequestView, device: Device) -> str:
@@ -140,35 +140,35 @@ def _cores(figures: Figures, view: RequestView, device: Device) -> str:
 
 def _slots(figures: Figures, view: RequestView, device: Device) -> str:
     if not view.shared(device):
-        return "somebody has it"
+        return "another claim holds it exclusively"
     return _short(figures, _SLOTS, _wanted(view, device, device.profile.shares))
 
 
-def _exclusive(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one of several)
+def _exclusive(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
     return f"asks for a whole idle card, {figures.used[_SLOTS]} of {figures.total[_SLOTS]} shares are taken"
 
 
-def _exhausted(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (as above)
+def _exhausted(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
     return f"{figures.used[_CORES]} of {figures.total[_CORES]} cores are taken"
 
 
-def _tainted(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (as above)
+def _tainted(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
     taints = [f"{taint.key}={taint.value}:{taint.effect}" for taint in device.taints]
     return _cut("taints " + ", ".join(taints)) if taints else ""
 
 
-def _other_uuid(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (as above)
+def _other_uuid(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
     return f"its uuid is {device.string_attribute(device.profile.uuid) or 'not known'}"
 
 
-def _other_type(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (as above)
+def _other_type(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
     product = device.string_attribute(device.profile.product) or "of unknown type"
     selectors = " && ".join(each.expression for each in view.selectors)
-    return _cut(f"it is {product}" + (f"; asked for: {selectors}" if selectors else ""))
+    return _cut(f"it is {product}" + (f"; requested: {selectors}" if selectors else ""))
 
 
-def _other_promise(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (as above)
-    return f"its {figures.used[_SLOTS]} tenants were promised another quality of service"
+def _other_promise(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+    return f"its {figures.used[_SLOTS]} tenants have another quality of service"
 
 
 _REFUSALS: Final[Mapping[str, Callable[[Figures, RequestView, Device], str]]] = {
@@ -182,7 +182,7 @@ _REFUSALS: Final[Mapping[str, Callable[[Figures, RequestView, Device], str]]] = 
     names.CARD_UUID_MISMATCH: _other_uuid,
     names.CARD_TYPE_MISMATCH: _other_type,
     names.CARD_QOS_MISMATCH: _other_promise,
-    names.CARD_MIG_INFEASIBLE: lambda *_: "what is cut from its card already leaves no place for it",
+    names.CARD_MIG_INFEASIBLE: lambda *_: "the existing partitions of its card leave no room for it",
     names.CUSTOM_FILTER_RULE: lambda *_: "it has no such capacity, or not as the request wants it",
-    names.RESOURCE_QUOTA_NOT_FIT: lambda *_: "with it the quota of the namespace would be exceeded",
+    names.RESOURCE_QUOTA_NOT_FIT: lambda *_: "it would exceed the namespace's quota",
 }

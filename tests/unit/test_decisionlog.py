@@ -88,7 +88,7 @@ def test_details_are_kept_of_so_many_a_second_only(inventory):
     assert brief.node == "n1"
     assert brief.chosen[0].device
     assert brief.policies
-    assert "no details were kept of this decision" in brief.notes
+    assert "no details of this decision were kept" in brief.notes
     record(log, inventory, wanted("later"), now=101.0)
     assert log.of_pod("default/later").nodes
 

@@ -196,7 +196,7 @@ def test_the_second_request_of_a_pod_sees_the_first():
     shared_card, idle = seen["default/c", "gpu-0"], seen["default/c", "gpu-1"]
     assert idle.chosen
     assert (shared_card.code, shared_card.score) == ("", 0.0)
-    assert shared_card.text == "fits by itself, but not beside the rest of what the pod gets"
+    assert shared_card.text == "fits on its own, but not together with the pod's other devices"
 
 
 def test_policies_say_where_they_come_from():
