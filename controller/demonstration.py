@@ -1,7 +1,9 @@
-"""The main job on the embedded cluster: the four patterns, one after the other, by the real controller.
+"""The main demonstration on the embedded cluster: four patterns, run one by one by the real
+controller.
 
-Called by `hami-dra demo`. In: the Deployments to show. Out: for each what its pods got. Everything but Kubernetes itself is what
-runs on a real cluster: webhook conversion, controller, fleet publisher. Must not print.
+Called by `hami-dra demo`. In: the Deployments to show. Out: for each, what its pods got. Everything
+but Kubernetes itself is what runs on a real cluster: webhook conversion, controller, fleet
+publisher. Must not print.
 """
 
 import asyncio
@@ -39,7 +41,7 @@ PATIENCE: Final = 30.0
 
 
 class DemoFailed(RuntimeError):
-    """A pattern did not come about in time; the message says what was missing."""
+    """A pattern was not complete in time; the message says what was missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,10 @@ class Demonstration:
         self._cluster = cluster
 
     async def show(self, deployment: Mapping[str, Any]) -> Pattern:
-        """Apply, wait until all pods run, look, delete, wait until nothing is left. Raises DemoFailed."""
+        """Apply, wait until all pods run, read the result, delete, wait until nothing is left.
+
+        Raises DemoFailed.
+        """
         name = deployment["metadata"]["name"]
         wanted = int(deployment["spec"].get("replicas", 1))
         await self._cluster.create(kinds.DEPLOYMENT, deployment, namespace=NAMESPACE)
@@ -102,7 +107,7 @@ class Demonstration:
     async def _until(self, what: str, reached: Callable[[], Awaitable[bool]]) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
-                while not await reached():  # noqa: ASYNC110 # in memory, looking is cheaper than two watches
+                while not await reached():  # noqa: ASYNC110 # in memory, polling is cheaper than two watches
                     await asyncio.sleep(0.01)
         except TimeoutError:
             raise DemoFailed(f"not within {PATIENCE:g} s: {what}") from None
@@ -176,7 +181,7 @@ def _text(device: Device, attribute: str) -> str:
 
 @asynccontextmanager
 async def running() -> AsyncIterator[Demonstration]:
-    """The embedded cluster, two simulated nodes, webhook and controller, until the block ends."""
+    """Run the embedded cluster, two simulated nodes, webhook and controller within the block."""
     cluster = MemoryCluster()
     cluster.admission.append(memory_webhook(Admission(cluster)))
     for name in (NAMESPACE, names.SYSTEM_NAMESPACE):
@@ -184,7 +189,8 @@ async def running() -> AsyncIterator[Demonstration]:
     await apply(cluster, [raw for raw in shipped("deviceclasses") if raw["metadata"]["name"].endswith(names.DOMAIN)])
     await Fleet(cluster, FLEET).sync_once()
     synced = asyncio.Event()
-    # one replica, and a scheduler that allocates nothing: there is nothing to prove, and nobody to wait for
+    # One replica, and a scheduler that allocates nothing: no election and no fence handshake
+    # needed.
     settings = Settings(
         managed=frozenset({DRIVER}),
         own_drivers=frozenset({DRIVER}),

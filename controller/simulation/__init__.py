@@ -1,8 +1,10 @@
-"""Place the pods of a set of manifests, one after the other, without a cluster: the engine of `hami-dra simulate`.
+"""Placement of the pods of manifests, one by one, without a cluster: the engine of `hami-dra
+simulate`.
 
-Called by the command. In: parsed documents and `Settings`. Out: a `Report`. Runs the same conversion, policies and `decide` as the
-controller; what differs is only that every driver is ours, that pods go in file order, and that nothing is validated as the
-API server would. Pure, but for the moment and the share ids that the settings bring along. Must not read files or print.
+Called by the command. In: parsed documents and `Settings`. Out: a `Report`. Runs the same
+conversion, policies and `decide` as the controller. The differences: every driver counts as ours,
+pods are placed in file order, and nothing is validated as the API server would. Pure, except for
+the time and the share ids, which come with the settings. Must not read files or print.
 """
 
 from controller.simulation.objects import BadManifest

@@ -1,8 +1,9 @@
-"""What decisions read of an object, and nothing else of it: for what is kept, sent to somebody, or handed from stores to a simulation.
+"""The fields of an object that decisions read, for snapshots, reports and simulations from stores.
 
-Called by `hami-dra snapshot` and `controller.whatif`. In: JSON or Structs of the kinds that a simulation reads. Out: JSON. What is
-left in is what the Structs of `hami_dra.api` name, less what only clocks and people read; so commands, arguments, environment,
-images, volumes, Secrets' names, annotations of others and parameters of other drivers are not in it, whatever they are called. Pure.
+Called by `hami-dra snapshot` and `controller.whatif`. In: JSON or Structs of the kinds that a
+simulation reads. Out: JSON. It keeps the fields that the Structs of `hami_dra.api` name, less those
+that only clocks and people read. Commands, arguments, environment, images, volumes, names of
+Secrets, foreign annotations and parameters of other drivers are therefore never in it. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,26 +20,32 @@ from hami_dra.cluster.documents import Document
 from hami_dra.vendors.annotations import DECISION_ANNOTATIONS
 
 _PASSING: Final = frozenset({"resourceVersion", "generation"})
-"""Of metadata: changes without anything having changed that a decision reads."""
+"""Metadata that changes without a change to anything a decision reads."""
 _CONDITION: Final = ("type", "status", "reason")
 _STORES: Final = Path("the present state")
 
 
 def essence(kind: Kind[Any], raw: Mapping[str, Any]) -> Raw:
-    """Raises msgspec.ValidationError where the object does not fit its Struct."""
+    """Return the essence of an object given as JSON.
+
+    Raises msgspec.ValidationError if the object does not fit its Struct.
+    """
     text = msgspec.json.encode(without_nulls(raw))
     return of_object(kind, msgspec.json.decode(text, type=kind.type, strict=False))
 
 
 def of_object(kind: Kind[Any], obj: Object) -> Raw:
-    """The same of what a watch or a list gave. Keys are in one order, so that two of them can be compared line by line."""
+    """Return the essence of an object from a watch or a list.
+
+    Keys are sorted, so that two of them can be compared line by line.
+    """
     found: Raw = _sorted(msgspec.json.decode(msgspec.json.encode(obj)))
     _strip(found)
     return {"apiVersion": found.pop("apiVersion", "") or kind.api_version, "kind": kind.name, **found}
 
 
 def documents_of(objects: Iterable[tuple[Kind[Any], Object]]) -> list[Document]:
-    """Of a controller's stores, for a simulation of what would happen next."""
+    """Return a controller's stores as documents, for a simulation of what would happen next."""
     return [Document(_STORES, number, of_object(kind, obj)) for number, (kind, obj) in enumerate(objects, 1)]
 
 
@@ -50,7 +57,7 @@ def _strip(raw: Raw) -> None:
         _strip_metadata(spec["metadata"])
     allocated = (status.get("allocation") or {}).get("devices")
     for devices in (spec.get("devices"), spec.get("spec", {}).get("devices"), spec, allocated):
-        if isinstance(devices, dict):  # in a slice it is the list of them
+        if isinstance(devices, dict):  # in a slice it is the list of devices
             for entry in devices.get("config", ()):
                 _strip_parameters(entry)
     for holder in (status, *status.get("devices", ())):
@@ -69,7 +76,7 @@ def _strip_metadata(metadata: Raw) -> None:
 
 
 def _strip_parameters(entry: Raw) -> None:
-    """Those of other drivers are between them and their users."""
+    """Remove the parameters of other drivers: they concern only those drivers and their users."""
     opaque = entry.get("opaque")
     if opaque and not opaque["driver"].endswith(f".{names.DOMAIN}"):
         opaque["parameters"] = {}

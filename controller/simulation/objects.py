@@ -1,8 +1,9 @@
-"""Documents as the objects that a simulation reads.
+"""Reads documents as the objects of a simulation.
 
-Called by `controller.simulation`. In: the documents of files. Out: `Item`s in file order, notes about what is not used.
-Nothing is validated as the API server would: what can be read is taken. Where it cannot be read as its kind, `BadManifest`
-names file, document, object and field. Pure.
+Called by `controller.simulation`. In: the documents of files. Out: `Item`s in file order, and notes
+about unused documents. Nothing is validated as the API server would: every readable object counts.
+If a document cannot be read as its kind, `BadManifest` names file, document, object and field.
+Pure.
 """
 
 import re
@@ -34,25 +35,33 @@ READ: Final[tuple[Kind[Any], ...]] = (
 )
 _BY_NAME: Final = {kind.name: kind for kind in READ}
 _OTHER_SHAPE: Final = frozenset({"v1alpha2", "v1alpha3", "v1beta1"})
-"""Versions of resource.k8s.io whose slices and claims are written in another way. v1beta2 is v1 by another name."""
+"""Versions of resource.k8s.io with a different structure of slices and claims. v1beta2 equals v1
+except for its name.
+"""
 DEFAULT_NAMESPACE: Final = "default"
 
 
 class BadManifest(ValueError):
-    """A document cannot be read as its kind; the message names file, document, object, field, and what is wrong."""
+    """A document cannot be read as its kind.
+
+    The message names file, document, object, field, and what is wrong.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One object of the input. `object` is its Struct; `raw` the same as JSON, with everything that the Struct leaves out."""
+    """One object of the input.
+
+    `object` is its Struct; `raw` is the JSON, with everything that the Struct leaves out.
+    """
 
     source: str
-    """For messages: `pods.yaml, document 2`."""
+    """Prefix for messages: `pods.yaml, document 2`."""
     kind: Kind[Any]
     raw: Raw
     object: Any
     problem: str = ""
-    """What of the object cannot be read (`hami_dra.api.opaque`); the rest counts."""
+    """The part of the object that cannot be read (`hami_dra.api.opaque`); the rest counts."""
 
     @property
     def key(self) -> str:
@@ -62,17 +71,17 @@ class Item:
 @dataclass(frozen=True, slots=True)
 class Gathered:
     items: tuple[Item, ...]
-    """In file order. An object that is given twice stands where it stood first."""
+    """In file order. An object that is given twice keeps its first position."""
     notes: tuple[str, ...]
     unreadable: tuple[str, ...] = ()
-    """Those of the notes that say what of an object cannot be read."""
+    """The subset of the notes about parts of objects that cannot be read."""
 
 
 def gather(documents: Iterable[Document]) -> Gathered:
-    """Raises BadManifest.
+    """Return the objects of all documents. Raises BadManifest.
 
-    The same object again is ignored, a different one of the same name takes its place, as with `kubectl apply`; except
-    slices, which all count, since the allocator does not go by their names.
+    An identical second object is ignored; a different one of the same name replaces the first, as
+    with `kubectl apply`. Slices all count, because the allocator ignores their names.
     """
     found: dict[tuple[str, str], Item] = {}
     skipped: dict[str, list[Document]] = {}
@@ -90,10 +99,10 @@ def gather(documents: Iterable[Document]) -> Gathered:
         same = found.get((kind.name, item.key))
         if same is not None and same.raw != item.raw:
             if kind is kinds.RESOURCE_SLICE:
-                notes.append(f"{document}: {kind.name} {item.key} is given before, in {same.source}; both count")
+                notes.append(f"{document}: {kind.name} {item.key} is also given in {same.source}; both count")
                 item = _apart(item, lambda key: (kinds.RESOURCE_SLICE.name, key) in found)
             else:
-                notes.append(f"{document}: {kind.name} {item.key} is given before, in {same.source}; this one counts")
+                notes.append(f"{document}: {kind.name} {item.key} is also given in {same.source}; this one counts")
         if same is None or same.raw != item.raw:
             found[kind.name, item.key] = item
     for what, several in skipped.items():
@@ -103,15 +112,15 @@ def gather(documents: Iterable[Document]) -> Gathered:
 
 
 def read(source: str, kind: Kind[Any], raw: Mapping[str, Any], inside: tuple[str, str] = ("", "")) -> Item:
-    """As its Struct, with the namespace and uid that an API server would have given it. Raises BadManifest.
+    """Return the object as its Struct, with the namespace and UID that an API server would set.
 
-    `inside`: the object that it is a part of, and the path in there, for messages. The uid is made of kind and name: two
-    objects are one exactly when these are the same.
+    `inside`: the object that it is a part of, and the path in it, for messages. The UID is derived
+    from kind and name: two objects are one exactly if these are equal. Raises BadManifest.
     """
     try:
         filled: Raw = without_nulls(raw)
     except RecursionError:
-        raise BadManifest(f"{source}: {inside[0] or describe(kind, raw)}: it is nested too deep") from None
+        raise BadManifest(f"{source}: {inside[0] or describe(kind, raw)}: it is nested too deeply") from None
     metadata = filled.get("metadata", {})
     if isinstance(metadata, dict):
         metadata = {**metadata}
@@ -126,12 +135,12 @@ def read(source: str, kind: Kind[Any], raw: Mapping[str, Any], inside: tuple[str
         raise BadManifest(f"{source}: {inside[0] or describe(kind, filled)}: {problem}") from None
     except (TypeError, OverflowError, UnicodeError, msgspec.DecodeError, RecursionError) as error:
         what = inside[0] or describe(kind, filled)
-        raise BadManifest(f"{source}: {what}: no JSON can be made of it: {error}") from None
+        raise BadManifest(f"{source}: {what}: it cannot be converted to JSON: {error}") from None
     return Item(source, kind, filled, obj, kind.settle(obj) if kind.settle is not None else "")
 
 
 def describe(kind: Kind[Any], raw: Mapping[str, Any]) -> str:
-    """For messages: `Pod default/a`."""
+    """Return how messages name the object: `Pod default/a`."""
     metadata = raw.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     name = metadata.get("name") or metadata.get("generateName") or "(no name)"
@@ -142,11 +151,11 @@ def describe(kind: Kind[Any], raw: Mapping[str, Any]) -> str:
     )
 
 
-# --- which kind ------------------------------------------------------------------------------------------------------
+# --- kinds -----------------------------------------------------------------------------------
 
 
 def _kind_of(document: Document) -> Kind[Any] | None:
-    """A document without apiVersion goes by its kind. Raises BadManifest."""
+    """Return the kind; without apiVersion, the kind's name decides. Raises BadManifest."""
     raw = document.raw
     kind = _BY_NAME.get(str(raw.get("kind")))
     if kind is None:
@@ -168,10 +177,10 @@ def _unused(raw: Raw) -> str:
 
 
 def _named(document: Document, kind: Kind[Any], generated: dict[tuple[str, str], int]) -> Raw:
-    """With a name, as the API server makes one of `generateName`: here with a number. Raises BadManifest."""
+    """Return the object with a name; `generateName` gets a number appended. Raises BadManifest."""
     metadata = document.raw.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
-        return document.raw  # `read` says so
+        return document.raw  # `read` reports this
     metadata = metadata or {}
     if metadata.get("name"):
         return document.raw
@@ -184,7 +193,10 @@ def _named(document: Document, kind: Kind[Any], generated: dict[tuple[str, str],
 
 
 def _apart(item: Item, taken: Callable[[str], bool]) -> Item:
-    """Under a name of its own that comes right after the one it was given, for slices of a pool are ordered by name."""
+    """Return the slice under a unique name that sorts right after its own.
+
+    Slices of a pool are ordered by name.
+    """
     metadata = item.object.metadata
     number = 2
     while taken(f"{metadata.name} ({number:02})"):
@@ -194,11 +206,14 @@ def _apart(item: Item, taken: Callable[[str], bool]) -> Item:
     return replace(item, object=msgspec.structs.replace(item.object, metadata=renamed))
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
+# --- reading ---------------------------------------------------------------------------------
 
 
 def without_nulls(value: Any) -> Any:
-    """A field that is null is not there; in a list null is no object, and stays for the error that it is."""
+    """Return the value without null fields.
+
+    A null in a list stays, because there it is an error to report.
+    """
     if isinstance(value, Mapping):
         return {key: without_nulls(entry) for key, entry in value.items() if entry is not None}
     return [without_nulls(entry) for entry in value] if isinstance(value, list) else value
@@ -219,7 +234,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {"str": (str,), "int": (int,), "
 
 
 def _problem(error: msgspec.ValidationError, raw: Raw, prefix: str) -> str:
-    """`spec.containers: a list is wanted, not text`."""
+    """Return a message such as `spec.containers: a list is wanted, not text`."""
     text = str(error)
     found = _AT.search(text)
     path, text = (found[1], text[: found.start()]) if found else ("", text)
@@ -236,7 +251,9 @@ def _problem(error: msgspec.ValidationError, raw: Raw, prefix: str) -> str:
 
 
 def _with_key(path: str, got: str, raw: Raw) -> str:
-    """For an entry of a mapping msgspec writes `annotations[...]`: name the first that is of the wrong type."""
+    """Return the path with the first mapping key of the wrong type in place of msgspec's
+    `[...]`.
+    """
     if not path.endswith("[...]") or got not in _TYPES:
         return path
     place: Any = raw

@@ -1,7 +1,8 @@
-"""What `decide` would be asked about one pod of the input: the engine of `hami-dra explain`.
+"""Builds the input of `decide` for one pod of the documents: the engine of `hami-dra explain`.
 
-Called by the command. In: documents (files, a snapshot, a live cluster) and which pod. Out: the inventory and the demand, as if the
-pod had no place and no devices yet; all other pods and claims count as they are, pods without a node do not. Pure.
+Called by the command. In: documents (files, a snapshot, a live cluster) and a reference to a pod.
+Out: the inventory and the demand, as if the pod had no node and no devices yet. All other pods and
+claims count as they are; pods without a node do not count. Pure.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +23,7 @@ from hami_dra.cluster.documents import Document
 
 
 class NoSuchPod(LookupError):
-    """The input has no such pod, or no pod that uses such a claim; the message names what it has."""
+    """The input has no such pod, or no pod that uses the claim; the message names similar ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +33,17 @@ class Question:
     options: Options
     demand: Demand | None
     problem: str
-    """Where there is no demand: why the pod cannot be decided on."""
+    """Without a demand: why the pod cannot be decided on."""
     notes: tuple[str, ...]
 
 
 def question(
     documents: Iterable[Document], kind: str, key: str, settings: Settings, beat: Callable[[], None] = lambda: None
 ) -> Question:
-    """`kind`: `pod` or `claim`, of which the first pod counts that uses it. `beat` is called often while selectors are evaluated.
+    """Return the question for one pod. Raises NoSuchPod, BadManifest.
 
-    Raises NoSuchPod, BadManifest.
+    `kind`: `pod` or `claim`; for a claim, the first pod that uses it. `beat` is called often while
+    selectors are evaluated.
     """
     gathered = gather(documents)
     items = gathered.items
@@ -76,7 +78,7 @@ def question(
 
 
 def _found(pods: list[tuple[str, Raw]], kind: str, key: str) -> tuple[str, Raw]:
-    """Raises NoSuchPod."""
+    """Return the source and JSON of the pod. Raises NoSuchPod."""
     keys = []
     for source, raw in pods:
         pod: Pod = read(source, kinds.POD, raw).object
@@ -91,26 +93,26 @@ def _found(pods: list[tuple[str, Raw]], kind: str, key: str) -> tuple[str, Raw]:
 
 
 def _claims_of(pod: Pod) -> set[str]:
-    """Keys of the claims that it names or that were generated for it."""
+    """Return the keys of the claims that the pod names or that were generated for it."""
     generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
     names = {entry.resource_claim_name or generated.get(entry.name) for entry in pod.spec.resource_claims}
     return {f"{pod.metadata.namespace}/{name}" for name in names if name}
 
 
 def _freed(item: Item, target: Pod, notes: list[str]) -> Item:
-    """The claim without its allocation, unless other pods use it too."""
+    """Return the claim without its allocation, unless other pods use it too."""
     status = item.raw.get("status") or {}
     if not status.get("allocation"):
         return item
     others = [each["name"] for each in status.get("reservedFor") or () if each.get("name") != target.metadata.name]
     if others:
-        notes.append(f"ResourceClaim {item.key} is used by {', '.join(others)} too: it stays allocated as it is")
+        notes.append(f"ResourceClaim {item.key} is used by {', '.join(others)} too: it stays allocated")
         return item
     left = {name: value for name, value in status.items() if name not in {"allocation", "reservedFor", "devices"}}
     return read(item.source, kinds.RESOURCE_CLAIM, {**item.raw, "status": left})
 
 
 def _unplaced(raw: Raw) -> Raw:
-    """Without its node."""
+    """Return the pod without its node."""
     spec: dict[str, Any] = {name: value for name, value in raw.get("spec", {}).items() if name != "nodeName"}
     return {**raw, "spec": spec}

@@ -1,4 +1,4 @@
-"""What a simulation prints: the document whose shape does not move, and notes beside it. Pure.
+"""Output of a simulation: a document of stable structure, and separate notes. Pure.
 
     {"placements": [{"pod": "ns/name", "node": "n", "claims": [...], "score": {...}}],
      "unplaced": [{"pod": "ns/name", "reasons": {"Code": 3}, "message": "...", "error": ""}]}
@@ -22,10 +22,10 @@ _DIGITS: Final = 6
 @dataclass(slots=True)
 class Report:
     placements: list[Json] = field(default_factory=list)
-    """In placing order."""
+    """In the order of placement."""
     unplaced: list[Json] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """For people: what was skipped, assumed or converted. Not part of the document."""
+    """Messages for people: skipped, assumed or converted objects. Not part of the document."""
 
     def document(self) -> Json:
         return {"placements": self.placements, "unplaced": self.unplaced}
@@ -40,7 +40,10 @@ class Report:
 
 
 def claim_entry(pod_claim_name: str, claim: ResourceClaim, allocation: Mapping[str, Any]) -> Json:
-    """`allocation`: status.allocation as JSON, ours or that of the input."""
+    """Return the entry of a claim.
+
+    `allocation`: status.allocation as JSON, computed here or taken from the input.
+    """
     return {
         "name": claim.metadata.name,
         "namespace": claim.metadata.namespace,
@@ -50,7 +53,7 @@ def claim_entry(pod_claim_name: str, claim: ResourceClaim, allocation: Mapping[s
 
 
 def _canonical(allocation: Mapping[str, Any]) -> Json:
-    """With `devices.results`, be there none, and quantities as Kubernetes writes them."""
+    """Return the allocation with `devices.results`, even if empty, and canonical quantities."""
     devices = allocation.get("devices") or {}
     results = [_canonical_result(result) for result in devices.get("results") or ()]
     return {**allocation, "devices": {**devices, "results": results}}

@@ -1,7 +1,8 @@
-"""One simulation: the pods of the input are placed in file order, each on top of those before it.
+"""One simulation: places the pods of the input in file order, each on top of those before it.
 
-Called through `controller.simulation`; see there. What a pod alone asks is settled first (conversion, whose claims), for a
-pod that shares a claim must be placed where the others fit too; then one pod after the other is decided.
+Called through `controller.simulation`. First, everything that depends on the pod alone is resolved
+for all pods (conversion, claims), because a pod that shares a claim must be placed where the others
+fit too. Then the pods are decided one by one.
 """
 
 from collections.abc import Callable, Iterable
@@ -36,26 +37,31 @@ _UNGATED: Final = ConvertOptions(gate=False)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`policies` are defaults below the annotations; `first_fit` overrides them all."""
+    """Settings of a simulation.
+
+    `policies` are the defaults that annotations override; `first_fit` overrides both.
+    """
 
     policies: Policies = Policies()
     first_fit: bool = False
     gates: FeatureGates = FeatureGates()
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
-    """When the allocations are said to be made."""
+    """Time that the allocations carry."""
     new_share_id: Callable[[], str] = new_share_id
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """The report, and the cluster as it is then."""
+    """The report, and the cluster after the simulation."""
 
     report: Report
     view: View
 
 
 OnPod = Callable[[int, int], None]
-"""How many pods of how many were decided on. Called after each, and often while one takes long; may raise to end it all."""
+"""(pods decided, pods in total). Called after each pod, and often during a long decision; may raise
+to stop.
+"""
 
 
 def _quiet(_done: int, _total: int) -> None:
@@ -63,12 +69,12 @@ def _quiet(_done: int, _total: int) -> None:
 
 
 def simulate(documents: Iterable[Document], settings: Settings, on_pod: OnPod = _quiet) -> Report:
-    """Raises BadManifest, and what `on_pod` raises."""
+    """Run a simulation. Raises BadManifest, and what `on_pod` raises."""
     return play(documents, settings, on_pod).report
 
 
 def play(documents: Iterable[Document], settings: Settings, on_pod: OnPod = _quiet) -> Played:
-    """Raises BadManifest, and what `on_pod` raises."""
+    """Run a simulation and keep the cluster. Raises BadManifest, and what `on_pod` raises."""
     gathered = gather(documents)
     view = View(settings.gates)
     for item in gathered.items:
@@ -97,8 +103,9 @@ def play(documents: Iterable[Document], settings: Settings, on_pod: OnPod = _qui
 
 
 def asked_of(source: str, raw: Raw, view: View, settings: Settings) -> tuple[Pod, Demand | str]:
-    """The pod as the webhook makes it, and what `decide` would be asked about it in the cluster of the view; or, as text, why
-    it cannot be decided on. Raises BadManifest.
+    """Return the pod as the webhook converts it, and the input of `decide` in the view's cluster.
+
+    A text in place of the demand says why the pod cannot be decided on. Raises BadManifest.
     """
     this = _settled(source, raw, view)
     try:
@@ -108,7 +115,10 @@ def asked_of(source: str, raw: Raw, view: View, settings: Settings) -> tuple[Pod
 
 
 def _has_its_place(pod: Pod, view: View) -> bool:
-    """Running pods count on their node; finished ones and those on their way out need none."""
+    """Return whether the pod needs no decision.
+
+    Running pods count on their node; finished and terminating ones need no node.
+    """
     if is_finished(pod):
         return True
     if pod.spec.node_name:
@@ -118,21 +128,21 @@ def _has_its_place(pod: Pod, view: View) -> bool:
 
 
 class _Unready(Exception):
-    """The pod cannot even be decided on; the message says what must change."""
+    """The pod cannot be decided on; the message says what must change."""
 
 
 @dataclass(slots=True)
 class _Waiting:
     pod: Pod
-    """As converted."""
+    """The converted pod."""
     resources: tuple[str, ...] = ()
-    """Extended resources that its claims stand for."""
+    """Extended resources that its claims replace."""
     problem: str = ""
-    """Not empty: why it cannot be decided on."""
+    """Not empty: why the pod cannot be decided on."""
 
 
 def _settled(source: str, raw: Raw, view: View) -> _Waiting:
-    """What the webhook makes of the pod. Raises BadManifest."""
+    """Return the pod as the webhook converts it. Raises BadManifest."""
     item = read(source, kinds.POD, raw)
     namespace = item.object.metadata.namespace
     if not view.is_converted(namespace):
@@ -148,13 +158,13 @@ def _settled(source: str, raw: Raw, view: View) -> _Waiting:
 
 
 def _named_claims(pod: Pod) -> list[str]:
-    """Claims that other pods may name too."""
+    """Return the claims that other pods may name too."""
     named = (entry.resource_claim_name for entry in pod.spec.resource_claims)
     return [f"{pod.metadata.namespace}/{name}" for name in named if name]
 
 
 class _Placing:
-    """The decision on one pod. `shared`: which of the pods that are not placed refer to which claims."""
+    """The decision on one pod. `shared`: claim references of the pods that are not placed yet."""
 
     def __init__(self, view: View, settings: Settings, report: Report, shared: SharedClaims) -> None:
         self._shared = shared
@@ -190,7 +200,7 @@ class _Placing:
         self._report.placed(pod.key, decision.node, claims, decision.score)
 
     def demand(self, this: _Waiting) -> Demand:
-        """Raises _Unready, InvalidPolicy."""
+        """Return the input of `decide`. Raises _Unready, InvalidPolicy."""
         pod = this.pod
         if this.problem:
             raise _Unready(this.problem)
@@ -220,7 +230,10 @@ class _Placing:
         )
 
     def _plugin_resources(self, claims: Iterable[PodClaim]) -> tuple[str, ...]:
-        """What device plugins call the cards that open claims may get. Upstream knows of no such thing."""
+        """Return the device plugins' names for the cards that open claims may get.
+
+        Upstream knows no such rule, so first-fit ignores it.
+        """
         if self._settings.first_fit:
             return ()
         drivers = [
@@ -231,7 +244,10 @@ class _Placing:
         return plugin_resources(frozenset[str]().union(*drivers))
 
     def _claim(self, pod: Pod, entry: PodResourceClaim) -> tuple[ResourceClaim, ResourceClaimTemplate | None] | None:
-        """The claim of an entry and the template it is made from; None where the pod's status says that none is needed."""
+        """Return the claim of an entry and the template it is generated from.
+
+        Returns None if the pod's status says that no claim is needed.
+        """
         where = f"Pod {pod.key}: spec.resourceClaims[{entry.name}]"
         namespace = pod.metadata.namespace
         if (entry.resource_claim_name is None) == (entry.resource_claim_template_name is None):
@@ -256,7 +272,10 @@ class _Placing:
         return self._view.claim_of(template, pod, entry.name), template.object
 
     def _companions(self, pod: Pod, claims: Iterable[PodClaim]) -> tuple[Companions, ...]:
-        """The pods that wait for a claim which this one would get allocated: the node had better fit them too."""
+        """Return the other pods that wait for a claim that this pod would get allocated.
+
+        The node should fit them too.
+        """
         keys = [claim.claim.key for claim in claims if claim.claim.status.allocation is None]
         return self._shared.companions(pod, [key for key in keys if key in self._view.claims])
 

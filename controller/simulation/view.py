@@ -1,7 +1,7 @@
-"""The cluster that the input describes, and what changes of it while pods are placed.
+"""The cluster that the input describes, and its changes while pods are placed.
 
-Called by `controller.simulation.run`. In: items of the input, and decisions. Out: the inventory that `decide` reads, claims,
-templates and classes by name, notes about what was assumed. Pure.
+Called by `controller.simulation.run`. In: items of the input, and decisions. Out: the inventory
+that `decide` reads; claims, templates and classes by name; notes about assumptions. Pure.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,9 @@ from hami_dra.api.resource import (
 )
 
 IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
-"""Every DeviceClass is also an extended resource: this and its name (KEP-5004)."""
+"""Prefix of the extended resource that every DeviceClass implies, followed by its name
+(KEP-5004).
+"""
 _ASSUMED: Final = "(assumed)"
 
 
@@ -33,11 +35,11 @@ class View:
     def __init__(self, gates: FeatureGates) -> None:
         self.inventory = Inventory(PoolGates(gates.partitionable_devices, gates.compatibility_groups))
         self.claims: dict[str, ResourceClaim] = {}
-        """By key; generated claims are nobody else's and not in here."""
+        """By key, without generated claims, which belong to one pod each."""
         self.generated: dict[str, ResourceClaim] = {}
-        """By key: claims that were made of templates here, with their allocation."""
+        """By key: claims generated from templates here, with their allocation."""
         self.pods: dict[str, Pod] = {}
-        """By key: those that have a node, of the input or since they were placed here."""
+        """By key: pods with a node, from the input or placed here."""
         self.templates: dict[str, Item] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.nodes: list[Node] = []
@@ -46,10 +48,10 @@ class View:
         self._allocations: dict[str, Mapping[str, Any]] = {}
         self._slices: list[ResourceSlice] = []
 
-    # -- filling -----------------------------------------------------------------------------------------------------
+    # -- loading -----------------------------------------------------------------------------------
 
     def feed(self, item: Item) -> None:
-        """Anything but pods and workloads."""
+        """Add an object of any kind but pods and workloads."""
         obj: Any = item.object
         match item.kind:
             case kinds.NODE:
@@ -75,7 +77,11 @@ class View:
                 self.templates.setdefault(item.key, item)
 
     def assume_nodes(self) -> None:
-        """Slices alone are enough to try something out: without any Node their nodes are taken to be there and empty."""
+        """Assume nodes for slices if the input has no Node: slices alone are enough for a first
+        try.
+
+        The assumed nodes are ready and empty.
+        """
         wanted = dict.fromkeys(each.spec.node_name for each in self._slices if each.spec.node_name)
         if self.nodes:
             there = {node.metadata.name for node in self.nodes}
@@ -89,21 +95,21 @@ class View:
             self.notes.append(f"no Node in the input: assumed {', '.join(wanted)}, ready and empty")
 
     def run(self, pod: Pod) -> None:
-        """The pod counts on its node."""
+        """Count the pod on its node."""
         self.pods[pod.key] = pod
         self.inventory.pod_changed(None, pod)
 
-    # -- asking ------------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------
 
     def is_converted(self, namespace: str) -> bool:
-        """Whether the webhook looks at pods of this namespace (manifests/webhook.yaml)."""
+        """Return whether the webhook handles pods of this namespace (manifests/webhook.yaml)."""
         if namespace in {"kube-system", names.SYSTEM_NAMESPACE}:
             return False
         found = self.inventory.namespaces.get(namespace)
         return found is None or found.metadata.labels.get(names.WEBHOOK_LABEL) != IGNORE
 
     def served_by(self, resource: str) -> str:
-        """The DeviceClass that stands for an extended resource which no device plugin offers, or empty."""
+        """Return the DeviceClass of an extended resource that no device plugin offers, or empty."""
         if self.inventory.nodes.offers(resource).any():
             return ""
         implicit = resource.removeprefix(IMPLICIT_RESOURCE)
@@ -114,11 +120,13 @@ class View:
         )
 
     def allocation_of(self, claim: ResourceClaim) -> Mapping[str, Any]:
-        """As it stands in the input, or as it was decided here."""
+        """Return the claim's allocation, from the input or decided here."""
         return self._allocations[claim.metadata.uid]
 
     def claim_of(self, template: Item, pod: Pod, pod_claim_name: str) -> ResourceClaim:
-        """What the claim controller would generate. Raises BadManifest."""
+        """Return the claim that the resource claim controller would generate. Raises
+        BadManifest.
+        """
         inner: Raw = template.raw.get("spec", {})
         metadata = {
             **inner.get("metadata", {}),
@@ -128,19 +136,19 @@ class View:
         raw = {"metadata": metadata, "spec": inner.get("spec", {})}
         item = read(template.source, kinds.RESOURCE_CLAIM, raw, (f"ResourceClaimTemplate {template.key}", "spec"))
         claim: ResourceClaim = item.object
-        # not the claim of that name that may be in the input
+        # Distinct from a claim of that name in the input.
         uid = f"generated for {pod.metadata.uid}/{pod_claim_name}"
         return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, uid=uid))
 
-    # -- changing ----------------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------
 
     def place(self, pod: Pod, node: str) -> None:
-        """From now on the pod counts on this node."""
+        """Count the pod on this node from now on."""
         self.pods[pod.key] = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
         self.inventory.assume_pod(pod, node)
 
     def allocate(self, claim: ResourceClaim, allocation: Mapping[str, Any], pod: Pod) -> None:
-        """From now on the claim is allocated like this, and reserved for the pod."""
+        """Record the allocation of the claim, reserved for the pod."""
         reserved = (ConsumerReference(resource=kinds.POD.plural, name=pod.metadata.name, uid=pod.metadata.uid),)
         status = msgspec.structs.replace(
             claim.status, allocation=AllocationResult.from_json(allocation), reserved_for=reserved
@@ -154,7 +162,10 @@ class View:
         self.inventory.claim_changed(claim, allocated)
 
     def allow_admin_access(self, claim: ResourceClaim) -> None:
-        """The API server lets a claim with admin access into a labelled namespace only; one that is not in the input is."""
+        """Note a namespace that is missing from the input and is assumed to allow admin access.
+
+        The API server admits such claims into labelled namespaces only.
+        """
         namespace = claim.metadata.namespace
         asks = any(request.exactly and request.exactly.admin_access for request in claim.spec.devices.requests)
         if asks and namespace not in self.inventory.namespaces:
@@ -163,8 +174,10 @@ class View:
             self.notes.append(f"no Namespace {namespace} in the input: assumed to allow adminAccess")
 
     def _keep_class(self, device_class: DeviceClass) -> None:
-        """All devices are behind the fence, so kube-scheduler serves no extended resource from them: only a node that
-        offers it itself has it.
+        """Add a DeviceClass without its extended resource name.
+
+        All devices are behind the fence, so kube-scheduler serves no extended resource from them: a
+        node has it only if it offers it itself.
         """
         self.classes[device_class.metadata.name] = device_class
         spec = msgspec.structs.replace(device_class.spec, extended_resource_name=None)

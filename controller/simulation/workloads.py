@@ -1,7 +1,9 @@
-"""Deployments, StatefulSets, ReplicaSets, Jobs and DaemonSets as the pods that their controllers would make of them.
+"""Expands Deployments, StatefulSets, ReplicaSets, Jobs and DaemonSets to the pods they would
+create.
 
-Called by `controller.simulation`. In: the workloads, nodes and pods of the input. Out: pods as JSON, named `<workload>-<i>`. Pods
-of the input that a workload owns already count as its own, so that what was read from a cluster is not there twice. Pure.
+Called by `controller.simulation`. In: the workloads, nodes and pods of the input. Out: pods as
+JSON, named `<workload>-<i>`. Pods of the input that a workload owns count as its own, so that
+objects read from a cluster are not duplicated. Pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +17,7 @@ from hami_dra.api.core import Node, Pod
 from hami_dra.api.podstate import is_live
 
 MOST_PODS: Final = 100_000
-"""Of one workload; more is a typing error, and would only take memory."""
+"""Limit for one workload; a larger number is a typing error that would only cost memory."""
 _HASH_LABEL: Final = "pod-template-hash"
 _DAEMON_TOLERATIONS: Final = (
     ("not-ready", "NoExecute"),
@@ -25,11 +27,13 @@ _DAEMON_TOLERATIONS: Final = (
     ("pid-pressure", "NoSchedule"),
     ("unschedulable", "NoSchedule"),
 )
-"""What the DaemonSet controller adds (pkg/controller/daemon/util, AddOrUpdateDaemonPodTolerations)."""
+"""Tolerations added by the DaemonSet controller (pkg/controller/daemon/util,
+AddOrUpdateDaemonPodTolerations).
+"""
 
 
 class Workloads:
-    """`nodes` in the order in which DaemonSet pods are numbered."""
+    """Pods of workloads. `nodes`: in the order in which DaemonSet pods are numbered."""
 
     def __init__(self, items: Sequence[Item], nodes: Sequence[Node]) -> None:
         self._nodes = nodes
@@ -48,7 +52,7 @@ class Workloads:
                     self._owned.setdefault(owner, []).append(pod)
 
     def pods_of(self, item: Item) -> list[Raw]:
-        """The pods that are still to be made. Raises BadManifest."""
+        """Return the pods that do not exist yet. Raises BadManifest."""
         meta = item.object.metadata
         if self._belongs_to_another(item):
             return []
@@ -67,14 +71,16 @@ class Workloads:
         return [self._pod(item, template, name) for name in self._free_names(meta.namespace, meta.name, wanted)]
 
     def _belongs_to_another(self, item: Item) -> bool:
-        """A ReplicaSet whose Deployment is in the input too: the Deployment stands for both."""
+        """Return whether a ReplicaSet's Deployment is in the input too: the Deployment
+        covers both.
+        """
         return any(
             owner.controller and (owner.kind, item.object.metadata.namespace, owner.name) in self._workloads
             for owner in item.object.metadata.owner_references
         )
 
     def _daemons(self, item: Item, template: Item, there: Sequence[Pod]) -> Iterable[tuple[Raw, str]]:
-        """One for each node that its pods may run on, with the node."""
+        """Return one pod, with its node, for each node that the DaemonSet's pods may run on."""
         meta = item.object.metadata
         wish = _tolerating(template.raw)
         probe: Pod = read(item.source, kinds.POD, wish).object
@@ -129,7 +135,9 @@ def _count(item: Item, field: str, default: int) -> int:
 
 
 def _owners(pod: Pod) -> Iterable[tuple[str, str, str]]:
-    """The workload that controls the pod, and the Deployment behind a ReplicaSet: (kind, namespace, name)."""
+    """Yield the controller of the pod, and the Deployment behind a ReplicaSet: (kind, namespace,
+    name).
+    """
     namespace = pod.metadata.namespace
     for owner in pod.metadata.owner_references:
         if owner.controller:
@@ -140,7 +148,7 @@ def _owners(pod: Pod) -> Iterable[tuple[str, str, str]]:
 
 
 def _nodes_of(pod: Pod) -> Iterable[str]:
-    """Where a DaemonSet's pod is, or is to be."""
+    """Return the nodes on which a DaemonSet's pod runs or will run."""
     if pod.spec.node_name:
         return [pod.spec.node_name]
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
@@ -158,7 +166,10 @@ def _tolerating(template: Raw) -> Raw:
 
 
 def _pinned(pod: Raw, node: str) -> Raw:
-    """As the DaemonSet controller does it: the terms that chose the node give way to the node's name."""
+    """Pin the pod to a node as the DaemonSet controller does.
+
+    Its node selector terms are replaced with one on the node's name.
+    """
     spec = pod["spec"]
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     affinity = spec.get("affinity", {})

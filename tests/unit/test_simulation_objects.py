@@ -169,7 +169,7 @@ def test_of_two_objects_of_one_name_the_last_counts_where_the_first_stood():
     report = simulated(cluster("n1"), pod("a"), pod("b"), later)
     assert (placed(report), report.unplaced[0]["pod"]) == (["default/b"], "default/a")
     assert report.notes == [
-        "in.yaml, document 8: Pod default/a is given before, in in.yaml, document 6; this one counts",
+        "in.yaml, document 8: Pod default/a is also given in in.yaml, document 6; this one counts",
     ]
 
 
