@@ -1,8 +1,9 @@
-"""What would be different under another policy, with more pods, with nodes less, or with every pod placed anew.
+"""Effects of a change: another policy, more pods, fewer nodes, or placing all pods again.
 
-Called by `hami-dra whatif` and the page. In: documents (files, a snapshot, or a controller's stores by
-`controller.simulation.essence.documents_of`) and a `Change`. Out: a `Comparison`. The engine is that of `hami-dra simulate`, so that
-of the controller; nothing is placed by any other rule. Pure.
+Called by `hami-dra whatif` and the dashboard. In: documents (files, a snapshot, or a controller's
+stores by `controller.simulation.essence.documents_of`) and a `Change`. Out: a `Comparison`. It uses
+the engine of `hami-dra simulate`, and thus of the controller; no pod is placed by any other rule.
+Pure.
 """
 
 from controller.simulation.essence import documents_of

@@ -1,7 +1,8 @@
-"""What is to be different, and the documents that say so.
+"""A change, and the documents of the changed state.
 
-Called by `controller.whatif.compare`. In: documents of the state as it is and a `Change`. Out: the same state with the change made:
-pods that are to be placed anew have lost their node, and their claims the allocation. Nothing is decided here. Pure.
+Called by `controller.whatif.compare`. In: documents of the present state and a `Change`. Out: the
+documents with the change applied: pods to be placed again lose their node, and their claims the
+allocation. Nothing is decided here. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ from hami_dra.cluster.documents import Document
 
 Raw = dict[str, Any]
 _BOUND_TO_THEIR_NODE: Final = frozenset({"DaemonSet", "Node"})
-"""Kinds of owners whose pods go with the node: nobody makes them anew elsewhere."""
+"""Owner kinds whose pods disappear with the node: no controller recreates them elsewhere."""
 _WORKLOADS: Final = frozenset(kind.name for kind in kinds.WORKLOADS)
 _READ: Final = frozenset(kind.name for kind in READ)
 
@@ -31,24 +32,29 @@ WEIGHTS_AXIS: Final = names.PACKING_WEIGHTS
 
 
 class BadChange(ValueError):
-    """What is to be changed is not in the state, or is there already; the message names it and the fix."""
+    """The object of the change is missing or exists already; the message names it and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`settings` are those under which pods are placed after the change, `present` those that hold now."""
+    """One change.
+
+    `settings` place pods after the change, `present` are the settings in force now.
+    """
 
     settings: Settings = field(default_factory=Settings)
     present: Settings = field(default_factory=Settings)
     policies: tuple[tuple[str, str], ...] = ()
-    """What is said to differ between the two: (annotation, value), for the conclusion and for `override`."""
+    """Differences between the two as (annotation, value), for the conclusion and for `override`."""
     override: bool = False
-    """`policies` hold for pods, claims, templates and classes that ask for another by annotation, too."""
+    """Apply `policies` to pods, claims, templates and classes that ask for another by annotation,
+    too.
+    """
     additions: tuple[Document, ...] = ()
-    """More pods, with whatever belongs to them."""
+    """Pods to add, with the objects that belong to them."""
     without_nodes: tuple[str, ...] = ()
     replace: bool = False
-    """Every pod that has devices is placed anew, in the order in which the pods were created."""
+    """Place every pod that has devices again, in order of creation."""
 
     @property
     def is_nothing(self) -> bool:
@@ -57,16 +63,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state before any change, taken apart."""
+    """The parsed state before any change."""
 
     documents: tuple[Document, ...]
-    """Without notes and kinds that nobody reads."""
+    """Documents of the kinds that a simulation reads, without notes."""
     pods: Mapping[str, Pod]
-    """By key; those of the input, no workload's."""
+    """By key; only pods of the input, none generated from workloads."""
     allocated: Mapping[str, tuple[str, ...]]
-    """Key of a claim that has an allocation → its devices, `driver/pool/device`."""
+    """Key of an allocated claim → its devices, `driver/pool/device`."""
     pinned: Mapping[str, frozenset[str]]
-    """Key of such a claim → the nodes that its allocation allows by name."""
+    """Key of an allocated claim → the nodes that its allocation names."""
     users: Mapping[str, frozenset[str]]
     """Key of a claim → keys of the live pods that refer to it."""
 
@@ -83,14 +89,14 @@ class State:
 class Changed:
     documents: list[Document]
     replaced: frozenset[str]
-    """Keys of the pods that are placed anew."""
+    """Keys of the pods that are placed again."""
     gone: tuple[str, ...]
     overruled: int
-    """Objects whose own policy the change does not touch."""
+    """Number of objects whose own policy takes precedence over the change."""
 
 
 def state_of(documents: Iterable[Document]) -> tuple[State, tuple[str, ...]]:
-    """And notes about what is not used. Raises BadManifest."""
+    """Return the state, and notes about unused documents. Raises BadManifest."""
     gathered = gather(documents)
     pods: dict[str, Pod] = {}
     allocated: dict[str, tuple[str, ...]] = {}
@@ -120,7 +126,7 @@ def state_of(documents: Iterable[Document]) -> tuple[State, tuple[str, ...]]:
 
 
 def apply(state: State, change: Change) -> Changed:
-    """Raises BadChange, BadManifest."""
+    """Return the changed state. Raises BadChange, BadManifest."""
     _check_nodes(state, change)
     without = frozenset(change.without_nodes)
     _check_additions(state, change)
@@ -131,7 +137,7 @@ def apply(state: State, change: Change) -> Changed:
         if key not in gone and is_live(pod) and _is_placed_anew(state, pod, without, replace=change.replace)
     }
     away = {key for key, pod in state.pods.items() if pod.spec.node_name in without} - replaced
-    # a claim stays where it is as long as somebody uses it there
+    # A claim stays allocated as long as a pod that keeps its place uses it.
     freed = {key for key in state.allocated if (users := state.users.get(key)) and users <= replaced | away}
     kept: list[Document] = []
     anew: list[tuple[str, Document]] = []
@@ -154,7 +160,8 @@ def apply(state: State, change: Change) -> Changed:
             kept.append(Document(document.source, document.index, _unallocated(raw)))
         else:
             kept.append(document)
-    # sorted is stable: pods of the same second, or of files without times, stay in the order of the state
+    # sorted is stable: pods created in the same second, or from files without times, keep their
+    # order.
     ordered = [
         *kept,
         *(document for _, document in sorted(anew, key=lambda entry: entry[0])),
@@ -167,7 +174,7 @@ def apply(state: State, change: Change) -> Changed:
     return Changed(ordered, frozenset(replaced), tuple(sorted(gone)), 0 if change.override else overruled)
 
 
-# --- who is concerned ------------------------------------------------------------------------------------------------
+# --- affected pods ---------------------------------------------------------------------------
 
 
 def _check_nodes(state: State, change: Change) -> None:
@@ -185,15 +192,18 @@ def _check_additions(state: State, change: Change) -> None:
 
 
 def _is_placed_anew(state: State, pod: Pod, without: frozenset[str], *, replace: bool) -> bool:
-    """Pods without devices stay where they are: kube-scheduler placed them, for reasons of its own."""
+    """Return whether the pod is placed again.
+
+    Pods without devices stay where they are: kube-scheduler placed them for reasons of its own.
+    """
     if pod.spec.node_name in without:
         return True
     if not any(key in state.allocated for key in claim_keys(pod)):
         return False
     if not pod.spec.node_name:
-        # decided and not bound yet: where its devices are is where it goes
+        # Decided and not bound yet: its devices determine its node.
         return replace or any(without & state.pinned.get(key, frozenset()) for key in claim_keys(pod))
-    # an extended resource that kube-scheduler served by a claim of its own is not ours to place
+    # hami-dra does not place pods whose extended resources kube-scheduler serves by its own claim.
     return replace and pod.status.extended_resource_claim_status is None
 
 
@@ -201,11 +211,14 @@ def _goes_with_node(pod: Pod) -> bool:
     return any(owner.controller and owner.kind in _BOUND_TO_THEIR_NODE for owner in pod.metadata.owner_references)
 
 
-# --- documents -------------------------------------------------------------------------------------------------------
+# --- documents -------------------------------------------------------------------------------
 
 
 def _document(item: Item) -> Document:
-    """As JSON that is read anew; `gather` has resolved what is given twice, and told slices of one name apart."""
+    """Return the item as JSON to be parsed again.
+
+    `gather` has resolved duplicates and renamed slices of equal name.
+    """
     path, _, index = item.source.rpartition(", document ")
     metadata = {**item.raw["metadata"], "name": item.object.metadata.name}
     raw = {"apiVersion": item.kind.api_version, "kind": item.kind.name, **item.raw, "metadata": metadata}
@@ -240,11 +253,11 @@ def _unallocated(raw: Raw) -> Raw:
     return {**raw, "status": {}}
 
 
-# --- policies --------------------------------------------------------------------------------------------------------
+# --- policies --------------------------------------------------------------------------------
 
 
 def _annotated(raw: Raw) -> list[Raw]:
-    """The metadata in which the object, or what is made of it, can ask for a policy."""
+    """Return the metadata in which the object, or what is created from it, can ask for a policy."""
     spec = raw.get("spec")
     inner = spec if isinstance(spec, dict) else {}
     template = inner.get("template")
@@ -258,7 +271,8 @@ def _asks(metadata: Raw, policies: Iterable[tuple[str, str]]) -> bool:
 
 
 def _count_overruled(documents: Iterable[Document], change: Change) -> int:
-    policies = [each for each in change.policies if each != (DEVICE_AXIS, names.FIRST_FIT)]  # that one overrides anyway
+    # first-fit overrides anyway
+    policies = [each for each in change.policies if each != (DEVICE_AXIS, names.FIRST_FIT)]
     return sum(
         any(_asks(metadata, policies) for metadata in _annotated(document.raw))
         for document in documents
@@ -267,14 +281,14 @@ def _count_overruled(documents: Iterable[Document], change: Change) -> int:
 
 
 def _is_settled(raw: Raw) -> bool:
-    """Nothing is decided about it any more."""
+    """Return whether nothing remains to be decided about the object."""
     if _is(raw, kinds.POD.name):
         return bool(raw.get("spec", {}).get("nodeName"))
     return _is(raw, kinds.RESOURCE_CLAIM.name) and bool(raw.get("status", {}).get("allocation"))
 
 
 def _without_policies(document: Document, policies: Iterable[tuple[str, str]]) -> Document:
-    """Without the annotations that say otherwise, so that the defaults hold."""
+    """Return the document without annotations for other policies, so that the defaults apply."""
     dropped = {name for name, _ in policies}
     return Document(document.source, document.index, _dropped(document.raw, dropped))
 

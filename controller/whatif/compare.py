@@ -1,7 +1,8 @@
-"""Two simulations of one state, with the change and without it, and how they differ.
+"""Comparison of two simulations of one state, with and without the change.
 
-Called through `controller.whatif`. Without the change means: as things go on now, so pods that wait are placed there, too. Cards are
-held or not by the inventory's own columns, which are the ledger's. Pure.
+Called through `controller.whatif`. The simulation without the change continues from the present
+state, so waiting pods are placed there, too. The inventory's columns, maintained by the ledger, say
+whether a card is held. Pure.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ from hami_dra.api.podclaims import claim_keys
 from hami_dra.cluster.documents import Document
 
 Told = Callable[[str, int, int], None]
-"""What is being done, so many pods of so many."""
+"""(current step, pods done, pods in total)"""
 
 
 def _quiet(what: str, done: int, total: int) -> None:
@@ -30,11 +31,9 @@ def _quiet(what: str, done: int, total: int) -> None:
 
 
 def compare(documents: Iterable[Document], change: Change, progress: Told = _quiet) -> Comparison:
-    """Raises BadManifest, BadChange."""
+    """Return how the states differ. Raises BadManifest, BadChange."""
     if change.is_nothing:
-        raise BadChange(
-            "nothing is said to be different: give a policy, more pods, a node less, or that all are placed anew"
-        )
+        raise BadChange("the change is empty: give a policy, pods to add, nodes to remove, or place all pods again")
     state, notes = state_of(documents)
     changed = apply(state, change)
     before = _Side(
@@ -50,7 +49,7 @@ def compare(documents: Iterable[Document], change: Change, progress: Told = _qui
 
 
 class _Side:
-    """One simulation, read. `replaced`: pods that were placed anew in it."""
+    """Results of one simulation. `replaced`: pods that it placed again."""
 
     def __init__(self, state: State, played: Played, replaced: frozenset[str]) -> None:
         self.played = played
@@ -66,7 +65,7 @@ class _Side:
 
 
 def _cards(view: View) -> Mapping[str, tuple[str, bool]]:
-    """Id of a card → its node, and whether somebody holds something of it."""
+    """Return card id → (its node, whether any of it is held)."""
     table = CardTable(view.inventory)
     table.refresh()
     devices, nodes = view.inventory.devices, view.inventory.nodes
@@ -79,7 +78,7 @@ def _cards(view: View) -> Mapping[str, tuple[str, bool]]:
 
 
 def _placements(state: State, played: Played, replaced: frozenset[str]) -> Mapping[str, Placement]:
-    """Of all pods that have claims and a node."""
+    """Return the placements of all pods that have claims and a node."""
     found: dict[str, Placement] = {}
     for key in played.view.pods:
         now = state.pods.get(key)
@@ -186,7 +185,7 @@ class _Differences:
         if self.changed.overruled:
             yield (
                 f"{self.changed.overruled} objects ask for another policy by annotation and keep it; "
-                "--override-annotations has the policy hold for them too"
+                "with --override-annotations the policy applies to them too"
             )
 
 

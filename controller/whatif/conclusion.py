@@ -1,7 +1,7 @@
-"""What to conclude from a comparison, in one or two sentences. Pure; called by `compare`.
+"""Conclusion of a comparison, in one or two sentences. Pure; called by `compare`.
 
-Device policy binpack and placing all pods anew would free 3 of 16 cards and empty node n4, moving 5 pods; 1 pod would not fit:
-default/x (2 CardInsufficientMemory).
+Device policy binpack and placing all pods again would free 3 of 16 cards and empty node n4, moving
+5 pods; 1 pod would not fit: default/x (2 CardInsufficientMemory).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,16 +12,21 @@ from controller.whatif.model import Comparison, Unplaced
 
 _AXES: Final = {NODE_AXIS: "node policy", DEVICE_AXIS: "device policy", WEIGHTS_AXIS: "packing weights"}
 _NAMED: Final = 5
-"""So many pods or nodes are named; of more the number."""
+"""Largest number of pods or nodes that are named; of more, only the number is given."""
 
 
 def conclusion(found: Comparison, change: Change, *, waiting: bool) -> str:
-    """`waiting`: some pod of the state waits for a place and finds one without the change."""
+    """Return the conclusion.
+
+    `waiting`: some pod of the state is pending and finds a node without the change.
+    """
     said = f"{_subject(change)} would {_effect(found)}{_moves(found)}"
     parts = [said, *_lost(found.lost), *_others(found)]
     if not _anything(found) and change.policies and not change.replace:
-        why = "pods that wait would go where they go anyway" if waiting else "no pod waits for a place"
-        parts.append(f"pods that run stay where they are, and {why}: see what placing all anew would bring (--replace)")
+        why = "pending pods would get the nodes they get anyway" if waiting else "no pod is pending"
+        parts.append(
+            f"running pods stay where they are, and {why}: to see the effect of placing all pods again, use --replace"
+        )
     return "; ".join(parts) + "."
 
 
@@ -30,7 +35,7 @@ def _subject(change: Change) -> str:
     for annotation, value in change.policies:
         several.append(f"{_AXES[annotation]} {value}")
     if change.replace:
-        several.append("placing all pods anew")
+        several.append("placing all pods again")
     if change.without_nodes:
         several.append(f"losing {_named('node', change.without_nodes)}")
     if change.additions:

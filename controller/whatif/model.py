@@ -1,6 +1,7 @@
-"""What a change would do, as plain values: the same for tables, the page and `-o json`.
+"""Plain values that describe the effects of a change, for tables, the dashboard and `-o json`.
 
-Made by `controller.whatif.compare`. JSON has the field names in camelCase, every field always there.
+Created by `controller.whatif.compare`. JSON has the field names in camelCase, and every field is
+always present.
 """
 
 from controller.overview.model import NodeView, Packing, View
@@ -15,11 +16,14 @@ class Placement(View, frozen=True, kw_only=True):
     devices: tuple[str, ...]
     """`driver/pool/device`, in the order of its claims."""
     running: bool
-    """It is there now; else it would be placed like that next."""
+    """True: the pod is there now; False: it would be placed like this next."""
 
 
 class Move(View, frozen=True, kw_only=True):
-    """A pod that would be elsewhere, or on other devices of its node. Nothing moves by itself: its pod would be made anew."""
+    """A pod that would be on another node, or on other devices of its node.
+
+    Nothing moves a pod automatically: it would have to be created again.
+    """
 
     pod: str
     from_node: str
@@ -29,33 +33,33 @@ class Move(View, frozen=True, kw_only=True):
 
 
 class Unplaced(View, frozen=True, kw_only=True):
-    """A pod without a place, after the change."""
+    """A pod that finds no node after the change."""
 
     pod: str
     was_on: str
-    """Where it is without the change; empty where it has no place anyway, or is new."""
+    """Its node without the change; empty if it has none in either case, or is new."""
     new: bool
-    """It came with the change."""
+    """The change adds this pod."""
     reasons: dict[str, int]
     """Reason code → cards or nodes refused."""
     message: str
     error: str
-    """Not empty: nothing could be decided."""
+    """Not empty: why nothing could be decided."""
 
 
 class NodeChange(View, frozen=True, kw_only=True):
-    """A node with cards. `None`: it is not there."""
+    """A node with cards. None: it does not exist then."""
 
     node: str
     before: NodeView | None
     after: NodeView | None
     pods_before: int
-    """Pods that hold devices and are, or would be, on it."""
+    """Pods that hold devices and run, or would run, on it."""
     pods_after: int
 
 
 class PackingChange(View, frozen=True, kw_only=True):
-    """The figures of one driver. `None`: it has no card then."""
+    """The figures of one driver. None: it has no card then."""
 
     vendor: str
     driver: str
@@ -64,40 +68,45 @@ class PackingChange(View, frozen=True, kw_only=True):
 
 
 class Comparison(View, frozen=True, kw_only=True):
-    """`before` is how things would go on without the change: pods that wait are placed in both."""
+    """Effects of a change.
+
+    `before` is the state reached without the change: pending pods are placed in both.
+    """
 
     before: tuple[Placement, ...]
-    """Of pods with claims, by pod."""
+    """Placements of pods with claims, by pod."""
     after: tuple[Placement, ...]
     moved: tuple[Move, ...]
     """By pod."""
     placed: tuple[Placement, ...]
-    """Placed after the change only: new pods, and pods that have no place without it."""
+    """Placed only after the change: new pods, and pods that find no node without it."""
     unplaced: tuple[Unplaced, ...]
-    """All that stay without a place, in placing order."""
+    """All pods that find no node, in the order of placement."""
     gone: tuple[str, ...]
-    """Pods of the nodes that are taken away that nobody would make anew elsewhere: of DaemonSets, and of the node itself."""
+    """Pods of removed nodes that no controller would recreate elsewhere: those of DaemonSets, and
+    static pods.
+    """
     cards_before: int
     cards_after: int
-    """Cards that are published."""
+    """Number of published cards."""
     held_before: int
     held_after: int
-    """Cards of which somebody holds something."""
+    """Number of cards of which something is held."""
     freed_cards: tuple[str, ...]
     """Held before and not after, and still there: `driver/pool/device`."""
     taken_cards: tuple[str, ...]
     """Held after and not before."""
     emptied_nodes: tuple[str, ...]
-    """Still there, with cards held before and none after."""
+    """Nodes that still exist, with cards held before and none after."""
     filled_nodes: tuple[str, ...]
     nodes: tuple[NodeChange, ...]
     vendors: tuple[PackingChange, ...]
     conclusion: str
     """One or two sentences in English."""
     notes: tuple[str, ...]
-    """What was assumed, skipped or has no effect."""
+    """Assumptions, skipped objects, and options without effect."""
 
     @property
     def lost(self) -> tuple[Unplaced, ...]:
-        """Those that have a place, or came, and would have none."""
+        """Return the pods that have a node now, or are new, and would have none."""
         return tuple(each for each in self.unplaced if each.was_on or each.new)

@@ -30,7 +30,7 @@ def test_a_table_that_ends_with_the_conclusion(hami_dra, file):
     result = hami_dra("whatif", "-f", file(*SCATTERED), "--device-policy", "binpack", "--replace")
     assert (result.code, result.stderr) == (0, "")
     last = result.stdout.splitlines()[-1]
-    assert last.startswith("Device policy binpack and placing all pods anew would free 1 of 8 cards")
+    assert last.startswith("Device policy binpack and placing all pods again would free 1 of 8 cards")
     assert "2 → 3" in result.stdout
 
 

@@ -67,7 +67,7 @@ def test_packing_anew_frees_cards_and_a_node():
     assert (found.held_before, found.held_after, found.cards_before, found.cards_after) == (3, 2, 8, 8)
     assert found.emptied_nodes == ("n2",)
     assert found.conclusion == (
-        "Device policy binpack and placing all pods anew would free 1 of 8 cards and empty node n2, moving 2 pods."
+        "Device policy binpack and placing all pods again would free 1 of 8 cards and empty node n2, moving 2 pods."
     )
     (n1, n2) = found.nodes
     assert (n1.pods_before, n1.pods_after, n2.pods_before, n2.pods_after) == (2, 3, 1, 0)
@@ -217,7 +217,7 @@ def test_annotations_win_unless_they_are_overridden():
     (note,) = kept.notes
     assert note == (
         "2 objects ask for another policy by annotation and keep it; "
-        "--override-annotations has the policy hold for them too"
+        "with --override-annotations the policy applies to them too"
     )
     assert (
         whatif(*ANNOTATED, settings=SPREAD_NODES, policies=((NODE_AXIS, "spread"),)).notes == ()
@@ -250,7 +250,7 @@ def test_annotations_of_templates_and_workloads_are_overridden_too():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({}, "nothing is said to be different"),
+        ({}, "the change is empty"),
         ({"without_nodes": ("n9",)}, "without node n9: there is no such node; there are n1, n2"),
     ],
 )
