@@ -1,1 +1,1 @@
-"""The cluster's cards as people and meters look at them: what there is, who has how much of it, how well it is packed."""
+"""The cluster's cards for people and metrics: inventory, usage by tenant, and packing."""

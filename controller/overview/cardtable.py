@@ -1,14 +1,14 @@
-"""Which rows of the device columns are cards, which are parts of which card, which cards may be handed out and which are free.
+"""Classification of device rows: cards, parts of cards, cards that may be allocated, free cards.
 
-Called by `packing` and `read`. Reads an inventory and changes nothing. Kept by difference: a table that is kept looks only at
-devices that were published anew since it was last asked, so that meters can ask often. Whole arrays, no loop over rows
-otherwise. All arrays have shape (devices.size,).
+Called by `packing` and `read`. Reads an inventory and changes nothing. Incremental: a table that is
+kept evaluates only devices published again since its last refresh, so that metrics can be read
+often. Otherwise whole arrays and no loop over rows. All arrays have shape (devices.size,).
 
-- A part (MIG instance) is no card: what is held of it counts for the card of the same node, driver and index. A part whose
-  card is not published stands for itself.
-- Usable: no NoSchedule or NoExecute taint but the fence's, on a node that is there, ready and not cordoned. A device that
-  several nodes can reach asks nothing of a node.
-- Free: usable, and nobody holds any of it, nor has a part of it.
+- A part (MIG instance) is no card: what is held of it counts for the card with the same node,
+  driver and index. A part whose card is not published counts as a card.
+- Usable: no NoSchedule or NoExecute taint but the fence's, on a node that exists, is ready and not
+  cordoned. A device that several nodes can reach depends on no node.
+- Free: usable, and no claim holds any of it or of its parts.
 """
 
 from collections.abc import Sequence
@@ -34,24 +34,26 @@ _KEEPING_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
 _ORDER: Final = {vendor.profile.driver: place for place, vendor in enumerate(VENDORS)}
 
 READY, CORDONED, NOT_READY, ABSENT = range(4)
-"""What a node is to pods, one number per node row. Its own taints are for those who place pods: cards are often behind one."""
+"""State of a node towards pods, one number per node row. The node's own taints do not count: card
+nodes often have one.
+"""
 
 
 class CardTable:
-    """Ask `refresh` first; the arrays are those of that moment."""
+    """Call `refresh` first; the arrays describe the moment of the last refresh."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
         self.drivers: list[str] = []
-        """By number, as they came."""
+        """Driver names by number, in order of appearance."""
         self.cards: Positions = np.zeros(0, dtype=np.intp)
         """Rows of all cards, ascending."""
         self.usable: Bools = np.zeros(0, dtype=np.bool_)
         self.held: Bools = np.zeros(0, dtype=np.bool_)
         self.slots_used = self.cores_used = self.memory_used = self.parts_used = _NOTHING
-        """Of cards: their parts included."""
+        """Amounts used of each card, parts included."""
         self.node_states: Ints = _NOTHING
-        """Per node row."""
+        """By node row."""
         self._driver_numbers: dict[str, int] = {}
         self._version = -1
         self._is_part: Bools = np.zeros(0, dtype=np.bool_)
@@ -63,17 +65,17 @@ class CardTable:
 
     @property
     def driver(self) -> Ints:
-        """Its number in `drivers`."""
+        """Return the driver's number in `drivers` by row."""
         return self._driver[: self.inventory.devices.size]
 
     @property
     def island(self) -> Ints:
-        """0 = none."""
+        """Return the island by row; 0: none."""
         return self._island[: self.inventory.devices.size]
 
     @property
     def parent(self) -> Ints:
-        """Of a part the row of its card, else NO_CARD."""
+        """Return the row of the card for each part, NO_CARD for all other rows."""
         return self._parent
 
     @property
@@ -81,12 +83,15 @@ class CardTable:
         return self.usable & ~self.held
 
     def ordered_drivers(self) -> list[int]:
-        """Numbers of the drivers that have cards now: ours in the order of the vendors, then the others by name."""
+        """Return the numbers of drivers that have cards now.
+
+        Drivers of our vendors come in the order of the vendors, then the others by name.
+        """
         present = set(np.unique(self.driver[self.cards]).tolist())
         return sorted(present, key=lambda number: driver_rank(self.drivers[number]))
 
     def refresh(self) -> None:
-        """As the inventory is now."""
+        """Update all arrays to the present state of the inventory."""
         devices = self.inventory.devices
         size = devices.size
         self._follow()
@@ -111,13 +116,13 @@ class CardTable:
             np.add.at(self.slots_used, cards, devices.slots_used[rows])
             np.add.at(self.cores_used, cards, devices.cores_used[rows])
             np.add.at(self.memory_used, cards, devices.memory_used[rows])
-        # `blocked`: others have drawn on the counters of the card
+        # `blocked`: other claims draw on the counters of the card
         self.held = active & ~part & (held | (self.parts_used > 0) | devices.blocked[:size])
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """What depends on published devices alone."""
+        """Update what depends on published devices alone."""
         devices = self.inventory.devices
         if self._version == devices.structure.version:
             return
@@ -150,7 +155,8 @@ class CardTable:
         part = self._is_part[rows]
         if not part.any():
             return parents
-        # one number for node and driver, one for each index that occurs: together they name a card
+        # One number for node and driver, one for each index that occurs: together they identify a
+        # card.
         place = (devices.node[rows] - devices.node[rows].min()) * len(self.drivers) + self._driver[rows]
         indices, index = np.unique(devices.index[rows], return_inverse=True)
         keys = place * len(indices) + index
@@ -181,12 +187,12 @@ class CardTable:
 
 
 def keeps_away(taint: DeviceTaint) -> bool:
-    """From everybody: the fence is only there against kube-scheduler."""
+    """Return whether the taint keeps all pods away. The fence keeps only kube-scheduler away."""
     return taint.effect in _KEEPING_AWAY and taint.key != names.FENCE_TAINT
 
 
 def driver_rank(driver: str) -> tuple[int, str]:
-    """For sorting: ours in the order of the vendors, then the others by name."""
+    """Return a sort key: our drivers in the order of the vendors, then the others by name."""
     return _ORDER.get(driver, len(_ORDER)), driver
 
 
@@ -196,7 +202,9 @@ def vendor_name(driver: str) -> str:
 
 
 def troubles(device: Device) -> tuple[bool, Sequence[str]]:
-    """Whether its taints say that an operator took it out of service, and what else they say: `xid=xid-79`."""
+    """Return whether an operator cordoned the device, and its other taints as text
+    (`xid=xid-79`).
+    """
     taints = [taint for taint in device.taints if keeps_away(taint)]
     others = [taint for taint in taints if taint.key != names.CORDON_TAINT]
     return len(others) < len(taints), [_text(taint) for taint in others]

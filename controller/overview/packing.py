@@ -1,19 +1,23 @@
-"""How well the cards of each driver are packed: figures for metrics, `status` and the page.
+"""Packing of each driver's cards: figures for metrics, `status` and the dashboard.
 
-Called with an inventory, or with a `CardTable` that the caller keeps between calls (cheaper: 40,000 cards in milliseconds).
-Out: one `Packing` for each driver that has cards. Pure; over columns only.
+Called with an inventory, or with a `CardTable` that the caller keeps between calls (cheaper: 40,000
+cards in milliseconds). Out: one `Packing` for each driver that has cards. Pure; over columns only.
 
 Definitions
-- Free part of a card: the least of (total - used) / total over the roles that its driver publishes (shares, cores, memory):
-  a card whose slots or cores are all taken is full, whatever memory is left. Held parts of the card (MIG) count as used.
+
+- Free part of a card: the least of (total - used) / total over the roles that its driver publishes
+  (shares, cores, memory): a card whose slots or cores are all taken is full, whatever memory is
+  left. Held parts of the card (MIG) count as used.
 - `free_capacity`: G, the sum of free parts over the usable cards.
-- `fragmentation`: P / G, with P the sum of free parts over cards that somebody holds some of. So 0.0 when all that is free
-  is free in whole cards (or nothing is free), 1.0 when no whole card is left. It is the fragment measure of Weng et al., "Beware of
-  Fragmentation" (USENIX ATC'23, section 3), as a share of what is idle, for a workload of tasks that want one whole card: for
-  these a node's fragment is the sum of what is free on cards with less than a whole card free.
-- `free_islands[k]`: the sum over islands (`linkGroup` of one node) of floor(free cards / k): so many requests for k linked
-  cards could be met at once, one size at a time. Cards in no island are in no group. On machines whose islands are meshes
-  (DGX-1) k cards of an island need not all be linked to one another.
+- `fragmentation`: P / G, with P the sum of free parts over partly held cards. So 0.0 if all free
+  capacity is in whole cards (or nothing is free), 1.0 if no whole card is left. It is the fragment
+  measure of Weng et al., "Beware of Fragmentation" (USENIX ATC'23, section 3), as a share of the
+  idle capacity, for a workload of tasks that each request one whole card: for these, a node's
+  fragment is the sum of the free parts on cards that are not entirely free.
+- `free_islands[k]`: the sum over islands (`linkGroup` of one node) of floor(free cards / k): the
+  number of requests for k linked cards that could be met at once, one size at a time. Cards in no
+  island are in no group. On machines whose islands are meshes (DGX-1) k cards of an island need not
+  all be linked to one another.
 - `empty_nodes`: all cards of this driver on the node are free.
 """
 
@@ -32,12 +36,15 @@ ISLAND_SIZES: Final = (2, 4, 8)
 
 
 def figures(inventory: Inventory) -> tuple[Packing, ...]:
-    """Once; whoever asks again and again keeps a `CardTable` and calls `packing`."""
+    """Return the figures once. For repeated calls keep a `CardTable` and call `packing`."""
     return packing(CardTable(inventory))
 
 
 def packing(table: CardTable) -> tuple[Packing, ...]:
-    """As the inventory is now: refreshes the table. Ours in the order of the vendors, then other drivers by name."""
+    """Refresh the table and return the figures for the present state of the inventory.
+
+    Drivers of our vendors come in the order of the vendors, then the others by name.
+    """
     table.refresh()
     rows = table.cards
     if not len(rows):
@@ -89,7 +96,10 @@ def packing(table: CardTable) -> tuple[Packing, ...]:
 
 
 def _free_part(table: CardTable, rows: Positions) -> Floats:
-    """Shape (rows,): 0.0 to 1.0. A card that someone holds parts of has no more room than for others."""
+    """Return the free part of each card, 0.0 to 1.0, shape (rows,).
+
+    A card whose parts are held is full for all other pods.
+    """
     devices = table.inventory.devices
     left = np.ones(len(rows))
     for total, used in (
@@ -105,7 +115,10 @@ def _free_part(table: CardTable, rows: Positions) -> Floats:
 
 
 def _nodes(table: CardTable, rows: Positions) -> tuple[Ints, Ints]:
-    """Per driver: nodes with cards that are all free, nodes with cards. Devices that no single node has count for none."""
+    """Return per driver the nodes whose cards are all free, and the nodes with cards.
+
+    Devices that several nodes can reach count for no node.
+    """
     count = len(table.drivers)
     rows = rows[table.inventory.devices.node[rows] >= 0]
     pairs = table.inventory.devices.node[rows] * count + table.driver[rows]
@@ -115,7 +128,9 @@ def _nodes(table: CardTable, rows: Positions) -> tuple[Ints, Ints]:
 
 
 def _islands(table: CardTable, free: Positions, size: int) -> Ints:
-    """Per driver. `free`: rows of free cards."""
+    """Return the number of groups of `size` linked free cards by driver. `free`: rows of free
+    cards.
+    """
     count = len(table.drivers)
     rows = free[(table.island[free] > 0) & (table.inventory.devices.node[free] >= 0)]
     numbers, island = np.unique(table.island[rows], return_inverse=True)

@@ -1,10 +1,12 @@
-"""The cluster as people look at it: cards with their tenants, nodes, namespaces, how it is packed.
+"""Builds the overview of a cluster: cards with their tenants, nodes, namespaces, packing.
 
-Called by `hami-dra status` and `doctor`, the page and the metrics of pods. In: an inventory, all claims, all pods. Out: an
-`Overview`. Pure. What is used of a card is the ledger's (assumed allocations too, whoever wrote them); who uses it is what
-the claims say, so an allocation that is being written counts a moment before its tenant is named.
+Called by `hami-dra status` and `doctor`, the dashboard and the metrics of pods. In: an inventory,
+all claims, all pods. Out: an `Overview`. Pure. The used amounts of a card come from the ledger
+(including assumed allocations, regardless of who wrote them); the tenants come from the claims, so
+an allocation that is being written counts a moment before its tenant appears.
 
-Cards are values, made one by one: some 10 microseconds each. Who needs figures only asks `packing`; who shows one node, `nodes`.
+Cards are values, built one by one: some 10 microseconds each. Callers that need figures only call
+`packing`; callers that show one node pass `nodes`.
 """
 
 from collections import defaultdict
@@ -32,8 +34,11 @@ def overview(
     vendors: Collection[str] | None = None,
     table: CardTable | None = None,
 ) -> Overview:
-    """`nodes`, `vendors`: only the cards of these; nodes and namespaces then count only those cards. Packing and what is held
-    without being published are always of everything. `table`: one that the caller keeps, on the same inventory.
+    """Return the overview of a cluster.
+
+    `nodes`, `vendors`: only the cards of these; nodes and namespaces then count only those cards.
+    Packing, and devices held without being published, always cover everything. `table`: a table
+    kept by the caller, on the same inventory.
     """
     table = table or CardTable(inventory)
     packed = packing(table)
@@ -62,7 +67,7 @@ def overview(
 
 
 def namespaces(cards: Iterable[Card]) -> tuple[NamespaceView, ...]:
-    """By name, then vendor. Admin access counts for nothing."""
+    """Return the namespaces' holdings by name, then vendor. Admin access does not count."""
     held: dict[tuple[str, str, str], list[tuple[Card, Tenant]]] = defaultdict(list)
     for card in cards:
         for tenant in card.tenants:
@@ -144,7 +149,10 @@ def _cards(
 
 
 def _rows(table: CardTable, nodes: Collection[str] | None) -> list[int]:
-    """Of all cards; with `nodes` those of them, and those that belong to no node that is there: their slice names it."""
+    """Return the rows of all cards, or with `nodes` those on these nodes.
+
+    Cards of a node that does not exist are included: only their slice names it.
+    """
     rows = table.cards
     if nodes is not None:
         place = table.inventory.devices.node[rows]
@@ -154,7 +162,7 @@ def _rows(table: CardTable, nodes: Collection[str] | None) -> list[int]:
 
 
 def _held_parts(table: CardTable, tenancies: Tenancies) -> dict[int, list[DeviceId]]:
-    """Row of a card → its parts that somebody holds, by name."""
+    """Return row of a card → its parts that are held, by name."""
     found: dict[int, list[DeviceId]] = defaultdict(list)
     for device in sorted(tenancies.devices()):
         row = table.inventory.devices.row_of(device)
@@ -164,7 +172,9 @@ def _held_parts(table: CardTable, tenancies: Tenancies) -> dict[int, list[Device
 
 
 def _place(table: CardTable, row: int) -> tuple[str, int | None]:
-    """The name of its node, and what the node is to pods; None where it is not there."""
+    """Return the name of the device's node and the node's state; None as state if it does not
+    exist.
+    """
     node = int(table.inventory.devices.node[row])
     if node >= 0:
         return table.inventory.nodes.names[node], int(table.node_states[node])

@@ -1,7 +1,7 @@
-"""Who holds some of each device: from claims and pods to tenants.
+"""Tenants of each device, derived from claims and pods.
 
-Called by `read`. In: all claims, all pods, claims that are gone and held all the same. Out: tenants by device. Pure; looks
-only at claims that are allocated.
+Called by `read`. In: all claims, all pods, and deleted claims whose devices are still held. Out:
+tenants by device. Pure; considers only allocated claims.
 """
 
 from collections import defaultdict
@@ -30,7 +30,10 @@ class _Tenancy(NamedTuple):
 
 
 class Tenancies:
-    """Devices may be asked for that nobody publishes: what is held of them is known from the claims alone."""
+    """Tenants by device, including devices that no slice publishes.
+
+    What is held of an unpublished device is known from the claims alone.
+    """
 
     def __init__(
         self, claims: Iterable[ResourceClaim], pods: Iterable[Pod], vanished: Iterable[VanishedClaim] = ()
@@ -53,16 +56,21 @@ class Tenancies:
                 self._held[holding.device].append(_Tenancy(gone.namespace, gone.name, names, holding, vanished=True))
 
     def devices(self) -> set[DeviceId]:
-        """Those of which somebody holds something, or looks at by admin access."""
+        """Return the devices that are held, or accessed with admin access."""
         return set(self._held)
 
     def of(self, device_id: DeviceId, device: Device | None) -> tuple[Tenant, ...]:
-        """By claim. `device`: as it is published; None: amounts are not known, and 0."""
+        """Return the tenants by claim.
+
+        `device`: the published device; None: amounts are unknown, and 0.
+        """
         return tuple(_tenant(device_id, device, entry) for entry in self._held.get(device_id, ()))
 
 
 def _users(pods: Iterable[Pod], wanted: set[str]) -> Mapping[str, set[str]]:
-    """Claim → pods that refer to it, for claims that say of nobody whom they are reserved for (files often do not)."""
+    """Return claim → pods that refer to it, for claims without reservations (files often have
+    none).
+    """
     found: dict[str, set[str]] = defaultdict(set)
     for pod in pods if wanted else ():
         if not is_finished(pod):
