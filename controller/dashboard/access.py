@@ -1,8 +1,9 @@
-"""Who may look: the cluster decides, by TokenReview and SubjectAccessReview; verdicts are kept for seconds.
+"""Authorization: the cluster decides, by TokenReview and SubjectAccessReview; verdicts are cached.
 
-Used by `guard`. In: a bearer token. Out: a `Verdict`. Tokens are never logged, never kept: a verdict is found by a digest of the
-token under a key of this process. Viewing is the verb `get` on the resource `dashboards` of the group `hami.io`, cluster-wide: no
-such resource is served, it exists for RBAC alone (ClusterRole hami-dra-viewer).
+Used by `guard`. In: a bearer token. Out: a `Verdict`. Tokens are never logged and never stored: the
+cache key is a digest of the token under a key of this process, and entries live for seconds.
+Viewing requires the verb `get` on the resource `dashboards` of the group `hami.io`, cluster-wide.
+No such resource is served; it exists for RBAC alone (ClusterRole hami-dra-viewer).
 """
 
 import asyncio
@@ -26,7 +27,7 @@ VIEW_GROUP: Final = names.DOMAIN
 VIEW_RESOURCE: Final = "dashboards"
 VIEW_VERB: Final = "get"
 LONGEST_TOKEN: Final = 16_384
-"""Bytes; the API server itself takes no longer header."""
+"""Bytes; the API server itself accepts no longer header."""
 
 
 class UserInfo(Struct, frozen=True):
@@ -46,21 +47,21 @@ class TokenReview(Object, frozen=True):
     status: TokenReviewStatus = TokenReviewStatus()
 
 
-# not in hami_dra.api.kinds: a question, and nothing that is listed, kept or applied
+# Not in hami_dra.api.kinds: a review request, which is never listed, stored or applied.
 TOKEN_REVIEW: Final = Kind("TokenReview", "authentication.k8s.io", "v1", "tokenreviews", False, TokenReview)
 
 
 class Verdict(Enum):
     ALLOWED = "allowed"
-    NO_TOKEN = "no token"  # noqa: S105 (says that there is none)
+    NO_TOKEN = "no token"  # noqa: S105 (states that there is none)
     UNKNOWN = "the cluster does not know this token"
     FORBIDDEN = "no right to look"
-    UNCLEAR = "the cluster could not be asked"
+    UNCLEAR = "the cluster did not answer"
 
 
 class Access(Protocol):
     is_open: bool
-    """True: everybody may look. Only where nobody but this machine can reach the port."""
+    """True: no login is required. Only where no other machine can reach the port."""
 
     async def verdict(self, token: str) -> Verdict: ...
 
@@ -70,12 +71,16 @@ class OpenAccess:
 
     is_open = True
 
-    async def verdict(self, token: str) -> Verdict:  # noqa: ARG002 (as the protocol has it)
+    async def verdict(self, token: str) -> Verdict:  # noqa: ARG002 (signature of the protocol)
         return Verdict.ALLOWED
 
 
 class ClusterAccess:
-    """Asks the cluster. `keep` and `keep_refusal`: seconds that a verdict holds; `most`: verdicts kept; `at_once`: questions."""
+    """Authorization by the cluster.
+
+    `keep` and `keep_refusal`: seconds that a verdict is cached; `most`: verdicts in the cache;
+    `at_once`: parallel reviews.
+    """
 
     is_open = False
 
@@ -98,7 +103,7 @@ class ClusterAccess:
         self._turn = asyncio.Semaphore(at_once)
 
     async def verdict(self, token: str) -> Verdict:
-        """The same token asked about by many at once is one question."""
+        """Return the verdict on a token. Concurrent calls with one token share one review."""
         if not token:
             return Verdict.NO_TOKEN
         if len(token) > LONGEST_TOKEN or not token.isascii() or not token.isprintable():
@@ -111,7 +116,8 @@ class ClusterAccess:
         if task is None:
             task = self._asking[digest] = asyncio.ensure_future(self._ask(token, digest))
             task.add_done_callback(lambda _: self._asking.pop(digest, None))
-        return await asyncio.shield(task)  # one who goes away does not take the answer from the others
+        # a client that disconnects does not cancel the review for the others
+        return await asyncio.shield(task)
 
     async def _ask(self, token: str, digest: bytes) -> Verdict:
         async with self._turn:
@@ -127,7 +133,7 @@ class ClusterAccess:
         return verdict
 
     async def _review(self, token: str) -> Verdict:
-        """Raises ClusterError."""
+        """Review the token. Raises ClusterError."""
         answer = await self._cluster.create(TOKEN_REVIEW, {"spec": {"token": token}})
         if not answer.status.authenticated:
             return Verdict.UNKNOWN
@@ -147,11 +153,13 @@ def _question(user: UserInfo) -> dict[str, Any]:
 
 
 async def may_ask(cluster: Cluster) -> bool:
-    """False: the controller's own role lacks the right to review tokens, so nobody could ever log in."""
+    """Return False if the controller's own role may not review tokens, so that every login would
+    fail.
+    """
     try:
         await cluster.create(TOKEN_REVIEW, {"spec": {"token": "nobody"}})
     except Forbidden:
         return False
     except ClusterError:
-        return True  # not now; later perhaps
+        return True  # undecided: perhaps later
     return True

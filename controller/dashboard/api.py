@@ -1,8 +1,10 @@
-"""Kept decisions as JSON, for `hami-dra explain --controller` and other programs. Same access control as the pages.
+"""Stored decisions as JSON, for `hami-dra explain --controller` and other programs.
 
-GET /api/v1/explanations?limit=N                            newest first
-GET /api/v1/explanations/pods/{namespace}/{name}
-GET /api/v1/explanations/claims/{namespace}/{name}          of the latest pod that uses the claim
+The access control is that of the pages.
+
+GET /api/v1/explanations?limit=N                            newest first GET
+/api/v1/explanations/pods/{namespace}/{name} GET /api/v1/explanations/claims/{namespace}/{name}
+of the latest pod that uses the claim
 """
 
 from typing import Final

@@ -1,6 +1,7 @@
-"""The application: routes, what each answers. `dashboard_app(source, access)` is all that others need.
+"""The web application: routes and handlers. Others need only `dashboard_app(source, access)`.
 
-Called by `serving` and by tests. Everything is GET, but for logging in and out, which change nothing but a cookie.
+Called by `serving` and by tests. Every request is a GET, except login and logout, which change
+nothing but a cookie.
 """
 
 import asyncio
@@ -44,14 +45,18 @@ from controller.overview.packing import packing
 from hami_dra.cluster.guard import LoopGuard
 
 LONGEST_COOKIE: Final = 4_000
-"""Bytes of a token; browsers keep no longer cookie."""
+"""Bytes of a token; browsers store no longer cookie."""
 _YEAR: Final = int(timedelta(days=365).total_seconds())
 
 
 def dashboard_app(
     source: Source, access: Access, *, interval: float = 1.0, meters: Meters | None = None
 ) -> web.Application:
-    """`interval`: seconds between two fragments for one page, at least. `meters`: who tells what cards really do; None: nobody."""
+    """Return the application.
+
+    `interval`: least number of seconds between two fragments for one page. `meters`: source of the
+    cards' readings; None: no readings.
+    """
     history = History()
     app = web.Application(middlewares=[safe_headers, guard(access)], client_max_size=64 << 10)
     site = _Site(source, access, history, interval, meters)
@@ -72,7 +77,9 @@ def dashboard_app(
 
 
 async def static(request: web.Request) -> web.StreamResponse:
-    """Only what ships, by its name; for ever, as the address changes with the content."""
+    """Serve a shipped file by its name, cacheable permanently because its address changes with its
+    content.
+    """
     name = request.match_info["name"]
     if name not in _ASSETS:
         raise web.HTTPNotFound(text="no such file\n")
@@ -121,12 +128,12 @@ class _Site:
                 self._history.sample(packing(self._table))
             await asyncio.sleep(INTERVAL)
 
-    # --- pages -----------------------------------------------------------------------------------------------------------
+    # --- pages ------------------------------------------------------------------------------------
 
     async def page(self, request: web.Request) -> web.Response:
         page, wants = self.pages[request.path], _preferences(request)
         if page.reads_cards:
-            self._readings.wanted()  # also where the fragment was made before
+            self._readings.wanted()  # also if the fragment was rendered before
         try:
             body, _ = await self._news.make(request.path_qs, wants.language)
         except NoSuchThing as error:
@@ -147,7 +154,7 @@ class _Site:
         }
         if "run" in query:
             if not is_same_origin(request):
-                raise web.HTTPForbidden(text="a trial is begun from the page itself\n")
+                raise web.HTTPForbidden(text="a simulation must be started from the dashboard itself\n")
             try:
                 context["found"] = await self._trials.run(query)
             except trial.Busy:
@@ -163,9 +170,9 @@ class _Site:
     ) -> web.Response:
         notices = []
         if self._source.problems():
-            notices.append("What is shown may be old: the cluster does not answer the controller at the moment.")
+            notices.append("The data may be outdated: the API server does not answer the controller at the moment.")
         if not self._source.is_leader:
-            notices.append("This replica stands by; decisions are made, and kept, by the one that leads.")
+            notices.append("This replica is on standby; the leader makes and stores decisions.")
         text = render.whole(
             page,
             body,
@@ -188,7 +195,7 @@ class _Site:
 
         return await self._news.follow(request, view, language, request.query.get("seen", ""), may_look)
 
-    # --- in and out ------------------------------------------------------------------------------------------------------
+    # --- login and logout -------------------------------------------------------------------------
 
     async def refused(self, request: web.Request) -> web.Response:
         verdict = request[verdict_key]
@@ -204,7 +211,7 @@ class _Site:
 
     async def login(self, request: web.Request) -> web.Response:
         if not is_same_origin(request):
-            raise web.HTTPForbidden(text="log in on the page itself\n")
+            raise web.HTTPForbidden(text="log in on the dashboard itself\n")
         form = await request.post()
         token, onward = str(form.get("token", "")).strip(), str(form.get("next", "/"))
         verdict = await self._access.verdict(token)
@@ -220,14 +227,14 @@ class _Site:
 
     async def logout(self, request: web.Request) -> web.Response:
         if not is_same_origin(request):
-            raise web.HTTPForbidden(text="log out on the page itself\n")
+            raise web.HTTPForbidden(text="log out on the dashboard itself\n")
         response = _onward("/login")
         response.del_cookie(COOKIE, path="/", httponly=True, samesite="Strict")
         return response
 
     async def settings(self, request: web.Request) -> web.Response:
         if not is_same_origin(request):
-            raise web.HTTPForbidden(text="choose on the page itself\n")
+            raise web.HTTPForbidden(text="choose on the dashboard itself\n")
         form = await request.post()
         onward = str(form.get("next", "/"))
         response = _onward(onward)
@@ -245,7 +252,10 @@ def _preferences(request: web.Request) -> Preferences:
 
 
 def _is_https(request: web.Request) -> bool:
-    """Ours, or that of a proxy before us: who says so falsely only keeps his own cookie from himself."""
+    """Return whether the connection is HTTPS, here or at a proxy in front.
+
+    A client that forges the proxy's header only keeps its own cookie from itself.
+    """
     return request.secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
 
 

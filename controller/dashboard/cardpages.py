@@ -1,7 +1,8 @@
-"""The pages about cards: overview, nodes, one node, one card, quota. What each says, as values; how, is in `templates/`.
+"""Content of the pages about cards: overview, nodes, one node, one card, quota. HTML: `templates/`.
 
-Called by `pages` with the query of a request. In: the `Source`, a `CardTable` kept between calls, the history, the drivers' readings. Out: contexts. Pure
-reading; raises `NoSuchThing` for what is not there.
+Called by `pages` with the query of a request. In: the `Source`, a `CardTable` kept between calls,
+the history, the drivers' readings. Out: contexts. Only reads; raises `NoSuchThing` for objects that
+do not exist.
 """
 
 import asyncio
@@ -28,19 +29,19 @@ Context = dict[str, Any]
 
 NODES_ON_LEAF: Final = 24
 MOST_TILES: Final = 240
-"""Tiles in the picture of the fleet; on larger clusters a tile is several nodes."""
+"""Tiles in the fleet drawing; on larger clusters a tile represents several nodes."""
 SPARK: Final = (240, 40)
 _NODES_AT_ONCE: Final = 20
-"""While all cards are gone through: nodes between two breaths of the event loop."""
+"""Nodes processed between two yields to the event loop, while all cards are read."""
 
 
 class NoSuchThing(LookupError):
-    """The message says what is not there."""
+    """The object does not exist; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One node of the picture of the fleet, or several in the order of their names."""
+    """One node of the fleet drawing, or several in the order of their names."""
 
     first: str
     last: str
@@ -50,7 +51,7 @@ class Tile:
     held: int
     leaf: int
     fill: int
-    """Cards that are held, in thousandths."""
+    """Held cards, in thousandths."""
 
 
 class CardPages:
@@ -134,7 +135,7 @@ class CardPages:
         name = self._source.inventory.nodes.names[place] if place >= 0 else (published.slice.spec.node_name or "")
         card = next((each for each in self._cards([name]).cards if each.id == key), None)
         if card is None:
-            raise NoSuchThing(key)  # a part of a card, say
+            raise NoSuchThing(key)  # for example a part of a card
         marks = picture.markers([card])
         return {
             "card": card,
@@ -153,7 +154,10 @@ class CardPages:
         return {"lines": lines(self._source.inventory), "namespaces": await self._namespaces()}
 
     async def _namespaces(self) -> Any:
-        """All cards are looked at for this, so not in one go: decisions come first."""
+        """Return the namespaces' holdings.
+
+        This reads all cards, so it yields to the event loop in between: decisions take precedence.
+        """
         packing(self._table)
         names = [row.name for row in node_rows(self._table) if row.held_cards]
         cards: list[Card] = []
@@ -169,7 +173,7 @@ class CardPages:
         return overview(self._source.inventory, claims, pods, nodes=set(nodes), table=self._table)
 
     def _claims_on(self, nodes: Iterable[str]) -> list[ResourceClaim]:
-        """Those that hold something on these nodes."""
+        """Return the claims that hold something on these nodes."""
         inventory = self._source.inventory
         found: dict[str, ResourceClaim] = {}
         for name in nodes:
@@ -202,7 +206,7 @@ def tiles(rows: list[NodeRow]) -> list[Tile]:
 
 
 def _legend(cards: Iterable[Card], marks: Mapping[tuple[str, str], picture.Marker]) -> list[Context]:
-    """Per marker what its pod holds here, by letter."""
+    """Return for each marker what its pod holds here, by letter."""
     held: dict[picture.Marker, list[tuple[Card, Any]]] = {}
     for card in cards:
         for tenant in card.tenants:

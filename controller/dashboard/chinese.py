@@ -1,4 +1,4 @@
-"""The messages of the page in Chinese, by their English text. A test demands that none is missing and none is left over."""
+"""Chinese messages by their English text. A test requires that none is missing or left over."""
 
 from typing import Final
 
@@ -19,30 +19,30 @@ MESSAGES: Final[dict[str, str]] = {
     "Gone": "已不存在",
     "Log out": "退出",
     "Notices": "提示",
-    "Read-only. Amounts are what is allocated; what is really used is what the node drivers read.": (
+    "Read-only. Amounts are allocations; actual use is what the node drivers report.": (
         "只读。数值为已分配量；实际使用量由各节点驱动读取。"
     ),
     # readings
-    "Really used": "实际使用",
-    "Memory really used": "实际使用的显存",
+    "Actual use": "实际使用",
+    "Actual memory use": "实际使用的显存",
     "Utilisation": "利用率",
     "Temperature": "温度",
     "Power": "功耗",
     "simulated": "模拟",
-    "What cards really do, from the node drivers: readings of {known} of {nodes} nodes.": (
+    "Actual use as the node drivers report it: readings of {known} of {nodes} nodes.": (
         "卡的实际使用情况来自节点驱动：{nodes} 个节点中已有 {known} 个的读数。"
     ),
-    "No reading: the driver of the node has told nothing of this card.": "没有读数：该节点的驱动没有报告此卡。",
+    "No reading: the node's driver has not reported this card.": "没有读数：该节点的驱动没有报告此卡。",
     "Times are UTC.": "时间为 UTC。",
     "Display": "显示",
     "Colours": "配色",
     "As the system": "跟随系统",
     "Light": "浅色",
     "Dark": "深色",
-    "What is shown may be old: the cluster does not answer the controller at the moment.": (
+    "The data may be outdated: the API server does not answer the controller at the moment.": (
         "显示的内容可能已过时：集群目前没有响应控制器。"
     ),
-    "This replica stands by; decisions are made, and kept, by the one that leads.": (
+    "This replica is on standby; the leader makes and stores decisions.": (
         "本副本处于待命状态；决策由主副本作出并保存。"
     ),
     "Where this is": "所在位置",
@@ -56,30 +56,30 @@ MESSAGES: Final[dict[str, str]] = {
     "{used} of {total}": "{used} / {total}",
     # login
     "Log in": "登录",
-    "A token of the cluster says who you are; the ClusterRole hami-dra-viewer lets you look.": (
+    "A token of the cluster identifies you; the ClusterRole hami-dra-viewer grants access.": (
         "集群的令牌表明您的身份；ClusterRole hami-dra-viewer 授予查看权限。"
     ),
     "Paste a token.": "请粘贴令牌。",
-    "The cluster does not know this token, or it has run out.": "集群不认识此令牌，或令牌已过期。",
-    "The token is good, and has no right to look. Bind its user to the ClusterRole hami-dra-viewer.": (
+    "The cluster does not know this token, or it has expired.": "集群不认识此令牌，或令牌已过期。",
+    "The token is valid, but its user may not view this dashboard. Bind the user to the ClusterRole hami-dra-viewer.": (
         "令牌有效，但没有查看权限。请将其用户绑定到 ClusterRole hami-dra-viewer。"
     ),
     "The token is too long for a cookie. Use one of a ServiceAccount, or a proxy that sends it as a header.": (
         "令牌过长，无法放入 cookie。请使用 ServiceAccount 的令牌，或用代理以请求头发送。"
     ),
-    "The cluster could not be asked. Try again.": "无法询问集群，请重试。",
+    "The cluster did not answer. Try again.": "无法询问集群，请重试。",
     "Token": "令牌",
     "A token for an hour": "有效期一小时的令牌",
     "The token stays in this browser, in a cookie that no script can read, until you log out or close it.": (
         "令牌只保存在本浏览器中脚本无法读取的 cookie 里，退出或关闭浏览器后即失效。"
     ),
-    "No right to look": "没有查看权限",
-    "The cluster knows you, and you have no right to look. Somebody who may can give it to you:": (
+    "Not allowed to view": "没有查看权限",
+    "The cluster knows you, but you may not view this dashboard. An administrator can grant access:": (
         "集群认识您，但您没有查看权限。有权限的人可以授予您："
     ),
     "Not now": "暂时不行",
-    "The cluster could not be asked whether you may look. Try again.": "无法向集群询问您是否有权查看，请重试。",
-    "Log in as somebody else": "以其他身份登录",
+    "The cluster could not check your access. Try again.": "无法向集群询问您是否有权查看，请重试。",
+    "Log in as another user": "以其他身份登录",
     # cards
     "free": "空闲",
     "partly used": "部分占用",
@@ -101,7 +101,7 @@ MESSAGES: Final[dict[str, str]] = {
     "Slots": "份数",
     "About this card": "关于此卡",
     "Device": "设备",
-    "Who has it": "占用者",
+    "Tenants of this card": "占用者",
     "Letter": "字母",
     "looks on": "仅观察",
     "alone": "独占",
@@ -127,7 +127,7 @@ MESSAGES: Final[dict[str, str]] = {
     "Free islands": "空闲互联组",
     "Empty nodes": "空节点",
     "Fragmentation": "碎片率",
-    "Share of what is free that lies on partly used cards.": "空闲容量中位于部分占用的卡上的比例。",
+    "Share of the free capacity that is on partly used cards.": "空闲容量中位于部分占用的卡上的比例。",
     "Allocated memory over time": "已分配显存的变化",
     "Memory, last two hours": "显存，最近两小时",
     "All nodes": "全部节点",
@@ -140,26 +140,26 @@ MESSAGES: Final[dict[str, str]] = {
     ),
     "A tile is a node; its height shows the cards that are held.": "每格一个节点；高度表示被占用的卡。",
     "{held} of {cards} cards held": "占用 {held} / {cards} 张卡",
-    "What cannot be used as it is published": "已发布但无法使用的资源",
+    "Published devices that cannot be used": "已发布但无法使用的资源",
     # nodes
     "Name": "名称",
     "Vendor": "厂商",
     "{found} of {total} nodes": "{found} / {total} 个节点",
-    "No node is like that.": "没有这样的节点。",
+    "No node matches.": "没有这样的节点。",
     "node not ready": "节点未就绪",
     "node cordoned": "节点已封锁",
     "{free} of {cards} cards free": "空闲 {free} / {cards} 张卡",
-    "There is no such node; its slices are.": "节点不存在，但其 ResourceSlice 仍在。",
+    "The node does not exist, but its slices do.": "节点不存在，但其 ResourceSlice 仍在。",
     "Fast links between the cards": "卡间高速互联",
     "Fast links between the cards; the thicker, the more lanes.": "卡间高速互联；线越粗，链路越多。",
     "The links as a table": "以表格显示互联",
     "Lanes": "链路数",
-    "Who is here": "谁在这里",
+    "Tenants of this node": "谁在这里",
     "claim": "Claim",
     "Not there": "不存在",
     "There is no node with cards of this name.": "没有此名称的带卡节点。",
     "There is no card of this name; its slice may be gone.": "没有此名称的卡；其 ResourceSlice 可能已删除。",
-    "No decision on this is kept here: it is older than what is kept, was made by another replica, or there is no such pod.": (
+    "No decision is stored here: it is too old, was made by another replica, or there is no such pod.": (
         "此处没有保存相关决策：可能过旧、由其他副本作出，或没有这个 Pod。"
     ),
     "There is no such page.": "没有这个页面。",
@@ -177,15 +177,15 @@ MESSAGES: Final[dict[str, str]] = {
     "not made yet": "尚未创建",
     "explain": "解释",
     "Why {pod} is where it is": "{pod} 为何在此处",
-    "No pod is like that.": "没有这样的 Pod。",
+    "No pod matches.": "没有这样的 Pod。",
     "in use": "使用中",
     "allocated": "已分配",
-    "No claim is like that.": "没有这样的 Claim。",
+    "No claim matches.": "没有这样的 Claim。",
     "Pending pods": "等待中的 Pod",
     "{total} pods with claims have no node.": "{total} 个使用 Claim 的 Pod 没有节点。",
     "since": "自",
-    "Held back by somebody else's scheduling gate:": "被其他调度门控挡住：",
-    "Not looked at yet.": "尚未处理。",
+    "Held back by the scheduling gate of another component:": "被其他调度门控挡住：",
+    "Not evaluated yet.": "尚未处理。",
     "The controller says:": "控制器：",
     "kube-scheduler says:": "kube-scheduler：",
     "Every node and card, explained": "逐个节点、逐张卡的解释",
@@ -196,12 +196,12 @@ MESSAGES: Final[dict[str, str]] = {
     "Outcome": "结果",
     "Nodes that fit": "合适的节点",
     "{fitting} of {all}": "{fitting} / {all}",
-    "None is kept. The latest decision of each pod is, as long as this replica runs.": (
+    "No decisions yet. The latest decision of each pod is kept as long as this replica runs.": (
         "没有保存的决策。本副本运行期间会保存每个 Pod 最近的决策。"
     ),
     "placed": "已放置",
     "no room": "没有空间",
-    "to be mended": "需要修正",
+    "needs a fix": "需要修正",
     "on": "位于",
     "The pod is gone.": "Pod 已不存在。",
     "The runner-up is {node}; what decided is the {key}.": "次优节点是 {node}；决定因素是{key}。",
@@ -216,7 +216,7 @@ MESSAGES: Final[dict[str, str]] = {
     "Axis": "维度",
     "Policy": "策略",
     "Where it comes from": "来源",
-    "Asked and chosen": "请求与选择",
+    "Requested and chosen": "请求与选择",
     "Request": "请求",
     "Asks for": "要求",
     "Got": "得到",
@@ -229,7 +229,7 @@ MESSAGES: Final[dict[str, str]] = {
     "Score": "得分",
     "Verdict": "判定",
     "Cards of {node}": "{node} 的卡",
-    "Nothing was kept of the nodes.": "没有保存节点的细节。",
+    "No details of the nodes were kept.": "没有保存节点的细节。",
     "The same on the command line:": "命令行查看：",
     # quota
     "Limits for cards": "卡的限额",
@@ -239,39 +239,39 @@ MESSAGES: Final[dict[str, str]] = {
     "Used": "已用",
     "Allowed": "允许",
     "Share": "比例",
-    "No ResourceQuota limits cards. Keys are limits.nvidia.com/gpumem and the like: see docs/quota.md.": (
+    "No ResourceQuota limits cards. Keys have the form limits.nvidia.com/gpumem: see docs/quota.md.": (
         "没有限制卡的 ResourceQuota。键形如 limits.nvidia.com/gpumem：见 docs/quota.md。"
     ),
     "What namespaces hold": "各命名空间的占用",
     "Whole cards": "整卡",
     "Nothing.": "没有。",
     # what if
-    "Tried out on the state as it is now, by the same decisions. Nothing is changed.": (
+    "Simulated on the present state with the same decisions. Nothing is changed.": (
         "以同样的决策逻辑在当前状态上试算，不做任何改动。"
     ),
     "Node policy": "节点策略",
     "Device policy": "设备策略",
     "as now: {policy}": "维持现状：{policy}",
     "Without the nodes": "去掉节点",
-    "Place all pods anew, oldest first": "重新放置全部 Pod，先旧后新",
+    "Place all pods again, oldest first": "重新放置全部 Pod，先旧后新",
     "Also for pods that ask for another policy": "也用于要求其他策略的 Pod",
     "Try it": "试算",
-    "Another trial is under way. Try again in a moment.": "另一次试算正在进行，请稍后再试。",
-    "This cannot be tried:": "无法试算：",
-    "What would be different": "会有什么不同",
+    "Another simulation is running. Try again in a moment.": "另一次试算正在进行，请稍后再试。",
+    "This cannot be simulated:": "无法试算：",
+    "Differences": "会有什么不同",
     "Cards held": "占用的卡",
     "Cards freed": "腾出的卡",
     "Nodes emptied": "腾空的节点",
     "Pods elsewhere": "位置改变的 Pod",
-    "Pods without a place": "无处安放的 Pod",
+    "Pods without a node": "无处安放的 Pod",
     "By vendor": "按厂商",
     "Free whole cards": "空闲整卡",
     "now on {node}": "现在位于 {node}",
     "Now": "现在",
     "Then": "之后",
     # reason codes
-    "not the type of card that is asked for": "不是所要求的卡型号",
-    "not a card that is asked for by its UUID": "不是按 UUID 要求的卡",
+    "not the requested type of card": "不是所要求的卡型号",
+    "not a card requested by its UUID": "不是按 UUID 要求的卡",
     "all slots of the card are taken": "卡的份数已用完",
     "all cores of the card are taken": "卡的算力已用完",
     "not enough memory left on the card": "卡的剩余显存不足",
@@ -279,22 +279,22 @@ MESSAGES: Final[dict[str, str]] = {
     "the card is not healthy": "卡不健康",
     "the card is out of service": "卡已停用",
     "not enough cards on one NUMA node": "同一 NUMA 节点上的卡不足",
-    "wants a card for itself, and somebody is on it": "要求独占，但卡上已有占用者",
-    "a rule of the vendor, or a selector, leaves the card out": "被厂商规则或选择器排除",
-    "the node has not so many cards": "节点没有这么多卡",
+    "needs a card of its own, and this one is in use": "要求独占，但卡上已有占用者",
+    "excluded by a rule of the vendor or by a selector": "被厂商规则或选择器排除",
+    "the node has too few cards": "节点没有这么多卡",
     "not enough cards fit together": "能一起使用的卡不足",
     "the pod does not fit the node": "Pod 与节点不符",
     "the quota of the namespace leaves no room": "命名空间的配额不足",
-    "the cards that are left are not joined as asked": "剩余的卡不满足互联要求",
+    "the remaining cards are not linked as requested": "剩余的卡不满足互联要求",
     "the card is in another mode": "卡处于其他模式",
     "no MIG instance of this size fits on the card": "卡上放不下这种规格的 MIG 实例",
     "the card serves another QoS": "卡已用于其他 QoS",
     "the node is cordoned": "节点已封锁",
     "the node is not ready": "节点未就绪",
     "the node has a taint that the pod does not tolerate": "节点有 Pod 不能容忍的污点",
-    "the pod's selector or affinity leaves the node out": "Pod 的选择器或亲和性排除了该节点",
+    "excluded by the pod's node selector or affinity": "Pod 的选择器或亲和性排除了该节点",
     "not enough CPU, memory or room for pods on the node": "节点的 CPU、内存或 Pod 名额不足",
-    "the pod's spread constraints leave the node out": "Pod 的拓扑分布约束排除了该节点",
+    "excluded by the pod's topology spread constraints": "Pod 的拓扑分布约束排除了该节点",
     "kube-scheduler refused the node a moment ago": "kube-scheduler 刚刚拒绝了该节点",
     "another claim of the pod is allocated elsewhere": "Pod 的另一个 Claim 分配在别处",
     "a device plugin on the node offers the same cards": "节点上的设备插件提供同样的卡",

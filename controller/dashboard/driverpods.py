@@ -1,7 +1,8 @@
-"""The node drivers' pods and their metrics over plain HTTP: the `Meters` of a controller in a cluster.
+"""The node drivers' metrics over plain HTTP: the `Meters` of a controller in a cluster.
 
-Made by `serving`. In: the controller's own copies of pods. It connects to the port named `http` of running pods in the system
-namespace that carry the drivers' labels, and to nothing else: no redirect is followed, no proxy asked.
+Created by `serving`. In: the controller's own copies of pods. It connects to the port named `http`
+of running pods in the system namespace that carry the drivers' labels, and to nothing else: it
+follows no redirect and uses no proxy.
 """
 
 import ipaddress
@@ -18,11 +19,11 @@ _CHUNK: Final = 64 << 10
 
 
 class NoAnswer(Exception):
-    """Says why a driver has none."""
+    """A driver gave no answer; the message says why."""
 
 
 def session_for_drivers() -> aiohttp.ClientSession:
-    """The caller closes it."""
+    """Return a session, which the caller must close."""
     return aiohttp.ClientSession(
         headers={"Accept": "text/plain", "Accept-Encoding": "identity"},
         connector=aiohttp.TCPConnector(limit=AT_ONCE, force_close=True),
@@ -32,7 +33,7 @@ def session_for_drivers() -> aiohttp.ClientSession:
 
 
 class DriverPods:
-    """`session` is the caller's to close."""
+    """The drivers' pods. The caller closes `session`."""
 
     def __init__(
         self,
@@ -62,7 +63,10 @@ class DriverPods:
 
 
 def target_of(pod: Pod, namespace: str) -> Target | None:
-    """None: no running driver, or one that has no address or port for metrics yet."""
+    """Return where to read a driver's metrics.
+
+    Returns None for any other pod, and for a driver without an address or metrics port yet.
+    """
     labels = pod.metadata.labels
     if (
         pod.metadata.namespace != namespace

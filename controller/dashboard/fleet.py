@@ -1,7 +1,7 @@
-"""All nodes at a glance: a few numbers per node, over columns, so that 2,000 nodes cost milliseconds.
+"""A few numbers per node for all nodes, over columns, so that 2,000 nodes cost milliseconds.
 
-Used by `pages`. In: a `CardTable` that was refreshed. Out: `NodeRow`s of nodes that have cards. Who shows the cards of a node asks
-`controller.overview`, for that node only.
+Used by `pages`. In: a refreshed `CardTable`. Out: `NodeRow`s of nodes that have cards. For the
+cards of one node use `controller.overview`.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,9 @@ from controller.overview.cardtable import CORDONED, READY, CardTable, driver_ran
 from hami_dra.api.arrays import Ints
 
 STATES: Final = ("free", "partly", "full", "troubled")
-"""`free`: a whole card is free. `partly`: something is free, no whole card. `full`: nothing. `troubled`: not to be used, or a card is not."""
+"""`free`: a whole card is free. `partly`: something is free, but no whole card. `full`: nothing is
+free. `troubled`: the node or one of its cards is unusable.
+"""
 PARTS_OF_FULL: Final = 1000
 
 
@@ -38,12 +40,12 @@ class NodeRow:
 
     @property
     def fill(self) -> int:
-        """Memory in use, in thousandths."""
+        """Return the memory in use, in thousandths."""
         return PARTS_OF_FULL * self.memory_used // self.memory_total if self.memory_total else 0
 
 
 def node_rows(table: CardTable) -> list[NodeRow]:
-    """By name. Cards that several nodes can reach belong to none."""
+    """Return the rows by name. Cards that several nodes can reach belong to none."""
     devices, nodes = table.inventory.devices, table.inventory.nodes
     rows = table.cards[devices.node[table.cards] >= 0]
     place = devices.node[rows]
@@ -92,7 +94,7 @@ def _state(*, in_service: bool, free: int, full: bool) -> str:
 
 
 def _is_full(table: CardTable) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Nothing can be had of it: held alone, or one of its amounts is used up."""
+    """Return which cards have nothing left: held exclusively, or one of the amounts is used up."""
     devices = table.inventory.devices
     size = devices.size
     full: np.ndarray[tuple[int], np.dtype[np.bool_]] = devices.exclusive[:size].copy()
@@ -106,7 +108,9 @@ def _is_full(table: CardTable) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 def picked(rows: list[NodeRow], *, text: str = "", vendor: str = "", state: str = "") -> list[NodeRow]:
-    """Those whose name contains the text, of the vendor, in the state; empty asks for nothing."""
+    """Return the nodes whose name contains the text, of the vendor, in the state; empty matches
+    all.
+    """
     asked: list[Callable[[NodeRow], bool]] = []
     if text:
         asked.append(lambda row: text in row.name)

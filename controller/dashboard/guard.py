@@ -1,7 +1,7 @@
-"""What every answer goes through: who may look, from which host, with which headers.
+"""Checks that every request passes: authorization, host, and headers of the answer.
 
-`guard(access)` and `safe_headers` are aiohttp middlewares. Pages of people who are not let in lead to the login, programs get a
-status. Must not let a token into a URL, an answer or the log.
+`guard(access)` and `safe_headers` are aiohttp middlewares. Browsers without access are redirected
+to the login, programs get a status. Must not let a token into a URL, an answer or the log.
 """
 
 from typing import Final
@@ -37,8 +37,9 @@ def guard(access: Access) -> Middleware:
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         if access.is_open and hostname(request.host) not in _LOOPBACK_NAMES:
-            # another site's name that was made to lead here (DNS rebinding) must not read what needs no token
-            raise web.HTTPMisdirectedRequest(text="ask for localhost or 127.0.0.1: access control is off\n")
+            # Another site's name that was pointed here (DNS rebinding) must not read pages that
+            # need no token.
+            raise web.HTTPMisdirectedRequest(text="use localhost or 127.0.0.1: access control is off\n")
         if request.path in OPEN_PATHS or request.path.startswith(_STATIC):
             return await handler(request)
         verdict = await access.verdict(token_of(request))
@@ -56,7 +57,7 @@ def guard(access: Access) -> Middleware:
 
 
 refused_key: Final[web.AppKey[Handler]] = web.AppKey("refused")
-"""Makes the page for people who are known, and may not look."""
+"""Renders the page for known users that are not allowed to view."""
 
 
 def status_of(verdict: Verdict) -> int:
@@ -69,7 +70,7 @@ def _refusal(verdict: Verdict) -> web.Response:
 
 
 def token_of(request: web.Request) -> str:
-    """Of the Authorization header, else of the cookie; empty: none."""
+    """Return the token from the Authorization header, else from the cookie; empty: none."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return token.strip()
@@ -77,13 +78,16 @@ def token_of(request: web.Request) -> str:
 
 
 def hostname(host: str) -> str:
-    """Without the port: `[::1]:80` → `[::1]`."""
+    """Return the host without its port: `[::1]:80` → `[::1]`."""
     name, _, port = host.rpartition(":")
     return (name if name and port.isdigit() else host).lower()
 
 
 def is_same_origin(request: web.Request) -> bool:
-    """Whether a form came from a page of ours. Browsers say so (Fetch Metadata, Origin); programs that say nothing may."""
+    """Return whether a form came from one of our own pages.
+
+    Browsers state the origin (Fetch Metadata, Origin); programs that state nothing are allowed.
+    """
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site in ("same-origin", "none")
@@ -92,7 +96,9 @@ def is_same_origin(request: web.Request) -> bool:
 
 
 def is_own_path(path: str) -> bool:
-    """A place of this site to go on to: a path, and nothing that a browser would read as another host."""
+    """Return whether this is a path of this site, and nothing that a browser would read as another
+    host.
+    """
     return path.startswith("/") and not path.startswith(("//", "/\\")) and path.isascii() and path.isprintable()
 
 

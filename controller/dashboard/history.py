@@ -1,7 +1,8 @@
-"""What happened lately: who took and left which card, how full each vendor's cards were. In memory, bounded, gone with the process.
+"""Recent history: allocations and releases of each card, and each vendor's utilisation over time.
 
-Fed by `Source.on_claim` and by a tick every `INTERVAL` seconds; read by the pages of a card and the overview. In: claims old and
-new. Out: `Happening`s and `Sample`s, oldest first.
+In memory, bounded, lost with the process. Fed by `Source.on_claim` and by a tick every `INTERVAL`
+seconds; read by the pages of a card and the overview. In: claims old and new. Out: `Happening`s and
+`Sample`s, oldest first.
 """
 
 from collections import OrderedDict, deque
@@ -19,14 +20,14 @@ MOST_SAMPLES: Final = 480
 """Two hours."""
 MOST_OF_CARD: Final = 50
 MOST_CARDS: Final = 5_000
-"""Cards with a history: of more, those where nothing has happened for longest forget theirs."""
+"""Most cards with a history; beyond that, the cards with the oldest last event lose theirs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
     at: datetime
     taken: bool
-    """False: left."""
+    """False: released."""
     namespace: str
     claim: str
     pod: str
@@ -34,7 +35,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Of one vendor's cards at one moment."""
+    """One vendor's cards at one moment."""
 
     at: datetime
     memory_used: int
@@ -62,7 +63,7 @@ class History:
             self._note(device, _happening(at, new, taken=True))
 
     def of_card(self, device: str) -> Sequence[Happening]:
-        """Newest first."""
+        """Return a card's events, newest first."""
         return list(reversed(self._cards.get(device, ())))
 
     def sample(self, packing: Iterable[Packing], at: datetime | None = None) -> None:
@@ -72,7 +73,7 @@ class History:
             samples.append(Sample(moment, each.memory_used, each.memory_total, each.free_cards))
 
     def of_driver(self, driver: str) -> Sequence[Sample]:
-        """Oldest first."""
+        """Return a driver's samples, oldest first."""
         return list(self._samples.get(driver, ()))
 
     def _note(self, device: str, happening: Happening) -> None:

@@ -1,7 +1,7 @@
-"""All pages: path, template, what they say. Called by `app` for whole pages and by `stream` for what is newer.
+"""All pages: path, template, content. Called by `app` for whole pages and by `stream` for updates.
 
-A page is its path; everything that came from the cluster (names of nodes, pods, cards) stands in the query, so that no name can
-lead anywhere.
+A page is identified by its path. Everything that came from the cluster (names of nodes, pods,
+cards) is in the query, so that no name can lead to another address.
 """
 
 import inspect
@@ -23,15 +23,15 @@ class Page:
     path: str
     template: str
     title: str
-    """A key of the catalogue."""
+    """A key of the message catalogue."""
     section: str
-    """Path of the entry of the menu under which it stands."""
+    """Path of the menu entry that it belongs to."""
     read: Read
     reads_cards: bool = False
-    """It shows what cards really do."""
+    """It shows readings of cards."""
 
     async def context(self, query: Query) -> Context:
-        """Raises NoSuchThing."""
+        """Return the values that the template needs. Raises NoSuchThing."""
         found = self.read(query)
         return await found if inspect.isawaitable(found) else found
 
@@ -49,7 +49,7 @@ MENU: Final = (
 
 
 def pages(source: Source, history: History, readings: Readings) -> Mapping[str, Page]:
-    """By path. The trial (`/whatif`) is no page of these: it is not live."""
+    """Return all live pages by path. `/whatif` is not among them: it is not live."""
     cards, pods = CardPages(source, history, readings), PodPages(source)
     return {
         page.path: page

@@ -1,4 +1,4 @@
-"""Long lists in leaves. Pure."""
+"""Pagination of long lists. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ class Leaf(Generic[T]):
     number: int
     """From 1."""
     of: int
-    """Leaves there are, at least 1."""
+    """Number of pages, at least 1."""
     first: int
-    """Of the first item among all, from 1; 0 where there is none."""
+    """Number of the page's first item among all, from 1; 0 if there is none."""
     total: int
 
     @property
@@ -24,7 +24,10 @@ class Leaf(Generic[T]):
 
 
 def leaf(items: Sequence[T], asked: str, size: int) -> Leaf[T]:
-    """`asked`: the number as it stands in the query; what is no number of a leaf is the nearest."""
+    """Return one page of the items.
+
+    `asked`: the page number from the query; anything else selects the nearest page.
+    """
     leaves = max(1, -(-len(items) // size))
     number = int(asked) if asked.isdecimal() and len(asked) < 9 else 1
     number = min(max(number, 1), leaves)

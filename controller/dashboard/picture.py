@@ -1,7 +1,8 @@
-"""The geometry of drawings: how cards, islands, links and courses of time are laid out. Pure; templates turn it into SVG.
+"""Geometry of drawings: the layout of cards, islands, links and time series. Pure.
 
-All lengths are in units of the drawing's viewBox. Colours are numbers of classes (`c0` ... `c9`); whoever has one also has a letter, so
-that colour never carries a meaning alone.
+Templates turn it into SVG. All lengths are in units of the drawing's viewBox. Colours are numbers
+of classes (`c0` ... `c9`); everything that has a colour also has a letter, so that colour never
+carries meaning alone.
 """
 
 import math
@@ -17,12 +18,12 @@ COLOURS: Final = 10
 CARD_WIDTH: Final = 200
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 CIRCLE: Final = 320
-"""Side of the drawing of links."""
+"""Side of the link drawing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What stands for one pod, or claim without a pod, in all drawings of a page."""
+    """The symbol of one pod, or of a claim without a pod, in all drawings of a page."""
 
     letter: str
     colour: int
@@ -33,7 +34,7 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What one tenant holds of a card, as a stretch of its bar."""
+    """One tenant's part of a card, as a section of the card's bar."""
 
     x: float
     width: float
@@ -58,7 +59,7 @@ class Island:
 
 
 def letter(number: int) -> str:
-    """A, B, ..., Z, AA, AB, ..."""
+    """Return A, B, ..., Z, AA, AB, ... by number."""
     found = ""
     number += 1
     while number:
@@ -68,7 +69,10 @@ def letter(number: int) -> str:
 
 
 def markers(cards: Iterable[Card]) -> dict[tuple[str, str], Marker]:
-    """(namespace, claim) → marker; claims of one pod share theirs. By namespace and pod, so that letters do not jump about."""
+    """Return (namespace, claim) → marker; claims of one pod share a marker.
+
+    Letters are assigned by namespace and pod, so that they stay stable.
+    """
     holders: dict[tuple[str, str, bool], list[tuple[str, str]]] = {}
     for card in cards:
         for each in card.tenants:
@@ -96,7 +100,10 @@ def drawn(card: Card, marks: Mapping[tuple[str, str], Marker]) -> DrawnCard:
 
 
 def part_of(card: Card, tenant: Tenant) -> float:
-    """How much of the card a tenant's stretch stands for: its memory, else the cores, else the slots; all of it where it is alone."""
+    """Return the share of the card that a tenant's section stands for.
+
+    It is the memory, else the cores, else the slots; the whole card if the tenant holds all of it.
+    """
     if tenant.whole and tenant.device == card.device:
         return 1.0
     for used, total in (
@@ -122,19 +129,19 @@ def state_of(card: Card) -> str:
             (card.shares_used, card.shares_total),
         )
     )
-    # not free and not held: its node takes no pods
+    # not free and not held: its node accepts no pods
     return "full" if full else "partly" if card.tenants or card.shares_used or card.memory_used else "troubled"
 
 
 def islands(cards: Sequence[DrawnCard]) -> list[Island]:
-    """Those of one vendor on one node; cards in no island last."""
+    """Return the islands of one vendor's cards on one node; cards in no island come last."""
     found: dict[int, list[DrawnCard]] = {}
     for each in cards:
         found.setdefault(max(each.card.island, 0), []).append(each)
     return [Island(number, tuple(found[number])) for number in sorted(found, key=lambda number: (number == 0, number))]
 
 
-# --- links -----------------------------------------------------------------------------------------------------------
+# --- links ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +165,7 @@ class Line:
 
     @property
     def weight(self) -> int:
-        """Which of six widths."""
+        """Return which of six line widths to use."""
         return min(self.lanes, 6)
 
 
@@ -169,7 +176,10 @@ class Links:
 
 
 def links(cards: Sequence[DrawnCard]) -> Links | None:
-    """The cards of one vendor on one node around a circle, joined where the fast interconnect joins them; None: nothing is known."""
+    """Return one vendor's cards on one node around a circle, with lines for fast links.
+
+    Returns None if no links are known.
+    """
     known = [each for each in cards if each.card.links and each.card.index is not None]
     if len(known) < 2:
         return None
@@ -204,11 +214,14 @@ def _lanes(row: str, index: int | None) -> int:
         return 0
 
 
-# --- courses of time -------------------------------------------------------------------------------------------------
+# --- time series ----------------------------------------------------------------------------------
 
 
 def course(samples: Sequence[Sample], width: int, height: int) -> str:
-    """Points of a polyline: the share of memory that was in use, oldest left. Empty with fewer than two samples."""
+    """Return the points of a polyline: the share of memory in use, oldest left.
+
+    Empty with fewer than two samples.
+    """
     if len(samples) < 2:
         return ""
     start, span = samples[0].at, (samples[-1].at - samples[0].at).total_seconds()
@@ -224,7 +237,7 @@ def course(samples: Sequence[Sample], width: int, height: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """One claim on a card, from when to when; None: since before, or still."""
+    """A claim on a card, with start and end; None: before the recorded history, or not yet."""
 
     namespace: str
     claim: str
@@ -234,13 +247,13 @@ class Stay:
 
 
 def stays(happenings: Sequence[Happening]) -> list[Stay]:
-    """`happenings`: newest first. Newest first again."""
+    """Return the claims on a card, newest first. `happenings`: newest first."""
     open_ends: dict[tuple[str, str], datetime] = {}
     found: list[Stay] = []
     for each in happenings:
         key = (each.namespace, each.claim)
         if not each.taken:
-            if key in open_ends:  # its beginning is forgotten
+            if key in open_ends:  # its start is no longer recorded
                 found.append(Stay(*key, each.pod, None, open_ends.pop(key)))
             open_ends[key] = each.at
         else:

@@ -1,6 +1,7 @@
-"""The pages about pods: with claims, pending, claims, decisions, one decision explained. Values only; see `cardpages`.
+"""Content of the pages about pods: with claims, pending, claims, decisions, one explanation.
 
-What keeps a pod waiting is said by the kept decision, else by its own PodScheduled condition, else by the gates on it.
+Values only; see `cardpages`. The reason why a pod waits comes from the stored decision, else from
+its PodScheduled condition, else from its scheduling gates.
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class PodRow:
     phase: str
     node: str
     claims: tuple[str, ...]
-    """`namespace/name`; empty entries are claims that are not made yet."""
+    """`namespace/name`; empty entries are claims that do not exist yet."""
     devices: tuple[Device, ...]
 
 
@@ -44,7 +45,7 @@ class PendingRow:
     since: str
     reasons: dict[str, int]
     message: str
-    """In the words of whoever decided."""
+    """The reason as the deciding component states it."""
     says: str
     """`decision`, `scheduler`, `gate`, `nobody`."""
     has_decision: bool
@@ -57,7 +58,7 @@ class ClaimRow:
     name: str
     node: str
     pods: tuple[str, ...]
-    """`namespace/name` of those it is reserved for, else of those that refer to it."""
+    """`namespace/name` of the pods it is reserved for, else of those that refer to it."""
     devices: tuple[Device, ...]
     is_allocated: bool
     is_reserved: bool
@@ -139,7 +140,7 @@ class PodPages:
             "best": _best(found),
         }
 
-    # --- rows ----------------------------------------------------------------------------------------------------------
+    # --- rows -------------------------------------------------------------------------------------
 
     def _row(self, pod: Pod) -> PodRow:
         keys = tuple(claim_keys(pod))
@@ -158,7 +159,7 @@ class PodPages:
     def _pending(self, pod: Pod) -> PendingRow:
         decision = self._source.decisions.of_pod(pod.key)
         if decision is not None and decision.uid not in ("", pod.metadata.uid):
-            decision = None  # of an earlier pod of the name
+            decision = None  # of an earlier pod with this name
         condition = scheduled_condition(pod)
         gates = other_gates(pod)
         reasons: dict[str, int] = {}
@@ -209,5 +210,5 @@ def _devices(claim: ResourceClaim | None) -> list[Device]:
 
 
 def _best(explanation: Explanation) -> float:
-    """The widest sum of terms, against which bars are drawn."""
+    """Return the largest sum of terms, the scale of the bars."""
     return max((sum(abs(term.value) for term in node.terms) for node in explanation.nodes), default=0.0)

@@ -1,6 +1,6 @@
-"""Language and colours of one request: from its cookies, else from what the browser says.
+"""Language and colours of one request: from its cookies, else from the browser's headers.
 
-Called by `app`. Out: a `Preferences`. Values that are not on offer are as if they were not there.
+Called by `app`. Out: a `Preferences`. Unsupported values are ignored.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,10 @@ def preferences(cookies: Mapping[str, str], accept_language: str) -> Preferences
 
 
 def preferred_language(accept: str) -> str:
-    """Of `Accept-Language` (RFC 9110, 12.5.4) the language on offer with the highest weight; English where none is."""
+    """Return the supported language with the highest weight in `Accept-Language`; default English.
+
+    Format: RFC 9110, 12.5.4.
+    """
     best, weight = "en", 0.0
     for entry in accept.split(",")[:20]:
         tag, _, parameter = entry.partition(";")

@@ -1,8 +1,9 @@
-"""What cards really do, as the node drivers tell it on their /metrics: text into values, kept per node, summed per driver.
+"""Readings of cards from the node drivers' /metrics: parsed, kept per node, summed per driver.
 
-`Readings` is asked by `cardpages`; `app` runs its loop. Where the text comes from is a `Meters` (`driverpods`; tests have their own). Drivers are
-asked while somebody looks, and at most every 30 seconds. Whatever a driver answers, a page is shown: what cannot be read is no reading.
-A driver tells of the cards of its own node alone: what it says of other uuids is found nowhere.
+`Readings` is used by `cardpages`; `app` runs its loop. The text comes from a `Meters`
+(`driverpods`; tests have their own). Drivers are queried only while a page with readings is open,
+and at most every 30 seconds. Whatever a driver answers, a page is shown: unreadable values are no
+reading. A driver reports the cards of its own node only: values for other UUIDs are ignored.
 """
 
 import asyncio
@@ -22,48 +23,48 @@ from hami_dra.api import names
 log = logging.getLogger(__name__)
 
 INTERVAL: Final = 30.0
-"""Seconds between two rounds through all drivers, at least."""
+"""Least number of seconds between two rounds through all drivers."""
 AT_ONCE: Final = 16
 LONGEST: Final = 2.0
-"""Seconds that one driver has for its answer."""
+"""Seconds within which one driver must answer."""
 MOST_BYTES: Final = 4 << 20
-"""Of one answer."""
+"""Limit for one answer."""
 OLD: Final = 120.0
-"""Seconds after which a reading is none any more."""
+"""Seconds after which a reading is discarded."""
 _MOST_CARDS: Final = 256
-"""Of one answer; no node has so many."""
+"""Limit for one answer; no node has this many cards."""
 _LARGEST: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One card. None: not told."""
+    """One card. None: not reported."""
 
     memory_used: int | None = None
     """Bytes, by all programs on the card."""
     memory_total: int | None = None
     utilization: float | None = None
-    """Percent of the time in which it computed, 0 to 100."""
+    """Percent of time in which the card computed, 0 to 100."""
     temperature: float | None = None
     """Degrees Celsius."""
     power: float | None = None
     """Watts."""
     simulated: bool = False
-    """Nobody measured anything: the machine is simulated."""
+    """The machine is simulated, so the values are not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What the cards of one driver do together; of cards without a reading nothing is known."""
+    """Sum over the cards of one driver; cards without a reading do not count."""
 
     memory_used: int = 0
     memory_total: int = 0
-    """Of the cards whose use of memory is known."""
+    """Total memory of the cards whose memory use is known."""
     busy: float = 0.0
     """Percent, summed over `measured` cards."""
     measured: int = 0
     simulated: bool = False
-    """Some of it is."""
+    """At least one of the readings is simulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +76,20 @@ class Target:
 
 
 class Meters(Protocol):
-    """Where readings come from."""
+    """Source of readings."""
 
     def targets(self) -> Sequence[Target]: ...
 
     async def ask(self, target: Target) -> str:
-        """Its metrics as Prometheus' text. Whatever it raises: no reading."""
+        """Return the driver's metrics as Prometheus text. Any exception means that there is no
+        reading.
+        """
 
 
 class Readings:
-    """`meters` None: nobody is asked. `told` is called when there are newer ones."""
+    """The latest readings. `meters` None: no driver is queried. `told` is called after each
+    update.
+    """
 
     def __init__(
         self,
@@ -110,11 +115,11 @@ class Readings:
         return self._meters is not None
 
     def known(self, nodes: Iterable[str]) -> int:
-        """Of how many of these nodes there is something."""
+        """Return for how many of these nodes there is a reading."""
         return sum(node in self._nodes for node in nodes)
 
     def wanted(self) -> None:
-        """Somebody looks at a page that shows them."""
+        """Note that a page with readings is open."""
         self._wanted.set()
         if self._nodes and self._now() - self._taken > OLD:
             self._nodes = {}
@@ -124,14 +129,18 @@ class Readings:
         return self._nodes.get(node, {}).get(uuid)
 
     def uses(self, inventory: Inventory) -> Mapping[str, Use]:
-        """By driver. Looks at every card of nodes with readings, once for a round and a state of what is published."""
+        """Return the use by driver.
+
+        Reads every card of nodes with readings, once for each round and each version of the
+        published devices.
+        """
         key = (self._taken, len(self._nodes), inventory.devices.structure.version)
         if self._uses is None or self._uses[0] != key:
             self._uses = (key, _uses(inventory, self._nodes))
         return self._uses[1]
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Query drivers until cancelled."""
         if self._meters is None:
             return
         while True:
@@ -139,8 +148,8 @@ class Readings:
             self._wanted.clear()
             try:
                 await self._round(self._meters)
-            except Exception:  # a page without readings is better than none
-                log.exception("the drivers could not be asked for readings")
+            except Exception:  # a page without readings is better than no page
+                log.exception("the drivers could not be queried for readings")
             self._told()
             await asyncio.sleep(self._interval)
 
@@ -153,7 +162,7 @@ class Readings:
                 try:
                     async with asyncio.timeout(self._longest):
                         text = await meters.ask(target)
-                except Exception as error:  # noqa: BLE001 (it is no reading, whatever happened)
+                except Exception as error:  # noqa: BLE001 (any failure means no reading)
                     log.debug("%s: no reading from %s: %r", target.node, target.url, error)
                     return
                 cards = await asyncio.to_thread(readings_of, text)
@@ -165,7 +174,10 @@ class Readings:
 
 
 def readings_of(text: str) -> dict[str, Reading]:
-    """By uuid, from Prometheus' text. Never raises: of what is broken nothing is taken, of what follows neither."""
+    """Return readings by UUID from Prometheus text. Never raises.
+
+    Parsing stops at the first broken line; neither it nor the following lines count.
+    """
     found: dict[str, Reading] = {}
     try:
         for family in text_string_to_metric_families(_ours(text)):
@@ -180,7 +192,7 @@ def readings_of(text: str) -> dict[str, Reading]:
                 changed = replace(before, **{field: value})  # type: ignore[arg-type] # a number; _value knows the field
                 found[uuid] = replace(changed, simulated=before.simulated or simulated)
     except (ValueError, KeyError, IndexError, TypeError, OverflowError) as error:  # what the parser raises on garbage
-        log.debug("metrics that cannot be read: %r", error)
+        log.debug("unreadable metrics: %r", error)
     return found
 
 
@@ -201,12 +213,12 @@ _LIMITS: Final = {
 
 
 def _ours(text: str) -> str:
-    """The lines that matter, so that a large answer costs little."""
+    """Return only the relevant lines, so that a large answer costs little."""
     return "".join(f"{line}\n" for line in text.split("\n") if line.startswith(tuple(_FIELDS)))
 
 
 def _value(field: str, value: float) -> float | int | None:
-    """None for what cannot be: not a number, out of all bounds."""
+    """Return the value, or None if it is impossible: not a number, or out of bounds."""
     least, most = _LIMITS[field]
     if not least <= value <= most:
         return None

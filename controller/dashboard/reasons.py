@@ -1,6 +1,7 @@
-"""Reason codes in words: keys of the catalogue. A code that is not here is shown as it is.
+"""Texts for reason codes, as keys of the catalogue. An unknown code is shown as it is.
 
-Used by templates through `reason(code)`. The codes and what they mean: `hami_dra.api.names`, docs/troubleshooting.md.
+Used by templates through `reason(code)`. The codes and their meaning: `hami_dra.api.names`,
+docs/troubleshooting.md.
 """
 
 from typing import Final
@@ -8,8 +9,8 @@ from typing import Final
 from hami_dra.api import names
 
 REASONS: Final = {
-    names.CARD_TYPE_MISMATCH: "not the type of card that is asked for",
-    names.CARD_UUID_MISMATCH: "not a card that is asked for by its UUID",
+    names.CARD_TYPE_MISMATCH: "not the requested type of card",
+    names.CARD_UUID_MISMATCH: "not a card requested by its UUID",
     names.CARD_TIME_SLICING_EXHAUSTED: "all slots of the card are taken",
     names.CARD_COMPUTE_UNITS_EXHAUSTED: "all cores of the card are taken",
     names.CARD_INSUFFICIENT_MEMORY: "not enough memory left on the card",
@@ -17,22 +18,22 @@ REASONS: Final = {
     names.CARD_NOT_HEALTH: "the card is not healthy",
     names.CARD_CORDONED: "the card is out of service",
     names.NUMA_NOT_FIT: "not enough cards on one NUMA node",
-    names.EXCLUSIVE_CONFLICT: "wants a card for itself, and somebody is on it",
-    names.CUSTOM_FILTER_RULE: "a rule of the vendor, or a selector, leaves the card out",
-    names.NODE_INSUFFICIENT_DEVICE: "the node has not so many cards",
+    names.EXCLUSIVE_CONFLICT: "needs a card of its own, and this one is in use",
+    names.CUSTOM_FILTER_RULE: "excluded by a rule of the vendor or by a selector",
+    names.NODE_INSUFFICIENT_DEVICE: "the node has too few cards",
     names.ALLOCATED_CARDS_INSUFFICIENT: "not enough cards fit together",
     names.NODE_UNFIT_POD: "the pod does not fit the node",
     names.RESOURCE_QUOTA_NOT_FIT: "the quota of the namespace leaves no room",
-    names.TOPOLOGY_NOT_FIT: "the cards that are left are not joined as asked",
+    names.TOPOLOGY_NOT_FIT: "the remaining cards are not linked as requested",
     names.MODE_NOT_FIT: "the card is in another mode",
     names.CARD_MIG_INFEASIBLE: "no MIG instance of this size fits on the card",
     names.CARD_QOS_MISMATCH: "the card serves another QoS",
     names.NODE_UNSCHEDULABLE: "the node is cordoned",
     names.NODE_NOT_READY: "the node is not ready",
     names.NODE_TAINTED: "the node has a taint that the pod does not tolerate",
-    names.NODE_AFFINITY: "the pod's selector or affinity leaves the node out",
+    names.NODE_AFFINITY: "excluded by the pod's node selector or affinity",
     names.NODE_RESOURCES: "not enough CPU, memory or room for pods on the node",
-    names.NODE_TOPOLOGY_SPREAD: "the pod's spread constraints leave the node out",
+    names.NODE_TOPOLOGY_SPREAD: "excluded by the pod's topology spread constraints",
     names.NODE_REFUSED: "kube-scheduler refused the node a moment ago",
     names.NODE_CLAIM_ELSEWHERE: "another claim of the pod is allocated elsewhere",
     names.NODE_DEVICE_PLUGIN: "a device plugin on the node offers the same cards",

@@ -1,7 +1,7 @@
-"""Templates into HTML: always escaped, in the language and the colours that were asked for.
+"""Rendering of templates to HTML: always escaped, in the requested language and colours.
 
-Used by `app` and `stream`. A fragment is the inside of a page's <main>; a page is a fragment in `layout.html`. What is undefined in a
-template is an error.
+Used by `app` and `stream`. A fragment is the inside of a page's <main>; a page is a fragment in
+`layout.html`. An undefined variable in a template is an error.
 """
 
 import hashlib
@@ -52,14 +52,18 @@ def environment() -> Environment:
 
 
 def link(path: str, **query: object) -> str:
-    """Values that are empty are left out: `link("/node", name="a b")` → `/node?name=a+b`."""
+    """Return a path with a query, without empty values: `link("/node", name="a b")` →
+    `/node?name=a+b`.
+    """
     asked = urlencode({key.replace("_", "-"): str(value) for key, value in query.items() if value not in ("", None)})
     return f"{path}?{asked}" if asked else path
 
 
 @lru_cache
 def asset(name: str) -> str:
-    """Its address, which changes with its content, so that browsers may keep it for ever."""
+    """Return the file's address, which changes with its content, so that browsers may cache it for
+    ever.
+    """
     digest = hashlib.blake2b((STATIC / name).read_bytes(), digest_size=8).hexdigest()
     return f"/static/{name}?{digest}"
 
@@ -69,7 +73,7 @@ def fragment(template: str, context: Mapping[str, Any], language: str) -> str:
 
 
 def digest(text: str) -> str:
-    """By which a fragment that is shown and one that is new are told apart."""
+    """Return a digest that distinguishes the fragment shown from a newer one."""
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -83,7 +87,11 @@ def whole(
     is_open: bool = False,
     notices: tuple[str, ...] = (),
 ) -> str:
-    """`here`: path and query of the page, to come back to. `notices`: keys of the catalogue, shown above everything."""
+    """Return a whole page.
+
+    `here`: path and query of the page, to return to. `notices`: keys of the catalogue, shown above
+    everything.
+    """
     return (
         environment()
         .get_template("layout.html")
@@ -102,7 +110,7 @@ def whole(
 
 
 def alone(template: str, context: Mapping[str, Any], preferences: Preferences) -> str:
-    """A page without menu and stream: login, refusals."""
+    """Return a page without menu and stream: login, refusals."""
     return (
         environment()
         .get_template(template)

@@ -1,6 +1,7 @@
-"""The page as a service: address, certificate, access control. Called by `hami-dra controller`, beside the controller.
+"""The dashboard as a service: address, certificate, access control.
 
-In: a `Settings` that was checked, a `Source`. Runs within a block. The certificate is read again when its files change.
+Called by `hami-dra controller`, next to the controller. In: checked `Settings`, a `Source`. Serves
+within a block. A changed certificate is read again.
 """
 
 import asyncio
@@ -29,23 +30,23 @@ _LOOK_AT_FILES: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Raises ConfigError where they do not go together."""
+    """Settings of the service. Raises ConfigError if they contradict each other."""
 
     host: str
     port: int
-    """0: a free one."""
+    """0: any free port."""
     auth: bool = True
     cert_file: Path | None = None
     key_file: Path | None = None
     readings: bool = True
-    """Whether node drivers are asked what their cards really do."""
+    """Whether to read the cards' actual use from the node drivers."""
 
     def __post_init__(self) -> None:
         if (self.cert_file is None) != (self.key_file is None):
             raise ConfigError("--dashboard-cert and --dashboard-key belong together: give both or neither")
         if not self.auth and not is_loopback(self.host):
             raise ConfigError(
-                f"--dashboard-auth=off: everybody who reaches {self.host} could look; "
+                f"--dashboard-auth=off: everyone who reaches {self.host} could view it; "
                 "only with --dashboard-bind on 127.0.0.1, [::1] or localhost"
             )
 
@@ -55,11 +56,14 @@ class Settings:
 
 
 def parse_bind(text: str) -> tuple[str, int]:
-    """`127.0.0.1:8090`, `[::1]:8090`, `localhost:8090`; `:8090` is every address. Raises ConfigError."""
+    """Parse `127.0.0.1:8090`, `[::1]:8090`, `localhost:8090`; `:8090` is every address.
+
+    Raises ConfigError.
+    """
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"--dashboard-bind: {text!r}: write HOST:PORT, for example 127.0.0.1:8090")
-    return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)  # noqa: S104 (asked for)
+    return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)  # noqa: S104 (explicitly requested)
 
 
 def is_loopback(host: str) -> bool:
@@ -80,11 +84,15 @@ async def serving(
     namespace: str = names.SYSTEM_NAMESPACE,
     meters: Meters | None = None,
 ) -> AsyncIterator[int]:
-    """Yields the port. `namespace`: of the node drivers' pods, which are asked for readings unless there are `meters`. Raises OSError when it is taken, ConfigError when the certificate cannot be used."""
+    """Serve the dashboard within the block and yield its port.
+
+    `namespace`: namespace of the node drivers' pods, which are queried for readings unless `meters`
+    is given. Raises OSError if the port is taken, ConfigError if the certificate cannot be used.
+    """
     access: Access = ClusterAccess(cluster) if settings.auth else OpenAccess()
     if settings.auth and not await may_ask(cluster):
         log.warning(
-            "the page: the controller may not create tokenreviews, so nobody can log in; apply manifests/rbac-controller.yaml anew"
+            "the page: the controller may not create tokenreviews, so every login fails; apply manifests/rbac-controller.yaml again"
         )
     context = _context(settings)
     session = None
@@ -98,7 +106,7 @@ async def serving(
     try:
         await web.TCPSite(runner, settings.host, settings.port, ssl_context=context).start()
         port = int(runner.addresses[0][1])
-        log.info("the page is on %s://%s:%d", "https" if settings.is_https else "http", settings.host, port)
+        log.info("the dashboard is on %s://%s:%d", "https" if settings.is_https else "http", settings.host, port)
         yield port
     finally:
         if watching is not None:
@@ -132,7 +140,8 @@ async def _watch_files(settings: Settings, context: ssl.SSLContext) -> None:
                 context.load_cert_chain(settings.cert_file, settings.key_file)
                 loaded = found
         except OSError as error:
-            log.warning("the page's certificate could not be read again: %s", error)  # just being replaced, perhaps
+            # perhaps just being replaced
+            log.warning("the dashboard's certificate could not be read again: %s", error)
 
 
 def _stamp(settings: Settings) -> tuple[tuple[int, int], ...]:

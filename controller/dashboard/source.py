@@ -1,7 +1,9 @@
-"""What the pages read. `Source` is the contract; `WorldSource` fills it from a running controller.
+"""Data of the pages. `Source` is the contract; `WorldSource` implements it for a running
+controller.
 
-Made by the CLI and by tests; read by `pages`, `history` and `stream`. All of it is the controller's own copies: nothing here asks the
-cluster, nothing changes anything, and nothing looks at every claim to show one node.
+Created by the CLI and by tests; read by `pages`, `history` and `stream`. All data are the
+controller's own copies: nothing here calls the API server, nothing changes anything, and nothing
+iterates over every claim to show one node.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +23,7 @@ Heard = Callable[[ResourceClaim | None, ResourceClaim | None], None]
 
 
 class Decisions(Protocol):
-    """What is kept of decisions (`controller.reconcile.decisionlog`)."""
+    """The stored decisions (`controller.reconcile.decisionlog`)."""
 
     def of_pod(self, key: str) -> Explanation | None: ...
 
@@ -39,44 +41,50 @@ class Source(Protocol):
 
     @property
     def policies(self) -> Policies:
-        """The controller's defaults."""
+        """Return the controller's defaults."""
 
     @property
     def first_fit(self) -> bool: ...
 
     @property
     def is_leader(self) -> bool:
-        """Whether decisions are made, and so kept, in this process."""
+        """Return whether this process makes, and so stores, decisions."""
 
     def problems(self) -> Sequence[str]:
-        """Why what is shown may be old or incomplete; empty while all is well."""
+        """Return why the data may be outdated or incomplete; empty if they are not."""
 
     def pods(self) -> Iterable[Pod]: ...
 
     def pod(self, key: str) -> Pod | None: ...
 
     def pods_of(self, claim: str) -> Sequence[Pod]:
-        """Those that refer to the claim `namespace/name`."""
+        """Return the pods that refer to the claim `namespace/name`."""
 
     def claims(self) -> Iterable[ResourceClaim]: ...
 
     def claim(self, key: str) -> ResourceClaim | None: ...
 
     def claims_on(self, device: str) -> Sequence[ResourceClaim]:
-        """Those whose allocation names the device `driver/pool/device`."""
+        """Return the claims whose allocation names the device `driver/pool/device`."""
 
     def objects(self) -> list[tuple[Kind[Any], Object]]:
-        """All of the present state that `controller.whatif` reads. The objects are immutable: another thread may read them."""
+        """Return all of the present state that `controller.whatif` reads.
+
+        The objects are immutable: another thread may read them.
+        """
 
     def on_change(self, told: Callable[[], None]) -> Callable[[], None]:
-        """`told` is called after each change of anything that is shown. Returns what ends it."""
+        """Call `told` after each change of anything shown. Returns a function that unsubscribes."""
 
     def on_claim(self, heard: Heard) -> Callable[[], None]:
-        """`heard` gets each claim that came, changed or went, old and new. Returns what ends it."""
+        """Call `heard` with each claim that was added, changed or deleted, old and new.
+
+        Returns a function that unsubscribes.
+        """
 
 
 class WorldSource:
-    """A controller whose copies are complete (`on_synced`)."""
+    """The data of a controller that is in sync (`on_synced`)."""
 
     def __init__(self, controller: Controller) -> None:
         world = controller.world

@@ -1,8 +1,9 @@
-"""News for open pages, by server-sent events: the fragment that a page shows, whenever it has become another.
+"""Updates for open pages by server-sent events: a page's fragment, whenever it has changed.
 
-`Newsroom` is told of each change (`Source.on_change`); `follow` serves one page until it goes. Changes are gathered: a page gets at most one
-fragment a second, on big clusters fewer, so that making them takes no more than a twentieth of the time. Pages that look
-at the same thing in the same language share the making. Nothing is made for pages that nobody looks at.
+`Newsroom` is notified of each change (`Source.on_change`); `follow` serves one page until it is
+closed. Changes are batched: a page gets at most one fragment a second, on large clusters fewer, so
+that rendering takes no more than a twentieth of the time. Pages with the same content and language
+share the rendering. Nothing is rendered for pages that are not open.
 """
 
 import asyncio
@@ -19,11 +20,11 @@ from controller.dashboard.cardpages import NoSuchThing
 from controller.dashboard.pages import Page
 
 MOST_STREAMS: Final = 64
-"""Pages that are open at once; those beyond are told to ask again later, and stay readable."""
+"""Limit of open pages; those beyond get Retry-After and stay readable."""
 SHARE: Final = 20
-"""Making a fragment may take one part in so many of the time."""
+"""Rendering of a fragment may take one part in this many of the time."""
 _BEAT: Final = 15.0
-"""Seconds between signs of life, so that nothing between us and the browser calls the stream dead."""
+"""Seconds between keep-alive messages, so that no proxy closes an idle stream."""
 _MOST_KEPT: Final = 64
 
 
@@ -34,7 +35,7 @@ class Newsroom:
         self._version = 0
         self._turn = asyncio.Event()
         self._made: OrderedDict[tuple[str, str], tuple[int, float, str]] = OrderedDict()
-        """(view, language) → version, seconds it took, fragment."""
+        """(view, language) → version, seconds of rendering, fragment."""
         self._making: dict[tuple[str, str], asyncio.Lock] = {}
         self.streams = 0
 
@@ -43,7 +44,10 @@ class Newsroom:
         self._turn.set()
 
     async def make(self, view: str, language: str) -> tuple[str, float]:
-        """The fragment of a path with query, and how long its making took. Raises NoSuchThing."""
+        """Return the fragment of a path with query, and the seconds it took to render.
+
+        Raises NoSuchThing.
+        """
         key = (view, language)
         lock = self._making.setdefault(key, asyncio.Lock())
         try:
@@ -71,7 +75,9 @@ class Newsroom:
     async def follow(
         self, request: web.Request, view: str, language: str, seen: str, may_look: Callable[[], Awaitable[bool]]
     ) -> web.StreamResponse:
-        """`seen`: digest of the fragment that the page has."""
+        """Serve updates to one page until it is closed. `seen`: digest of the fragment that it
+        shows.
+        """
         if self.streams >= MOST_STREAMS:
             return web.Response(status=503, headers={"Retry-After": "30"}, text="too many open pages\n")
         response = web.StreamResponse(
@@ -132,11 +138,15 @@ class Newsroom:
 
 
 headers_key: Final = web.AppKey("headers", dict[str, str])
-"""Put on streams, which are under way before any middleware sees them."""
+"""Headers of streams, which start before any middleware sees the response."""
 
 
 def event(data: str, name: str = "") -> bytes:
-    """One frame. A line break of any kind begins a new `data:` line, so that no text can end the frame or begin another."""
+    """Return one frame.
+
+    Every kind of line break starts a new `data:` line, so that no text can end the frame or start
+    another.
+    """
     lines = data.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     head = f"event: {name}\n" if name else ""
     return (head + "".join(f"data: {line}\n" for line in lines) + "\n").encode()

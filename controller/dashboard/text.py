@@ -1,7 +1,7 @@
-"""Messages of the page by language: English is the key, `chinese.MESSAGES` has the rest.
+"""Messages by language: English text is the key, `chinese.MESSAGES` has the translation.
 
-`Texts(language)` is `t` in templates: `t("Free cards")`, `t("{n} of {total}", n=3, total=8)`. What is not in the catalogue is shown in
-English; a test demands that everything is.
+`Texts(language)` is `t` in templates: `t("Free cards")`, `t("{n} of {total}", n=3, total=8)`. A
+message missing from the catalogue appears in English; a test requires that none is missing.
 """
 
 from typing import Final

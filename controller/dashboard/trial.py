@@ -1,7 +1,7 @@
-"""What would be different, tried out on the present state: one trial at a time, in a thread, with an end.
+"""Simulations of a change to the present state: one at a time, in a thread, with a time limit.
 
-Called by `app`. In: the query of the form. Out: `controller.whatif.Comparison`. What is decided meanwhile is not disturbed: the thread gets
-its own copy, and nothing is written anywhere.
+Called by `app`. In: the query of the form. Out: `controller.whatif.Comparison`. Running decisions
+are not disturbed: the thread gets its own copy, and nothing is written anywhere.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 
 LONGEST: Final = 60.0
-"""Seconds; on a cluster where it takes longer, `hami-dra whatif` has the time."""
+"""Seconds; for clusters where it takes longer, `hami-dra whatif` has no limit."""
 DEVICE_CHOICES: Final = (*names.DEVICE_POLICIES, names.FIRST_FIT)
 NODE_CHOICES: Final = names.NODE_POLICIES
 MOST_NODES: Final = 20
 
 
 class Refused(Exception):
-    """A trial that is not made: the message says why."""
+    """The simulation is refused; the message says why."""
 
 
 class Busy(Refused):
-    """Somebody else's is under way."""
+    """Another user's simulation is running."""
 
 
 class TookTooLong(Refused):
@@ -45,20 +45,21 @@ class Trials:
         self._running: asyncio.Task[Comparison] | None = None
 
     async def run(self, query: Mapping[str, str]) -> Comparison:
-        """Raises Refused."""
+        """Run one simulation. Raises Refused."""
         if self._running is not None and not self._running.done():
-            raise Busy("another trial is under way")
+            raise Busy("another simulation is running")
         change = self._change(query)
         objects = self._source.objects()
         self._running = asyncio.ensure_future(asyncio.to_thread(_compare, objects, change, self._longest))
         try:
-            # somebody who goes away does not make room for the next before the thread is done
+            # A client that disconnects does not admit the next simulation before the thread is
+            # done.
             return await asyncio.shield(self._running)
         except (BadChange, BadManifest) as error:
             raise Refused(str(error)) from error
 
     def _change(self, query: Mapping[str, str]) -> Change:
-        """Raises Refused."""
+        """Return the change that the form describes. Raises Refused."""
         source = self._source
         present = Settings(policies=source.policies, first_fit=source.first_fit)
         node, device = query.get("node-policy", ""), query.get("device-policy", "")
@@ -88,7 +89,7 @@ class Trials:
 
 
 def _compare(objects: list[tuple[Kind[Any], Object]], change: Change, longest: float) -> Comparison:
-    """In a thread. Raises TookTooLong, BadChange, BadManifest."""
+    """Compare, in a thread. Raises TookTooLong, BadChange, BadManifest."""
     end = time.monotonic() + longest
 
     def progress(what: str, done: int, total: int) -> None:

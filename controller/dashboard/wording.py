@@ -1,4 +1,4 @@
-"""Amounts, shares and moments as people read them; the same in every language. Pure; used by templates through `render`."""
+"""Amounts, shares and times in readable form, equal in every language. Pure; used by `render`."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -9,7 +9,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def amount(number: int) -> str:
-    """Bytes, with three digits at least: 16384 MiB → `16 GiB`, 7500 MiB → `7.32 GiB`."""
+    """Return bytes with at least three digits: 16384 MiB → `16 GiB`, 7500 MiB → `7.32 GiB`."""
     unit, size = 0, float(number)
     while abs(size) >= KIB and unit < len(_UNITS) - 1:
         size /= KIB
@@ -19,7 +19,7 @@ def amount(number: int) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """Rounded to the nearest, but 0 % and 100 % only where it is exactly that."""
+    """Return a rounded percentage; 0 % and 100 % only if exact."""
     if whole <= 0:
         return NONE
     share = 100 * part / whole
@@ -35,11 +35,11 @@ def count(number: int) -> str:
 
 
 def score(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".") if value == value else NONE  # noqa: PLR0124 (not a number is not itself)
+    return f"{value:.2f}".rstrip("0").rstrip(".") if value == value else NONE  # noqa: PLR0124 (NaN differs from itself)
 
 
 def moment(at: datetime | str | None) -> str:
-    """`2026-11-21 08:40:12`, UTC."""
+    """Return a time such as `2026-11-21 08:40:12`, UTC."""
     if not at:
         return ""
     try:
@@ -50,7 +50,7 @@ def moment(at: datetime | str | None) -> str:
 
 
 def permille(part: int, whole: int) -> int:
-    """For drawings: 0 to 1000; something is never drawn as nothing."""
+    """Return thousandths for drawings, 0 to 1000; a positive amount is never drawn as zero."""
     if whole <= 0 or part <= 0:
         return 0
     return max(1, min(1000, 1000 * part // whole))
