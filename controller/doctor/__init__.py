@@ -1,1 +1,3 @@
-"""What is wrong with a cluster that hami-dra runs in, and how to mend it: pure checks over a state that was collected before."""
+"""Diagnosis of a cluster that runs hami-dra: pure checks, each with a fix, over a collected
+state.
+"""

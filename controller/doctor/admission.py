@@ -1,6 +1,7 @@
-"""Checks of what keeps order: the fence, the policies, the webhook.
+"""Checks of the admission objects: the fence, the policies, the webhook.
 
-The webhook's certificate is checked as the API server does it: is it in time, and did an authority of the caBundle sign it.
+The webhook's certificate is checked as the API server does it: whether it is valid now, and whether
+an authority of the caBundle signed it.
 """
 
 import base64
@@ -32,11 +33,13 @@ from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 _SOON: Final = timedelta(days=14)
 
 
-# --- fence -----------------------------------------------------------------------------------------------------------
+# --- fence ----------------------------------------------------------------------------------------
 
 
 def fence(state: State) -> Iterator[Finding]:
-    """In exclusive mode: is every managed driver's in force, and does nobody else use its taint."""
+    """Check in exclusive mode that every managed driver's fence is in force, and its taint not
+    misused.
+    """
     if state.mode != "exclusive" or is_out(state) or (state.live is None and not _speaks_of_fences(state)):
         return
     published = {item.spec.driver for item in state.slices if item.spec.devices}
@@ -55,13 +58,13 @@ def fence(state: State) -> Iterator[Finding]:
                 check="fence",
                 severity=Severity.WARNING,
                 object=f"DeviceTaintRule {name}",
-                problem=f"it puts the fence on devices of {driver}, and no controller manages them: nobody allocates them",
+                problem=f"it puts the fence on devices of {driver}, and no controller manages them: they are never allocated",
                 fix=f"start the controller with --manage {driver}, or kubectl delete devicetaintrule {name}",
             )
 
 
 def _speaks_of_fences(state: State) -> bool:
-    """Files may be of a cluster that hami-dra never came to."""
+    """Return whether the state mentions a fence: files may be of a cluster without hami-dra."""
     return any(map(is_fence_rule, state.taint_rules)) or any(
         is_fence_taint(taint) for item in state.slices for device in item.spec.devices for taint in device.taints
     )
@@ -69,9 +72,9 @@ def _speaks_of_fences(state: State) -> bool:
 
 def _rule(driver: str, rule: DeviceTaintRule | None) -> Iterator[Finding]:
     name = rule.metadata.name if rule is not None else rule_names(driver)[0]
-    restart = "the controller puts it back within a second: see whether it runs and may write devicetaintrules"
+    restart = "the controller puts it back within a second: check that it runs and may write devicetaintrules"
     if rule is None:
-        problem = f"it is missing: kube-scheduler may allocate devices of {driver} beside the controller"
+        problem = f"it is missing: kube-scheduler may allocate devices of {driver} without the controller"
         yield _error("fence", f"DeviceTaintRule {name}", problem, restart)
     elif not is_intact(rule, driver) and is_in_force(rule, driver):
         yield Finding(
@@ -79,7 +82,7 @@ def _rule(driver: str, rule: DeviceTaintRule | None) -> Iterator[Finding]:
             severity=Severity.WARNING,
             object=f"DeviceTaintRule {name}",
             problem="it is being deleted, and stays in force until the controller has put another one in its place",
-            fix="see whether the controller runs and may write devicetaintrules; to do without the fence: hami-dra uninstall",
+            fix="check that the controller runs and may write devicetaintrules; to remove the fence: hami-dra uninstall",
         )
     elif not is_intact(rule, driver):
         problem = f"it was changed: it does not keep kube-scheduler off all devices of {driver}"
@@ -95,7 +98,11 @@ def _rule(driver: str, rule: DeviceTaintRule | None) -> Iterator[Finding]:
 
 
 def _is_proven(rule: DeviceTaintRule) -> bool:
-    """As `fence_rules.is_proven`, without the uid, and without the generation where a file leaves it out."""
+    """Return whether the rule was proven, like `fence_rules.is_proven` but without comparing the
+    UID.
+
+    The generation is not compared either if a file leaves it out.
+    """
     _, _, generation = rule.metadata.annotations.get(names.FENCE_PROVEN, "").partition("/")
     return generation == str(rule.metadata.generation) if rule.metadata.generation else bool(generation)
 
@@ -107,11 +114,11 @@ def _open_slices(driver: str, slices: tuple[ResourceSlice, ...]) -> Iterator[Fin
             "fence",
             f"ResourceSlice {unfenced[0]}" + (f" and {len(unfenced) - 1} more" if len(unfenced) > 1 else ""),
             f"devices of {driver} do not carry the taint {names.FENCE_TAINT}: nothing is committed until all of them do",
-            "run the driver of the node with --fence auto (its default), and see its log",
+            "run the driver of the node with --fence auto (its default), and check its log",
         )
 
 
-# --- policies --------------------------------------------------------------------------------------------------------
+# --- policies -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +126,7 @@ class _Policy:
     name: str
     manifest: str
     without: str
-    """What is not so where it is missing."""
+    """The consequence of its absence."""
     severity: Severity = Severity.ERROR
     policy_kind: str = kinds.VALIDATING_POLICY.name
     binding_kind: str = kinds.VALIDATING_POLICY_BINDING.name
@@ -128,12 +135,12 @@ class _Policy:
 
 
 _ACCOUNT: Final = "system:serviceaccount:"
-_CONTROLLER: Final = "whoever has the controller's token may "
+_CONTROLLER: Final = "anyone with the controller's token may "
 _POLICIES: Final = (
     _Policy(
         names.FENCE_POLICY,
         "fence-policy.yaml",
-        "claims that tolerate the fence are let in, and kube-scheduler allocates for them",
+        "claims that tolerate the fence are admitted, and kube-scheduler allocates for them",
         exclusive=True,
     ),
     _Policy(
@@ -148,7 +155,7 @@ _POLICIES: Final = (
     _Policy(
         names.CLAIM_POLICY,
         "claim-policy.yaml",
-        "a claim can be deleted under its running pod, and its devices are allocated once more",
+        "a claim can be deleted under its running pod, and its devices are then allocated twice",
     ),
     _Policy(
         names.SLICE_POLICY,
@@ -158,7 +165,7 @@ _POLICIES: Final = (
     _Policy(
         names.TOKEN_POLICY,
         "account-policy.yaml",
-        "whoever may create Secrets in hami-dra's namespace can have the token of any account there",
+        "anyone who may create Secrets in hami-dra's namespace can get the token of any account there",
     ),
     _Policy(
         names.EVENT_POLICY,
@@ -173,8 +180,8 @@ _POLICIES: Final = (
             (
                 "change any field of any pod",
                 "raise any quota, and change the metadata of any claim",
-                "create and delete the claim templates of everybody",
-                "taint the devices of everybody",
+                "create and delete the claim templates of all users",
+                "taint all devices",
                 "run any pod in the namespace of the probe",
             ),
             strict=True,
@@ -184,7 +191,10 @@ _POLICIES: Final = (
 
 
 def policies(state: State) -> Iterator[Finding]:
-    """Is each there, bound to itself, and denying what it should deny. Who chose to have no gate gets a warning only."""
+    """Check that each policy exists, is bound to itself, and denies what it should deny.
+
+    The absence of the gate's policy can be intended, so it is a warning only.
+    """
     live = state.live
     assert live is not None  # `Check.needs_live`
     if live.admission is None or is_out(state):
@@ -223,7 +233,7 @@ def _installed(live: Live, wanted: _Policy, namespace: str) -> Iterator[Finding]
 
 
 def _names_accounts_of(policy: Raw, namespace: str) -> bool:
-    """Whether a policy about accounts of ours is about those of this installation."""
+    """Return whether a policy about our accounts names those of this installation."""
     conditions = policy.get("spec", {}).get("matchConditions") or ()
     text = " ".join(str(each.get("expression", "")) for each in conditions)
     return _ACCOUNT not in text or f"{_ACCOUNT}{namespace}:" in text
@@ -233,7 +243,7 @@ def _denies(binding: Raw) -> bool:
     return "Deny" in (binding.get("spec", {}).get("validationActions") or ())
 
 
-# --- webhook ---------------------------------------------------------------------------------------------------------
+# --- webhook --------------------------------------------------------------------------------------
 
 
 def webhook(state: State) -> Iterator[Finding]:
@@ -261,7 +271,7 @@ def webhook(state: State) -> Iterator[Finding]:
             severity=Severity.WARNING,
             object=title,
             problem=f"the failurePolicy of {CONVERT_WEBHOOK} is Ignore: while the webhook does not answer, pods with old resource "
-            "names come in unconverted and stay pending",
+            "names are admitted unconverted and stay pending",
             fix="set webhook.failurePolicy=Fail in the chart, unless that is what you chose",
         )
     yield from _certificate(state, live, title, convert)
@@ -270,7 +280,7 @@ def webhook(state: State) -> Iterator[Finding]:
         yield _error(
             "webhook",
             title,
-            f"a pod with nvidia.com/gpu, sent to be dry-run, was not converted: {live.webhook.conversion}",
+            f"a pod with nvidia.com/gpu, created as a dry run, was not converted: {live.webhook.conversion}",
             f"kubectl -n {state.namespace} get pods,endpointslices -l app.kubernetes.io/name={names.WEBHOOK}; see the webhook's log",
         )
 
@@ -297,10 +307,10 @@ def _certificate(state: State, live: Live, title: str, convert: Raw) -> Iterator
     try:
         authorities = x509.load_pem_x509_certificates(base64.b64decode(text, validate=True))
     except (ValueError, binascii.Error):
-        yield _error("webhook", title, "its caBundle is no list of certificates", restart)
+        yield _error("webhook", title, "its caBundle is not a list of certificates", restart)
         return
     if all(each.not_valid_after_utc <= state.now for each in authorities):
-        yield _error("webhook", title, "all certificates of its caBundle are over", restart)
+        yield _error("webhook", title, "all certificates of its caBundle have expired", restart)
     served = live.webhook.certificate if live.webhook is not None else None
     if served is None:
         return
@@ -308,7 +318,7 @@ def _certificate(state: State, live: Live, title: str, convert: Raw) -> Iterator
     try:
         certificate = x509.load_pem_x509_certificates(served)[0]
     except (ValueError, IndexError):
-        yield _error("webhook", secret, "its tls.crt is no certificate", f"kubectl -n {state.namespace} delete secret {names.WEBHOOK_SECRET}; {restart}")  # fmt: skip
+        yield _error("webhook", secret, "its tls.crt is not a certificate", f"kubectl -n {state.namespace} delete secret {names.WEBHOOK_SECRET}; {restart}")  # fmt: skip
         return
     left = certificate.not_valid_after_utc - state.now
     if left <= _SOON:

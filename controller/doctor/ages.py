@@ -1,11 +1,13 @@
-"""How long ago something happened, by the cluster's own words. Pure."""
+"""Ages of events by the cluster's own timestamps. Pure."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 
 def age(moment: str | None, now: datetime) -> timedelta | None:
-    """None where nobody says when. Clocks differ: what seems to be in the future is of now."""
+    """Return the age, or None without a timestamp. Clocks differ: a time in the future counts as
+    now.
+    """
     if not moment:
         return None
     try:
@@ -18,19 +20,23 @@ def age(moment: str | None, now: datetime) -> timedelta | None:
 
 
 def newest(moments: Iterable[str | None], now: datetime) -> datetime:
-    """The last moment that files speak of: when they were taken, as far as they tell. `now` where they speak of none."""
+    """Return the latest time in the files, the best estimate of when they were taken; else
+    `now`.
+    """
     ages = [found for moment in moments if (found := age(moment, now)) is not None]
     return now - min(ages, default=timedelta())
 
 
 def older(moment: str | None, now: datetime, least: timedelta) -> bool:
-    """Where nobody says when (files leave it out) it is old."""
+    """Return whether the age is at least `least`. Without a timestamp (files omit it) it counts as
+    old.
+    """
     found = age(moment, now)
     return found is None or found >= least
 
 
 def in_words(span: timedelta | None) -> str:
-    """`12 minutes`"""
+    """Return a text such as `12 minutes`."""
     if span is None:
         return "an unknown time"
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):

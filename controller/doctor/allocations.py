@@ -1,4 +1,6 @@
-"""Checks of who has what: claims that leak, devices given away twice, pods that wait, quotas that hold nothing."""
+"""Checks of allocations: leaked claims, devices allocated twice, waiting pods, quotas without
+effect.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,14 +22,14 @@ from hami_dra.vendors.quotas import PREFIX
 from hami_dra.vendors.registry import QUOTA_NAMES
 
 _ORPHANED: Final = timedelta(minutes=3)
-"""The controller itself frees an allocation that nobody uses after one."""
+"""The controller itself frees an unused allocation after one minute."""
 _STUCK: Final = timedelta(minutes=5)
 _WAITING: Final = timedelta(minutes=5)
 _SHOWN: Final = 4
 
 
 def claims(state: State) -> Iterator[Finding]:
-    """Of ours only: a claim without our annotation is never our business."""
+    """Check the claims that carry our annotation; all others are ignored."""
     used = {key for pod in state.pods if not is_done(pod) for key in claim_keys(pod)}
     there = {pod.key for pod in state.pods}
     for claim in state.claims:
@@ -42,19 +44,19 @@ def claims(state: State) -> Iterator[Finding]:
             yield _leak(
                 claim,
                 f"it has been on its way out for {in_words(age(claim.metadata.deletion_timestamp, state.now))}",
-                "see whether kube-controller-manager runs: it frees the claim when its pods are gone",
+                "check that kube-controller-manager runs: it frees the claim when its pods are gone",
             )
         elif consumers and len(ghosts) == len(claim.status.reserved_for) and waits:
             yield _leak(
                 claim,
-                f"it is reserved for {', '.join(ghosts[:_SHOWN])}, which does not exist: its devices are lost to others",
-                "see whether kube-controller-manager runs: it takes such reservations away",
+                f"it is reserved for {', '.join(ghosts[:_SHOWN])}, which does not exist: no other pod can use its devices",
+                "check that kube-controller-manager runs: it removes such reservations",
             )
         elif allocation is not None and not claim.status.reserved_for and claim.key not in used and waits:
             yield _leak(
                 claim,
-                "it is allocated, and no pod uses it: its devices are lost to others",
-                "see whether the controller runs: it frees such claims after a minute; or kubectl delete "
+                "it is allocated, and no pod uses it: no other pod can use its devices",
+                "check that the controller runs: it frees such claims after a minute; or kubectl delete "
                 f"resourceclaim -n {claim.metadata.namespace} {claim.metadata.name}",
             )
         elif (
@@ -65,14 +67,16 @@ def claims(state: State) -> Iterator[Finding]:
         ):
             yield _leak(
                 claim,
-                f"it is not allocated, and the finalizer {names.DELETE_PROTECTION} is left on it: it cannot be deleted",
-                "see whether the controller runs: it takes finalizer and annotation away after a minute",
+                f"it is not allocated, but still has the finalizer {names.DELETE_PROTECTION}: it cannot be deleted",
+                "check that the controller runs: it removes finalizer and annotation after a minute",
             )
     yield from _vanished(state)
 
 
 def _vanished(state: State) -> Iterator[Finding]:
-    """Claims that were deleted under pods that still hold their devices, and pods whose claims are not there."""
+    """Report claims deleted under pods that still hold their devices, and pods without their
+    claims.
+    """
     fix = (
         "delete these pods to free the devices; manifests/claim-policy.yaml keeps claims from being deleted under them"
     )
@@ -85,7 +89,7 @@ def _vanished(state: State) -> Iterator[Finding]:
             severity=Severity.ERROR,
             object=f"ResourceClaim {gone.key}",
             problem=f"it is gone, and {holders} on node {gone.node} still holds {_some([str(each) for each in gone.devices])}: "
-            "nobody else gets them, and they count for the namespace's quota",
+            "no other pod gets them, and they count for the namespace's quota",
             fix=fix if gone.holders else f"see which containers of node {gone.node} use them, and restart its kubelet",
         )
     if state.live is None:
@@ -105,7 +109,9 @@ def _vanished(state: State) -> Iterator[Finding]:
 
 
 def devices(state: State) -> Iterator[Finding]:
-    """Given away twice or more than there is; held without being published; taken by others behind the fence."""
+    """Report overcommitted devices, devices held but not published, and foreign allocations on
+    ours.
+    """
     uses: dict[DeviceId, list[Use]] = defaultdict(list)
     for claim in state.claims:
         allocation = claim.status.allocation
@@ -121,7 +127,7 @@ def devices(state: State) -> Iterator[Finding]:
                 check="devices",
                 severity=Severity.ERROR,
                 object=f"Device {device}",
-                problem=f"more of it is allocated than there is, to {_listed([use.claim for use in holders])}",
+                problem=f"it is overcommitted by {_listed([use.claim for use in holders])}",
                 fix="delete the pod of one of these claims; see who allocated it: kubectl get resourceclaim -A -o yaml | grep "
                 f"{names.ALLOCATED_BY}",
             )
@@ -131,7 +137,7 @@ def devices(state: State) -> Iterator[Finding]:
             severity=Severity.ERROR,
             object=f"Pool {driver}/{pool}",
             problem=f"more is drawn of {_some(counters)} than there is: a card and parts of it are allocated at once",
-            fix="hami-dra status shows who has them; delete the pod of one",
+            fix="hami-dra status shows their tenants; delete the pod of one",
         )
     tenancies = Tenancies(state.claims, state.pods)
     for device in sorted(tenancies.devices()):
@@ -141,15 +147,15 @@ def devices(state: State) -> Iterator[Finding]:
                 check="devices",
                 severity=Severity.WARNING,
                 object=f"Device {device}",
-                problem=f"{', '.join(f'{each.namespace}/{each.claim}' for each in tenants[:_SHOWN])} holds it, and nobody publishes it",
-                fix="see whether the node and its driver run; else delete the pods that hold it",
+                problem=f"{', '.join(f'{each.namespace}/{each.claim}' for each in tenants[:_SHOWN])} holds it, but no slice publishes it",
+                fix="check that the node and its driver run; else delete the pods that hold it",
             )
     if state.mode == "exclusive":
         yield from _taken_by_others(state, uses)
 
 
 def _is_unknown(state: State, device: DeviceId) -> bool:
-    """A pool that is incomplete is told of already."""
+    """Return whether no slice publishes the device; an incomplete pool is reported elsewhere."""
     return f"pool {device.driver}/{device.pool}" not in state.inventory.problems
 
 
@@ -165,15 +171,15 @@ def _taken_by_others(state: State, uses: dict[DeviceId, list[Use]]) -> Iterator[
             check="devices",
             severity=Severity.WARNING,
             object=f"ResourceClaim {key}",
-            problem=f"somebody other than hami-dra allocated {_some(sorted(taken))} to it: before the fence was up, or around it",
+            problem=f"another component allocated {_some(sorted(taken))} to it: before the fence was up, or around it",
             fix="nothing, if it was before; else find who tolerates the fence, and apply manifests/fence-policy.yaml",
         )
 
 
 def pods(state: State) -> Iterator[Finding]:
-    """Only those behind our gate: others are kube-scheduler's."""
+    """Check only pods behind our gate: kube-scheduler is responsible for the others."""
     if state.mode != "exclusive":
-        return  # `leftovers` tells
+        return  # `leftovers` reports them
     for pod in state.pods:
         if not (is_pending(pod) and has_our_gate(pod)) or not older(
             pod.metadata.creation_timestamp, state.now, _WAITING
@@ -186,15 +192,17 @@ def pods(state: State) -> Iterator[Finding]:
             severity=Severity.WARNING,
             object=f"Pod {pod.key}",
             problem=f"it has waited behind the gate {names.GATE} for {waited}"
-            + (f", and behind {', '.join(others)}: nothing is decided before these are lifted" if others else ""),
+            + (f", and behind {', '.join(others)}: nothing is decided until these are removed" if others else ""),
             fix=f"hami-dra explain {pod.metadata.name} -n {pod.metadata.namespace}"
             if not others
-            else f"ask who lifts {others[0]}",
+            else f"ask the owner of {others[0]}",
         )
 
 
 def quotas(state: State) -> Iterator[Finding]:
-    """Names that no vendor has (a slip of the pen limits nothing), quotas that cannot hold, limits that are passed."""
+    """Report unknown resource names (which limit nothing), unenforceable quotas, exceeded
+    limits.
+    """
     for title, problem in sorted(state.inventory.quotas.problems.items()):
         said, _, fix = problem.rpartition("; ")
         yield Finding(

@@ -1,4 +1,6 @@
-"""Checks of what hami-dra stands on: Kubernetes' version, APIs and gates; that a controller leads; the rights of its accounts."""
+"""Checks of the prerequisites: Kubernetes' version, APIs and gates; a leader; the accounts'
+rights.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -13,15 +15,15 @@ from hami_dra.api import names
 from hami_dra.cluster.requirements import MINIMUM
 
 NEEDED_GATES: Final = {
-    "DynamicResourceAllocation": "there are no claims at all without it",
+    "DynamicResourceAllocation": "no claims exist without it",
     "DRAConsumableCapacity": "cards cannot be shared without it",
     "DRADeviceTaints": "the fence, and cards out of service, are taints on devices",
 }
 USEFUL_GATES: Final = {
-    "DRAPartitionableDevices": "MIG instances cannot be handed out without it",
+    "DRAPartitionableDevices": "MIG instances cannot be allocated without it",
     "DRAPrioritizedList": "claims with firstAvailable are refused without it",
-    "DRAAdminAccess": "monitoring pods cannot look at cards in use without it",
-    "DRAResourceClaimDeviceStatus": "what a card is to its pod cannot be told in the claim's status",
+    "DRAAdminAccess": "monitoring pods cannot access cards in use without it",
+    "DRAResourceClaimDeviceStatus": "the claim's status cannot report the pod's cards without it",
 }
 _LEASE_MARGIN: Final = timedelta(seconds=5)
 _SHOWN: Final = 4
@@ -71,13 +73,15 @@ def controller(state: State) -> Iterator[Finding]:
             severity=Severity.WARNING,
             object=f"Namespace {state.namespace}",
             problem="hami-dra is not installed here",
-            fix="install it (docs/install.md), or name where it is: --namespace",
+            fix="install it (docs/install.md), or give its namespace: --namespace",
         )
         return
     title = f"Lease {state.namespace}/{names.CONTROLLER}"
     start = f"kubectl -n {state.namespace} get pods,events; start it, or install hami-dra (docs/install.md)"
     if live.lease is None:
-        yield _error("controller", title, "there is none: no controller runs here, and nobody allocates devices", start)
+        yield _error(
+            "controller", title, "it does not exist: no controller runs here, and no devices are allocated", start
+        )
         return
     until = leaving_until(live.lease)
     if until is not None and until > state.now:
@@ -86,13 +90,13 @@ def controller(state: State) -> Iterator[Finding]:
             severity=Severity.WARNING,
             object=title,
             problem=f"hami-dra uninstall is at work: no controller acts before {until:%H:%M:%S} UTC",
-            fix="wait for it, or to stay: kubectl -n "
+            fix="wait until then, or to keep hami-dra: kubectl -n "
             f"{state.namespace} annotate lease hami-dra-controller hami.io/leaving-until-",
         )
         return
     spec = live.lease.spec
     if not spec.holder_identity:
-        yield _error("controller", title, "nobody holds it: no controller leads", start)
+        yield _error("controller", title, "it has no holder: no controller leads", start)
         return
     silent = age(spec.renew_time, state.now)
     most = timedelta(seconds=spec.lease_duration_seconds or 15) + _LEASE_MARGIN

@@ -1,4 +1,6 @@
-"""All checks over one state. Called by `hami-dra doctor`. In: a `State`. Out: a `Report`. Pure."""
+"""Runs all checks over one state. Called by `hami-dra doctor`. In: a `State`. Out: a `Report`.
+Pure.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Checks of what is on offer: device classes, slices and pools, device plugins beside drivers."""
+"""Checks of the published devices: device classes, slices and pools, competing device plugins."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -13,8 +13,10 @@ _SHOWN: Final = 3
 
 
 def classes(state: State) -> Iterator[Finding]:
-    """Only native mode serves extended resources from classes; in exclusive mode the webhook converts them, and foreign drivers
-    may still be asked for by them.
+    """Check the extended resource names of device classes.
+
+    Only native mode serves extended resources from classes; in exclusive mode the webhook converts
+    them, but those of foreign drivers may still be requested.
     """
     resources = sorted({each.spec.extended_resource_name or "" for each in state.classes} - {""})
     for resource in resources:
@@ -32,7 +34,7 @@ def classes(state: State) -> Iterator[Finding]:
 
 
 def slices(state: State) -> Iterator[Finding]:
-    """Pools that cannot be used, in more than one generation, or of nodes that are gone."""
+    """Report pools that are unusable, have several generations, or belong to deleted nodes."""
     left_out = {f"ResourceSlice {item.metadata.name}": item for item in state.slices}
     for what, problem in sorted(state.inventory.problems.items()):
         if (item := left_out.get(what)) is not None:
@@ -43,7 +45,7 @@ def slices(state: State) -> Iterator[Finding]:
             severity=Severity.ERROR,
             object=what[:1].upper() + what[1:],
             problem=f"{problem}: none of its devices can be allocated",
-            fix="a driver that runs publishes the rest within seconds; if it stays, see the driver's log on that node",
+            fix="a running driver publishes the rest within seconds; if not, see the driver's log on that node",
         )
     generations: dict[tuple[str, str], set[int]] = defaultdict(set)
     gone: dict[str, list[str]] = defaultdict(list)
@@ -62,7 +64,7 @@ def slices(state: State) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 object=f"Pool {driver}/{name}",
                 problem=f"slices of generations {', '.join(map(str, sorted(found)))} are published; only the newest counts",
-                fix="a driver that runs removes old ones within seconds; if it does not, delete them by hand",
+                fix="a running driver removes old ones within seconds; if not, delete them by hand",
             )
     for node, listed in sorted(gone.items()):
         shown = " ".join(sorted(listed)[:_SHOWN])
@@ -70,14 +72,14 @@ def slices(state: State) -> Iterator[Finding]:
             check="slices",
             severity=Severity.WARNING,
             object=f"Node {node}",
-            problem=f"{len(listed)} ResourceSlices are of this node, and it does not exist",
+            problem=f"{len(listed)} ResourceSlices name this node, which does not exist",
             fix=f"kubectl delete resourceslice {shown}" + (" ..." if len(listed) > _SHOWN else ""),
         )
 
 
 def _left_out(item: ResourceSlice, problem: str) -> Finding:
     node = item.spec.node_name
-    suspect = f"find out who runs on node {node} as its driver or kubelet: " if node else ""
+    suspect = f"find out what runs on node {node} as its driver or kubelet: " if node else ""
     return Finding(
         check="slices",
         severity=Severity.ERROR,
@@ -88,7 +90,9 @@ def _left_out(item: ResourceSlice, problem: str) -> Finding:
 
 
 def device_plugins(state: State) -> Iterator[Finding]:
-    """A device plugin and a driver that hand out the same cards know nothing of one another."""
+    """Report cards offered by both a device plugin and a driver: neither knows the other's
+    allocations.
+    """
     drivers: dict[str, set[str]] = defaultdict(set)
     for item in state.slices:
         if item.spec.node_name and item.spec.devices:
@@ -103,6 +107,6 @@ def device_plugins(state: State) -> Iterator[Finding]:
                 severity=Severity.ERROR,
                 object=f"Node {node}",
                 problem=f"a device plugin offers {', '.join(offered)}, and {', '.join(sorted(published))} publishes the same cards: "
-                "pods of both would get them",
+                "the same card can go to pods of both",
                 fix="remove the device plugin from this node (its DaemonSet), or the driver",
             )

@@ -1,4 +1,6 @@
-"""What of an installation is there, as far as its admission objects and its lease tell. Read by the checks."""
+"""Presence of an installation, judged by its admission objects and its lease. Read by the
+checks.
+"""
 
 from typing import Any
 
@@ -7,7 +9,7 @@ from hami_dra.api import names
 
 
 def is_out(state: State) -> bool:
-    """Nothing of an installation is there: no lease, no policy, no webhook. Not so where that is not known."""
+    """Return whether nothing is installed: no lease, no policy, no webhook. False if unknown."""
     live = state.live
     if live is None or not live.lease_known or live.lease is not None or live.admission is None:
         return False
@@ -15,7 +17,7 @@ def is_out(state: State) -> bool:
 
 
 def named(live: Live, kind: str, name: str) -> Raw | None:
-    """An admission object."""
+    """Return an admission object by kind and name."""
     objects = (live.admission or {}).get(kind, ())
     return next((each for each in objects if each.get("metadata", {}).get("name") == name), None)
 

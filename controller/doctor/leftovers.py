@@ -1,6 +1,7 @@
-"""What exclusive mode leaves behind: after a switch to native mode, or after somebody took hami-dra out by hand.
+"""Leftovers of exclusive mode: after a switch to native mode, or after a removal by hand.
 
-In native mode the controller clears it away itself, so what is found there for long says that none runs.
+In native mode the controller removes them itself, so leftovers that stay mean that no controller
+runs.
 """
 
 from collections import Counter
@@ -30,7 +31,7 @@ def _fence(state: State, why: str, *, out: bool) -> Iterator[Finding]:
             yield _error(
                 f"DeviceTaintRule {rule.metadata.name}",
                 f"a fence rule is left, and {why}: kube-scheduler cannot allocate these devices",
-                _UNINSTALL if out else "restart the controller: in native mode it takes them away when it starts",
+                _UNINSTALL if out else "restart the controller: in native mode it removes them when it starts",
             )
     fenced = Counter(
         item.spec.driver
@@ -51,8 +52,8 @@ def _gates(state: State, why: str, *, out: bool) -> Iterator[Finding]:
         if has_our_gate(pod) and is_live(pod):
             yield _error(
                 f"Pod {pod.key}",
-                f"the gate {names.GATE} is on, and {why}: nobody lifts it",
-                _UNINSTALL if out else "see whether the controller runs: it lifts such gates at once",
+                f"the gate {names.GATE} is on, and {why}: no controller removes it",
+                _UNINSTALL if out else "check that the controller runs: it removes such gates at once",
             )
 
 
@@ -74,7 +75,7 @@ def _marks(state: State) -> Iterator[Finding]:
         if names.ALLOCATED_BY in claim.metadata.annotations and claim.status.allocation is None:
             yield _error(
                 f"ResourceClaim {claim.key}",
-                "our annotation and finalizer are left on it, and hami-dra is gone: it cannot be deleted",
+                "it still has hami-dra's annotation and finalizer, and hami-dra is gone: it cannot be deleted",
                 _UNINSTALL,
             )
 

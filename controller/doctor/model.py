@@ -1,7 +1,7 @@
-"""What the doctor is told and what it says. Plain values.
+"""Input and output of the doctor. Plain values.
 
-`State` is collected by `hami_dra.cli.doctor_reading` or by tests; checks (`controller.doctor.checks`) only read it. JSON of a
-`Report` has camelCase names.
+`State` is collected by `hami_dra.cli.doctor_reading` or by tests; checks
+(`controller.doctor.checks`) only read it. JSON of a `Report` has camelCase names.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ Mode = Literal["exclusive", "native"]
 
 class Severity(StrEnum):
     ERROR = "error"
-    """Something does not work, or two may get what is one's."""
+    """Something does not work, or two pods may get the same device."""
     WARNING = "warning"
-    """It works now, and somebody should look at it."""
+    """It works now, but needs attention."""
 
 
 class Finding(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -37,16 +37,16 @@ class Finding(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Kind and key: `Pod team/train`."""
     problem: str
     fix: str
-    """What to do, as a command where there is one."""
+    """What to do, as a command if there is one."""
 
 
 class Report(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     findings: tuple[Finding, ...]
     """Errors first, then in the order of the checks."""
     checked: tuple[str, ...]
-    """Names of the checks that were made."""
+    """Names of the checks that ran."""
     skipped: dict[str, str]
-    """Check → why it could not be made, or not in full."""
+    """Check → why it did not run, or not completely."""
 
     @property
     def healthy(self) -> bool:
@@ -55,12 +55,14 @@ class Report(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right:
-    """One thing that a ServiceAccount must be allowed, by a shipped manifest, and what the API server says of it."""
+    """One right that a shipped manifest grants to a ServiceAccount, and the API server's verdict on
+    it.
+    """
 
     account: str
     """Name of the ServiceAccount."""
     manifest: str
-    """File in manifests/ that gives it."""
+    """File in manifests/ that grants it."""
     verb: str
     group: str
     resource: str
@@ -78,35 +80,41 @@ class Right:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSeen:
-    """What was found out about the webhook beyond its configuration."""
+    """Facts about the webhook beyond its configuration."""
 
     expected: bool
-    """Its ServiceAccount is there: somebody installed it."""
+    """Its ServiceAccount exists, so it was installed."""
     own_certificate: bool = True
-    """There is a Secret for a webhook that makes its certificates itself."""
+    """There is a Secret for a webhook that issues its own certificates."""
     certificate: bytes | None = None
-    """PEM of what it serves with, from its Secret; None: not read."""
+    """The serving certificate (PEM) from its Secret; None: not read."""
     conversion: str | None = None
-    """What became of a legacy pod that was sent to be dry-run: empty = converted, else what went wrong; None: not tried."""
+    """Result of a dry-run creation of a legacy pod: empty = converted, else what went wrong; None:
+    not tried.
+    """
     missing_runtime_classes: Mapping[str, str] = field(default_factory=dict)
-    """Vendor → the RuntimeClass that the webhook's Deployment names for its pods, and that does not exist."""
+    """Vendor → the RuntimeClass named by the webhook's Deployment, if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """What only a living cluster can say. A part that could not be read is None; why is in `State.unread`."""
+    """Facts that only a live cluster provides. A part that could not be read is None;
+    `State.unread` says why.
+    """
 
     version: ServerVersion
     serves_taint_rules: bool
     gates: Mapping[str, bool] | None = None
     """Feature gates of the API server."""
     admission: Mapping[str, tuple[Raw, ...]] | None = None
-    """Kind → its objects, as JSON: policies, bindings, webhook configurations, whoever made them."""
+    """Kind → its objects as JSON: policies, bindings, webhook configurations, regardless of their
+    origin.
+    """
     lease: Lease | None = None
-    """The controller's; None: there is none."""
+    """The controller's lease; None: there is none."""
     lease_known: bool = True
     lease_moved: bool = False
-    """It was renewed while we looked: whatever clocks say, somebody leads."""
+    """It was renewed during the examination: there is a leader, whatever the clocks say."""
     rights: tuple[Right, ...] | None = None
     webhook: WebhookSeen | None = None
 
@@ -131,4 +139,4 @@ class State:
     installation: str = names.MANAGED_BY
     namespace: str = names.SYSTEM_NAMESPACE
     unread: Mapping[str, str] = field(default_factory=dict)
-    """Name of a check → why what it needs could not be read."""
+    """Name of a check → why its input could not be read."""

@@ -1,6 +1,7 @@
-"""Which rights the shipped manifests give to whom, one question for the API server each.
+"""Rights that the shipped manifests grant, as one access review for the API server each.
 
-Called by whoever collects a state. In: the objects of an installation. Out: `Right`s, none asked yet. Pure.
+Called by the code that collects a state. In: the objects of an installation. Out: `Right`s without
+verdicts. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +12,9 @@ from hami_dra.api import kinds, names
 
 Raw = Mapping[str, Any]
 ACCOUNTS: Final = (names.CONTROLLER, names.DRIVER, names.WEBHOOK)
-"""ServiceAccounts of programs that run all the time. `hami-dra-uninstall` is there only while hami-dra goes."""
+"""ServiceAccounts of permanently running programs. `hami-dra-uninstall` exists only during an
+uninstall.
+"""
 _MANIFESTS: Final = {
     names.CONTROLLER: "rbac-controller.yaml",
     names.DRIVER: "rbac-driver.yaml",
@@ -21,11 +24,14 @@ _MANIFESTS: Final = {
     f"{names.WEBHOOK}-native": "optional/native.yaml",
     f"{names.WEBHOOK}-quotas": "optional/quota-refusals.yaml",
 }
-"""Role -> the file that has it."""
+"""Role → the file that defines it."""
 
 
 def needed_rights(objects: Iterable[Raw], accounts: Iterable[str]) -> list[Right]:
-    """What the roles that are bound to these ServiceAccounts allow. `objects`: `controller.bridge.installation.manifests`."""
+    """Return what the roles bound to these ServiceAccounts allow.
+
+    `objects`: `controller.bridge.installation.manifests`.
+    """
     listed = list(objects)
     roles = {
         (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace", "")): each

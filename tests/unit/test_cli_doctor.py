@@ -38,7 +38,7 @@ def test_what_is_wrong_is_told_with_its_fix(hami_dra, file):
     assert result.code == 1
     first, second, third = result.stdout.splitlines()[:3]
     assert first == "error   devices: Device nvidia.hami.io/n1/gpu-0"
-    assert second.strip() == "more of it is allocated than there is, to team/[b], team/a"
+    assert second.strip() == "it is overcommitted by team/[b], team/a"
     assert third.strip().startswith("fix: ")
     document = json.loads(hami_dra("doctor", "-f", path, "-o", "json").stdout)
     assert set(document) == {"healthy", "findings", "checked", "skipped"}

@@ -213,7 +213,7 @@ def test_a_foreign_driver_that_cannot_be_fenced():
     ("seen", "words"),
     [
         ({"lease": None}, "no controller runs here"),
-        ({"lease": lease(holder="")}, "nobody holds it"),
+        ({"lease": lease(holder="")}, "it has no holder"),
         ({"lease": lease("2026-11-21T11:58:00Z")}, "c_1 has not renewed it for 2 minutes"),
         ({"lease": lease(**{names.LEAVING_UNTIL: "2026-11-21T12:05:00Z"})}, "before 12:05:00 UTC"),
     ],
@@ -370,7 +370,7 @@ def test_the_certificate_and_who_signed_it():
     (found,) = webhook(admission=admission(bundle=b""))
     assert "caBundle is empty" in found.problem
     (found,) = webhook(admission=admission(bundle=b"nonsense"))
-    assert "no list of certificates" in found.problem
+    assert "not a list of certificates" in found.problem
     aged = renewed(None, ["x"], NOW - timedelta(days=360))
     (found,) = webhook(certificate=aged.certificate, admission=admission(bundle=aged.authorities))
     assert (found.severity, found.object) == ("warning", "Secret hami-dra-system/hami-dra-webhook-certificate")
@@ -489,7 +489,7 @@ USER = pod("p", nodeName="n1", resourceClaims=[{"name": "gpu", "resourceClaimNam
         (held(reserved=()), "no pod uses it"),
         (held(reserved=("ghost",)), "reserved for ghost, which does not exist"),
         (held(deletionTimestamp=OLD), "on its way out for 1 hour"),
-        (unallocated(), "the finalizer resource.kubernetes.io/delete-protection is left"),
+        (unallocated(), "still has the finalizer resource.kubernetes.io/delete-protection"),
     ],
     ids=["unused", "ghost", "stuck", "finalizer"],
 )
