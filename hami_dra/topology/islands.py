@@ -1,17 +1,20 @@
-"""Islands: groups of cards that the fast interconnect joins.
+"""Islands: groups of cards joined by the fast interconnect.
 
-Called by the vendors when they publish cards, and by `hami-dra topology`. In: who is linked to whom. Out: the groups.
+Called by the vendors when they publish cards, and by `hami-dra topology`. In: the links between
+cards. Out: the groups.
 """
 
 from collections.abc import Mapping
 
 
 def islands(links: Mapping[int, Mapping[int, int]]) -> tuple[tuple[int, ...], ...]:
-    """Connected components with at least two members, each ascending, ordered by their lowest member.
+    """Return connected components with at least two members, each ascending, ordered by lowest
+    member.
 
-    `links[a][b]` > 0 are the lanes from a to b; a link that only one side reports counts. Behind NVSwitch and on bridged
-    pairs a component is a clique. On a mesh (DGX-1) it is not: there the component is the island, and the lanes tell the rest.
-    Peers that are not keys of `links` are ignored.
+    `links[a][b]` > 0 is the number of lanes from a to b; a link that only one side reports counts.
+    Behind NVSwitch and on bridged pairs a component is a clique. On a mesh (DGX-1) it is not: the
+    component is still the island, and the lanes hold the details. Peers that are not keys of
+    `links` are ignored.
     """
     neighbours: dict[int, set[int]] = {card: set() for card in links}
     for card, peers in links.items():

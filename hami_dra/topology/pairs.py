@@ -1,9 +1,11 @@
-"""How well two cards are connected, as a number, and which of them the fast interconnect joins.
+"""Connection quality of two cards as a number, and whether the fast interconnect joins them.
 
-Called by the vendors' rules once per layout. In: lanes, PCIe distance and islands, by position. Out: tables. Pure.
+Called by the vendors' rules once per layout. In: lanes, PCIe distance and islands, by position.
+Out: tables. Pure.
 
-Source of the numbers: HAMi D/nvidia/calculate_score.go:211-286. The score of a pair is the SUM of its links: one for the
-PCIe path, one for the fast link, so four lanes between cards on one switch are 50 + 400 = 450.
+Source of the numbers: HAMi D/nvidia/calculate_score.go:211-286. The score of a pair is the SUM of
+its links: one for the PCIe path, one for the fast link, so four lanes between cards on one switch
+are 50 + 400 = 450.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,18 +17,20 @@ import numpy as np
 from hami_dra.api.arrays import Bools, Ints
 
 PCIE: Final[Mapping[str, int]] = {"X": 10, "C": 20, "H": 30, "M": 40, "S": 50, "B": 60}
-"""Letters of `hami.io/distance`: across CPUs, same CPU, host bridge, several switches, single switch, one board."""
+"""Letters of `hami.io/distance`: across CPUs, same CPU, host bridge, several switches, single
+switch, one board.
+"""
 LANE: Final = 100
-"""Of one lane of the fast interconnect."""
+"""Score of one lane of the fast interconnect."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Tables by position, shape (n, n), symmetric; nothing on the diagonal."""
+    """Tables by position, shape (n, n), symmetric; zero or False on the diagonal."""
 
     score: Ints
     linked: Bools
-    """The fast interconnect joins the two directly."""
+    """True where the fast interconnect joins two cards directly."""
 
     @property
     def size(self) -> int:
@@ -34,11 +38,15 @@ class Pairs:
 
 
 def pairs(lanes: Sequence[Sequence[int]], distance: Sequence[str], group: Sequence[int]) -> Pairs:
-    """`lanes[a][b]`: from a to b, 0 = none; `distance[a][b]`: a letter of PCIE, anything else = not known.
+    """Return the tables of all pairs.
 
-    Where the two sides report different numbers of lanes the lower one counts: a pair is as fast as its slower direction.
-    (HAMi takes such a pair as not connected at all.) Where a card reports no lanes to anybody, two cards of one island
-    (`group`, 0 = none) count as joined by a single lane: that there is a link is known, its width is not.
+    `lanes[a][b]`: from a to b, 0 = none; `distance[a][b]`: a letter of PCIE, anything else = not
+    known.
+
+    If the two sides report different numbers of lanes, the lower one counts: a pair is as fast as
+    its slower direction. (HAMi treats such a pair as not connected at all.) If a card reports no
+    lanes at all, two cards of one island (`group`, 0 = none) count as joined by a single lane: a
+    link is known to exist, its width is not.
     """
     size = len(lanes)
     widths: Ints = np.array(lanes, dtype=np.int64).reshape(size, size)
@@ -51,6 +59,6 @@ def pairs(lanes: Sequence[Sequence[int]], distance: Sequence[str], group: Sequen
     np.fill_diagonal(width, 0)
     path = np.array([[PCIE.get(letter, 0) for letter in row] for row in distance], dtype=np.int64).reshape(size, size)
     np.fill_diagonal(path, 0)
-    # one side that does not know its distance says nothing against the other
+    # If only one side knows the distance, that side counts.
     path = np.where((path == 0) | (path.T == 0), np.maximum(path, path.T), np.minimum(path, path.T))
     return Pairs(score=path + LANE * width, linked=width > 0)

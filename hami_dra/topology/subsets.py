@@ -1,7 +1,7 @@
-"""Sets of cards: which there are, how tightly each is connected, what taking it costs those that stay.
+"""Sets of cards: enumeration, tightness of each set, and the damage to the remaining cards.
 
-Called by the vendors' rules. In: tables of `topology.pairs`. Out: arrays with one row per set. Pure.
-Sets are arrays of positions, ascending, shape (k, n): k sets of n cards.
+Called by the vendors' rules. In: tables of `topology.pairs`. Out: arrays with one row per set.
+Pure. Sets are arrays of positions, ascending, shape (k, n): k sets of n cards.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.topology.pairs import Pairs
 
 MOST_SETS: Final = comb(16, 8)
-"""Up to so many sets are looked at one by one; beyond that only promising ones are."""
+"""Up to this number of sets, all are evaluated; beyond it, only promising ones."""
 _MOST_CLIQUES: Final = 4096
-"""A machine has a handful; what is published may be nonsense."""
+"""A machine has a handful; published data may be nonsense."""
 
 Sets = Positions
 
@@ -31,7 +31,9 @@ class Measured:
     total: Ints
     """Sum of the pair scores inside the set."""
     damage: Ints
-    """Sum of the pair scores between the set and the cards that are left: what nobody can have any more."""
+    """Sum of the pair scores between the set and the remaining cards: connections lost to later
+    pods.
+    """
     cliques: Bools
     """Every two cards of the set are linked."""
 
@@ -45,14 +47,16 @@ def _combinations(size: int, count: int) -> Sets:
 
 
 def all_sets(free: Sequence[int], count: int) -> Sets | None:
-    """Every set of `count` (at least 1) of the free cards, in ascending order. None where they are too many."""
+    """Return every set of `count` (at least 1) free cards, ascending; None if there are too
+    many.
+    """
     if comb(len(free), count) > MOST_SETS:
         return None
     return np.array(free, dtype=np.intp)[_combinations(len(free), count)]
 
 
 def measure(pairs: Pairs, sets: Sets, free: Sequence[int]) -> Measured:
-    """`free`: all cards that could be taken; `sets` are chosen from them."""
+    """Measure each set. `free`: all cards that could be taken; `sets` are chosen from them."""
     count = sets.shape[1]
     total = np.zeros(len(sets), dtype=np.int64)
     linked = np.ones(len(sets), dtype=np.bool_)
@@ -65,7 +69,10 @@ def measure(pairs: Pairs, sets: Sets, free: Sequence[int]) -> Measured:
 
 
 def components(pairs: Pairs, free: Sequence[int]) -> dict[int, int]:
-    """Free card → how many free cards its island has, itself included. An island is what links connect; 1 = none."""
+    """Return free card → number of free cards in its island, itself included.
+
+    An island is a group connected by links; 1: the card has none.
+    """
     members = list(free)
     sizes: dict[int, int] = {}
     for card in members:
@@ -82,10 +89,11 @@ def components(pairs: Pairs, free: Sequence[int]) -> dict[int, int]:
 
 
 def cliques(pairs: Pairs, free: Sequence[int], least: int) -> list[int]:
-    """The largest groups of free cards that are all linked with each other, as bit masks, those of at least `least` cards.
+    """Return the maximal groups of at least `least` free, mutually linked cards, as bit masks.
 
-    Every set of linked cards is part of one of them. In order of their lowest cards. At most `_MOST_CLIQUES` steps are
-    made (Bron and Kerbosch, with pivot): a tangle that has more is cut short.
+    Every set of linked cards is part of one of them. They are ordered by their lowest cards. At
+    most `_MOST_CLIQUES` steps are made (Bron and Kerbosch, with pivot); the search in a graph with
+    more cliques stops there.
     """
     allowed = sum(1 << card for card in free)
     neighbours = {
@@ -113,9 +121,11 @@ def cliques(pairs: Pairs, free: Sequence[int], least: int) -> list[int]:
 
 
 def grown(pairs: Pairs, free: Sequence[int], count: int) -> Sets:
-    """Promising sets where there are too many to look at all: from each card on, always the card that adds most.
+    """Return promising sets when there are too many to evaluate: from each card, greedily add the
+    best.
 
-    At most one set per card, ascending, each once; shape (k, count). Ties go to the lower card.
+    The best is the card that adds the highest score; ties go to the lower card. At most one set per
+    starting card, ascending, without duplicates; shape (k, count).
     """
     members = np.array(free, dtype=np.intp)
     found = set()
@@ -132,7 +142,7 @@ def grown(pairs: Pairs, free: Sequence[int], count: int) -> Sets:
 
 
 def bits(mask: int) -> list[int]:
-    """Positions of the ones, ascending."""
+    """Return the positions of the ones, ascending."""
     found = []
     while mask:
         lowest = mask & -mask

@@ -1,8 +1,9 @@
-"""Wings: blocks of linked cards on one board, some of them linked across, and which sets of cards work together.
+"""Wings: blocks of linked cards on one board, some linked across, and the sets that work together.
 
-Called by the vendors' rules. In: card numbers, groups, lanes, and who is free, as bit masks by position. Out: sets of cards,
-best first. Pure. The table is HAMi's for eight cards in two wings (D/kunlun/topo.go:222-268, calcscore 76-98), read by card
-number; what HAMi leaves open (3, 5, 6, 7 cards, machines with fewer cards) goes on in the same spirit.
+Called by the vendors' rules. In: card numbers, groups, lanes, and the free cards, as bit masks by
+position. Out: sets of cards, best first. Pure. The table is HAMi's for eight cards in two wings
+(D/kunlun/topo.go:222-268, calcscore 76-98), read by card number. The cases that HAMi leaves open
+(3, 5, 6, 7 cards, machines with fewer cards) follow the same principle.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,9 +21,11 @@ PAIRS: Final = ((0, 4), (1, 5), (2, 6), (3, 7))
 QUADS: Final = ((0, 1, 4, 5), (2, 3, 6, 7), (0, 2, 4, 6), (1, 3, 5, 7), (0, 3, 4, 7), (1, 2, 5, 6))
 """Two pairs each, in the order in which they are tried."""
 _SIZES: Final = {1: (1, 3, 2, 4)}
-"""Free cards that a wing should have, best first; for other counts: the fewer, the better."""
+"""Preferred numbers of free cards in a wing, best first; for other counts: the fewer, the
+better.
+"""
 _NUMBERS: Final = range(128)
-"""Numbers beyond this are no card's (ResourceSliceMaxDevices)."""
+"""Valid card numbers; larger ones are ignored (ResourceSliceMaxDevices)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +37,19 @@ class Board:
     pairs: tuple[int, ...]
     quads: tuple[int, ...]
     linked: tuple[int, ...]
-    """By position: the cards that it has a direct link to."""
+    """By position: the cards with a direct link to it."""
 
     def links_inside(self, cards: int) -> int:
-        """Twice the number of direct links between these cards."""
+        """Return twice the number of direct links between these cards."""
         return sum((self.linked[card] & cards).bit_count() for card in bits(cards))
 
     def wings_of(self, cards: int) -> int:
-        """All cards of the wings in which some of these are."""
+        """Return all cards of the wings that contain any of these cards."""
         return sum(wing for wing in self.wings if wing & cards)
 
 
 class Stage(IntEnum):
-    """Where a set lies; lower is better."""
+    """Location of a set; lower is better."""
 
     WING = 1
     """Inside one wing."""
@@ -59,16 +62,20 @@ class Stage(IntEnum):
 class Choice(NamedTuple):
     stage: Stage
     rank: int
-    """Inside the stage, lower is better. Choices of one rank differ in nothing but which of two alike wings it is."""
+    """Rank within the stage, lower is better. Choices of one rank differ only in which of two
+    equivalent wings they use.
+    """
     sets: tuple[int, ...]
-    """Equally good ones."""
+    """Equally good sets."""
 
 
 def board(numbers: Sequence[int], groups: Sequence[int], lanes: Sequence[Sequence[int]]) -> Board:
-    """`numbers`: what the cards are numbered, by position; those without a number of their own get the free ones in turn.
+    """Return the board of a machine.
 
-    `groups`: published wing of each card, 0 = not known, then the number tells. `lanes`: from card to card, shape (n, n);
-    all 0 = not known, then cards of one wing are linked, and those of a pair.
+    `numbers`: numbers of the cards, by position; cards without a unique number get the unused ones
+    in turn. `groups`: published wing of each card, 0 = not known, then the number decides. `lanes`:
+    from card to card, shape (n, n); all 0 = not known, then the cards of one wing are linked, and
+    those of a pair.
     """
     place = {number: position for position, number in enumerate(_numbered(numbers))}
     blocks: dict[int, int] = {}
@@ -98,13 +105,15 @@ def board(numbers: Sequence[int], groups: Sequence[int], lanes: Sequence[Sequenc
 
 
 def choices(board: Board, free: int, count: int) -> Iterator[Choice]:
-    """Sets of `count` (at least 1) free cards that may work together, best first.
+    """Yield sets of `count` (at least 1) free cards that may work together, best first.
 
-    1. Inside a wing that holds them: with HAMi's preference among the wings, the first wing among equals.
-    2. Across the wings: a pair or a quad, one after the other.
-    3. More cards than a wing of this machine has: full wings and the rest from one other wing, linked cards first.
+    1. Inside one wing that holds them all: by HAMi's preference among the wings, the first wing
+       among equals.
+    2. Across the wings: pairs or quads, one by one.
+    3. More cards than a wing of this machine has: full wings and the rest from one other wing,
+       linked cards first.
 
-    Each set is named once.
+    Each set appears once.
     """
     seen: set[int] = set()
     for choice in _choices(board, free, count):
@@ -127,9 +136,9 @@ def _choices(board: Board, free: int, count: int) -> Iterator[Choice]:
 
 
 def bubble(board: Board, cards: int) -> int:
-    """HAMi's measure of how a board is torn: 2, one more for each wing with one card, one less for each with four.
+    """Return HAMi's measure of a board's fragmentation.
 
-    No cards at all: 1.
+    It is 2, plus one for each wing with one card, minus one for each with four. No cards at all: 1.
     """
     if not cards:
         return 1
@@ -138,7 +147,7 @@ def bubble(board: Board, cards: int) -> int:
 
 
 def _numbered(numbers: Sequence[int]) -> list[int]:
-    """Each card a number of its own: the published one, or else the lowest that nobody has."""
+    """Return a unique number for each card: the published one, or else the lowest unused one."""
     owners: dict[int, int] = {}
     for position, number in enumerate(numbers):
         if number in _NUMBERS:
@@ -152,7 +161,7 @@ def _rank(order: Sequence[int], size: int) -> int:
 
 
 def _crossing(board: Board, free: int, count: int) -> Iterator[int]:
-    """Pairs and quads that are free. With six cards free a quad should leave two that are linked."""
+    """Yield free pairs and quads. With six cards free, a quad should leave two linked ones."""
     if count == len(PAIRS[0]):
         yield from (pair for pair in board.pairs if pair & free == pair)
     elif count == len(QUADS[0]):
@@ -166,7 +175,10 @@ def _crossing(board: Board, free: int, count: int) -> Iterator[int]:
 
 
 def _full_wings(board: Board, free: int, count: int) -> Iterator[tuple[int, ...]]:
-    """As many full wings as possible. A wing is full when the set takes all cards that this machine has in it."""
+    """Yield combinations of as many full wings as possible.
+
+    A wing is full if the set takes all of this machine's cards in it.
+    """
     full = [wing for wing in board.wings if wing & free == wing]
     most = sum(size <= count for size in accumulate(sorted(wing.bit_count() for wing in full)))
     for size in range(most, 0, -1):

@@ -1,11 +1,12 @@
-"""Zones of cards that a fast interconnect joins, and switches below them: how well a set of cards is connected, and the decision
-tree that picks one.
+"""Zones of cards joined by a fast interconnect, and switches below them: scores and a decision
+tree.
 
-Called by the rules of vendors whose cards come in zones. In: what is published about the cards of a node, by position. Out: bit
-masks by position. Pure.
+Called by the rules of vendors whose cards come in zones. In: published attributes of the cards of a
+node, by position. Out: bit masks by position. Pure.
 
-Source: HAMi D/metax/sdevice.go:579-736 (prioritizeExclusiveDevices, scoreExclusiveDevices): groups by linkZone, 10 points for a
-pair in one zone. Cards that name no zone are grouped by what else is known: their links, then the switch they hang on.
+Source: HAMi D/metax/sdevice.go:579-736 (prioritizeExclusiveDevices, scoreExclusiveDevices): groups
+by linkZone, 10 points for a pair in one zone. Cards without a zone are grouped by their links, or
+else by their PCIe switch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from hami_dra.topology.islands import islands
 LINKED: Final = 10
 """Points of a pair in one zone."""
 SWITCHED: Final = 1
-"""Points of a pair on one PCIe switch, of cards that are in no zone."""
+"""Points of a pair on one PCIe switch, for cards in no zone."""
 _ONE_SWITCH: Final = "SB"
 """Letters of `hami.io/distance`: single switch, one board."""
 
@@ -29,16 +30,16 @@ class Zones:
     zones: tuple[int, ...]
     """By zone number, ascending."""
     switches: tuple[int, ...]
-    """Of at least two cards each, in order of their lowest."""
+    """Switches with at least two cards, ordered by lowest card."""
 
     def connection(self, cards: int) -> int:
-        """Points of all pairs among `cards` (bit mask): HAMi's S."""
+        """Return the points of all pairs among `cards` (bit mask): HAMi's S."""
         return LINKED * _pairs(self.zones, cards) + SWITCHED * _pairs(self.switches, cards)
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """All cards of `fixed` and any `more` of `pool`: the points are the same whichever they are."""
+    """All cards of `fixed` and any `more` cards of `pool`: every choice scores the same."""
 
     fixed: int
     pool: int
@@ -46,9 +47,11 @@ class Pick:
 
 
 def zones_of(group: Sequence[int], lanes: Sequence[Sequence[int]], distance: Sequence[str]) -> Zones:
-    """`group`: zone numbers, 0 = none; `lanes[a][b]`, `distance[a][b]`: as published, 0 = none or not known.
+    """Return the zones and switches of a node.
 
-    Cards without a number that links join are zones too; they come last, by their lowest card.
+    `group`: zone numbers, 0 = none; `lanes[a][b]`, `distance[a][b]`: as published, 0 = none or not
+    known. Cards without a number that are joined by links form zones too; these come last, by
+    lowest card.
     """
     named: dict[int, int] = {}
     for card, number in enumerate(group):
@@ -64,14 +67,16 @@ def zones_of(group: Sequence[int], lanes: Sequence[Sequence[int]], distance: Seq
 
 
 def decision_tree(zones: Zones, free: int, count: int) -> Iterator[Pick]:
-    """The sets of `count` of the `free` cards (bit mask) that the tree names, best first. Not all sets there are.
+    """Yield sets of `count` of the `free` cards (bit mask) by the tree, best first; not all
+    possible sets.
 
-    1. A zone that holds all, the one with fewest free cards first, equal ones by number.
+    1. A zone that holds all: the one with fewest free cards first, equal ones by number.
     2. Zones from small to large until there are enough; then cards that are in none.
-    3. Cards in no zone: a switch that holds all that are missing, else switches from small to large, then single cards.
+    3. Cards in no zone: a switch that holds all missing cards, else switches from small to large,
+       then single cards.
 
-    A switch that holds all comes before 2 where that gives more points: two cards on one switch rather than two that nothing
-    joins.
+    A switch that holds all comes before 2 if that scores more points: two cards on one switch are
+    better than two unconnected ones.
     """
     if free.bit_count() < count:
         return
@@ -85,7 +90,7 @@ def decision_tree(zones: Zones, free: int, count: int) -> Iterator[Pick]:
 
 
 def some_of(pick: Pick) -> int:
-    """One of its sets: the lowest cards of the pool."""
+    """Return one of its sets: the fixed cards and the lowest cards of the pool."""
     mask, pool = pick.fixed, pick.pool
     for _ in range(pick.more):
         lowest = pool & -pool
@@ -111,7 +116,9 @@ def _walk(zones: Zones, free: int, count: int) -> Pick:
 
 
 def _by_size(groups: Sequence[int], free: int) -> list[int]:
-    """The free cards of each group that has some, small groups first, equal ones in their order."""
+    """Return the free cards of each group that has some, small groups first, equal ones in their
+    order.
+    """
     return sorted((group & free for group in groups if group & free), key=int.bit_count)
 
 
@@ -121,6 +128,8 @@ def _pairs(groups: Sequence[int], cards: int) -> int:
 
 
 def _joined(cards: Sequence[int], near: Sequence[Sequence[bool]]) -> tuple[int, ...]:
-    """Groups of at least two of the cards, as masks; `near` on one side is enough."""
+    """Return groups of at least two of the cards, as masks; a link reported by one side is
+    enough.
+    """
     links = {card: {peer: int(near[card][peer]) for peer in cards if peer != card} for card in cards}
     return tuple(sum(1 << card for card in island) for island in islands(links))
