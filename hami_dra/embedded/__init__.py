@@ -1,1 +1,3 @@
-"""A small Kubernetes in memory: what kube-controller-manager, kube-scheduler and kubelet do, as far as DRA pods need it."""
+"""A small Kubernetes in memory: the parts of its controllers, scheduler and kubelet that DRA pods
+need.
+"""

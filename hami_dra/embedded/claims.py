@@ -1,11 +1,18 @@
-"""kube-controller-manager's resourceclaim controller (pkg/controller/resourceclaim/controller.go, 1.37), in small.
+"""A small version of kube-controller-manager's resourceclaim controller.
 
-- A pod with templates gets its claims: generated names, owned by the pod, listed in its status; gated pods too.
+Source: pkg/controller/resourceclaim/controller.go, 1.37.
+
+- A pod with templates gets its claims: generated names, owned by the pod, listed in its status;
+  gated pods too.
 - A pod that has a node but no reservation is reserved.
-- A consumer that is gone or done is dropped from `reservedFor`. When the last one goes and the claim carries the
-  delete-protection finalizer, the allocation is cleared, then the finalizer.
-- A deleted, unreserved claim loses allocation and finalizer. A generated claim of a done pod is deleted.
-An allocation that never had a reservation is left alone, as upstream does: that is the controller's own business.
+- A consumer that was deleted or has finished is dropped from `reservedFor`. When the last one goes
+  and the claim carries the delete-protection finalizer, the allocation is cleared, then the
+  finalizer.
+- A deleted, unreserved claim loses allocation and finalizer. A generated claim of a finished pod is
+  deleted.
+
+An allocation that never had a reservation is left alone, as upstream does: the allocating
+controller is responsible for it.
 """
 
 from typing import Any
@@ -40,7 +47,7 @@ class ClaimController:
             if new.spec.resource_claims:
                 self.pods.add(new.key)
             return
-        uid = (new or old).metadata.uid  # type: ignore[union-attr]  # one of the two is there
+        uid = (new or old).metadata.uid  # type: ignore[union-attr]  # one of the two exists
         for index in ("consumer", "owner"):
             self.claims.add_all(claim.key for claim in self._copies.claims.store.find(index, uid))
 
@@ -51,7 +58,7 @@ class ClaimController:
             self.claims.add(new.key)
         self.pods.add_all(pod.key for pod in self._copies.pods.store.find("claim", claim.key))
 
-    # --- pods --------------------------------------------------------------------------------------------------------
+    # --- pods -------------------------------------------------------------------------------------
 
     async def _sync_pod(self, key: str) -> None:
         pod = self._copies.pods.store.get(key)
@@ -68,7 +75,10 @@ class ClaimController:
                     await self.reserve(claim, pod)
 
     async def _generate(self, pod: Pod, entry: str, template_name: str) -> str | None:
-        """The name of the claim; None while there is no such template (its arrival brings the pod back)."""
+        """Return the claim's name; None while the template does not exist.
+
+        The template's creation queues the pod again.
+        """
         for claim in self._copies.claims.store.find("owner", pod.metadata.uid):
             if claim.metadata.annotations.get(POD_CLAIM_NAME) == entry and not claim.metadata.deletion_timestamp:
                 return claim.metadata.name
@@ -120,13 +130,16 @@ class ClaimController:
         return written
 
     async def reserve(self, claim: ResourceClaim, pod: Pod) -> None:
-        """Append the pod to reservedFor. Raises Conflict when the claim has changed, Invalid when 256 are there."""
+        """Append the pod to reservedFor.
+
+        Raises Conflict if the claim has changed, Invalid if it has 256 entries already.
+        """
         if pod.metadata.uid in consumer_uids(claim):
             return
         consumers = [*_consumers(claim), {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}]
         await self._write_status(claim, {"reservedFor": consumers})
 
-    # --- claims ------------------------------------------------------------------------------------------------------
+    # --- claims -----------------------------------------------------------------------------------
 
     async def _sync_claim(self, key: str) -> None:
         claim = self._copies.claims.store.get(key)
@@ -157,7 +170,7 @@ class ClaimController:
     def _is_gone(self, uid: str) -> bool:
         pod = self._copies.pod_by_uid(uid)
         if pod is None:
-            # the claim may name a pod that the pods' watch has not shown yet: the server knows
+            # The claim may name a pod that the pod watch has not delivered yet, so ask the server.
             return not self._cluster.knows(uid)
         return is_done(pod)
 

@@ -1,10 +1,11 @@
-"""Everything of Kubernetes that a memory cluster lacks, run beside it.
+"""The parts of Kubernetes that a memory cluster lacks, run next to it.
 
     async with EmbeddedControlPlane(cluster) as plane:
         await cluster.create(DEPLOYMENT, ...)
         await plane.settled()
 
-Called by the demo and by tests. Deterministic: no timers, no threads; work is done when a watch event asks for it.
+Called by the demo and by tests. Deterministic: no timers, no threads; all work is triggered by
+watch events.
 """
 
 import asyncio
@@ -22,11 +23,13 @@ from hami_dra.embedded.scheduler import Scheduler
 from hami_dra.embedded.workloads import WorkloadController
 
 _QUIET_ROUNDS = 20
-"""A request takes a few turns of the event loop; so many turns without work mean that nobody is in the middle of one."""
+"""A request takes a few iterations of the event loop; this many without work mean that none is in
+progress.
+"""
 
 
 class EmbeddedControlPlane:
-    """`scheduler=False`: nobody binds pods."""
+    """The controllers, the kubelets and the scheduler. `scheduler=False`: pods are not bound."""
 
     def __init__(self, cluster: MemoryCluster, *, scheduler: bool = True) -> None:
         self._cluster = cluster
@@ -48,23 +51,24 @@ class EmbeddedControlPlane:
         self._running: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Until cancelled. An error that is nobody's plan ends all of it."""
+        """Run until cancelled. An unexpected error ends all of it."""
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(reflector.run())
             for reflector in self._reflectors:
                 await reflector.wait_synced()
-            # only now: a worker must not take what its copy has not seen yet for gone
+            # Start the workers only now: before the copies are in sync, an object could seem
+            # deleted.
             for worker in self._workers:
                 group.create_task(worker.run())
 
     @property
     def retrying(self) -> bool:
-        """Whether something is tried again in a moment, because the cluster refused or did not answer."""
+        """Return whether a retry is pending because the cluster refused or did not answer."""
         return any(worker.retrying for worker in self._workers)
 
     async def settled(self) -> None:
-        """Returns when no event waits for delivery and no worker has anything to do."""
+        """Wait until no event waits for delivery and no worker has anything to do."""
         quiet = 0
         while quiet < _QUIET_ROUNDS:
             await asyncio.sleep(0)

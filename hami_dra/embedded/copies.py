@@ -1,4 +1,4 @@
-"""The watched copies that the embedded controllers share, and what can be read off them."""
+"""The watched copies shared by the embedded controllers, with lookups."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,11 +12,15 @@ from hami_dra.cluster.reflector import Reflector
 from hami_dra.embedded.worker import Watched
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
-"""Annotation of a generated claim: which entry of its pod's spec.resourceClaims it is for."""
+"""Annotation of a generated claim: the entry of its pod's spec.resourceClaims that it
+belongs to.
+"""
 
 
 def claim_names(pod: Pod) -> dict[str, str | None]:
-    """Entry of spec.resourceClaims -> name of its claim; None while a template's claim is not made yet."""
+    """Return entry of spec.resourceClaims → name of its claim; None until the claim is
+    generated.
+    """
     generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
     return {entry.name: entry.resource_claim_name or generated.get(entry.name) for entry in pod.spec.resource_claims}
 
@@ -30,7 +34,7 @@ def consumer_uids(claim: ResourceClaim) -> list[str]:
 
 
 def controller_of(item: Object) -> str:
-    """The uid of the owner that manages it, or nothing."""
+    """Return the UID of the managing owner, or empty."""
     return next((owner.uid for owner in item.metadata.owner_references if owner.controller), "")
 
 
@@ -74,7 +78,8 @@ class Copies:
         )
 
     def reflectors(self) -> tuple[Reflector[Any], ...]:
-        # nodes before pods and claims before pods: whoever reacts to a pod finds what it refers to
+        # Nodes before pods and claims before pods: a handler of a pod finds the objects it refers
+        # to.
         return (
             self.nodes.reflector,
             self.templates.reflector,
@@ -86,6 +91,6 @@ class Copies:
         return next(iter(self.pods.store.find("uid", uid)), None)
 
     def claims_of(self, pod: Pod) -> list[ResourceClaim | None]:
-        """In pod order; None for one that does not exist (yet)."""
+        """Return the pod's claims in its order; None for each one that does not exist (yet)."""
         space = pod.metadata.namespace
         return [self.claims.store.get(f"{space}/{name}") if name else None for name in claim_names(pod).values()]

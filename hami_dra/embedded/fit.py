@@ -1,9 +1,10 @@
-"""Where a pod may run, as kube-scheduler's filters see it: pure, one pod and one node at a time.
+"""kube-scheduler's filters for one pod and one node. Pure.
 
-Called by the embedded scheduler and workload controllers. What selectors and tolerations mean stands in `hami_dra.api.selectors`.
-The adding up is deliberately not the controller's (`controller.inventory`), which keeps columns and caches: the two programs
-are two in real life, and a mistake of the controller must show here as it would there.
-Modelled: readiness, cordon, taints, nodeSelector, required node affinity, every resource of `allocatable`.
+Called by the embedded scheduler and workload controllers. The meaning of selectors and tolerations
+is in `hami_dra.api.selectors`. The sums are deliberately not shared with the controller
+(`controller.inventory`), which keeps columns and caches: on a real cluster these are two programs,
+and a mistake of the controller must show here as it would there. Modelled: readiness, cordon,
+taints, nodeSelector, required node affinity, every resource of `allocatable`.
 """
 
 from collections import Counter
@@ -14,16 +15,16 @@ from hami_dra.api.quantity import NANO, InvalidQuantity, Quantity
 from hami_dra.api.selectors import node_selector_matches, tolerates
 
 Amounts = Counter[str]
-"""Resource name -> exact amount in units of 10^-9."""
+"""Resource name → exact amount in units of 10^-9."""
 
 _CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _NOT_READY = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 
 
 def unfit(pod: Pod, wanted: Amounts, node: Node, used: Amounts) -> str:
-    """Why kube-scheduler would pass over the node, in its words; empty when it fits.
+    """Return why kube-scheduler would reject the node, in its words; empty if the pod fits.
 
-    `wanted`: `requested(pod)`; `used`: the same, summed over the pods already there.
+    `wanted`: `requested(pod)`; `used`: the sum of `requested` over the pods already there.
     """
     if not tolerated(pod.spec.tolerations, taints_of(node)):
         return "node(s) had untolerated taint(s)"
@@ -37,7 +38,9 @@ def unfit(pod: Pod, wanted: Amounts, node: Node, used: Amounts) -> str:
 
 
 def taints_of(node: Node) -> list[Taint]:
-    """With those that the node controllers would add for its state."""
+    """Return the node's taints, including those that the node controllers would add for its
+    state.
+    """
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
     return [
         *node.spec.taints,
@@ -61,7 +64,11 @@ def selected(pod: Pod, node: Node) -> bool:
 
 
 def requested(pod: Pod) -> Amounts:
-    """max(sum of containers and sidecars, each init container on top of the sidecars before it) + overhead, and one pod."""
+    """Return the pod's requests as kube-scheduler counts them.
+
+    That is max(sum of containers and sidecars, each init container on top of the sidecars before
+    it) + overhead, and one pod.
+    """
     spec = pod.spec
     sidecars: Amounts = Counter()
     peak: Amounts = Counter()
@@ -73,7 +80,7 @@ def requested(pod: Pod) -> Amounts:
             peak |= sidecars + _wishes(container)
     total = sum((_wishes(container) for container in spec.containers), Counter(sidecars)) | peak
     if spec.resources is not None:
-        # pod-level requests replace the sum, for the resources they name
+        # Pod-level requests replace the sum, for the resources they name.
         total = Counter({**total, **amounts({**spec.resources.limits, **spec.resources.requests})})
     return total + amounts(spec.overhead) + Counter({"pods": NANO})
 
@@ -83,7 +90,7 @@ def _wishes(container: Container) -> Amounts:
 
 
 def amounts(texts: Mapping[str, QuantityText]) -> Amounts:
-    """A quantity that cannot be read counts as nothing: the API server would not have let it in."""
+    """Return exact amounts. Unreadable quantities count as 0: the API server would reject them."""
     result: Amounts = Counter()
     for name, text in texts.items():
         try:

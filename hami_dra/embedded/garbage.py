@@ -1,7 +1,7 @@
-"""Clears away what nobody needs: pods on nodes that are gone, and pods and claims made for an owner that is gone already.
+"""Garbage collection: pods on deleted nodes, and pods and claims whose owner no longer exists.
 
-(What goes *with* its owner is the memory cluster's own work. Upstream waits a while before it deletes a lost node's pods; here
-that would only make tests slow.)
+(The memory cluster itself deletes dependents together with their owner. Upstream waits a while
+before it deletes the pods of a lost node; here that would only make tests slow.)
 """
 
 from typing import TypeVar
@@ -52,7 +52,7 @@ class GarbageCollector:
 
     async def _node_exists(self, name: str) -> bool:
         try:
-            # not from the copy: the nodes' watch may be behind the pods'
+            # Not from the copy: the node watch may be behind the pod watch.
             await self._copies.cluster.get(NODE, name)
         except NotFound:
             return False

@@ -1,4 +1,7 @@
-"""Every node's kubelet: a bound pod runs once its claims are allocated and reserved for it. Nothing ever finishes by itself."""
+"""Every node's kubelet: a bound pod runs once its claims are allocated and reserved for it.
+
+Pods never finish on their own.
+"""
 
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD

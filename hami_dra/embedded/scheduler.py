@@ -1,11 +1,14 @@
-"""kube-scheduler, as far as our protocol meets it (pkg/scheduler/framework/plugins/dynamicresources, 1.37).
+"""The parts of kube-scheduler that the allocation protocol relies on.
 
-Takes pods without node, without gates and with its scheduler name, highest priority first, then the oldest. Binds to the first
-fitting node by name to which the nodeSelectors of all its claims agree. It allocates nothing itself (every device
-counts as fenced): a pod whose claims are not all allocated is Unschedulable, as is one that fits nowhere.
-Like upstream it appends the pod to `reservedFor` where that is missing, and when no node is left it gives up one claim that
-kept the pod from a node it would fit, if nobody else reserved it (the deallocation in PostFilter). No preemption: so it takes
-the nomination of a node away from a pod that it finds unschedulable.
+Source: pkg/scheduler/framework/plugins/dynamicresources, 1.37.
+
+Takes pods with its scheduler name and without node or gates, highest priority first, then the
+oldest. Binds to the first fitting node by name that the nodeSelectors of all its claims allow. It
+allocates nothing itself (every device counts as fenced): a pod whose claims are not all allocated
+is Unschedulable, as is one that fits nowhere. Like upstream it appends the pod to `reservedFor` if
+missing. If no node is left, it deallocates one claim that kept the pod from an otherwise fitting
+node, unless another pod reserved the claim (the deallocation in PostFilter). No preemption: it
+therefore clears the nominated node of a pod that it finds unschedulable.
 """
 
 from collections import Counter
@@ -36,7 +39,7 @@ class Scheduler:
         copies.claims.listeners.append(self._claim_changed)
         copies.nodes.listeners.append(self._node_changed)
 
-    # --- what wakes it -----------------------------------------------------------------------------------------------
+    # --- what wakes it ----------------------------------------------------------------------------
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self._account(old, -1)
@@ -46,7 +49,7 @@ class Scheduler:
             if old is None or _asks(old) != _asks(new):
                 self.worker.add(new.key)
         else:
-            self._pending.pop((new or old).key, None)  # type: ignore[union-attr]  # one of the two is there
+            self._pending.pop((new or old).key, None)  # type: ignore[union-attr]  # one of the two exists
             if old is not None and old.spec.node_name and (new is None or is_done(new)):
                 self.worker.add_all(self._pending)
 
@@ -82,7 +85,7 @@ class Scheduler:
 
         return min(keys, key=urgency)
 
-    # --- one pod -----------------------------------------------------------------------------------------------------
+    # --- one pod ----------------------------------------------------------------------------------
 
     async def _sync(self, key: str) -> None:
         pod = self._copies.pods.store.get(key)
@@ -106,11 +109,14 @@ class Scheduler:
             await self._claims.reserve(claim, pod)
         meta = pod.metadata
         await self._cluster.bind(meta.name, meta.namespace, node.metadata.name, uid=meta.uid)
-        # count it before the next pod is looked at
+        # Count it before the next pod is scheduled.
         self._copies.pods.observe(await self._cluster.get(POD, meta.name, meta.namespace))
 
     def _choose(self, pod: Pod, claims: list[ResourceClaim]) -> tuple[Node | None, Counter[str], ResourceClaim | None]:
-        """The node; else why not, by number of nodes, and a claim whose allocation kept the pod from a fitting node."""
+        """Return the node, or the reasons by number of nodes, and a claim to deallocate.
+
+        That claim's allocation kept the pod from an otherwise fitting node.
+        """
         reasons: Counter[str] = Counter()
         blocking: ResourceClaim | None = None
         wanted = requested(pod)
@@ -188,7 +194,10 @@ def _only_for(claim: ResourceClaim, pod: Pod) -> bool:
 
 
 def _asks(pod: Pod) -> tuple[Any, ...]:
-    """What a new attempt could come out differently for; a condition that was just written is not among it."""
+    """Return the fields that can change the result of a new attempt.
+
+    Conditions are not among them, so writing one triggers no attempt.
+    """
     return pod.spec, pod.status.resource_claim_statuses, pod.metadata.deletion_timestamp
 
 

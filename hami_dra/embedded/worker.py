@@ -1,6 +1,7 @@
-"""The frame of every controller in here: watched copies that all of them share, and a queue of keys worked off one at a time.
+"""Frame of the embedded controllers: shared watched copies, and a queue of keys processed one by
+one.
 
-Called by the modules beside it. Nothing polls: work begins with a watch event and ends when the queues are empty.
+Nothing polls: work starts with a watch event and ends when the queues are empty.
 """
 
 import asyncio
@@ -22,11 +23,11 @@ T = TypeVar("T", bound=Object)
 log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 20
-"""So many lost races in a row are tried again without a pause."""
+"""Number of consecutive conflicts that are retried without a pause."""
 
 
 class Watched(Generic[T]):
-    """One kind's copy; `listeners` hear every change, in order of registration."""
+    """Copy of one kind; `listeners` receive every change, in order of registration."""
 
     def __init__(self, cluster: MemoryCluster, kind: Kind[T], **indices: IndexFunction[T]) -> None:
         self.store: Store[T] = Store(**indices)
@@ -41,18 +42,20 @@ class Watched(Generic[T]):
         pass
 
     def on_present(self, act: Callable[[T], None]) -> None:
-        """Call `act` with every new state of an object that is there."""
+        """Call `act` with every new state of an existing object."""
         self.listeners.append(lambda _, new: act(new) if new is not None else None)
 
     def observe(self, written: T) -> None:
-        """The result of an own write: the next decision must not be made on an older copy."""
+        """Apply the result of our own write: the next decision must not be based on an
+        older copy.
+        """
         self.reflector.observe(written)
 
 
 class Worker:
-    """Calls `sync(key)` for every key added, never twice at a time; a key that lost a race or got no answer comes again.
+    """Calls `sync(key)` for every key added, never concurrently; after a conflict or failure again.
 
-    `first` picks which of the waiting keys is next; without it, the oldest.
+    `first` picks the next of the waiting keys; default: the oldest.
     """
 
     def __init__(
@@ -73,12 +76,12 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether something is being done or waits for its turn; a key that waits for a retry does not count."""
+        """Return whether a key is processed or waiting; keys that wait for a retry do not count."""
         return self._working or bool(self._waiting)
 
     @property
     def retrying(self) -> bool:
-        """Whether a key waits for another try after a request that failed."""
+        """Return whether a key waits for a retry after a failed request."""
         return bool(self._timers)
 
     def add(self, key: str) -> None:
@@ -112,9 +115,11 @@ class Worker:
         try:
             await self._sync(key)
         except NotFound as error:
-            log.debug("%s %s: %s", self._name, key, error)  # gone in the meantime: its watch event tells the rest
+            # deleted in the meantime: its watch event triggers the rest
+            log.debug("%s %s: %s", self._name, key, error)
         except Conflict:
-            # our copy is behind, mostly by a few turns of the loop; where it stays so, time must go on
+            # Our copy is behind, usually by a few loop iterations; if it stays behind, time must
+            # advance.
             self._conflicts[key] += 1
             if self._conflicts[key] <= _AT_ONCE:
                 self.add(key)

@@ -1,7 +1,9 @@
-"""Deployments, ReplicaSets, StatefulSets, Jobs and DaemonSets become pods.
+"""Workload controllers: create the pods of Deployments, ReplicaSets, StatefulSets, Jobs and
+DaemonSets.
 
-Simpler than upstream on purpose: a Deployment owns its pods itself, pods are named `<workload>-<lowest free number>`
-(DaemonSets: `<workload>-<node>`), and a changed template is for new pods only. Deleting a workload is the garbage collector's work.
+Deliberately simpler than upstream: a Deployment owns its pods itself, pods are named
+`<workload>-<lowest free number>` (DaemonSets: `<workload>-<node>`), and a changed template applies
+only to new pods. The garbage collector handles the deletion of a workload.
 """
 
 from collections.abc import Iterable
@@ -24,14 +26,14 @@ from hami_dra.embedded.worker import Watched, Worker
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Names of the pods to make, in order, and the pods to delete."""
+    """Names of the pods to create, in order, and the pods to delete."""
 
     names: list[str]
     surplus: list[Pod]
 
 
 class WorkloadController:
-    """One per kind of workload."""
+    """Controller of one kind of workload."""
 
     def __init__(self, copies: Copies, kind: Kind[Workload]) -> None:
         self._copies = copies
@@ -45,7 +47,7 @@ class WorkloadController:
             copies.nodes.listeners.append(self._node_changed)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        for owner in (new or old).metadata.owner_references:  # type: ignore[union-attr]  # one of the two is there
+        for owner in (new or old).metadata.owner_references:  # type: ignore[union-attr]  # one of the two exists
             self.worker.add_all(item.key for item in self.watched.store.find("uid", owner.uid))
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
@@ -120,12 +122,15 @@ class WorkloadController:
         try:
             self._copies.pods.observe(await self._cluster.create(POD, body, namespace=meta.namespace))
         except AlreadyExists:
-            # a pod that the watch has not shown yet; its event brings this workload back
+            # A pod that the watch has not delivered yet; its event queues this workload again.
             self._copies.pods.observe(await self._cluster.get(POD, name, meta.namespace))
             raise
 
     def _pod_spec(self, spec: dict[str, Any], node: str) -> dict[str, Any]:
-        """DaemonSet pods are pinned by node affinity, as upstream does it, and go to their node through the scheduler."""
+        """Return the pod's spec.
+
+        DaemonSet pods are pinned by node affinity, as upstream does it, and bound by the scheduler.
+        """
         if self._kind != kinds.DAEMON_SET:
             return spec
         field = {"key": "metadata.name", "operator": "In", "values": [node]}
