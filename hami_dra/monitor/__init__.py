@@ -1,1 +1,4 @@
-"""What the hardware reports while it works: memory in use, utilisation, temperature, power, errors. Read by the node driver."""
+"""Live readings of the hardware: memory in use, utilisation, temperature, power, errors.
+
+Read by the node driver.
+"""

@@ -1,7 +1,7 @@
-"""What Enflame GCUs report, through `efsmi --dmon` and, for errors in memory, `efsmi -q`. Parsers are pure.
+"""Readings of Enflame GCUs, from `efsmi --dmon` and, for memory errors, `efsmi -q`. Pure parsers.
 
-`--dmon` is asked for one look (`-c 1`), so that it ends by itself. Its columns: `DUsed` is the use of the card, `Sip` that of its
-processors, `MUsed` memory in use in percent of `Mem`.
+`--dmon` runs for one sample (`-c 1`), so that it ends on its own. Its columns: `DUsed` is the
+utilisation of the card, `Sip` that of its processors, `MUsed` memory in use in percent of `Mem`.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,10 @@ def sampler(tool: Tool = TOOL) -> ListingSampler:
 
 
 def parse_dmon(text: str) -> Report:
-    """Two lines of names and units that begin with `*`, then a row for each card. Columns may come and go. Raises Unreadable."""
+    """Parse two lines of names and units that begin with `*`, then a row for each card.
+
+    Versions of the tool differ in their columns. Raises Unreadable.
+    """
     names: list[str] = []
     units: dict[str, str] = {}
     readings: list[Reading] = []
@@ -77,8 +80,9 @@ def _row(row: Mapping[str, str], units: Mapping[str, str], words: Words) -> Read
 
 
 def parse_query(text: str) -> Report:
-    """`efsmi -q`, of newer and older drivers. Double bit errors are those that were not corrected; others are not told.
-    Raises Unreadable.
+    """Parse `efsmi -q` of newer and older drivers. Raises Unreadable.
+
+    Double bit errors are the uncorrected ones; the tool does not report others.
     """
     found, problems = blocks(text)
     readings = []

@@ -1,8 +1,10 @@
-"""What Kunlunxin XPUs report, through `xpu-smi -m` and, for errors in memory, `xpu-smi -q -x`. Parsers are pure.
+"""Readings of Kunlunxin XPUs, from `xpu-smi -m` and, for memory errors, `xpu-smi -q -x`. Pure
+parsers.
 
-`-m` has neither names nor units: its columns are known by their places (from 1: 1 PCI address, 3 minor number, 4 serial number, 5 degrees,
-9 watts, 18 and 19 memory in use and in all in MiB, 20 percent, 21 firmware, 22 the product's name), so a line counts only where the
-words that can be recognised stand at theirs.
+`-m` has neither names nor units: its columns are known by position (from 1: 1 PCI address, 3 minor
+number, 4 serial number, 5 degrees, 9 watts, 18 and 19 memory in use and total in MiB, 20 percent,
+21 firmware, 22 the product's name). A line therefore counts only if the recognisable words are in
+their columns.
 """
 
 import re
@@ -22,7 +24,7 @@ TOOL: Final = replace(kunlunxin.TOOL, timeout=10.0)
 _COLUMNS: Final = "xpu-smi -m"
 _XML: Final = "xpu-smi -q -x"
 _NUMERIC: Final = range(4, 20)
-"""Places of numbers between the serial number and the firmware."""
+"""Positions of numbers between the serial number and the firmware."""
 _FIRMWARE: Final = 20
 _NAME: Final = 21
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
@@ -33,7 +35,7 @@ def sampler(tool: Tool = TOOL) -> ListingSampler:
 
 
 def parse_columns(text: str) -> Report:
-    """Raises Unreadable."""
+    """Parse `xpu-smi -m`. Raises Unreadable."""
     readings: list[Reading] = []
     problems: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -71,7 +73,9 @@ def _columns(line: Sequence[str], words: Words) -> Reading:
 
 
 def parse_xml(text: str) -> Report:
-    """Output that breaks off keeps the cards before the break. Raises Unreadable."""
+    """Parse `xpu-smi -q -x`. Truncated output keeps the cards before the break. Raises
+    Unreadable.
+    """
     _, blocks, problems = xml_blocks(text)
     readings = []
     for place, values in blocks:

@@ -1,4 +1,7 @@
-"""Cards that are read by running a vendor's tool once or twice and joining what it lists. Used by `metax`, `kunlunxin` and `enflame`."""
+"""Readings by running a vendor's tool once or twice and joining its listings.
+
+Used by `metax`, `kunlunxin` and `enflame`.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -8,11 +11,13 @@ from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.readings import Report, Sample, joined
 
 Listing = tuple[tuple[str, ...], Callable[[str], Report]]
-"""Arguments of the tool, and what reads its output."""
+"""Arguments of the tool, and the parser of its output."""
 
 
 class ListingSampler:
-    """Implements `hami_dra.monitor.readings.Sampler`. One listing is enough, with all of them there is more: of two values that of the
+    """Implements `hami_dra.monitor.readings.Sampler`.
+
+    One successful listing is enough; more listings add values. If two listings report a value, the
     earlier listing counts.
     """
 
@@ -22,7 +27,7 @@ class ListingSampler:
         self._listings = listings
 
     def sample(self, cards: Sequence[Card]) -> Sample:
-        """Raises what the first listing said when there is none."""
+        """Read the cards. Raises the first listing's error if none succeeds."""
         reports: list[Report] = []
         refused: list[DiscoveryError] = []
         for arguments, parse in self._listings:
@@ -35,4 +40,4 @@ class ListingSampler:
         return joined(cards, [*reports, Report((), tuple(map(str, refused)))])
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""

@@ -1,6 +1,8 @@
-"""What MetaX GPUs report, through `mx-smi dmon` and, for errors in memory, `mx-smi --count-ecc`. Parsers are pure.
+"""Readings of MetaX GPUs, from `mx-smi dmon` and, for memory errors, `mx-smi --count-ecc`. Pure
+parsers.
 
-`dmon` is asked for one look (`-c 1`), so that it ends by itself. It tells memory in use in percent only: whole percents of a card.
+`dmon` runs for one sample (`-c 1`), so that it ends on its own. It reports memory in use in whole
+percents of a card only.
 """
 
 import csv
@@ -41,7 +43,7 @@ _SHOW: Final = (
 )
 _LOOK: Final = ("dmon", *_SHOW, "--format", "csv", "-c", "1")
 _HOTTEST: Final = ("hottemp", "coretemp", "soctemp")
-"""Columns with temperatures of the chip, the one that counts first."""
+"""Columns with chip temperatures, in order of precedence."""
 _GPU: Final = re.compile(r"GPU#\s*(\d+)\s+\S+\s+(\S+)")
 
 
@@ -50,7 +52,10 @@ def sampler(tool: Tool = TOOL) -> ListingSampler:
 
 
 def parse_dmon(text: str) -> Report:
-    """CSV: names, units, then a row for each die. Columns may come and go. Raises Unreadable."""
+    """Parse CSV: names, units, then a row for each die. Raises Unreadable.
+
+    Versions of the tool differ in their columns.
+    """
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if "," in line]
     table = [[cell.strip() for cell in row] for row in csv.reader((line for _, line in lines), quoting=csv.QUOTE_NONE)]
     if len(table) < 2 or not {"dev", "bdfid"} <= set(table[0]):
@@ -91,7 +96,10 @@ def _row(row: Mapping[str, str], units: Mapping[str, str], words: Words) -> Read
 
 
 def parse_ecc(text: str) -> Report:
-    """Counts below `ECC Errors` of each GPU, added up over the kinds of memory. Raises Unreadable."""
+    """Parse the counts below `ECC Errors` of each GPU, summed over the kinds of memory.
+
+    Raises Unreadable.
+    """
     found: dict[tuple[int, str], list[tuple[str, str]]] = {}
     problems: list[str] = []
     gpu: tuple[int, str] | None = None
@@ -118,7 +126,7 @@ def _errors(found: Mapping[tuple[int, str], Sequence[tuple[str, str]]], problems
             kind = name.rpartition(" ")[2]
             number = words.read(name, value, count)
             before = sums.get(kind, 0)
-            # one counter that is not known leaves the sum unknown
+            # One unknown counter makes the sum unknown.
             sums[kind] = None if number is None or before is None else before + number
         yield Reading(
             index=index,

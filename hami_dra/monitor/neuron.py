@@ -1,6 +1,8 @@
-"""What AWS Neuron devices report, through `neuron-monitor`, a stream of one JSON object a line. The parser is pure.
+"""Readings of AWS Neuron devices, from `neuron-monitor`, a stream of one JSON object a line. Pure
+parser.
 
-It reports by program (runtime) and NeuronCore; here it is added up by device. Temperature and power it does not tell. Its fields:
+It reports by program (runtime) and NeuronCore; here the values are summed by device. It reports
+neither temperature nor power. Its fields:
 https://awsdocs-neuron.readthedocs-hosted.com/en/latest/tools/neuron-sys-tools/neuron-monitor-user-guide.html
 """
 
@@ -19,11 +21,11 @@ from hami_dra.monitor.readings import MAX_COUNT, Reading, Report, Sample, Words,
 from hami_dra.monitor.stream import Stream
 
 TOOL: Final = Tool("neuron-monitor", neuron.TOOL.folders, timeout=12.0)
-"""Left alone it reports every 5 s."""
+"""By default it reports every 5 s."""
 _MONITOR: Final = "neuron-monitor"
 _MOST_CORES: Final = 256
 _MOST_PERCENT: Final = 110.0
-"""Measured over a time that is not quite the reported one."""
+"""Above 100, because the measured period is not exactly the reported one."""
 _ERRORS: Final = {
     "ecc_corrected": ("mem_ecc_corrected", "sram_ecc_corrected"),
     "ecc_uncorrected": ("mem_ecc_uncorrected", "sram_ecc_uncorrected"),
@@ -48,30 +50,30 @@ class NeuronSampler:
 
 @dataclass(slots=True)
 class _Device:
-    """Sums of one device. None: somebody on it does not tell."""
+    """Sums of one device. None: a program on it does not report the value."""
 
     used: int | None = 0
     busy: float | None = 0.0
-    """Percent, added up over its cores."""
+    """Percent, summed over its cores."""
 
 
 @dataclass(slots=True)
 class _Sums:
-    """Of all devices, while programs are added up."""
+    """Sums of all devices, while programs are added."""
 
     per_device: int
     devices: Mapping[int, _Device]
     problems: list[str] = field(default_factory=list)
 
     def device(self, core: str) -> _Device:
-        """Of a core, which are numbered through. Raises Unexpected."""
+        """Return the device of a core; cores are numbered across devices. Raises Unexpected."""
         number = int(core) if core.isdecimal() and core.isascii() and len(core) <= 6 else -1
         if number // self.per_device not in self.devices:
             raise Unexpected(f"the number of one of {len(self.devices) * self.per_device} NeuronCores", core)
         return self.devices[number // self.per_device]
 
     def forget(self, what: str, error: object) -> None:
-        """Nobody knows whose it is."""
+        """Mark a value as unknown for all devices, because its device cannot be determined."""
         self.problems.append(f"{_MONITOR}, {what}: {error}")
         for device in self.devices.values():
             if what == "memory_used":
@@ -81,8 +83,10 @@ class _Sums:
 
 
 def parse(text: str, cores_per_device: int | None = None) -> Report:
-    """One report. `cores_per_device`: as programs see them, from discovery; the report has the physical ones, which are others where
-    several are joined to a logical one. Raises Unreadable.
+    """Parse one report. Raises Unreadable.
+
+    `cores_per_device`: logical cores as programs see them, from discovery. The report has the
+    physical ones, whose number differs if several are joined to a logical one.
     """
     try:
         answer = json.loads(text)
@@ -126,7 +130,9 @@ def parse(text: str, cores_per_device: int | None = None) -> Report:
 
 
 def _add(sums: _Sums, report: Mapping[str, Any]) -> None:
-    """What one program uses. Where it does not tell, nothing is known of the devices either."""
+    """Add one program's use. If a program does not report it, the value of its devices is
+    unknown.
+    """
     counters = _object(report.get("neuroncore_counters"))
     in_use = counters.get("neuroncores_in_use")
     try:
@@ -153,7 +159,10 @@ def _percent(values: Mapping[str, Any], core: str) -> float:
 
 
 def _memory(used: Mapping[str, Any], in_use: Mapping[str, Any], sums: _Sums) -> Iterator[tuple[_Device, int]]:
-    """Bytes on devices. A tool that does not tell cores apart is understood where the program has cores of one device only."""
+    """Yield bytes by device.
+
+    Without values per core, the total counts only if the program has cores of one device only.
+    """
     breakdown = _object(used.get("usage_breakdown")).get("neuroncore_memory_usage")
     if isinstance(breakdown, dict):
         for core, parts in breakdown.items():
@@ -184,7 +193,7 @@ def _errors(answer: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[tu
 
 
 def _check(group: Mapping[str, Any], value: object) -> None:
-    """Raises Unexpected where the tool says that the group failed, or there is none."""
+    """Raise Unexpected if the group is missing or reports an error."""
     if group.get("error"):
         raise Unexpected("no error", str(group["error"]))
     if not isinstance(value, dict):
@@ -192,7 +201,7 @@ def _check(group: Mapping[str, Any], value: object) -> None:
 
 
 def _object(value: object) -> Mapping[str, Any]:
-    """Empty for what is none."""
+    """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 

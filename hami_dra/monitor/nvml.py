@@ -1,6 +1,7 @@
-"""What NVIDIA GPUs report, through NVML, which the back end has open: one visit for all of them.
+"""Readings of NVIDIA GPUs, from NVML, which the back end keeps open: one visit for all GPUs.
 
-What a GPU or its driver does not know stays empty: utilisation of a GPU that is cut in parts, fans of one without, ...
+Values that a GPU or its driver does not know stay empty: the utilisation of a partitioned GPU, the
+fan of one without, ...
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,11 +32,11 @@ class NvmlSampler:
         return joined(cards, [self._backend.look(read)])
 
     def close(self) -> None:
-        """Nothing is held: the back end lets go of NVML."""
+        """Do nothing: the back end closes NVML."""
 
 
 def read(library: Library, gpus: Mapping[str, Handle]) -> Report:
-    """`gpus`: by uuid. One that is lost meanwhile is left out."""
+    """Read the GPUs (by UUID). A GPU that is lost meanwhile is left out."""
     readings: list[Reading] = []
     problems: list[str] = []
     for uuid, gpu in gpus.items():
@@ -58,7 +59,7 @@ def _reading(library: Library, uuid: str, gpu: Handle, problems: list[str]) -> R
             return None
 
     def within(what: str, value: int | None, most: int) -> int | None:
-        """NVML answers with unsigned numbers, and a driver that does not know with the largest."""
+        """Return None for NVML's marker of an unknown value: the largest unsigned number."""
         if value is not None and not 0 <= value <= most:
             problems.append(f"NVML, GPU {uuid}, {what}: expected 0 to {most}, got {value}")
             return None

@@ -1,8 +1,9 @@
-"""What a card reports, how words of a tool become it, and to which card it belongs. Pure.
+"""Readings of a card, their parsing from the output of tools, and the match with a card. Pure.
 
-Written by the vendors' modules beside this one, read by the node driver's metrics. A value that a tool does not tell is None, never 0.
-Amounts of memory and counts are exact integers; what is measured (percent, degrees, watts) is a float, finite and in the range of
-`measured`'s caller: a tool that prints something else gives a problem in words, and None.
+Written by the vendors' modules of this package, read by the node driver's metrics. A value that a
+tool does not report is None, never 0. Amounts of memory and counts are exact integers. Measurements
+(percent, degrees, watts) are floats, finite and in the range that the caller of `measured` gives;
+anything else becomes a problem in words, and None.
 """
 
 import re
@@ -17,18 +18,23 @@ from hami_dra.discovery.reading import AMOUNT, MAX_BYTES, UNITS, said, whole
 T = TypeVar("T")
 
 MAX_COUNT: Final = (1 << 63) - 1
-"""Of errors."""
+"""Largest plausible number of errors."""
 _NUMBER: Final = re.compile(r"(-?[0-9]{1,15}(?:\.[0-9]{1,18})?)\s*(\D*)")
 _PERCENT: Final = {"%": 1.0}
 _CELSIUS: Final = {"c": 1.0, "°c": 1.0, "℃": 1.0}
 _WATTS: Final = {"w": 1.0, "mw": 0.001}
 _FAR_OFF: Final = 2
-"""A total that is this many times more or less than the card has was read in a wrong unit, or is another card's."""
+"""A total that differs from the card's memory by more than this factor has a wrong unit, or belongs
+to another card.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One card at one moment. By which of the first three it is known depends on the tool; empty, None = not told."""
+    """One card at one moment.
+
+    The tool determines which of the first three fields identify it; empty, None = not reported.
+    """
 
     index: int | None = None
     uuid: str = ""
@@ -39,33 +45,33 @@ class Reading:
     memory_used: int | None = None
     """Bytes, by all programs on the card."""
     utilization: float | None = None
-    """Percent of the time in which the card computed, 0 to 100."""
+    """Percent of time in which the card computed, 0 to 100."""
     memory_utilization: float | None = None
-    """The same of its memory controller."""
+    """Percent of time in which its memory controller was busy, 0 to 100."""
     temperature: float | None = None
-    """Degrees Celsius, of the hottest part of the chip that the tool tells."""
+    """Degrees Celsius, of the hottest part of the chip that the tool reports."""
     memory_temperature: float | None = None
     power: float | None = None
     """Watts, of the whole card."""
     fan: float | None = None
     """Percent of its highest speed."""
     ecc_corrected: int | None = None
-    """Errors in memory since the card's driver was loaded."""
+    """Memory errors since the card's driver was loaded."""
     ecc_uncorrected: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one output of a tool says."""
+    """Content of one output of a tool."""
 
     readings: tuple[Reading, ...]
     problems: tuple[str, ...] = ()
-    """Sentences for people: what could not be read, and where."""
+    """Sentences for people: unreadable values, and where they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What is known of the cards now."""
+    """The latest readings of the cards."""
 
     readings: Mapping[str, Reading] = field(default_factory=dict)
     """By `Card.uuid`."""
@@ -76,20 +82,26 @@ class Sampler(Protocol):
     """Reads the cards of one vendor. Called from a thread, one call at a time."""
 
     source: str
-    """Which library or tool it asks; `simulated` where there is no hardware."""
+    """Name of the library or tool; `simulated` if there is no hardware."""
 
     def sample(self, cards: Sequence[Card]) -> Sample:
-        """Blocks for as long as the hardware takes, up to a limit of its own. Raises DiscoveryError when nothing can be read."""
+        """Read the cards. Raises DiscoveryError if nothing can be read.
+
+        Blocks while the hardware answers, up to a limit of its own.
+        """
 
     def close(self) -> None:
-        """Ends what it has started, at once. May be called twice, and while `sample` runs."""
+        """End what it has started, immediately. May be called twice, and while `sample` runs."""
 
 
-# --- words ---
+# --- parsing ---
 
 
 def measured(text: str, units: Mapping[str, float], unit: str, most: float, what: str, *, least: float = 0.0) -> float:
-    """`37W`, `35 ℃`, or a bare number in `unit`, the unit of its column. Without a unit it says nothing. Raises Unexpected."""
+    """Parse `37W`, `35 ℃`, or a bare number in `unit`, the unit of its column. Raises Unexpected.
+
+    A bare number without a column unit is an error.
+    """
     found = _NUMBER.fullmatch(text.strip())
     factor = units.get((found[2] or unit).strip().lower()) if found else None
     if found is None or factor is None or not least <= float(found[1]) * factor <= most:
@@ -98,7 +110,10 @@ def measured(text: str, units: Mapping[str, float], unit: str, most: float, what
 
 
 def row_of(names: Sequence[str], cells: Sequence[str], what: str, between: str) -> dict[str, str]:
-    """A row of a table by its columns. `what` its cells are called, and what stands `between` them. Raises Unexpected."""
+    """Return a row of a table by column name. Raises Unexpected.
+
+    `what` the cells are called in messages, and the separator `between` them.
+    """
     if len(cells) != len(names):
         raise Unexpected(f"{len(names)} {what}", between.join(cells))
     return dict(zip(names, cells, strict=True))
@@ -117,7 +132,7 @@ def watts(text: str, unit: str = "") -> float:
 
 
 def amount(text: str, unit: str = "") -> int:
-    """Of memory, in bytes; 0 is one."""
+    """Parse an amount of memory to bytes; 0 is valid."""
     found = AMOUNT.fullmatch(text.strip())
     power = UNITS.get((found[2] or unit).strip().lower()) if found else None
     if found is None or power is None or int(found[1]) << power > MAX_BYTES:
@@ -130,10 +145,13 @@ def count(text: str) -> int:
 
 
 class Words:
-    """The words of one card in an output. What is missing is None; what is broken is None too, and named among `problems`."""
+    """Values of one card in an output.
+
+    Missing values are None; invalid ones are None too, and listed among `problems`.
+    """
 
     def __init__(self, place: str, problems: list[str]) -> None:
-        """`place`: for messages, the tool and the line."""
+        """Set the `place` for messages: the tool and the line."""
         self._place = place
         self._problems = problems
 
@@ -148,7 +166,7 @@ class Words:
             return None
 
     def within(self, used: int | None, total: int | None) -> int | None:
-        """`used`, unless there is not so much."""
+        """Return `used`, or None if it exceeds the total."""
         if used is not None and total is not None and used > total:
             self._problems.append(f"{self._place}: expected at most {total} bytes in use, got {used}")
             return None
@@ -156,7 +174,7 @@ class Words:
 
 
 def share_of(total: int | None, share: float | None) -> int | None:
-    """Percent of an amount, in whole bytes: for tools that tell no more."""
+    """Return a percentage of an amount in whole bytes, for tools that report only percentages."""
     return None if total is None or share is None else round(total * share / 100)
 
 
@@ -164,7 +182,7 @@ def share_of(total: int | None, share: float | None) -> int | None:
 
 
 def joined(cards: Sequence[Card], reports: Iterable[Report]) -> Sample:
-    """What several outputs say of the cards: of two values the first counts, gaps are filled from later outputs."""
+    """Join several outputs: of two values the first counts, gaps are filled from later outputs."""
     known: dict[str, Reading] = {}
     problems: list[str] = []
     for report in reports:
@@ -184,7 +202,10 @@ def joined(cards: Sequence[Card], reports: Iterable[Report]) -> Sample:
 
 
 def _card_of(reading: Reading, cards: Sequence[Card]) -> Card | None:
-    """By uuid or serial number, else by PCI address, else by number: a number may have gone to another card."""
+    """Return the card of a reading: by UUID or serial number, else by PCI address, else by number.
+
+    Numbers come last because another card may have taken over a number.
+    """
     if reading.uuid:
         return next((card for card in cards if reading.uuid in (card.uuid, card.serial)), None)
     if reading.bus_id and any(card.pci_bus_id for card in cards):
@@ -193,7 +214,7 @@ def _card_of(reading: Reading, cards: Sequence[Card]) -> Card | None:
 
 
 def _believed(card: Card, reading: Reading, problems: list[str]) -> Reading:
-    """Without memory that cannot be this card's."""
+    """Return the reading without memory values that are impossible for this card."""
     total, used = reading.memory_total, reading.memory_used
     if total is not None and not card.memory <= total * _FAR_OFF <= card.memory * _FAR_OFF * _FAR_OFF:
         problems.append(f"card {card.index} ({card.uuid}) has {card.memory} bytes of memory, and not {total}")

@@ -1,4 +1,4 @@
-"""Who reads the cards of each vendor, for the node driver."""
+"""The sampler of each vendor, for the node driver."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -22,7 +22,10 @@ _BY_TOOL: Final[Mapping[str, Callable[[], Sampler]]] = {
 
 
 def sampler_of(backend: Backend) -> Sampler | None:
-    """For the cards that this back end finds; None where nobody can tell. Making one touches no hardware."""
+    """Return the sampler for the cards that this back end finds; None if there is none.
+
+    Creating one touches no hardware.
+    """
     if isinstance(backend, NvmlBackend):
         return NvmlSampler(backend)
     made = _BY_TOOL.get(backend.vendor)

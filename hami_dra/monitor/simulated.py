@@ -1,7 +1,9 @@
-"""What simulated cards report: numbers that follow what is allocated on them, so that a dashboard lives where there is no hardware.
+"""Readings of simulated cards, derived from their allocations, so that dashboards work without
+hardware.
 
-Pure. Programs use four fifths of what they were given, more or less, in waves of some minutes; a card grows warm and draws power as it is
-used. The same card at the same moment always reports the same. `SOURCE` says everywhere that nobody measured it.
+Pure. Programs use about four fifths of their allocation, in waves of some minutes; a card's
+temperature and power follow its use. One card at one moment always reports the same values.
+`SOURCE` marks the values as simulated everywhere.
 """
 
 import hashlib
@@ -18,26 +20,29 @@ SOURCE: Final = names.SIMULATED
 _WAVE: Final = 420.0
 """Seconds from one peak to the next."""
 _RESERVED: Final = 1 << 28
-"""Bytes that the driver of a card takes for itself."""
+"""Bytes that the driver of a card reserves."""
 _IDLE_DEGREES, _DEGREES = 31.0, 38.0
-"""At rest, and how much more at full load."""
+"""At rest, and the increase at full load."""
 _MEMORY_WARMER: Final = 6.0
 _IDLE_WATTS, _WATTS = 65.0, 320.0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is allocated on a card."""
+    """Amounts allocated on a card."""
 
     memory: int = 0
     """Bytes."""
     cores: int = 0
-    """Percent of its computing power, added up."""
+    """Sum, in percent of the card's computing power."""
     tenants: int = 0
 
 
 class SimulatedSampler:
-    """Implements `hami_dra.monitor.readings.Sampler`. `loads`: by uuid, asked at each look; `now`: seconds."""
+    """Implements `hami_dra.monitor.readings.Sampler`.
+
+    `loads`: by UUID, called for each sample; `now`: seconds.
+    """
 
     source = SOURCE
 
@@ -52,11 +57,14 @@ class SimulatedSampler:
         )
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
 
 
 def reading(uuid: str, memory: int, load: Load, moment: float) -> Reading:
-    """Of a card with `memory` bytes. Tenants without a share of cores compute as they like: as much as they have of the memory."""
+    """Return a reading of a card with `memory` bytes.
+
+    Tenants without a share of cores compute in proportion to their share of the memory.
+    """
     wave = 0.8 + 0.15 * math.sin(2 * math.pi * (moment / _WAVE + _phase(uuid)))
     given = min(load.memory, memory)
     cores = load.cores or (100 * given / memory if load.tenants and memory else 0)
@@ -76,5 +84,5 @@ def reading(uuid: str, memory: int, load: Load, moment: float) -> Reading:
 
 
 def _phase(uuid: str) -> float:
-    """From 0 to 1, so that not all cards swing together."""
+    """Return the card's phase, 0 to 1, so that cards do not move in step."""
     return hashlib.sha256(uuid.encode()).digest()[0] / 256

@@ -1,7 +1,9 @@
-"""A tool that prints one report a line for as long as it runs, kept running. Used by `neuron`, from a thread.
+"""A tool that prints one report a line until it is stopped, kept running. Used by `neuron`, in a
+thread.
 
-It ends with us, however we end: `close` kills it with all it started, and should we be killed ourselves, nobody reads its output any more,
-so that the next line it prints ends it (SIGPIPE). One that ends, hangs or floods is ended and started again when it is asked next.
+It ends with this process in every case: `close` kills it with everything it started; if this
+process is killed, its output pipe has no reader any more, so the next line it prints ends it
+(SIGPIPE). A tool that ends, hangs or floods is killed and started again at the next request.
 """
 
 import os
@@ -16,14 +18,17 @@ from hami_dra.discovery.tool import Tool, end, ending, last_words
 
 _CHUNK: Final = 1 << 16
 _WORDS: Final = 2_000
-"""Bytes kept of what it prints beside its reports."""
+"""Bytes kept of its standard error."""
 
 
 class Stream:
-    """`next` from one thread at a time; `close` from any."""
+    """A running tool. Call `next` from one thread at a time, `close` from any."""
 
     def __init__(self, tool: Tool, arguments: tuple[str, ...] = (), now: Callable[[], float] = time.monotonic) -> None:
-        """`tool.timeout`: seconds to wait for a report; `tool.limit`: bytes of one."""
+        """Prepare the tool; `next` starts it.
+
+        `tool.timeout`: seconds to wait for a report; `tool.limit`: most bytes of one.
+        """
         self._tool = tool
         self._arguments = arguments
         self._now = now
@@ -32,7 +37,10 @@ class Stream:
         self._run: _Run | None = None
 
     def next(self) -> str:
-        """The last whole line, and at first the first one; each is given once. Raises ToolMissing, ToolFailed."""
+        """Return the last complete line, once; at the first call wait for one.
+
+        Raises ToolMissing, ToolFailed.
+        """
         said = " ".join([self._tool.name, *self._arguments])
         with self._news:
             if self._closed:
@@ -70,14 +78,14 @@ class Stream:
 
 
 class _Run:
-    """One life of the tool. Its fields change under the lock of `news`."""
+    """One process of the tool. Its fields change under the lock of `news`."""
 
     def __init__(self, process: subprocess.Popen[bytes], limit: int, news: threading.Condition) -> None:
         self.process = process
         self.line = b""
-        """The last whole line that nobody has read."""
+        """The last complete line that has not been read."""
         self.words = b""
-        """The end of what it printed to its standard error."""
+        """The end of its standard error."""
         self.over = False
         self.flooded = False
         self._limit = limit
@@ -90,7 +98,11 @@ class _Run:
             reader.start()
 
     def let_go(self) -> None:
-        """After its end; the readers have come to the end of their pipes then, or are left behind with what the tool has started."""
+        """Join the readers after the process ended.
+
+        They have reached the end of their pipes by then; if a child of the tool holds a pipe open,
+        they are left behind.
+        """
         for reader in self._readers:
             reader.join(1.0)
         if not any(reader.is_alive() for reader in self._readers):
@@ -112,7 +124,7 @@ class _Run:
                     self.flooded = True
                     break
         if not self.flooded:
-            self._readers[1].join(1.0)  # so that its last words are heard
+            self._readers[1].join(1.0)  # so that its last error output is included
         with self._news:
             self.over = True
             self._news.notify_all()
