@@ -1,1 +1,1 @@
-"""The cluster as the rest of the project sees it: a protocol, two adapters, local copies, leader election."""
+"""Access to the cluster: a protocol, two adapters, local copies, leader election."""

@@ -1,16 +1,18 @@
-"""From the bytes an API server sends to Structs and errors: the one decoding path for get, list and watch. Pure.
+"""Decodes an API server's bytes to Structs and errors: one path for get, list and watch. Pure.
 
-Called by `http.HttpCluster`. Whatever bytes a tenant can have stored, no exception leaves but those named here, and every
-other object of the answer is read as if that one were not there:
+Called by `http.HttpCluster`. Whatever bytes a tenant can store, only the errors named here are
+raised, and every other object of the answer is read as if the bad one did not exist:
 
-1. All at once. This is all that happens as long as nobody stores what Kubernetes' own clients do not write.
-2. Where the parser gives up (depth, surrogates, bytes that are no text), once more after `sanitize`, which cuts only what
-   nobody reads.
-3. Where an object then does not fit its Struct, one by one. The misfits are `Broken`, but for claims, of which `salvage`
-   keeps what is allocated.
+1. Decode everything at once. This is all that happens unless a client stores what Kubernetes' own
+   clients never write.
+2. If the parser gives up (depth, surrogates, invalid text), decode again after `sanitize`, which
+   cuts only unused parts.
+3. If an object then does not fit its Struct, decode one by one. Misfits become `Broken`, except
+   claims, of which `salvage` keeps the allocation.
 
-What is read is settled: annotations that nobody reads are dropped, opaque parameters that nobody could use are replaced
-(`hami_dra.api.opaque`). An object of which a part could not be read is in the result, and named beside it.
+Every object read is then settled: unused annotations are dropped, unusable opaque parameters are
+replaced (`hami_dra.api.opaque`). An object with an unreadable part is in the result, and also
+listed as broken.
 """
 
 from collections.abc import Sequence
@@ -59,7 +61,9 @@ _BY_CODE: Final[dict[int, type[ClusterError]]] = {
 
 
 class SpecChanged(Invalid):
-    """A patch would change a spec that may not change, be it by no more than how the server writes it."""
+    """A patch would change an immutable spec, if only because the server writes the spec
+    differently.
+    """
 
 
 class _Cause(msgspec.Struct):
@@ -73,7 +77,7 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class Status(msgspec.Struct):
-    """What the API server sends instead of an object: metav1.Status."""
+    """metav1.Status, which the API server sends instead of an object."""
 
     message: str = ""
     reason: str = ""
@@ -88,7 +92,7 @@ class _PageMeta(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct, Generic[Item]):
-    """One page of a list. `continue_` is empty on the last one. `broken`: as in `Listing`."""
+    """One page of a list. `continue_` is empty on the last one. `broken`: see `Listing`."""
 
     metadata: _PageMeta = msgspec.field(default_factory=_PageMeta)
     items: tuple[Item, ...] | None = None
@@ -120,11 +124,15 @@ def _decoder(kind: Kind[Any]) -> msgspec.json.Decoder[Any]:
 
 @cache
 def _page_decoder(kind: Kind[Any]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(Page[kind.type])  # type: ignore[name-defined]  # a type that is known at run time only
+    return msgspec.json.Decoder(Page[kind.type])  # type: ignore[name-defined]  # known at run time only
 
 
 def _decoded(decoder: msgspec.json.Decoder[Item], text: bytes | bytearray | msgspec.Raw) -> Item:
-    """Raises msgspec.ValidationError where the document is not of the type, another msgspec.DecodeError where it is no JSON."""
+    """Decode a document.
+
+    Raises msgspec.ValidationError if it is not of the type, another msgspec.DecodeError if it is
+    not JSON.
+    """
     try:
         return decoder.decode(text)
     except msgspec.ValidationError:
@@ -134,7 +142,9 @@ def _decoded(decoder: msgspec.json.Decoder[Item], text: bytes | bytearray | msgs
 
 
 def _decoded_json(decoder: msgspec.json.Decoder[Item], text: bytes | bytearray | msgspec.Raw) -> Item:
-    """As `_decoded`, of a document whose every part is kept: nothing in it is too deep or too large for Python."""
+    """Decode a document of which every part is kept: nothing in it is too deep or large for
+    Python.
+    """
     return _decoded_again(decoder, sanitized(bytes(text), numbers=True))
 
 
@@ -145,13 +155,14 @@ def _decoded_again(decoder: msgspec.json.Decoder[Item], text: bytes) -> Item:
         raise msgspec.DecodeError(str(error)) from error
 
 
-# --- one object ------------------------------------------------------------------------------------------------------
+# --- one object -----------------------------------------------------------------------------------
 
 
 def read_object(kind: Kind[T], body: bytes | msgspec.Raw) -> tuple[T, str]:
     """Return the object, and what of it could not be read ("" for nothing).
 
-    Raises msgspec.ValidationError when nothing of it fits its Struct, another msgspec.DecodeError when it is no JSON.
+    Raises msgspec.ValidationError if nothing of it fits its Struct, another msgspec.DecodeError if
+    it is not JSON.
     """
     try:
         found = cast("T", _decoded(_decoder(kind), body))
@@ -163,13 +174,15 @@ def read_object(kind: Kind[T], body: bytes | msgspec.Raw) -> tuple[T, str]:
 
 
 def settled(kind: Kind[T], found: T) -> str:
-    """Drop and replace what nobody reads or could read. Return what of the object cannot be read, or ""."""
+    """Drop unused parts and replace unusable ones. Returns what of the object is
+    unreadable, or "".
+    """
     _trim(found)
     return kind.settle(found) if kind.settle is not None else ""
 
 
 def _trim(found: Object) -> None:
-    """Keep the annotations that somebody reads. One that is too long for anybody says so."""
+    """Keep only the annotations in use. One that is too long is replaced with a marker."""
     annotations = found.metadata.annotations
     if annotations:
         names = READ_ANNOTATIONS.intersection(annotations)
@@ -178,7 +191,7 @@ def _trim(found: Object) -> None:
 
 
 def read_json(body: bytes) -> dict[str, Any]:
-    """The whole object as JSON. Raises msgspec.DecodeError."""
+    """Return the whole object as JSON. Raises msgspec.DecodeError."""
     return _decoded_json(_json_objects, body)
 
 
@@ -188,11 +201,11 @@ def _broken(event_type: EventType, body: msgspec.Raw, problem: str) -> Broken:
     return Broken(event_type, found, problem)
 
 
-# --- lists -----------------------------------------------------------------------------------------------------------
+# --- lists ----------------------------------------------------------------------------------------
 
 
 def read_page(kind: Kind[T], body: bytes) -> Page[T]:
-    """Raises msgspec.DecodeError where the answer is no list."""
+    """Decode one page of a list. Raises msgspec.DecodeError if the answer is not a list."""
     try:
         found = cast("Page[T]", _decoded(_page_decoder(kind), body))
     except msgspec.ValidationError:
@@ -217,15 +230,18 @@ def _read_one_by_one(kind: Kind[T], page: Page[msgspec.Raw]) -> Page[T]:
 
 
 def read_json_page(body: bytes) -> Page[dict[str, Any]]:
-    """Its items as they are, but for what `sanitize` cuts. Raises msgspec.DecodeError."""
+    """Return one page of unmodified items, except for what `sanitize` cuts.
+
+    Raises msgspec.DecodeError.
+    """
     return _decoded_json(_json_pages, body)
 
 
-# --- watches ---------------------------------------------------------------------------------------------------------
+# --- watches --------------------------------------------------------------------------------------
 
 
 def read_event(kind: Kind[T], line: bytes | bytearray) -> WatchEvent[T] | Broken:
-    """One line of a watch. Raises the ClusterError that an ERROR event stands for."""
+    """Decode one line of a watch. Raises the ClusterError that an ERROR event stands for."""
     try:
         event = _decoded(_events, line)
         if event.type == "BOOKMARK":
@@ -233,7 +249,7 @@ def read_event(kind: Kind[T], line: bytes | bytearray) -> WatchEvent[T] | Broken
         if event.type != "ERROR":
             return _read_change(kind, cast("EventType", event.type), event.object)
     except msgspec.DecodeError as error:
-        raise Unavailable(f"watch {kind.plural}: the server sent something that is no event: {error}") from None
+        raise Unavailable(f"watch {kind.plural}: the server sent something that is not an event: {error}") from None
     status = read_status(bytes(event.object))
     raise error_of(status.code, status, f"watch {kind.plural}")
 
@@ -246,11 +262,11 @@ def _read_change(kind: Kind[T], event_type: EventType, body: msgspec.Raw) -> Wat
     return WatchEvent(event_type, found, problem)
 
 
-# --- errors ----------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 def read_status(body: bytes) -> Status:
-    """Anything that is not a Status (a proxy's HTML, say) becomes its message."""
+    """Return the Status; anything else (such as a proxy's HTML) becomes the message of one."""
     try:
         return _decoded(_statuses, body)
     except msgspec.DecodeError:
@@ -258,13 +274,16 @@ def read_status(body: bytes) -> Status:
 
 
 def error_of(code: int, status: Status, what: str) -> ClusterError:
-    """`what` names verb and object; the server's own words follow. Codes nobody planned for are Unavailable."""
+    """Return the error for an HTTP status code; unexpected codes become Unavailable.
+
+    `what` names verb and object; the server's own words follow.
+    """
     text = f"{what}: {status.message[:_MOST_TEXT] or f'HTTP {code}'}"
     if code == 409 and status.reason == "AlreadyExists":
         return AlreadyExists(text)
     causes = status.details.causes if code == 422 and status.details else ()
     if any(cause.field == "metadata.uid" for cause in causes):
-        # a patch that names the uid of an earlier object of that name: not a bad patch, a late one
+        # A patch for the UID of an earlier object of this name: not a bad patch, a late one.
         return Conflict(text)
     if any(cause.field == "spec" and "immutable" in cause.message for cause in causes):
         return SpecChanged(text)
@@ -272,7 +291,10 @@ def error_of(code: int, status: Status, what: str) -> ClusterError:
 
 
 def split_lines(pending: bytearray, chunk: bytes) -> Sequence[bytes]:
-    """The lines that `chunk` completes; the rest stays in `pending`. Linear however a line is cut."""
+    """Return the lines that `chunk` completes; the rest stays in `pending`.
+
+    Takes linear time however the lines are split.
+    """
     first, *rest = chunk.split(b"\n")
     pending += first
     if not rest:

@@ -1,4 +1,6 @@
-"""How long to wait after the nth failure in a row: doubling, bounded, and jittered where many clients may come back at once."""
+"""Delay after the nth consecutive failure: doubling, bounded, with jitter where many
+clients retry.
+"""
 
 import random
 from collections.abc import Callable
@@ -6,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 _MOST_DOUBLINGS: Final = 30
-"""Two to more than that is beyond every limit, and one day beyond what a float holds."""
+"""More doublings exceed every limit, and eventually the range of a float."""
 
 
 def doubled(first: float, times: int, most: float) -> float:
@@ -20,7 +22,11 @@ def doubled(first: float, times: int, most: float) -> float:
 
 @dataclass(slots=True)
 class Backoff:
-    """Seconds. `next()` gives first, 2·first, 4·first, ... up to `most`, each times a random factor in [0.5, 1.5)."""
+    """Seconds to wait.
+
+    `next()` returns first, 2·first, 4·first, ... up to `most`, each times a random factor in [0.5,
+    1.5).
+    """
 
     first: float = 0.2
     most: float = 15.0

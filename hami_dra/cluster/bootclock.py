@@ -1,8 +1,10 @@
-"""The clock of leader election: monotonic, and it goes on while the machine sleeps or the process is stopped."""
+"""The clock of leader election: monotonic, and not paused while the machine or process is
+suspended.
+"""
 
 import time
 
 
 def boot_clock() -> float:
-    """Monotonic seconds that go on while the machine is suspended, where the system has such a clock."""
+    """Return monotonic seconds that include suspended time, if the system has such a clock."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()

@@ -1,11 +1,13 @@
-"""How to reach an API server and who we are there: kubeconfig files and the service account inside a pod.
+"""Address of an API server and our identity there: kubeconfig files and in-pod service accounts.
 
-Called by `http.HttpCluster`. Out: an `Access`; raises `ConfigError`. No secret is ever part of a message or a repr.
+Called by `http.HttpCluster`. Out: an `Access`; raises `ConfigError`. No secret is ever part of a
+message or a repr.
 
-Tokens, token files, client certificates and passwords are read here: that is little code, needs no temporary key files left
-behind, and does not block the event loop. What needs a program or an identity provider (`exec`, `auth-provider`) is left to the
-official client, imported only then (200 ms, 30 MiB). That one works synchronously and hides its errors in its log, so it is renewed
-in a thread, and an absent token is reported by us.
+Tokens, token files, client certificates and passwords are read here: that is little code, leaves no
+temporary key files behind, and does not block the event loop. Users that need a program or an
+identity provider (`exec`, `auth-provider`) are left to the official client, imported only then (200
+ms, 30 MiB). That client works synchronously and only logs its errors, so credentials are renewed in
+a thread, and a missing token is reported here.
 """
 
 import asyncio
@@ -26,11 +28,15 @@ from hami_dra.cluster.protocol import ConfigError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_FILE_SECONDS: Final = 60.0
-"""Kubelet renews projected tokens long before they expire; client-go looks once a minute too."""
+"""Kubelet renews projected tokens long before they expire; client-go also reads them once a
+minute.
+"""
 
 
 class Identity(Protocol):
-    """The value of the Authorization header, or nothing. `renew`: the last one was refused."""
+    """Returns the value of the Authorization header, or empty. `renew`: the last value was
+    refused.
+    """
 
     async def header(self, *, renew: bool = False) -> str: ...
 
@@ -45,7 +51,7 @@ class FixedIdentity:
 
 @dataclass(slots=True)
 class TokenFile:
-    """Read again once a minute, and at once after a refusal."""
+    """A token file, read again once a minute, and immediately after a refusal."""
 
     path: Path
     clock: Callable[[], float] = time.monotonic
@@ -58,7 +64,7 @@ class TokenFile:
             try:
                 self._token = self.path.read_text(encoding="utf-8").strip()
             except OSError as error:
-                # the old token may still do: it is being replaced right now
+                # The file is being replaced right now; the old token may still work.
                 if not self._token:
                     raise ConfigError(f"token file {self.path}: {error.strerror}") from None
             self._read_at = now
@@ -66,18 +72,24 @@ class TokenFile:
 
 
 class OfficialIdentity:
-    """An `exec` or `auth-provider` user, by the official client's loader; it renews an expired token itself."""
+    """An `exec` or `auth-provider` user, by the official client's loader, which renews expired
+    tokens.
+    """
 
     def __init__(self, load: Callable[[], Any]) -> None:
-        """`load` makes the official Configuration; it runs programs, so after the start it is called in a thread."""
+        """Load the configuration once.
+
+        `load` returns the official Configuration. It runs programs, so later calls happen in a
+        thread.
+        """
         self._load = load
         self.configuration = self._loaded()
 
     def _loaded(self) -> Any:
         try:
             return self._load()
-        except Exception as error:  # noqa: BLE001 (the loader raises whatever its plugins raise)
-            # the text may hold a secret, the type does not
+        except Exception as error:  # noqa: BLE001 (the loader passes on any error of its plugins)
+            # The text may hold a secret, the type does not.
             raise ConfigError(f"kubeconfig: the official client failed: {type(error).__name__}") from None
 
     def current(self) -> str:
@@ -91,18 +103,24 @@ class OfficialIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`tls` is None for http:// servers. `server_name`: expect this name in the server's certificate."""
+    """Address and credentials of an API server.
+
+    `tls` is None for http:// servers. `server_name`: expect this name in the server's certificate.
+    """
 
     server: str
     identity: Identity = FixedIdentity()
     tls: ssl.SSLContext | None = None
     server_name: str = ""
-    proxy: str = field(default="", repr=False)  # may carry a password
+    proxy: str = field(default="", repr=False)  # may contain a password
     namespace: str = "default"
 
 
 def in_cluster(folder: Path | None = None, environment: Mapping[str, str] = os.environ) -> Access:
-    """The pod's own service account, from `folder` (default: where kubelet puts it)."""
+    """Return the access of the pod's service account.
+
+    `folder` defaults to where kubelet mounts it.
+    """
     folder = folder or SERVICE_ACCOUNT
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
@@ -129,7 +147,11 @@ def is_in_cluster(environment: Mapping[str, str] = os.environ) -> bool:
 def from_kubeconfig(
     path: str | None = None, context: str | None = None, environment: Mapping[str, str] = os.environ
 ) -> Access:
-    """`path` None: $KUBECONFIG (several files are merged, the first to name something wins), else ~/.kube/config."""
+    """Return the access that a kubeconfig describes.
+
+    `path` None: $KUBECONFIG (several files are merged, the first definition of a name wins), else
+    ~/.kube/config.
+    """
     where = path or environment.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     config = _merged([Path(part).expanduser() for part in where.split(os.pathsep) if part])
     name = context or config["current-context"]
@@ -169,18 +191,20 @@ def from_kubeconfig(
 
 
 def _merged(paths: list[Path]) -> dict[str, Any]:
-    """Entries carry their file's folder under `.folder`, for relative paths."""
+    """Merge kubeconfig files. Entries carry their file's folder in `.folder`, for relative
+    paths.
+    """
     merged: dict[str, Any] = {"contexts": {}, "clusters": {}, "users": {}, "current-context": ""}
     found = False
     for path in paths:
         if len(paths) > 1 and not path.exists():
-            continue  # as kubectl: a missing file of a list is skipped
+            continue  # like kubectl, skip missing files of a list
         try:
             document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         except OSError as error:
             raise ConfigError(f"kubeconfig {path}: {error.strerror}; set --kubeconfig or KUBECONFIG") from None
         except (yaml.YAMLError, UnicodeDecodeError):
-            # the parser's message would quote the file, which holds secrets
+            # The parser's message would quote the file, which contains secrets.
             raise ConfigError(f"kubeconfig {path}: not a YAML file") from None
         if not isinstance(document, dict):
             raise ConfigError(f"kubeconfig {path}: not a kubeconfig (kind: Config) file")
@@ -225,7 +249,9 @@ def _identity(user: dict[str, Any], where: str, context: str) -> Identity:
 
 
 def _bytes(entry: dict[str, Any], name: str, where: str) -> bytes | None:
-    """`<name>-data` (base64) before `<name>` (a path, relative to its kubeconfig)."""
+    """Return `<name>-data` (base64), else the content of `<name>` (path relative to its
+    kubeconfig).
+    """
     if data := entry.get(f"{name}-data"):
         try:
             return base64.b64decode(str(data), validate=True)
@@ -245,13 +271,15 @@ def _tls(
 ) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=authority.decode() if authority else None)
-        # Cluster authorities made by older tools lack an Authority Key Identifier, which Python 3.13 began to demand.
+        # Authorities created by older tools lack an Authority Key Identifier, which Python 3.13
+        # requires by default.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if certificate and key:
-            # OpenSSL reads key pairs from files only; this one lives as long as the call and is ours alone (mode 0600)
+            # OpenSSL reads key pairs only from files; this one exists only for the call and is
+            # private (mode 0600).
             with tempfile.NamedTemporaryFile() as pair:
                 pair.write(certificate + b"\n" + key)
                 pair.flush()

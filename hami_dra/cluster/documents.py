@@ -1,10 +1,11 @@
-"""Manifests as users keep them: YAML streams, JSON, `kind: List`, whole folders.
+"""Reads manifests as users keep them: YAML streams, JSON, `kind: List`, whole folders.
 
-Called by `convert`, `simulate` and whoever applies what ships in manifests/ and deviceclasses/. In: paths. Out: the objects
-with where each came from. Nothing is validated beyond "this is an object". Values stay what the API server would read:
-dates and 12:30 are strings, not times; a key given twice is an error. Whatever is in a file, only BadDocument is raised: JSON
-is sanitized as an API server's answers are, and nesting is measured before anything recurses (libyaml's composer would
-overflow the C stack).
+Called by `convert`, `simulate` and callers that apply manifests/ and deviceclasses/. In: paths.
+Out: the objects with their sources. Nothing is validated beyond "this is an object". Values stay
+what the API server would read: dates and 12:30 are strings, not times; a duplicate key is an error.
+Whatever a file contains, only BadDocument is raised: JSON is sanitized like an API server's
+answers, and nesting is measured before anything recurses (libyaml's composer would overflow the C
+stack).
 """
 
 import json
@@ -20,11 +21,11 @@ from hami_dra.api.sanitize import MOST_LEVELS, is_deeper, sanitized
 
 try:
     from yaml import CSafeLoader as _Base
-except ImportError:  # PyYAML without libyaml: slower, the same answers
-    from yaml import SafeLoader as _Base  # type: ignore[assignment]  # has the methods that are used here
+except ImportError:  # PyYAML without libyaml: slower, same results
+    from yaml import SafeLoader as _Base  # type: ignore[assignment] # has the methods used here
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-"""What is read of a folder; a file that is named itself is read whatever its name."""
+"""Suffixes of files read in a folder; a file that is named explicitly may have any name."""
 
 
 _TOO_DEEP: Final = f"objects are nested more than {MOST_LEVELS} levels deep"
@@ -39,7 +40,7 @@ class BadDocument(ValueError):
 class Document:
     source: Path
     index: int
-    """Position in its file, from 1; items of a List count on."""
+    """Position in its file, from 1; items of a List are counted as documents."""
     raw: dict[str, Any]
 
     def __str__(self) -> str:
@@ -47,7 +48,7 @@ class Document:
 
 
 def read_documents(paths: Iterable[Path]) -> list[Document]:
-    """All objects of files and folders (recursive, in name order). Raises BadDocument."""
+    """Return all objects of files and folders (recursive, in name order). Raises BadDocument."""
     return [document for path in paths for file in _files(path) for document in _read(file)]
 
 
@@ -72,7 +73,7 @@ def _read(file: Path) -> Iterator[Document]:
 
 
 def _parse(file: Path, text: str) -> Iterator[tuple[int, Any]]:
-    """Values with the line each begins on."""
+    """Yield each value with the line on which it starts."""
     if file.suffix == ".json":
         yield 1, _parse_json(file, text)
         return
@@ -85,7 +86,7 @@ def _parse(file: Path, text: str) -> Iterator[tuple[int, Any]]:
                 yield node.start_mark.line + 1, _Unshared(file, len(text)).of(loader.construct_document(node))
     except RecursionError:
         raise BadDocument(
-            f"{file}, document {document}: an anchor contains itself, or objects are nested too deep"
+            f"{file}, document {document}: an anchor contains itself, or objects are nested too deeply"
         ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -96,12 +97,12 @@ def _parse(file: Path, text: str) -> Iterator[tuple[int, Any]]:
     except (
         yaml.YAMLError,
         ValueError,
-    ) as error:  # ValueError: a number of more digits than Python reads, a lone surrogate
+    ) as error:  # ValueError: a number with more digits than Python reads, a lone surrogate
         raise BadDocument(f"{file}, document {document or 1}: not YAML: {error}") from error
 
 
 def _parse_json(file: Path, text: str) -> Any:
-    """Raises BadDocument."""
+    """Parse a JSON file. Raises BadDocument."""
     encoded = text.encode()
     if is_deeper(encoded, MOST_LEVELS):
         raise BadDocument(f"{file}, document 1: {_TOO_DEEP}")
@@ -114,11 +115,11 @@ def _parse_json(file: Path, text: str) -> Any:
 
 
 def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _documents(file: Path, text: str) -> Iterator["_Loader"]:
-    """Yield the loader as often as it has one more document. Raises BadDocument where one is nested too deep."""
+    """Yield the loader once for each document. Raises BadDocument if one is nested too deeply."""
     if _may_be_deep(text):
         _require_shallow(file, text)
     loader = _Loader(text)
@@ -130,13 +131,16 @@ def _documents(file: Path, text: str) -> Iterator["_Loader"]:
 
 
 def _may_be_deep(text: str) -> bool:
-    """Each level needs a bracket, or more indentation than the level above it."""
+    """Return whether the text may be nested too deeply.
+
+    Each level needs a bracket, or more indentation than the level above it.
+    """
     indented = max((len(found[0]) for found in _INDENTATION.finditer(text)), default=0)
     return text.count("[") + text.count("{") + indented > MOST_LEVELS
 
 
 def _require_shallow(file: Path, text: str) -> None:
-    """Raises BadDocument. By the events of the parser, which does not recurse."""
+    """Raise BadDocument if a document is nested too deeply, by parser events, without recursion."""
     depth = document = 0
     for event in yaml.parse(text, Loader=_Loader):
         document += isinstance(event, yaml.DocumentStartEvent)
@@ -150,9 +154,10 @@ def _require_shallow(file: Path, text: str) -> None:
 
 
 class _Unshared:
-    """What several aliases stand for becomes several objects: whoever changes one must not change the others.
+    """Copies the target of each alias, so that changing one occurrence does not change the others.
 
-    A document that would grow to many more values than it has characters is refused: only aliases of aliases do that.
+    A document that would grow to many more values than it has characters is refused: only aliases
+    of aliases cause that.
     """
 
     def __init__(self, file: Path, characters: int) -> None:
@@ -160,10 +165,10 @@ class _Unshared:
         self._left = 100_000 + 10 * characters
 
     def of(self, value: Any) -> Any:
-        """Raises BadDocument."""
+        """Return a copy of the value. Raises BadDocument."""
         self._left -= 1
         if self._left < 0:
-            raise BadDocument(f"{self._file}: its anchors and aliases stand for too much; write out what is meant")
+            raise BadDocument(f"{self._file}: its anchors and aliases expand to too much; write the values out")
         if isinstance(value, dict):
             return {key: self.of(entry) for key, entry in value.items()}
         return [self.of(entry) for entry in value] if isinstance(value, list) else value
@@ -190,7 +195,10 @@ def _objects(file: Path, line: int, value: Any) -> Iterator[dict[str, Any]]:
 
 
 class _Loader(_Base):
-    """YAML as the API server's reader takes it (sigs.k8s.io/yaml): no dates, no base-60 numbers, keys are text, none twice."""
+    """YAML as the API server reads it (sigs.k8s.io/yaml).
+
+    No dates, no base-60 numbers, keys are text, duplicate keys are errors.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -210,7 +218,7 @@ class _Loader(_Base):
             return "true" if key else "false"
         if isinstance(key, int | float):
             return str(key)
-        raise _bad_key(node, "a key is no text; put it in quotes")
+        raise _bad_key(node, "a key is not text; put it in quotes")
 
 
 def _bad_key(node: yaml.Node, problem: str) -> yaml.constructor.ConstructorError:
@@ -226,7 +234,7 @@ _PATTERNS: Final = {
         r"^(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
     ),
 }
-"""What a plain scalar may be besides a string; None keeps PyYAML's own pattern."""
+"""Types of a plain scalar other than string; None keeps PyYAML's own pattern."""
 _PREFIX: Final = "tag:yaml.org,2002:"
 _Loader.yaml_implicit_resolvers = {
     first: [

@@ -1,6 +1,7 @@
 """Contain a failure on one object, so that no object ends the loop that handles it.
 
-Every loop over objects of a cluster, in the controller, the driver and the CLI, handles each object under one guard::
+Every loop over objects of a cluster, in the controller, the driver and the CLI, handles each object
+under one guard::
 
     guard = LoopGuard("undo", metrics.internal_error, passing=(LeadershipLost,))
     while True:
@@ -8,8 +9,9 @@ Every loop over objects of a cluster, in the controller, the driver and the CLI,
         with guard.each(key):
             await self._undo(key)
 
-What is contained is an error nobody planned for: a bug, or an object that nobody imagined. Errors with a meaning
-(`ClusterError`, `Stale`) are handled where they are understood. A cancellation is never contained.
+Only unexpected errors are contained: a bug, or an object of an unforeseen form. Errors with a
+meaning (`ClusterError`, `Stale`) are handled where they are understood. A cancellation is never
+contained.
 """
 
 import logging
@@ -24,14 +26,14 @@ _REMEMBERED: Final = 1_000
 
 
 def count_nothing(_loop: str) -> None:
-    """For programs without metrics."""
+    """Count nothing, for programs without metrics."""
 
 
 class LoopGuard:
     """The guard of one loop.
 
-    `count` is called with the loop's name for each failure; `passing` are the errors that must end the loop, also where a
-    task group wraps them.
+    `count` is called with the loop's name for each failure; `passing` are the errors that must end
+    the loop, even if a task group wraps them.
     """
 
     def __init__(
@@ -47,20 +49,22 @@ class LoopGuard:
         self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def each(self, key: str) -> "_Each":
-        """Return a context manager for the handling of one object. `key` names the object in the log."""
+        """Return a context manager for the handling of one object. `key` names the object in the
+        log.
+        """
         return _Each(self, key)
 
     async def run(self, key: str, work: Awaitable[object]) -> None:
-        """Await the work on one object, as a task of its own, say."""
+        """Await the work on one object, for example in a task of its own."""
         with self.each(key):
             await work
 
     def contains(self, key: str, error: BaseException | None) -> bool:
-        """Log and count the error of one object; False where it must go on up the stack."""
+        """Log and count the error of one object; return False if it must propagate."""
         if not isinstance(error, Exception) or self._passes(error):
             return False
         self._count(self._loop)
-        message = "%s: %s: internal error, the loop goes on without it: %s"
+        message = "%s: %s: internal error, the loop continues without it: %s"
         if self._is_news(key, error):
             log.error(message, self._loop, key, error, exc_info=error)
         else:
@@ -73,7 +77,9 @@ class LoopGuard:
         return isinstance(error, self._passing)
 
     def _is_news(self, key: str, error: Exception) -> bool:
-        """Whether this object did not fail like this before: a loop that tries again must not fill the log."""
+        """Return whether this object fails like this for the first time: retries must not fill the
+        log.
+        """
         kind = (key, type(error).__name__)
         known = kind in self._logged
         self._logged[kind] = None
@@ -84,7 +90,9 @@ class LoopGuard:
 
 
 class _Each:
-    """The handling of one object; written out because a generator costs more than most of what it guards."""
+    """Context manager for one object, written as a class because a generator is slower than most
+    work.
+    """
 
     __slots__ = ("_guard", "_key")
 

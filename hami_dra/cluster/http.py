@@ -1,10 +1,11 @@
-"""A real API server over HTTP: aiohttp for transport, raw bytes into Structs by msgspec.
+"""A real API server over HTTP: aiohttp for transport, msgspec to decode bytes into Structs.
 
-Called by whoever runs against Kubernetes; `connect` picks the configuration. One HttpCluster belongs to one event loop.
-`transport` has the deadlines, `answers` the decoding and the errors, `credentials` who we are.
+Used by every program that runs against Kubernetes; `connect` selects the configuration. One
+HttpCluster belongs to one event loop. `transport` has the deadlines, `answers` the decoding and the
+errors, `credentials` our identity.
 
-Why not the official client's transport: its typed models cost 15 times more, and its watch cannot carry ResourceClaims
-(docs/libraries.md).
+Why not the official client's transport: its typed models cost 15 times more, and its watch cannot
+carry ResourceClaims (docs/libraries.md).
 """
 
 import asyncio
@@ -63,7 +64,11 @@ _CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
 def connect(
     kubeconfig: str | None = None, context: str | None = None, *, timeouts: Timeouts | None = None
 ) -> "HttpCluster":
-    """The named kubeconfig; else the pod's own service account; else $KUBECONFIG or ~/.kube/config. Raises ConfigError."""
+    """Connect with the given kubeconfig, else the pod's service account, else the default
+    kubeconfig.
+
+    The default is $KUBECONFIG or ~/.kube/config. Raises ConfigError.
+    """
     if kubeconfig is None and context is None and credentials.is_in_cluster():
         return HttpCluster.in_cluster(timeouts=timeouts)
     return HttpCluster.from_kubeconfig(kubeconfig, context, timeouts=timeouts)
@@ -74,7 +79,7 @@ class HttpCluster:
 
     def __init__(self, access: Access, *, timeouts: Timeouts | None = None, user_agent: str = "hami-dra") -> None:
         self.namespace = access.namespace
-        """Of the service account or the kubeconfig's context."""
+        """Namespace of the service account or of the kubeconfig's context."""
         self._timeouts = timeouts or Timeouts()
         self._transport = Transport(access, self._timeouts, user_agent)
 
@@ -88,12 +93,12 @@ class HttpCluster:
     def in_cluster(cls, *, timeouts: Timeouts | None = None) -> "HttpCluster":
         return cls(credentials.in_cluster(), timeouts=timeouts)
 
-    # --- reading -----------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     async def version(self) -> ServerVersion:
         answer = _json(await self._transport.read("get version", "/version", {}), "get version")
         try:
-            # managed clusters write "37+"
+            # managed clusters report "37+"
             major, minor = (int(re.match(r"\d+", str(answer[part])).group()) for part in ("major", "minor"))  # type: ignore[union-attr]
         except (KeyError, AttributeError, TypeError):
             raise Unavailable("get version: the answer names no major and minor version") from None
@@ -108,7 +113,7 @@ class HttpCluster:
         return any(resource.get("name") == kind.plural for resource in answer.get("resources") or ())
 
     async def read_text(self, path: str) -> str:
-        """What the server says at a path that is no object: `/metrics`."""
+        """Return the text at a path that is not an object, such as `/metrics`."""
         return (await self._transport.read(f"get {path}", path, {}, accept="text/plain")).decode(errors="replace")
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
@@ -126,15 +131,16 @@ class HttpCluster:
         try:
             return await self._pages(kind, namespace, query, PageSize())
         except Gone:
-            # the snapshot that the pages came from is compacted away: once more, in one piece
+            # The snapshot of the pages was compacted: list again, without pages.
             return await self._pages(kind, namespace, query, None)
 
     async def list_raw(
         self, kind: Kind[T], *, on_page: Callable[[int, int], None] = lambda _read, _left: None
     ) -> Sequence[dict[str, Any]]:
-        """All objects as JSON, for those who keep or show what no Struct reads. Items carry neither kind nor apiVersion.
+        """Return all objects as JSON, including fields without a Struct.
 
-        `on_page` is told after each page how many were read and how many are left, as far as the server says.
+        Items carry neither kind nor apiVersion. `on_page` is called after each page with the number
+        of objects read and, if the server reports it, left.
         """
         try:
             return await self._raw_pages(kind, PageSize(), on_page)
@@ -152,7 +158,7 @@ class HttpCluster:
             try:
                 page = read_json_page(body)
             except msgspec.DecodeError as error:
-                raise Unavailable(f"{what}: the answer is no list: {error}") from None
+                raise Unavailable(f"{what}: the answer is not a list: {error}") from None
             items.extend(page.items or ())
             if pages is not None:
                 pages.learn(len(page.items or ()), len(body))
@@ -162,7 +168,7 @@ class HttpCluster:
                 return items
 
     async def _pages(self, kind: Kind[T], namespace: str, query: dict[str, str], pages: PageSize | None) -> Listing[T]:
-        """`pages` is None: all in one answer."""
+        """Return all objects. `pages` None: all in one answer."""
         what = f"list {kind.plural}"
         items: list[T] = []
         broken: list[Broken] = []
@@ -172,7 +178,7 @@ class HttpCluster:
             try:
                 page: Page[T] = read_page(kind, body)
             except msgspec.DecodeError as error:
-                raise Unavailable(f"{what}: the answer is no list: {error}") from None
+                raise Unavailable(f"{what}: the answer is not a list: {error}") from None
             items.extend(page.items or ())
             broken.extend(page.broken)
             if pages is not None:
@@ -210,7 +216,7 @@ class HttpCluster:
                 for line in split_lines(pending, chunk):
                     yield read_event(kind, line)
 
-    # --- writing -----------------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
 
     async def create(self, kind: Kind[T], body: Body, *, namespace: str = "", dry_run: bool = False) -> T:
         meta = body.get("metadata") or {}
@@ -251,7 +257,11 @@ class HttpCluster:
     async def _patch_verbatim(
         self, what: str, path: str, query: Mapping[str, str], patch: Body, asked_at: float
     ) -> bytes:
-        """A patch of metadata that the server refuses because it writes the spec anew; see `verbatim`. Once, in time."""
+        """Retry, once and within the deadline, a metadata patch that the server refuses as a spec
+        change.
+
+        The server rewrites the spec's JSON in any patch; see `verbatim`.
+        """
         try:
             async with asyncio.timeout(asked_at + self._timeouts.write - boot_clock()):
                 stored = await self._transport.read(what, path, {}, accept=verbatim.CONTENT_TYPE)
@@ -289,7 +299,7 @@ class HttpCluster:
 
 
 def _target(verb: str, kind: Kind[Any], namespace: str, name: str, subresource: str = "") -> tuple[str, str]:
-    """What to call the request in errors, and its path."""
+    """Return the request's name in errors, and its path."""
     what = f"{verb} {kind.name} {f'{namespace}/' if namespace else ''}{name}" + (
         f" {subresource}" if subresource else ""
     )
@@ -313,17 +323,17 @@ def _paged(query: Mapping[str, str], pages: PageSize | None, token: str) -> dict
 
 
 def _object(kind: Kind[T], body: bytes, what: str) -> T:
-    """What of it cannot be read is marked in it."""
+    """Return the object; unreadable parts are marked in it."""
     try:
         return read_object(kind, body)[0]
     except msgspec.ValidationError as error:
-        raise Invalid(f"{what}: done, but the answer is not a {kind.name} that can be read: {error}") from None
+        raise Invalid(f"{what}: done, but the answer is not a readable {kind.name}: {error}") from None
     except msgspec.DecodeError:
-        raise Unavailable(f"{what}: the answer is no JSON") from None
+        raise Unavailable(f"{what}: the answer is not JSON") from None
 
 
 def _json(body: bytes, what: str) -> dict[str, Any]:
     try:
         return read_json(body)
     except msgspec.DecodeError:
-        raise Unavailable(f"{what}: the answer is no JSON object") from None
+        raise Unavailable(f"{what}: the answer is not a JSON object") from None

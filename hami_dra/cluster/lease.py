@@ -1,24 +1,29 @@
-"""One leader at a time, by a Lease object.
+"""Leader election by a Lease object: one leader at a time.
 
-Called by the controller: `election.run(lead)`. In: a Cluster and a coroutine to run while leading. Out: that coroutine runs
-in at most one process, and `holds()` says before every write whether this process may still write.
+Called by the controller: `election.run(lead)`. In: a Cluster and a coroutine to run while leading.
+Out: that coroutine runs in at most one process, and `holds()` says before every write whether this
+process may still write.
 
-How two never both write. A leader counts its term from *before* it sent the last successful renewal and ends it by itself
-after `renew_deadline`. Another candidate takes over only after it watched the same record stand still for `duration`, by its
-own monotonic clock; wall clocks are written for people and never compared. So between the end of one term and the start of
-the next lie `duration - renew_deadline` seconds, which must exceed the longest write that may still be under way plus a
-clock margin. The clock goes on while the machine sleeps or the process is stopped, so a leader that was paused knows it
-before it writes.
+Why two processes never both write. A leader counts its term from *before* it sent the last
+successful renewal and ends it on its own after `renew_deadline`. Another candidate takes over only
+after it has seen the same record unchanged for `duration`, by its own monotonic clock; wall clocks
+are written for people and never compared. So `duration - renew_deadline` seconds lie between the
+end of one term and the start of the next, which must exceed the longest pending write plus a clock
+margin. The clock includes the time for which the machine sleeps or the process is stopped, so a
+leader that was paused notices it before it writes.
 
-With two threads (`lease_thread`) the same holds: the term's end is one number, written by the thread that renews and read
-by the loop that writes. Reading it is atomic, and a value that is read late is an older one: it ends *earlier* (each renewal
-moves the end forward), or it is that of a term which another thread is just giving up. For that case, and for a loop that
-is frozen or descheduled between `holds()` and the write, the rule is the write timeout: counted from the check, nothing is
-sent after it (`transport` looks at the clock once more right before it sends), and a new leader waits as long before it
-acts, also where the lease was given back. What remains is a thread that the operating system stops between that last look
-and the system call, for longer than lease duration - renew deadline: no client can exclude it, here or in one thread.
+With two threads (`lease_thread`) the argument still holds: the term's end is one number, written by
+the thread that renews and read by the loop that writes. Reading it is atomic, and a stale value is
+an older one: it ends *earlier* (each renewal moves the end forward), or it belongs to a term which
+another thread is just giving up. For that case, and for a loop that is frozen or descheduled
+between `holds()` and the write, the write timeout is the rule: counted from the check, nothing is
+sent after it (`transport` checks the clock again right before it sends), and a new leader waits
+that long before it acts, even if the lease was released. One case remains: the operating system
+stops a thread between that last check and the system call, for longer than lease duration - renew
+deadline. No client can exclude it, here or in one thread.
 
-Annotations of the Lease are how one leader leaves word for the next: `annotations`, `edit_annotation`.
+Annotations of the Lease carry messages from one leader to the next: `annotations`,
+`edit_annotation`.
 """
 
 import asyncio
@@ -45,28 +50,34 @@ _RELEASE_ATTEMPTS: Final = 3
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 Edit = Callable[[str], str]
-"""From the text of an annotation to its new text; empty: it is not there."""
+"""Maps an annotation's text to its new text; empty: absent."""
 
 
 class Election(Protocol):
-    """What a leader needs of it. `LeaderElector` runs in the leader's own loop, `ThreadedElection` beside it."""
+    """The election as a leader sees it.
+
+    `LeaderElector` runs in the leader's own loop, `ThreadedElection` in a separate thread.
+    """
 
     @property
     def identity(self) -> str:
-        """Who this process is to the others; no other process is ever called so."""
+        """Return the name of this process in the Lease, unique among all processes."""
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """Those of the Lease, as this process last saw them; it sees them at each renewal."""
+        """Return the annotations of the Lease as this process last saw them, at the latest
+        renewal.
+        """
 
     def holds(self) -> bool:
-        """Whether this process may write now. Ask right before every write."""
+        """Return whether this process may write now. Call right before every write."""
 
     def edit_annotation(self, key: str, edit: Edit) -> None:
-        """Change an annotation of the Lease with the next renewal, on top of what it says then.
+        """Change an annotation of the Lease with the next renewal, based on its content at that
+        time.
 
-        May be called from any thread. `edit` is pure and may be called several times; applied to its own result it must
-        change nothing, for a write without an answer is repeated.
+        May be called from any thread. `edit` is pure, may be called several times, and must be
+        idempotent, because a write without an answer is repeated.
         """
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
@@ -74,13 +85,15 @@ class Election(Protocol):
 
 
 def unique_identity() -> str:
-    """Host name, process and a random part: a restarted process is somebody else."""
+    """Return host name, process and a random part: a restarted process has another identity."""
     return f"{socket.gethostname()}_{os.getpid()}_{random.getrandbits(32):08x}"
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds. Raises ConfigError unless `duration - renew_deadline > write_timeout + clock_margin`."""
+    """Seconds. Raises ConfigError unless `duration - renew_deadline > write_timeout +
+    clock_margin`.
+    """
 
     duration: int = 15
     renew_deadline: float = 8.0
@@ -99,13 +112,13 @@ class Timings:
             )
         if self.renew_deadline < 2 * self.retry:
             raise ConfigError(
-                f"leader election: renew deadline {self.renew_deadline} s leaves no second try after {self.retry} s; "
+                f"leader election: renew deadline {self.renew_deadline} s leaves no time for a second attempt after {self.retry} s; "
                 "make it at least twice the retry period"
             )
 
 
 class NoElection:
-    """Where one replica runs, alone: it always leads, and there is no Lease to leave word on."""
+    """Election of a single replica: it always leads, and there is no Lease for annotations."""
 
     annotations: Mapping[str, str] = _NO_ANNOTATIONS
 
@@ -116,7 +129,7 @@ class NoElection:
         return True
 
     def edit_annotation(self, key: str, edit: Edit) -> None:
-        """Nobody comes after this leader who could read it."""
+        """Do nothing: no later leader could read it."""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         await lead()
@@ -138,7 +151,7 @@ class LeaderElector:
     ) -> None:
         self.identity = identity or unique_identity()
         self.problem = ""
-        """Why the lease could not be read or written at the last try."""
+        """Why the last attempt to read or write the lease failed."""
         self._cluster = cluster
         self._namespace = namespace
         self._name = name
@@ -155,7 +168,9 @@ class LeaderElector:
         self._editing = threading.Lock()
 
     def holds(self) -> bool:
-        """Whether this process may write now. Ask right before every write, in any thread."""
+        """Return whether this process may write now. Call right before every write, in any
+        thread.
+        """
         return self._clock() < self._term_ends and not self._resigned
 
     @property
@@ -173,13 +188,14 @@ class LeaderElector:
 
     @property
     def leader(self) -> str:
-        """Who holds the lease as far as this process saw; empty when nobody does."""
+        """Return the holder of the lease as last seen; empty if there is none."""
         return (self._lease.spec.holder_identity or "") if self._lease else ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, run `lead()`; cancel it when the lease is lost, and wait again.
 
-        Returns when `lead()` returns, raises what it raises. In every case, cancellation too, the lease is given back last.
+        Returns when `lead()` returns, raises what it raises. In every case, including cancellation,
+        the lease is released last.
         """
         try:
             while True:
@@ -187,12 +203,17 @@ class LeaderElector:
                 log.info("leading as %s", self.identity)
                 if await self._lead(lead):
                     return
-                log.warning("lost the lease %s/%s to %s", self._namespace, self._name, self.leader or "nobody yet")
+                log.warning(
+                    "lost the lease %s/%s to %s",
+                    self._namespace,
+                    self._name,
+                    self.leader or "another replica (not known yet)",
+                )
         finally:
             await self._release()
 
     async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
-        """Whether `lead` came to its end; False when the lease was lost."""
+        """Return True if `lead` ended on its own, False if the lease was lost."""
         work, renewals = asyncio.ensure_future(lead()), asyncio.ensure_future(self._renew_until_lost())
         try:
             await asyncio.wait((work, renewals), return_when=asyncio.FIRST_COMPLETED)
@@ -223,16 +244,20 @@ class LeaderElector:
         return self._timings.retry * (1 + 0.2 * self._uniform())
 
     async def resign(self) -> None:
-        """Never lead again: end the term at once and give the lease back, annotations brought up to date in the same write.
+        """Stop leading permanently: end the term immediately and release the lease.
 
-        Best effort, within the write timeout; the caller ends the process. Where somebody else leads already, only the
-        annotations are written. `run` must not be waited for: its work may be stuck.
+        Pending annotation edits are part of the same write. Best effort, within the write timeout;
+        the caller ends the process. If another process leads already, only the annotations are
+        written. Do not wait for `run`: its work may be stuck.
         """
         self._resigned = True
         await self._release(annotate=True)
 
     async def _attempt(self) -> bool:
-        """Take or renew the lease; the term is extended from before the write. False: somebody else's, or no clear answer."""
+        """Acquire or renew the lease; the term is counted from before the write.
+
+        Returns False if another process holds it, or without a clear answer.
+        """
         if self._resigned:
             return False
         try:
@@ -257,7 +282,7 @@ class LeaderElector:
         try:
             written = await self._write(self._lease, self._record(self._lease))
         except (Conflict, NotFound):
-            # a write of our own without an answer, or somebody else's: the read tells
+            # Our own unanswered write, or another process's: a read will tell.
             await self._read()
             if self._lease is None or self.leader != self.identity:
                 return False
@@ -311,7 +336,7 @@ class LeaderElector:
         return record
 
     async def _write(self, seen: Lease, spec: Mapping[str, Any]) -> Lease:
-        """Only onto the version that was seen: raises Conflict when it is not the newest."""
+        """Write only if the Lease has not changed since `seen`; otherwise raises Conflict."""
         edits = self._edits
         metadata: dict[str, Any] = {"resourceVersion": seen.metadata.resource_version}
         if annotations := _edited(seen.metadata.annotations, edits):
@@ -322,7 +347,7 @@ class LeaderElector:
         return written
 
     def _drop(self, edits: tuple[tuple[str, Edit], ...]) -> None:
-        """They are written. Others may have been added meanwhile."""
+        """Drop edits that were written. Others may have been added meanwhile."""
         with self._editing:
             self._edits = tuple(each for each in self._edits if each not in edits)
 
@@ -330,7 +355,7 @@ class LeaderElector:
         return self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     async def _release(self, *, annotate: bool = False) -> None:
-        """So that the next leader need not wait for the expiry. Best effort: without it the lease just runs out."""
+        """Release the lease so that the next leader need not wait for its expiry. Best effort."""
         self._term_ends = float("-inf")
         with suppress(ClusterError, TimeoutError):
             async with asyncio.timeout(self._timings.write_timeout):
@@ -346,13 +371,13 @@ class LeaderElector:
         if self.leader == self.identity:
             spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
             self._observe(await self._write(self._lease, spec))
-            log.info("gave back the lease %s/%s", self._namespace, self._name)
+            log.info("released the lease %s/%s", self._namespace, self._name)
         elif annotate and self._edits:
             self._observe(await self._write(self._lease, {}))
 
 
 def _edited(annotations: Mapping[str, str], edits: tuple[tuple[str, Edit], ...]) -> dict[str, str | None]:
-    """The annotations that the edits change, as a merge patch has them: None for one that goes."""
+    """Return the annotations that the edits change, as a merge patch: None removes one."""
     texts: dict[str, str] = {}
     for key, edit in edits:
         texts[key] = edit(texts.get(key, annotations.get(key, "")))

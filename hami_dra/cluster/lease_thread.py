@@ -1,8 +1,10 @@
-"""Leader election in a thread beside the loop that leads: a decision that takes long does not cost the lease.
+"""Leader election in a separate thread: a long decision in the leader's loop does not cost the
+lease.
 
-`ThreadedElection(elector, side)` speaks the same protocol as the elector itself (`lease.Election`). The elector, with a
-Cluster of its own, lives in the side thread; what it runs while it leads runs in the caller's loop. Every rule is the
-elector's; here is only the crossing. Why it is as safe as in one thread: `lease`.
+`ThreadedElection(elector, side)` implements the elector's own protocol (`lease.Election`). The
+elector, with a Cluster of its own, lives in the side thread; what it runs while it leads runs in
+the caller's loop. Every rule is the elector's; only the crossing is here. Why it is as safe as in
+one thread: `lease`.
 """
 
 import asyncio
@@ -32,7 +34,9 @@ class ThreadedElection:
         self._elector.edit_annotation(key, edit)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """See `LeaderElector.run`. `lead` runs in the loop of the caller, one at a time."""
+        """Run the election; see `LeaderElector.run`. `lead` runs in the caller's loop, one at a
+        time.
+        """
         here = asyncio.get_running_loop()
 
         async def lead_here() -> None:

@@ -1,7 +1,8 @@
-"""The plain manifests that ship with this project (manifests/, deviceclasses/): found, read, applied.
+"""The manifests that ship with this project (manifests/, deviceclasses/): found, read, applied.
 
-Called by `make cluster`, by tests, by the chart's checks and by `hami-dra uninstall`. In: folder names and a `Cluster`.
-Out: objects as JSON, and the cluster with them in it. Must not change what is in the files: that is the caller's business.
+Called by `make cluster`, by tests, by the chart's checks and by `hami-dra uninstall`. In: folder
+names and a `Cluster`. Out: objects as JSON, and the cluster with them applied. Must not change what
+is in the files: that is up to the caller.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,7 @@ FIELD_MANAGER: Final = "hami-dra-manifests"
 _INSTALLED: Final = Path(__file__).parents[1] / "shipped"
 _CHECKOUT: Final = Path(__file__).parents[2]
 OPTIONAL: Final = "optional"
-"""Folder of manifests that are for some installations only."""
+"""Folder of manifests for some installations only."""
 _FIRST: Final = ("Namespace", "ServiceAccount", "ClusterRole", "Role")
 """Applied before everything else, in this order; deleted after it."""
 
@@ -28,17 +29,20 @@ class UnknownKind(ValueError):
 
 
 def shipped_folder(name: str) -> Path:
-    """`manifests` or `deviceclasses`: of the checkout, or of the installed package."""
+    """Return the folder `manifests` or `deviceclasses`, of the checkout or of the installed
+    package.
+    """
     for root in (_INSTALLED, _CHECKOUT):
         if (root / name).is_dir():
             return root / name
-    raise FileNotFoundError(f"{name}/ is neither in {_INSTALLED} nor in {_CHECKOUT}; install hami-dra anew")
+    raise FileNotFoundError(f"{name}/ is neither in {_INSTALLED} nor in {_CHECKOUT}; reinstall hami-dra")
 
 
 def shipped(name: str) -> list[dict[str, Any]]:
-    """Return the objects of a shipped folder and of its folders, but not of those in `optional/`. Raises BadDocument.
+    """Return the objects of a shipped folder and its subfolders, except `optional/`.
 
-    Those are read one by one: `shipped("manifests/optional/native.yaml")`.
+    Optional files are read individually: `shipped("manifests/optional/native.yaml")`. Raises
+    BadDocument.
     """
     place = shipped_folder(name.partition("/")[0]) / name.partition("/")[2]
     documents = read_documents([place])
@@ -46,7 +50,7 @@ def shipped(name: str) -> list[dict[str, Any]]:
 
 
 def kind_of(raw: Mapping[str, Any]) -> Kind[Object]:
-    """Raises UnknownKind."""
+    """Return the kind of an object. Raises UnknownKind."""
     kind = kinds.BY_GVK.get((str(raw.get("apiVersion")), str(raw.get("kind"))))
     if kind is None:
         raise UnknownKind(f"{raw.get('apiVersion')} {raw.get('kind')}: add it to hami_dra/api/kinds.py first")
@@ -54,7 +58,11 @@ def kind_of(raw: Mapping[str, Any]) -> Kind[Object]:
 
 
 async def apply(cluster: Cluster, objects: Iterable[Mapping[str, Any]], *, field_manager: str = FIELD_MANAGER) -> None:
-    """Server-side apply: what exists is brought into line, fields that others own stay. Raises ClusterError, UnknownKind."""
+    """Apply the objects with server-side apply.
+
+    Existing objects are updated; fields that other managers own stay. Raises ClusterError,
+    UnknownKind.
+    """
     for raw in sorted(objects, key=_order):
         metadata = raw["metadata"]
         await cluster.patch(
@@ -69,7 +77,7 @@ async def apply(cluster: Cluster, objects: Iterable[Mapping[str, Any]], *, field
 
 
 async def remove(cluster: Cluster, objects: Iterable[Mapping[str, Any]]) -> None:
-    """Deletes what is there of them, in the opposite order of `apply`. Raises ClusterError."""
+    """Delete those that exist, in the opposite order of `apply`. Raises ClusterError."""
     for raw in sorted(objects, key=_order, reverse=True):
         metadata = raw["metadata"]
         try:

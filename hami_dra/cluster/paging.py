@@ -1,7 +1,9 @@
-"""How many objects a list asks for at a time: by what they weigh, so that a page of very large objects is no burst of memory.
+"""Page sizes of lists, by the weight of the objects, so that large objects cause no burst of
+memory.
 
-Used by `http`. A tenant can make a pod of a megabyte; five hundred of them in one answer, decoded, are more than the controller's
-memory limit. So a list begins with a small page and goes on with as many objects as are likely to fit `PAGE_BYTES`. Pure.
+Used by `http`. A tenant can create a pod of a megabyte; five hundred of them in one answer,
+decoded, exceed the controller's memory limit. A list therefore starts with a small page and
+continues with as many objects as are likely to fit `PAGE_BYTES`. Pure.
 """
 
 from dataclasses import dataclass
@@ -9,18 +11,19 @@ from typing import Final
 
 FIRST: Final = 25
 MOST: Final = 500
-"""As kubectl and client-go ask for."""
+"""The page size of kubectl and client-go."""
 PAGE_BYTES: Final = 2 << 20
 
 
 @dataclass(slots=True)
 class PageSize:
-    """The size of the next page; `learn` is told of each that came."""
+    """The size of the next page; call `learn` after each page."""
 
     limit: int = FIRST
 
     def learn(self, count: int, size: int) -> None:
-        """`count` objects came in a body of `size` bytes. The next page is at most twice as long as this one was to be.
+        """`count` objects came in a body of `size` bytes. The next page is at most twice as long as
+        this one was to be.
 
         >>> pages = PageSize()
         >>> pages.learn(25, 100_000)

@@ -1,18 +1,19 @@
-"""What the rest of the project may ask of a cluster, and the errors it may answer with.
+"""The operations of a cluster, and the errors they may raise.
 
-Two adapters speak it: `hami_dra.cluster.http` (a real API server) and `hami_dra.cluster.memory` (the embedded default:
-same optimistic concurrency, watch events, finalizers). Callers never know which one they have.
+Two adapters implement it: `hami_dra.cluster.http` (a real API server) and `hami_dra.cluster.memory`
+(the embedded default: same optimistic concurrency, watch events, finalizers). Callers never know
+which one they have.
 
 Errors, each with what to do next::
 
     ClusterError
     ├── NotFound        the object is gone: drop what was planned for it
-    ├── Conflict        somebody was faster: read again, decide again
+    ├── Conflict        another client was faster: read again, decide again
     │   └── AlreadyExists
     ├── Gone            the watch's resourceVersion is too old: list again
-    ├── Invalid         the API server refuses the content: never retry as it is
+    ├── Invalid         the API server refuses the content: never retry it unchanged
     ├── Forbidden       a right is missing: name it to the operator
-    └── Unavailable     no clear answer: the write may or may not have happened; only a read can tell
+    └── Unavailable     no clear answer: the write may have happened or not; only a read can tell
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -29,7 +30,9 @@ MERGE: Final[PatchType] = "merge"
 JSON: Final[PatchType] = "json"
 APPLY: Final[PatchType] = "apply"
 MOST_WRITE_SECONDS: Final = 5.0
-"""No write lasts longer, whatever is set; a new leader waits as long before it looks."""
+"""Upper bound of every write, whatever the settings; a new leader waits that long before it
+reads.
+"""
 
 
 class ClusterError(Exception):
@@ -65,7 +68,9 @@ class Unavailable(ClusterError):
 
 
 class ConfigError(Exception):
-    """What the operator set cannot work; the message names the setting and the fix. Never retried."""
+    """The operator's settings cannot work; the message names the setting and the fix. Never
+    retried.
+    """
 
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -73,7 +78,10 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """For BOOKMARK only `object.metadata.resource_version` means anything. `problem`: what of the object could not be read."""
+    """One event of a watch. `problem`: what of the object could not be read.
+
+    For BOOKMARK only `object.metadata.resource_version` has a meaning.
+    """
 
     type: EventType
     object: T
@@ -82,9 +90,9 @@ class WatchEvent(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """An object that could not be read, or not wholly, with what is known of it: at least its metadata.
+    """An object that could not be read completely, with its known part: at least the metadata.
 
-    In a watch it stands in the place of the event: nothing else of the object is known.
+    In a watch it takes the place of the event: nothing else of the object is known.
     """
 
     type: EventType
@@ -94,7 +102,9 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """`broken` names what could not be read. An object that is in `items` too could be read in part."""
+    """Result of a list. `broken` lists unreadable objects; partly readable ones are in `items`,
+    too.
+    """
 
     items: tuple[T, ...]
     resource_version: str
@@ -112,26 +122,27 @@ class ServerVersion:
 
 
 class Cluster(Protocol):
-    """Reads return Structs; writes take plain JSON objects and return the Struct of the result.
+    """Operations of a cluster. Reads return Structs; writes take JSON objects and return the
+    result.
 
-    To guard a write put `metadata.resourceVersion` (and `metadata.uid`) into the patch: the server answers `Conflict`
-    when it is not the newest.
+    To guard a write, put `metadata.resourceVersion` (and `metadata.uid`) into the patch: the server
+    answers `Conflict` if it is not the newest.
     """
 
     async def version(self) -> ServerVersion: ...
 
     async def serves(self, kind: Kind[T]) -> bool:
-        """Whether the server offers this group, version and plural at all."""
+        """Return whether the server offers this group, version and plural at all."""
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T: ...
 
     async def get_raw(self, kind: Kind[T], name: str, namespace: str = "") -> dict[str, Any]:
-        """The whole object as JSON, for the rare caller that must see fields we do not model."""
+        """Return the whole object as JSON, for callers that need fields without a Struct."""
 
     async def list(
         self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> Listing[T]:
-        """A quorum read (no resourceVersion asked for), paged inside."""
+        """Return all objects by a quorum read (no resourceVersion), paged internally."""
 
     def watch(
         self,
@@ -142,10 +153,13 @@ class Cluster(Protocol):
         label_selector: str = "",
         field_selector: str = "",
     ) -> AsyncGenerator[WatchEvent[T] | Broken]:
-        """Events after `resource_version`, bookmarks included. Ends when the server ends it; raises `Gone` on 410."""
+        """Yield events after `resource_version`, including bookmarks.
+
+        Ends when the server ends it; raises `Gone` on 410.
+        """
 
     async def create(self, kind: Kind[T], body: Body, *, namespace: str = "", dry_run: bool = False) -> T:
-        """`namespace` may be left out where `body.metadata.namespace` says it."""
+        """Create an object. `namespace` defaults to `body.metadata.namespace`."""
 
     async def patch(
         self,
@@ -170,6 +184,9 @@ class Cluster(Protocol):
         resource_version: str = "",
         grace_period_seconds: int | None = None,
     ) -> None:
-        """With `uid` or `resource_version` as preconditions: `Conflict` when they do not hold."""
+        """Delete an object.
+
+        `uid` and `resource_version` are preconditions: `Conflict` if they do not hold.
+        """
 
     async def close(self) -> None: ...

@@ -1,12 +1,13 @@
-"""Keeps a local copy of one kind true: list, watch, resume, and tell a handler what changed.
+"""Keeps a local copy of one kind up to date: list, watch, resume, and report changes to a handler.
 
-Called by the controller, the driver and the embedded control plane, one Reflector per kind. In: a Cluster. Out: a `Store`, and
-`handler.changed(old, new)` for every difference, in order, plus `handler.synced()` after each list.
-It must not write to the cluster, and it never lets one object stop the others, neither one that cannot be read nor one that
-a handler fails on.
+Called by the controller, the driver and the embedded control plane, one Reflector per kind. In: a
+Cluster. Out: a `Store`, and `handler.changed(old, new)` for every difference, in order, plus
+`handler.synced()` after each list. It must not write to the cluster. No single object stops the
+others, be it unreadable or one on which a handler fails.
 
-Versions are compared as integers, which Kubernetes guarantees for its own kinds (KEP-5504). Everything up to `_seen` is in
-the store; an object handed to `observe` may be ahead of that, and older news about it are ignored.
+Versions are compared as integers, which Kubernetes guarantees for its own kinds (KEP-5504).
+Everything up to `_seen` is in the store; an object handed to `observe` may be ahead of that, and
+older events about it are ignored.
 """
 
 import asyncio
@@ -30,11 +31,15 @@ T_contra = TypeVar("T_contra", bound=Object, contravariant=True)
 log = logging.getLogger(__name__)
 
 _FAILED_WATCHES_BEFORE_LIST: Final = 3
-"""A watch that keeps failing may start from a version the server no longer knows (etcd restored): list again."""
+"""After this many failed watches list again: the server may not know the version any more (etcd
+restored).
+"""
 
 
 class Handler(Protocol[T_contra]):
-    """An object that was deleted and made again under its name is reported as (old, None), then (None, new)."""
+    """Receives changes. An object deleted and created again is reported as (old, None), (None,
+    new).
+    """
 
     def changed(self, old: T_contra | None, new: T_contra | None) -> None: ...
 
@@ -42,16 +47,18 @@ class Handler(Protocol[T_contra]):
 
 
 def log_broken(kind: Kind[Any], broken: Broken) -> None:
-    """One line for people: kind, namespace, name, what cannot be read."""
+    """Log one line: kind, namespace, name, and what cannot be read."""
     log.warning("%s %s cannot be read: %s", kind.name, broken.object.key, broken.problem)
 
 
 class Reflector(Generic[T]):
-    """`run()` until cancelled. Errors of the cluster are retried for ever; one of the handler is logged, and the next object follows.
+    """Keeps a copy with `run()` until cancelled.
 
-    `problem` says why the copy may be stale, or is empty; `lists` and `failures` count. `unreadable` has, by key, the objects
-    of which something cannot be read now. One that cannot be read at all leaves its last good version in the store.
-    `on_broken` is called once for each version of such an object.
+    Cluster errors are retried indefinitely; a handler's error is logged, and the next object
+    follows. `problem` says why the copy may be stale, or is empty; `lists` and `failures` count.
+    `unreadable` has, by key, the objects that cannot be read completely now. A completely
+    unreadable version leaves the last good one in the store. `on_broken` is called once for each
+    version of such an object.
     """
 
     def __init__(
@@ -91,12 +98,15 @@ class Reflector(Generic[T]):
 
     @property
     def is_synced(self) -> bool:
-        """Whether a list was ever completed."""
+        """Return whether a list was ever completed."""
         return self._synced.is_set()
 
     @property
     def silence(self) -> float:
-        """Seconds since the API server last said anything; while a watch holds it sends a bookmark about each minute."""
+        """Return the seconds since the API server last sent anything.
+
+        An idle watch delivers a bookmark about once a minute.
+        """
         return self._now() - self._heard
 
     async def wait_synced(self) -> None:
@@ -109,23 +119,28 @@ class Reflector(Generic[T]):
                 await self._watch_until_gone()
             except ClusterError as error:
                 await self._pause(f"list {self.kind.plural}: {error}")
-            except Exception as error:  # nothing that an API server sends ends this
+            except Exception as error:  # nothing that an API server sends may end the loop
                 if not self._guard.contains("list and watch", error):
                     raise
                 await self._pause(f"list {self.kind.plural}: internal error, see the log: {error!r}")
 
     async def relist(self) -> None:
-        """A fresh quorum read, while the watch goes on. Raises ClusterError; the store is then as before."""
+        """List again by a quorum read, while the watch continues.
+
+        Raises ClusterError; the store is then unchanged.
+        """
         await self._list(watching=True)
 
     def observe(self, new: T) -> None:
-        """What the caller's own write returned: reported at once, so that the store is never behind our own writes."""
+        """Report the result of the caller's own write, so that the store is never behind our own
+        writes.
+        """
         version = _version(new)
         current = self.store.get(new.key)
         if version > self._seen and (current is None or version > _version(current)):
             self._report(current, new)
 
-    # --- list --------------------------------------------------------------------------------------------------------
+    # --- list -------------------------------------------------------------------------------------
 
     async def _list(self, *, watching: bool) -> None:
         async with self._listing:
@@ -133,7 +148,8 @@ class Reflector(Generic[T]):
             self.lists += 1
             self._heard = self._now()
             newest = int(listing.resource_version)
-            # While no watch runs, only a server that lost its past (etcd restored) can answer with an older version.
+            # While no watch runs, only a server that lost data (etcd restored) can answer with an
+            # older version.
             rewound = newest < self._seen and not watching
             if newest >= self._seen or rewound:
                 self._absorb(listing, newest, trust_all=rewound)
@@ -163,10 +179,10 @@ class Reflector(Generic[T]):
                 if not self._guard.contains(item.key, error):
                     raise
 
-    # --- watch -------------------------------------------------------------------------------------------------------
+    # --- watch ------------------------------------------------------------------------------------
 
     async def _watch_until_gone(self) -> None:
-        """Returns when only a list can help."""
+        """Watch until a new list is required."""
         failures = 0
         while failures < _FAILED_WATCHES_BEFORE_LIST:
             before = self._seen
@@ -180,7 +196,7 @@ class Reflector(Generic[T]):
             else:
                 failures = 0
                 if self._seen == before:
-                    # closed by the server before anything came: do not spin
+                    # closed by the server before the first event: avoid a busy loop
                     await self._pause("")
 
     async def _watch_once(self) -> None:
@@ -202,7 +218,7 @@ class Reflector(Generic[T]):
         observed = _version(current) if current is not None else 0
         if event.type == "DELETED":
             self.unreadable.pop(key, None)
-            # equal: the own write that was observed took the last finalizer away
+            # Equal: our own observed write removed the last finalizer.
             if current is not None and version >= observed:
                 self._report(current, None)
             return
@@ -216,7 +232,7 @@ class Reflector(Generic[T]):
             self._report(current, event.object)
 
     def _note(self, broken: Broken) -> None:
-        """Tell about an object that cannot be read, unless this version of it was told about before."""
+        """Report an unreadable object, unless this version was reported before."""
         key = broken.object.key
         known = self.unreadable.get(key)
         self.unreadable[key] = broken
@@ -224,7 +240,7 @@ class Reflector(Generic[T]):
             with self._guard.each(key):
                 self._on_broken(broken)
 
-    # --- both --------------------------------------------------------------------------------------------------------
+    # --- both -------------------------------------------------------------------------------------
 
     def _report(self, old: T | None, new: T | None) -> None:
         if old is not None and new is not None and old.metadata.uid != new.metadata.uid:

@@ -1,4 +1,4 @@
-"""The oldest Kubernetes this project works with: asked once at the start of controller, driver and webhook."""
+"""The oldest supported Kubernetes, checked once at the start of controller, driver and webhook."""
 
 from typing import Final
 
@@ -9,11 +9,11 @@ _MISSING: Final = "consumable capacity, device taints and partitionable devices 
 
 
 class UnsupportedKubernetes(Exception):
-    """The message is one sentence for the operator: what is needed, why, and what was found."""
+    """The message is one sentence for the operator: required version, reason, and version found."""
 
 
 async def require_version(cluster: Cluster, minimum: tuple[int, int] = MINIMUM) -> None:
-    """Raises UnsupportedKubernetes below `minimum`, ClusterError when the server cannot be asked."""
+    """Raise UnsupportedKubernetes below `minimum`, ClusterError if the server does not answer."""
     found = await cluster.version()
     if not found.at_least(*minimum):
         major, minor = minimum

@@ -1,8 +1,9 @@
-"""What still counts of a claim that does not fit its Struct: its identity, its devices, and who has reserved it.
+"""The usable parts of a claim that does not fit its Struct: identity, devices, reservations.
 
-Called by `answers` after the whole was tried. In: the bytes of one claim, which are JSON, and what is wrong with them. Out: a
-ResourceClaim with every part that can be read by itself, and `spec.unreadable` saying why it is not whole. So its devices
-are not given away again, nobody allocates or prepares it, and uninstall still finds its marks. Pure.
+Called by `answers` after decoding the whole failed. In: the bytes of one claim, which are JSON, and
+the problem. Out: a ResourceClaim with every part that can be read separately, and `spec.unreadable`
+with the reason. Its devices are therefore not allocated to other claims, the claim itself is
+neither allocated nor prepared, and uninstall still finds its marks. Pure.
 """
 
 from collections.abc import Iterable
@@ -36,7 +37,9 @@ _TEXTS: Final = (
 
 
 def identity(document: Any) -> Object:
-    """Return what can be read of an object's metadata; empty where it has none. `document`: its JSON, decoded."""
+    """Return the readable part of an object's metadata, possibly empty. `document`: its decoded
+    JSON.
+    """
     found = _mapping(_mapping(document).get("metadata"))
     texts = {name: found[name] for name in _TEXTS if isinstance(found.get(name), str)}
     maps = {
@@ -50,7 +53,10 @@ def identity(document: Any) -> Object:
 
 
 def salvaged_claim(document: Any, problem: str) -> ResourceClaim:
-    """`document`: the claim's JSON, decoded. `problem`: why it is not a ResourceClaim."""
+    """Return the claim with its readable parts.
+
+    `document`: the claim's decoded JSON. `problem`: why it is not a ResourceClaim.
+    """
     status = _mapping(_mapping(document).get("status"))
     return ResourceClaim(
         metadata=identity(document).metadata,
@@ -63,7 +69,10 @@ def salvaged_claim(document: Any, problem: str) -> ResourceClaim:
 
 
 def _allocation(document: Any) -> AllocationResult | None:
-    """None where there is none. An allocation without a device that can be read is one all the same."""
+    """Return the allocation, or None if there is none.
+
+    An allocation without any readable device still counts as an allocation.
+    """
     if document is None:
         return None
     found = _mapping(document)
@@ -77,7 +86,10 @@ def _allocation(document: Any) -> AllocationResult | None:
 
 
 def _results(documents: Iterable[Any]) -> tuple[DeviceRequestAllocationResult, ...]:
-    """A result that names a device holds it, whatever else it says: alone, where its shares cannot be read."""
+    """Return every result that names a device: it holds that device, whatever else is unreadable.
+
+    It holds the device exclusively if its shares cannot be read.
+    """
     found: list[DeviceRequestAllocationResult] = []
     for document in documents:
         named = {name: _mapping(document).get(name) for name in ("request", "driver", "pool", "device")}
@@ -88,7 +100,7 @@ def _results(documents: Iterable[Any]) -> tuple[DeviceRequestAllocationResult, .
 
 
 def _readable(documents: Iterable[Any], kind: type[T]) -> tuple[T, ...]:
-    """Those that fit the type, in order."""
+    """Return the documents that fit the type, in order."""
     found: list[T] = []
     for document in documents:
         try:

@@ -1,6 +1,7 @@
-"""Label and field selectors as text, the way list and watch take them.
+"""Label and field selectors as text, in the form that list and watch accept.
 
-Called by the memory cluster; `match_expressions` by whoever writes a LabelSelector. In: `a=b,c!=d,e in (x,y),f notin (z),g,!h` and raw JSON objects. Out: predicates.
+Called by the memory cluster; `match_expressions` by code that writes a LabelSelector. In:
+`a=b,c!=d,e in (x,y),f notin (z),g,!h` and raw JSON objects. Out: predicates.
 """
 
 import re
@@ -24,7 +25,9 @@ SELECTABLE_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "resourceslices": ("spec.nodeName", "spec.driver", "spec.pool.name"),
     "namespaces": ("status.phase",),
 }
-"""By plural, beyond name and namespace; any other field is refused, as the API server does."""
+"""By plural, in addition to name and namespace; any other field is refused, as by the API
+server.
+"""
 
 
 class InvalidSelector(ValueError):
@@ -32,7 +35,10 @@ class InvalidSelector(ValueError):
 
 
 def label_predicate(selector: str) -> Predicate:
-    """Raises InvalidSelector. An empty selector matches everything."""
+    """Return the predicate of a label selector; an empty one matches everything.
+
+    Raises InvalidSelector.
+    """
     tests = [_label_test(term) for term in _terms(selector)]
     if not tests:
         return lambda _raw: True
@@ -40,7 +46,9 @@ def label_predicate(selector: str) -> Predicate:
 
 
 def match_expressions(selector: str) -> list[dict[str, Any]]:
-    """The same as the `matchExpressions` of a LabelSelector. Raises InvalidSelector."""
+    """Return a label selector as the `matchExpressions` of a LabelSelector. Raises
+    InvalidSelector.
+    """
     return [_match_expression(term) for term in _terms(selector)]
 
 
@@ -83,7 +91,10 @@ def _label_test(match: re.Match[str]) -> Callable[[Mapping[str, str]], bool]:
 
 
 def field_predicate(selector: str, plural: str) -> Predicate:
-    """Raises InvalidSelector. Absent fields compare as the empty string, booleans as `true` and `false`."""
+    """Return the predicate of a field selector. Raises InvalidSelector.
+
+    Absent fields compare as the empty string, booleans as `true` and `false`.
+    """
     tests: list[tuple[tuple[str, ...], str, bool]] = []
     for term in filter(None, selector.split(",")):
         match = _FIELD_TERM.fullmatch(term.strip())

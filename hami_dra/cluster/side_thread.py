@@ -1,11 +1,11 @@
-"""An event loop in a thread of its own, for what must go on while the main loop is busy: lease renewal and /healthz.
+"""An event loop in a separate thread, for lease renewal and /healthz while the main loop is busy.
 
     with SideThread("lease and health") as side:
         await side.run(cluster.close)
 
-Nothing is shared between the two loops but what is handed over here and plain values (numbers, strings, frozen objects)
-that one side sets and the other reads: in CPython both are atomic. What belongs to a loop (a Cluster, an asyncio.Event) is
-made and used in that loop only.
+The two loops share nothing but what is handed over here and plain values (numbers, strings, frozen
+objects) that one side sets and the other reads: in CPython both are atomic. Objects that belong to
+a loop (a Cluster, an asyncio.Event) are created and used in that loop only.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ Start = Callable[[], Coroutine[Any, Any, T]]
 async def run_in(loop: asyncio.AbstractEventLoop, start: Start[T]) -> T:
     """Run a coroutine in another thread's loop, and wait until it has ended there.
 
-    Returns what it returns and raises what it raises. A cancellation is passed on, and this too ends only when the
-    coroutine has: whoever waits for it knows that nothing of it still runs. (`asyncio.run_coroutine_threadsafe` does not
-    wait.) `loop` may be the running one.
+    Returns what it returns and raises what it raises. A cancellation is passed on, and even then
+    this ends only when the coroutine has, so that the caller knows that no part of it still runs.
+    (`asyncio.run_coroutine_threadsafe` does not wait.) `loop` may be the running one.
     """
     here = asyncio.get_running_loop()
     ended: asyncio.Future[asyncio.Task[T]] = here.create_future()
@@ -53,7 +53,9 @@ async def run_in(loop: asyncio.AbstractEventLoop, start: Start[T]) -> T:
 
 
 class SideThread:
-    """Runs from `with` to the end of its block. What was started there must have ended by then."""
+    """A thread that runs from `with` to the end of the block. Everything started in it must have
+    ended.
+    """
 
     def __init__(self, name: str) -> None:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -86,7 +88,10 @@ class SideThread:
 
     @asynccontextmanager
     async def entered(self, manager: Callable[[], AbstractAsyncContextManager[T]]) -> AsyncIterator[T]:
-        """Enter a context manager in the thread, yield what it yields, and leave it there. Raises what entering raises."""
+        """Enter a context manager in the thread, yield its value, and leave it there.
+
+        Raises what entering raises.
+        """
         here = asyncio.get_running_loop()
         value: asyncio.Future[T] = here.create_future()
 

@@ -1,6 +1,7 @@
-"""Objects of one kind by key, with indices: what a reflector keeps and everybody may read.
+"""Objects of one kind by key, with indices: the copy that a reflector keeps and all readers share.
 
-Written by `reflector.Reflector` only. Iteration is in order of arrival, so that what is built on it is repeatable.
+Written by `reflector.Reflector` only. Iteration is in order of arrival, so that results are
+repeatable.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -13,7 +14,7 @@ IndexFunction = Callable[[T], Iterable[str]]
 
 
 class Store(Generic[T]):
-    """`indices`: name -> the values under which an object is to be found."""
+    """Objects by key. `indices`: name → function that returns the index values of an object."""
 
     def __init__(self, **indices: IndexFunction[T]) -> None:
         self._objects: dict[str, T] = {}
@@ -21,7 +22,7 @@ class Store(Generic[T]):
         self._indices: dict[str, dict[str, dict[str, None]]] = {name: {} for name in indices}
 
     def get(self, key: str) -> T | None:
-        """By `Object.key`: `namespace/name`, or `name` for cluster-scoped objects."""
+        """Return the object by `Object.key`: `namespace/name`, or `name` if cluster-scoped."""
         return self._objects.get(key)
 
     def values(self) -> Collection[T]:
@@ -31,11 +32,11 @@ class Store(Generic[T]):
         return self._objects.keys()
 
     def find(self, index: str, value: str) -> list[T]:
-        """The objects that the index function put under `value`."""
+        """Return the objects that the index function filed under `value`."""
         return [self._objects[key] for key in self._indices[index].get(value, ())]
 
     def has(self, index: str, value: str) -> bool:
-        """Whether `find` would find anything."""
+        """Return whether `find` would find anything."""
         return value in self._indices[index]
 
     def __len__(self) -> int:

@@ -1,9 +1,11 @@
-"""Requests to an API server: credentials, connections, deadlines, repetition. Bytes in, bytes out.
+"""Requests to an API server: credentials, connections, deadlines, retries. Bytes in, bytes out.
 
-Called by `http.HttpCluster` only. One Transport belongs to one event loop. Reads are repeated when the server is busy or away.
-A write is sent once (again only after a 429, which says it was not carried out, or after renewed credentials) and is
-over, one way or the other, within `Timeouts.write` seconds: leader election counts on that bound. A loop that was frozen in
-between does not run its timers before it sends, so the clock is looked at once more right before the body goes out.
+Called by `http.HttpCluster` only. One Transport belongs to one event loop. Reads are retried while
+the server is busy or unreachable. A write is sent once (again only after a 429, which means that it
+was not carried out, or after renewed credentials) and ends, with or without success, within
+`Timeouts.write` seconds: leader election relies on that bound. A loop that was frozen in between
+does not run its timers before it sends, so the clock is checked again right before the body is
+sent.
 """
 
 import asyncio
@@ -24,12 +26,16 @@ from hami_dra.cluster.protocol import MOST_WRITE_SECONDS, ConfigError, Unavailab
 
 JSON_TYPE: Final = "application/json"
 _MOST_WAIT: Final = 30.0
-"""Seconds. Whatever a server, or a proxy before it, asks for: a process that sleeps for hours looks dead, and is."""
+"""Seconds; upper bound of any Retry-After of a server or proxy, because a process that sleeps for
+hours seems dead.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds. `watch_silence`: bookmarks come about once a minute, so a longer silence is a dead connection."""
+    """Seconds. `watch_silence`: bookmarks come about once a minute, so a longer silence is a dead
+    connection.
+    """
 
     connect: float = 5.0
     read: float = 60.0
@@ -44,14 +50,18 @@ class Timeouts:
 
 
 class _TimelyBody(aiohttp.BytesPayload):
-    """A body that is not sent after a moment of the boot clock; without it the server has no complete request."""
+    """A body that is not sent after a deadline on the boot clock; without it the request is
+    incomplete.
+    """
 
     def __init__(self, data: bytes, not_after: float) -> None:
         super().__init__(data)
         self._not_after = not_after
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Raises TimeoutError. From here to the system call nobody else runs in this loop."""
+        """Write the body, or raise TimeoutError. No other code of this loop runs until the system
+        call.
+        """
         if boot_clock() >= self._not_after:
             raise TimeoutError
         await super().write_with_length(writer, content_length)
@@ -65,7 +75,7 @@ class Transport:
         self._session: aiohttp.ClientSession | None = None
 
     async def read(self, what: str, path: str, query: Mapping[str, str], *, accept: str = JSON_TYPE) -> bytes:
-        """GET, repeated while the server is busy or away."""
+        """GET, retried while the server is busy or unreachable."""
         backoff = Backoff(first=0.1, most=2.0)
         timeout = aiohttp.ClientTimeout(total=self.timeouts.read, sock_connect=self.timeouts.connect)
         while True:
@@ -93,14 +103,16 @@ class Transport:
         content_type: str = JSON_TYPE,
         asked_at: float | None = None,
     ) -> bytes:
-        """`document` is what JSON is made of, or bytes to be sent as they are. `asked_at`: when the write was asked for, on
-        the boot clock, if that was before now; its time counts from there.
+        """Send one write.
+
+        `document` is encoded as JSON; bytes are sent unchanged. `asked_at`: time of the request on
+        the boot clock if it was before now; the deadline counts from there.
         """
         not_after = (boot_clock() if asked_at is None else asked_at) + self.timeouts.write
         data = document if isinstance(document, bytes) else msgspec.json.encode(document)
         backoff = Backoff(first=0.1, most=2.0)
         try:
-            # one deadline over all attempts: after it nothing of this write is under way any more
+            # One deadline over all attempts: after it, no part of this write is pending.
             async with asyncio.timeout(self.timeouts.write):
                 while True:
                     timely = _TimelyBody(data, not_after)
@@ -127,7 +139,9 @@ class Transport:
         content_type: str = "",
         accept: str = JSON_TYPE,
     ) -> tuple[int, bytes, float]:
-        """Status code, body, and how many seconds the server asks to wait. Raises Unavailable."""
+        """Return status code, body, and the seconds that the server asks to wait. Raises
+        Unavailable.
+        """
         async with self.response(
             method, what, path, query, timeout=timeout, data=data, content_type=content_type, accept=accept
         ) as response:
@@ -147,8 +161,12 @@ class Transport:
         content_type: str = "",
         accept: str = JSON_TYPE,
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """One response; after a 401 the second, with renewed credentials. Transport errors become Unavailable."""
-        # Compression costs both sides more than a cluster's network; Kubernetes' own components switch it off too.
+        """Yield one response; after a 401 the second one, with renewed credentials.
+
+        Transport errors become Unavailable.
+        """
+        # Compression costs both sides more than a cluster's network; Kubernetes' own components
+        # disable it, too.
         headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": self._user_agent}
         if content_type:
             headers["Content-Type"] = content_type
@@ -176,7 +194,8 @@ class Transport:
         except TimeoutError:
             raise Unavailable(f"{what}: no answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
-            # only the type and system error: aiohttp's texts repeat the proxy with its password
+            # Only the type and system error: aiohttp's texts contain the proxy URL with its
+            # password.
             reason = getattr(error, "strerror", None) or ""
             raise Unavailable(f"{what}: {type(error).__name__} {reason}".rstrip()) from None
 
@@ -188,7 +207,8 @@ class Transport:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=0,  # watches hold theirs for minutes; whoever calls bounds its own concurrency
+                    # watches hold connections for minutes; callers bound their own concurrency
+                    limit=0,
                     ssl=self._access.tls if self._access.tls is not None else True,
                     keepalive_timeout=75.0,
                 ),
@@ -200,16 +220,18 @@ class Transport:
 
 
 def _abandon(response: aiohttp.ClientResponse) -> None:
-    """Cuts the connection of a body that was not read to its end. Nobody else can use it, and closing it politely, as aiohttp
-    would, waits for the server's TLS goodbye, which the event loop may not live to see.
+    """Cut the connection of a body that was not read to its end.
+
+    It cannot be used again, and aiohttp's graceful close would wait for the server's TLS
+    close_notify, possibly after the event loop has ended.
     """
-    connection = response.connection  # None: read to its end and given back
+    connection = response.connection  # None: read to its end and returned to the pool
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
 
 
 def _retry_after(response: aiohttp.ClientResponse, body: bytes) -> float:
-    """Seconds that the server asks to wait, between 0 and `_MOST_WAIT`."""
+    """Return the seconds that the server asks to wait, between 0 and `_MOST_WAIT`."""
     text = response.headers.get("Retry-After", "")
     if text.isascii() and text.isdecimal():
         return min(float(text), _MOST_WAIT)

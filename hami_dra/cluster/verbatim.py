@@ -1,15 +1,20 @@
-"""A metadata patch carried out on an object's protobuf form, so that not one byte of its spec is touched. Pure; called by `http`.
+"""A metadata patch applied to an object's protobuf form, which leaves its spec byte-identical.
 
-Why: the API server keeps a claim's opaque parameters byte by byte, but every kind of patch passes the object through JSON, which
-closes up spaces and escapes `<`. Of a claim that was written with either (as Python's json.dumps writes it), the server then
-calls the spec changed and refuses every patch of its metadata, server-side apply included (seen on 1.36.4 and 1.37.1; patches of
-the status are not concerned). Only a PUT in protobuf takes the bytes as they are.
+Pure; called by `http`.
 
-In: the body of a GET in protobuf and a merge patch that touches labels, annotations and finalizers only (`can_apply`). Out: the
-body of the PUT. The object's own resourceVersion in it guards the write.
+Why: the API server stores a claim's opaque parameters byte by byte, but every kind of patch passes
+the object through JSON, which removes spaces and escapes `<`. If a claim was written with either
+(as Python's json.dumps writes it), the server then considers the spec changed and refuses every
+patch of its metadata, server-side apply included (seen on 1.36.4 and 1.37.1; patches of the status
+are not affected). Only a PUT in protobuf keeps the bytes.
 
-Envelope: `k8s` and a zero byte, then runtime.Unknown (k8s.io/apimachinery/pkg/runtime/generated.proto), whose `raw` is the object; an object's
-first field is its ObjectMeta (k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto).
+In: the body of a GET in protobuf and a merge patch that touches labels, annotations and finalizers
+only (`can_apply`). Out: the body of the PUT. The object's own resourceVersion in it guards the
+write.
+
+Envelope: `k8s` and a zero byte, then runtime.Unknown
+(k8s.io/apimachinery/pkg/runtime/generated.proto), whose `raw` is the object; an object's first
+field is its ObjectMeta (k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,20 +37,23 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 _GUARDS: Final = {"uid": _UID, "resourceVersion": _RESOURCE_VERSION}
 
 Field = tuple[int, bytes, bytes]
-"""Number; content where it is length-delimited, else empty; the whole field as it stands on the wire."""
+"""(number; content if length-delimited, else empty; the whole field as encoded)"""
 
 
 def can_apply(patch: object) -> bool:
-    """Whether it is a merge patch of labels, annotations and finalizers, guarded or not, and of nothing else."""
+    """Return whether it is a merge patch of labels, annotations and finalizers only, guarded or
+    not.
+    """
     if not isinstance(patch, Mapping) or set(patch) != {"metadata"} or not isinstance(patch["metadata"], Mapping):
         return False
     return set(patch["metadata"]) <= {*_GUARDS, *_MAPS, "finalizers"}
 
 
 def apply(document: bytes, patch: Body, what: str) -> bytes:
-    """The document with that patch (`can_apply`) in its metadata. Raises Conflict when its guards do not hold.
+    """Return the document with that patch (`can_apply`) in its metadata.
 
-    Raises Unavailable when the document is not what an API server sends; `what` names the request.
+    Raises Conflict if its guards do not hold, Unavailable if the document is not what an API server
+    sends; `what` names the request.
     """
     wanted = patch["metadata"]
     try:
@@ -79,7 +87,7 @@ def _patched(metadata: list[Field], wanted: Mapping[str, Any]) -> bytes:
 
 
 def _with(fields: list[Field], number: int, contents: Iterable[bytes]) -> list[Field]:
-    """All fields of that number exchanged for these."""
+    """Return the fields with all of that number replaced."""
     kept = [field for field in fields if field[0] != number]
     return kept + [(number, content, _field(number, content)) for content in contents]
 
@@ -96,13 +104,16 @@ def _only(fields: list[Field], number: int) -> bytes:
 
 
 def _entry(content: bytes) -> tuple[str, str]:
-    """Of a map; what is left out is empty."""
+    """Return key and value of a map entry; an omitted part is empty."""
     parts = {number: part.decode() for number, part, _ in _fields(content)}
     return parts.get(_KEY, ""), parts.get(_VALUE, "")
 
 
 def _fields(data: bytes) -> Iterator[Field]:
-    """Of one message, in order. Raises ValueError. https://protobuf.dev/programming-guides/encoding/"""
+    """Yield the fields of one message, in order. Raises ValueError.
+
+    Format: https://protobuf.dev/programming-guides/encoding/
+    """
     position = 0
     while position < len(data):
         start = position

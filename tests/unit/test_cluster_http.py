@@ -411,7 +411,7 @@ async def test_whole_objects_whose_pages_expire_are_asked_for_once_more_in_one_p
 async def test_what_is_no_list_is_unavailable(server, cluster):
     server.will(Answer({"metadata": "none"}))
     for read in (cluster.list, cluster.list_raw):
-        with pytest.raises(Unavailable, match="the answer is no list"):
+        with pytest.raises(Unavailable, match="the answer is not a list"):
             await read(kinds.NODE)
 
 

@@ -1,4 +1,4 @@
-"""The verbs of the memory cluster: what each request checks, changes and answers. See the package's docstring."""
+"""The verbs of the memory cluster: checks, changes and answers of each request. See the package."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -40,7 +40,9 @@ DEFAULT_VERSION: Final = ServerVersion(1, 37, "v1.37.1")
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What an admission callable gets: the object about to be created. `dry_run`: it must have no side effects."""
+    """Argument of an admission callable: the object to be created. `dry_run`: no side effects
+    allowed.
+    """
 
     kind: Kind[Any]
     namespace: str
@@ -69,13 +71,20 @@ class Request:
 
 
 def default_kinds(version: ServerVersion) -> tuple[Kind[Object], ...]:
-    """What an API server of that version serves without extra feature gates: DeviceTaintRule came on by default in 1.37."""
+    """Return the kinds that an API server of this version serves without extra feature gates.
+
+    DeviceTaintRule is served by default since 1.37.
+    """
     off = {kinds.DEVICE_TAINT_RULE_V1BETA2} | (set() if version.at_least(1, 37) else {kinds.DEVICE_TAINT_RULE})
     return tuple(kind for kind in kinds.ALL if kind not in off)
 
 
 class MemoryCluster:
-    """`served`: the kinds on offer (default: by version). `history`: changes per resource that a watch may resume from."""
+    """An API server in memory.
+
+    `served`: the kinds offered (default: by version). `history`: changes per resource that a watch
+    may resume from.
+    """
 
     def __init__(
         self,
@@ -88,12 +97,14 @@ class MemoryCluster:
     ) -> None:
         self._state = State(history, now, seed)
         self.admission: list[Callable[[Admission], Awaitable[Raw]]] = []
-        """Mutating admission, in order: each returns the object to go on with, or raises a ClusterError to refuse it."""
+        """Mutating admission, in order: each returns the object to continue with, or raises a
+        ClusterError to refuse it.
+        """
         self._version = version
         self._served = frozenset(kind.path() for kind in (default_kinds(version) if served is None else served))
         self._closed = False
 
-    # --- reading -----------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     async def version(self) -> ServerVersion:
         return self._version
@@ -125,7 +136,7 @@ class MemoryCluster:
                 continue
             found, known, problem = record.shown(kind)
             if found is not None:
-                # items of a list carry no apiVersion and kind of their own, as on the real server
+                # Items of a list carry no apiVersion and kind, as on the real server.
                 items.append(msgspec.structs.replace(found, api_version="", kind=""))
             if problem:
                 broken.append(Broken("ADDED", known, problem))
@@ -162,7 +173,7 @@ class MemoryCluster:
         finally:
             table.watchers.remove(watcher)
 
-    # --- writing -----------------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
 
     async def create(self, kind: Kind[T], body: Body, *, namespace: str = "", dry_run: bool = False) -> T:
         raw = rules.without_nulls(body)
@@ -203,7 +214,7 @@ class MemoryCluster:
         subresource: str = "",
         patch_type: PatchType = MERGE,
         field_manager: str = "hami-dra",  # noqa: ARG002 (fields have no owners here)
-        force: bool = False,  # noqa: ARG002 (as above)
+        force: bool = False,  # noqa: ARG002 (fields have no owners here)
     ) -> T:
         await self._begin(Request("patch", kind, namespace, name, subresource, patch))
         if subresource and not (subresource == "status" and rules.has_status(cast("Kind[Object]", kind))):
@@ -247,7 +258,7 @@ class MemoryCluster:
         namespace: str = "",
         uid: str = "",
         resource_version: str = "",
-        grace_period_seconds: int | None = None,  # noqa: ARG002 (nothing here ends gracefully)
+        grace_period_seconds: int | None = None,  # noqa: ARG002 (there is no graceful deletion here)
     ) -> None:
         await self._begin(Request("delete", kind, namespace, name))
         record = self._state.existing(kind, object_key(namespace, name))
@@ -264,7 +275,10 @@ class MemoryCluster:
         self._state.delete(kind, object_key(namespace, name), record)
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str = "") -> None:
-        """POST pods/<name>/binding: what a scheduler does. Conflict for bound, gated and deleted pods and another uid."""
+        """Bind a pod as a scheduler does: POST pods/<name>/binding.
+
+        Raises Conflict for bound, gated and deleted pods and for another UID.
+        """
         await self._begin(Request("bind", kinds.POD, namespace, name, "binding", node))
         record = self._state.existing(kinds.POD, object_key(namespace, name))
         spec = record.raw["spec"]
@@ -308,7 +322,7 @@ class MemoryCluster:
         """Now, by the cluster's clock, as objects carry it."""
         return self._state.timestamp()
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------
 
     async def _begin(self, request: Request) -> None:
         """Yield to other tasks, as a real request does, and check what holds for every request."""
@@ -340,14 +354,19 @@ class MemoryCluster:
         return self._commit(kind, key, before, raw)
 
     def _commit(self, kind: Kind[T], key: str, before: Record | None, raw: Raw) -> T:
-        """Stores it and returns its Struct; raises Invalid, and stores nothing, when it does not fit that."""
+        """Store the object and return its Struct. Raises Invalid, without storing, if it does not
+        fit.
+        """
         record = self._state.next_record(raw)
         result = _read(kind, record)
         self._state.store(kind, key, before, record)
         return result
 
     def _set_priority(self, raw: Raw) -> None:
-        """The Priority admission plugin: `spec.priority` from the named class, else the global default, else 0."""
+        """Apply the Priority admission plugin.
+
+        Sets `spec.priority` from the named class, else the global default, else 0.
+        """
         spec = raw["spec"]
         classes = [record.raw for record in self._state.table(kinds.PRIORITY_CLASS).objects.values()]
         wanted = spec.get("priorityClassName")
@@ -362,7 +381,10 @@ class MemoryCluster:
 
 
 def _check_shape(kind: Kind[Any], raw: Raw) -> None:
-    """What rules and defaults may rely on; the real server decodes before it validates, too."""
+    """Check the structure that rules and defaults rely on.
+
+    The real server also decodes before it validates.
+    """
     _read(kind, Record(raw, 0))
 
 

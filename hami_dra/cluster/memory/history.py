@@ -1,6 +1,6 @@
-"""One resource of the memory cluster: its objects, its recent changes, and who watches it.
+"""One resource of the memory cluster: its objects, its recent changes, and its watchers.
 
-Called by `memory.MemoryCluster` only. Records are never changed; every write puts a new one.
+Called by `memory.MemoryCluster` only. Records are never changed; every write adds a new one.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=Object)
 
 
 class Record:
-    """A stored version of an object: raw JSON (read only) and the Structs made of it."""
+    """A stored version of an object: raw JSON (read only) and the Structs decoded from it."""
 
     __slots__ = ("_decoded", "raw", "version")
 
@@ -30,11 +30,13 @@ class Record:
         self._decoded: dict[tuple[str, type[Object]], tuple[Object, str]] = {}
 
     def read(self, kind: Kind[T]) -> T:
-        """Raises msgspec.ValidationError when the object does not fit its Struct."""
+        """Return the Struct. Raises msgspec.ValidationError if the object does not fit it."""
         return self._read(kind)[0]
 
     def shown(self, kind: Kind[T]) -> tuple[T | None, Object, str]:
-        """As a list or a watch shows it: the object, or None; what is known of it; what of it cannot be read, or ""."""
+        """Return what a list or a watch shows: the object or None, its known part, what is
+        unreadable or "".
+        """
         try:
             found, problem = self._read(kind)
         except msgspec.ValidationError as error:
@@ -51,7 +53,7 @@ class Record:
             decoded = msgspec.json.decode(self.encoded(kind), type=kind.type)
             found = decoded, kind.settle(decoded) if kind.settle is not None else ""
             self._decoded[key] = found
-        return found  # type: ignore[return-value]  # the key holds the type
+        return found  # type: ignore[return-value] # the key contains the type
 
     def encoded(self, kind: Kind[T]) -> bytes:
         return msgspec.json.encode({**self.raw, "apiVersion": kind.api_version, "kind": kind.name})
@@ -59,7 +61,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`before` is None for a creation, `after` is the last state (with the deletion's version) for a removal."""
+    """One change. `before` is None for a creation.
+
+    `after` is the last state (with the deletion's version) for a removal.
+    """
 
     version: int
     before: Record | None
@@ -69,7 +74,9 @@ class Change:
 
 @dataclass(slots=True, eq=False)
 class Watcher:
-    """`end`: None while it runs, True when the server closes it, an error to raise."""
+    """One watch. `end`: None while it runs, True if the server closed it, else the error to
+    raise.
+    """
 
     predicate: Predicate
     pending: deque[tuple[EventType, Record]] = field(default_factory=deque)
@@ -77,7 +84,9 @@ class Watcher:
     end: Exception | bool | None = None
 
     def offer(self, change: Change) -> None:
-        """Objects that start or stop to match appear as ADDED and DELETED, as the API server does it."""
+        """Queue a change; objects that start or stop matching appear as ADDED and DELETED, as
+        upstream.
+        """
         was = change.before is not None and self.predicate(change.before.raw)
         now = not change.removed and self.predicate(change.after.raw)
         if was or now:
@@ -85,7 +94,9 @@ class Watcher:
             self.deliver(event, change.after)
 
     def deliver(self, event: EventType, record: Record) -> None:
-        """Nothing reaches a watch that was ended: after dropped events it would tell a history with a hole."""
+        """Queue an event, unless the watch has ended: after dropped events its history would have a
+        gap.
+        """
         if self.end is None:
             self.pending.append((event, record))
             self.wake.set()
@@ -96,7 +107,10 @@ class Watcher:
 
 
 class Table:
-    """`objects` by `namespace/name` or `name`. `history` bounds the changes a watch may resume from."""
+    """Objects of one resource, by `namespace/name` or `name`.
+
+    `history` bounds the changes that a watch may resume from.
+    """
 
     def __init__(self, history: int) -> None:
         self.objects: dict[str, Record] = {}
@@ -122,7 +136,9 @@ class Table:
         self._forgotten = version
 
     def watcher(self, since: int, newest: int, predicate: Predicate) -> Watcher:
-        """Raises Gone when `since` is older than the history, Unavailable when it is of the future."""
+        """Return a watcher. Raises Gone if `since` is older than the history, Unavailable if it is
+        newer.
+        """
         if since < self._forgotten:
             raise Gone(f"too old resource version: {since} ({self._forgotten})")
         if since > newest:

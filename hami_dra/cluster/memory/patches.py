@@ -1,6 +1,7 @@
-"""The three ways to patch a JSON object, as the API server applies them. Pure: nothing passed in is changed.
+"""The three kinds of patches of a JSON object, as the API server applies them. Pure.
 
-Called by the memory cluster and by whoever needs to know what a patch would make of an object.
+Called by the memory cluster and by code that needs to know the result of a patch. Arguments are
+never changed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,10 @@ class PatchError(ValueError):
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7386: objects merge, null removes, everything else (lists too) replaces."""
+    """Return the result of an RFC 7386 merge patch.
+
+    Objects merge, null removes, everything else (lists too) replaces.
+    """
     if not isinstance(patch, Mapping):
         return deepcopy(patch)
     merged = dict(target) if isinstance(target, Mapping) else {}
@@ -26,7 +30,10 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def apply_patch(target: Any, body: Any) -> Any:
-    """Server-side apply without field ownership: objects merge, lists replace, nothing is ever removed."""
+    """Return the result of server-side apply without field ownership.
+
+    Objects merge, lists replace, nothing is ever removed.
+    """
     if not isinstance(body, Mapping) or not isinstance(target, Mapping):
         return deepcopy(body)
     merged = dict(target)
@@ -36,7 +43,10 @@ def apply_patch(target: Any, body: Any) -> Any:
 
 
 def json_patch(target: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
-    """RFC 6902. Raises PatchError when a path is missing or a `test` fails; then nothing has happened."""
+    """Return the result of an RFC 6902 JSON patch.
+
+    Raises PatchError if a path is missing or a `test` fails; then nothing is changed.
+    """
     document = deepcopy(target)
     for operation in operations:
         document = _one_operation(document, operation)

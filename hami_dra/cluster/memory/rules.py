@@ -1,8 +1,10 @@
-"""What the API server does to an object before it stores it, for the kinds this project depends on.
+"""Changes and checks that the API server makes before it stores an object, for the kinds used here.
 
-Called by the memory cluster only. In: raw JSON objects. Out: the object to store; `Invalid` when the API server would refuse.
-Sources: Kubernetes 1.37 pkg/registry/resource/resourceclaim/strategy.go, pkg/apis/resource/validation, pkg/apis/core/validation.
-Not modelled: content nobody here relies on (names' syntax, CEL, admin access, ports, volumes ...).
+Called by the memory cluster only. In: raw JSON objects. Out: the object to store; `Invalid` if the
+API server would refuse it. Sources: Kubernetes 1.37
+pkg/registry/resource/resourceclaim/strategy.go, pkg/apis/resource/validation,
+pkg/apis/core/validation. Not modelled: content that nothing here relies on (syntax of names, CEL,
+admin access, ports, volumes ...).
 """
 
 import re
@@ -40,12 +42,12 @@ _MUTABLE_WHILE_GATED: Final = {"nodeSelector", "affinity"}
 
 
 def has_status(kind: Kind[Object]) -> bool:
-    """Whether `status` is a subresource of its own, written only through it."""
+    """Return whether `status` is a subresource, written only through it."""
     return kind.plural in _WITH_STATUS
 
 
 def created(kind: Kind[Object], raw: Raw) -> Raw:
-    """Defaults, status reset and validation of a new object."""
+    """Return a new object with defaults and reset status, validated."""
     raw = without_nulls(raw)
     if has_status(kind) and kind.plural not in _STATUS_KEPT_ON_CREATE:
         raw.pop("status", None)
@@ -62,7 +64,10 @@ def created(kind: Kind[Object], raw: Raw) -> Raw:
 
 
 def updated(kind: Kind[Object], old: Raw, new: Raw, subresource: str) -> Raw:
-    """What an update stores: server-owned fields and the other half (spec or status) come from `old`."""
+    """Return what an update stores.
+
+    Server-owned fields and the other half (spec or status) come from `old`.
+    """
     if new["metadata"].get("name") != old["metadata"]["name"]:
         raise Invalid(f"metadata.name of {kind.name} {old['metadata']['name']} is immutable")
     if subresource == "status":
@@ -88,7 +93,7 @@ def updated(kind: Kind[Object], old: Raw, new: Raw, subresource: str) -> Raw:
 
 
 def without_nulls(value: Any) -> Any:
-    """A deep copy without null members: a typed server never stores them."""
+    """Return a deep copy without null members: a typed server never stores them."""
     if isinstance(value, Mapping):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list | tuple) else value
@@ -107,7 +112,10 @@ def _updated_metadata(kind: Kind[Object], old: Raw, new: Raw) -> Raw:
 
 
 def _drop_empty(raw: Raw) -> None:
-    """What `omitempty` drops, in the places that patches empty; else a no-op patch would count as a change."""
+    """Drop what `omitempty` drops, in places that patches can empty.
+
+    Otherwise a no-op patch would count as a change.
+    """
     raw["metadata"] = {
         key: value
         for key, value in raw["metadata"].items()

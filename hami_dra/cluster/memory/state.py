@@ -1,6 +1,8 @@
-"""The stored objects of a memory cluster: versions, uids, deletion, and what goes with its owner.
+"""The stored objects of a memory cluster: versions, UIDs, deletion, and garbage collection by
+owner.
 
-Called by `cluster.MemoryCluster` only, which has checked the request; from here on nothing is refused.
+Called by `cluster.MemoryCluster` only, which has checked the request; from here on nothing is
+refused.
 """
 
 import random
@@ -15,7 +17,7 @@ from hami_dra.cluster.protocol import NotFound
 
 Raw = dict[str, Any]
 
-_SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: no vowels, no words
+_SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: no vowels, so no words
 
 
 def object_key(namespace: str, name: str) -> str:
@@ -24,10 +26,11 @@ def object_key(namespace: str, name: str) -> str:
 
 class State:
     def __init__(self, history: int, now: Callable[[], datetime], seed: int) -> None:
-        self.newest = 1  # no real server is ever at version 0, which means something else to a watch
+        # real servers never have version 0, which has a special meaning for a watch
+        self.newest = 1
         self._history = history
         self._now = now
-        self._random = random.Random(seed)  # noqa: S311 (names and uids of a simulation, repeatable on purpose)
+        self._random = random.Random(seed)  # noqa: S311 (names and UIDs of a simulation, deliberately repeatable)
         self._tables: dict[tuple[str, str], Table] = {}
         self._uids: set[str] = set()
         self._dependents: dict[str, dict[tuple[Kind[Any], str], None]] = {}
@@ -36,7 +39,7 @@ class State:
         return self._tables.values()
 
     def table(self, kind: Kind[Any]) -> Table:
-        """All versions of a group's kind share one."""
+        """Return the table of a kind; all versions of a group share one."""
         return self._tables.setdefault((kind.group, kind.plural), Table(self._history))
 
     def find(self, kind: Kind[Any], key: str) -> Record | None:
@@ -52,11 +55,11 @@ class State:
         return uid in self._uids
 
     def next_record(self, raw: Raw) -> Record:
-        """What `store` would keep; nothing is stored yet."""
+        """Return the record that `store` would keep; nothing is stored yet."""
         return Record(_with_version(raw, self.newest + 1), self.newest + 1)
 
     def store(self, kind: Kind[Any], key: str, before: Record | None, record: Record) -> None:
-        """`record` comes from `next_record`."""
+        """Store a record from `next_record`."""
         self.newest = record.version
         self._uids.add(record.raw["metadata"]["uid"])
         for owner in _owners(record.raw):
@@ -64,7 +67,7 @@ class State:
         self.table(kind).apply(key, Change(self.newest, before, record))
 
     def delete(self, kind: Kind[Any], key: str, record: Record) -> None:
-        """At once, or marked as being deleted while finalizers hold it."""
+        """Delete the object immediately, or mark it as being deleted while it has finalizers."""
         meta = record.raw["metadata"]
         if not meta.get("finalizers"):
             self.remove(kind, key, record, record.raw)
@@ -74,7 +77,11 @@ class State:
             self.store(kind, key, record, self.next_record({**record.raw, "metadata": marked}))
 
     def remove(self, kind: Kind[Any], key: str, before: Record, raw: Raw) -> Record:
-        """`raw` is its last state. What it owned alone goes with it, as the garbage collector does in the background."""
+        """Remove the object and everything that only it owned.
+
+        `raw` is its last state. On a real cluster the garbage collector does this in the
+        background.
+        """
         last = self.next_record(raw)
         self.newest = last.version
         self.table(kind).apply(key, Change(self.newest, before, last, removed=True))
