@@ -1,1 +1,3 @@
-"""Kubernetes objects as this project reads them, exact quantities and versions, and every name that users see."""
+"""Kubernetes objects as this project reads them, exact quantities and versions, and public
+names.
+"""

@@ -1,4 +1,7 @@
-"""authorization.k8s.io: may somebody do something. Created, answered, kept nowhere; so not among the kinds of manifests."""
+"""authorization.k8s.io: access reviews. They are created and answered, but never stored or applied.
+
+They are therefore not among the kinds of manifests.
+"""
 
 from typing import Final
 

@@ -1,6 +1,8 @@
-"""Our own configuration kinds, validated by pydantic: the opaque parameters of claims and the fleet file.
+"""Our own configuration kinds, validated by pydantic: opaque parameters of claims, and the fleet
+file.
 
-`DeviceConfig` is what a DeviceClass or ResourceClaim may carry under `config[].opaque.parameters` for a hami.io driver.
+`DeviceConfig` is what a DeviceClass or ResourceClaim may carry under `config[].opaque.parameters`
+for a hami.io driver.
 """
 
 import re
@@ -35,28 +37,40 @@ FinalField = Literal["memoryPercent", "priority", "corePolicy", "qos", "limits"]
 
 
 class DeviceConfig(ConfigModel):
-    """Parameters of our drivers, of a DeviceClass or of a claim. `merge` says what holds where both speak."""
+    """Parameters for our drivers in a DeviceClass or a claim. `merge` defines precedence."""
 
     api_version: Literal["hami.io/v1alpha1"] = "hami.io/v1alpha1"
     kind: Literal["DeviceConfig"] = "DeviceConfig"
     memory_percent: Annotated[int, Field(ge=1, le=100)] | None = None
-    """The request leaves `memory` out; the allocator takes floor(card x percent / 100) of the card it chooses."""
+    """For requests without `memory`: the allocator takes floor(card x percent / 100) of the card
+    that it chooses.
+    """
     priority: Annotated[int, Field(ge=0, le=1)] | None = None
     """HAMi's task priority: 0 high, 1 low."""
     core_policy: Literal["default", "force", "disable"] | None = None
-    """HAMi's gpuCorePolicy, of shared NVIDIA cards: limit cores while others want them, always, never."""
+    """HAMi's gpuCorePolicy for shared NVIDIA cards: limit cores while others want them, always,
+    never.
+    """
     qos: Literal["best-effort", "fixed-share", "burst-share"] | None = None
-    """How a MetaX sGPU shares the cores of its card. The allocator writes it into every allocation of such a card."""
+    """How a MetaX sGPU shares the cores of its card. The allocator writes it into every allocation
+    of such a card.
+    """
     limits: Literal["optional", "enforced"] | None = None
-    """Whether a container of a shared NVIDIA card may switch its limits off (`CUDA_DISABLE_CONTROL`), as HAMi lets it, or not."""
+    """Whether a container of a shared NVIDIA card may disable its limits (`CUDA_DISABLE_CONTROL`),
+    as HAMi allows, or not.
+    """
 
     final: tuple[FinalField, ...] = ()
-    """Of a DeviceClass: fields set here that no claim may set otherwise."""
+    """For a DeviceClass: fields set here that claims must not set differently."""
     minimum: dict[str, QuantityValue] = {}
-    """Of a DeviceClass: capacity → the least that a request may name of a device, such as `{cores: 10, memory: 1Gi}`."""
+    """For a DeviceClass: capacity → the smallest request allowed for one device, such as `{cores:
+    10, memory: 1Gi}`.
+    """
 
     def of_claim(self) -> dict[str, Any]:
-        """Return as JSON what a claim may say too: without what only a DeviceClass may."""
+        """Return as JSON the fields that a claim may set, without those reserved for a
+        DeviceClass.
+        """
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=set(_OF_CLASS))
 
     @model_validator(mode="after")
@@ -72,14 +86,19 @@ _OF_CLASS: Final = ("final", "minimum")
 
 
 class NotForClaims(ValueError):
-    """A claim sets what only its DeviceClass may set; the message names the field, both values and the fix."""
+    """A claim sets a field reserved to its DeviceClass.
+
+    The message names the field, both values and the fix.
+    """
 
 
 def merge(of_class: Iterable[DeviceConfig], of_claim: Iterable[DeviceConfig], class_name: str) -> DeviceConfig:
-    """Return what holds for one request: the class before the claim, later entries win, field by field.
+    """Return the effective parameters of one request: class before claim, later entries win, by
+    field.
 
-    A field that the class marks final keeps the class's value. `class_name` is for the message. Raises NotForClaims where a
-    claim sets such a field to another value, or a field that only a class may have.
+    A field that the class marks final keeps the class's value. `class_name` is for the message.
+    Raises NotForClaims if a claim sets such a field to another value, or a field reserved to
+    classes.
     """
     merged: dict[str, Any] = {}
     final: dict[str, None] = {}
@@ -108,7 +127,9 @@ def _said(config: DeviceConfig) -> dict[str, Any]:
 
 @lru_cache(maxsize=1_024)
 def read_device_config(parameters: bytes) -> DeviceConfig | str:
-    """Opaque parameters as JSON text: the configuration, or what is wrong with it (field and reason, for people)."""
+    """Return the configuration in opaque parameters, or the problem (field and reason, for
+    people).
+    """
     if problem := problem_of(Raw(parameters)):
         return problem
     try:
@@ -120,7 +141,7 @@ def read_device_config(parameters: bytes) -> DeviceConfig | str:
         )
 
 
-# --- the fleet file ----------------------------------------------------------------------------------------------
+# --- the fleet file -------------------------------------------------------------------------------
 
 _INDEX: Final = re.compile(r"\{index(?::0([1-9]))?\}")
 _NODE_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -128,7 +149,9 @@ _LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])
 
 
 def _scaling(value: object) -> object:
-    """A plain number or text; floats go through their text, so 1.8 is exactly 18/10."""
+    """Convert a plain number or text. Floats are converted by their text, so 1.8 is exactly
+    18/10.
+    """
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
             return Fraction(str(value))
@@ -148,16 +171,16 @@ Scaling = Annotated[Fraction, BeforeValidator(_scaling), Field(gt=0, le=100)]
 
 
 class SharingConfig(ConfigModel):
-    """How cards are shared. The other vendors' hardware leaves nothing open."""
+    """How cards are shared. The other vendors' hardware offers no choice."""
 
     slots: Annotated[int, Field(ge=1, le=1000)] = 10
-    """HAMi's deviceSplitCount: of NVIDIA and MetaX cards."""
+    """HAMi's deviceSplitCount, for NVIDIA and MetaX cards."""
     memory_scaling: Scaling = Fraction(1)
-    """HAMi's deviceMemoryScaling: of NVIDIA cards that are not in MIG mode."""
+    """HAMi's deviceMemoryScaling, for NVIDIA cards that are not in MIG mode."""
     core_scaling: Scaling = Fraction(1)
-    """HAMi's deviceCoreScaling: the same."""
+    """HAMi's deviceCoreScaling, for NVIDIA cards that are not in MIG mode."""
     slices: Annotated[int, Field(ge=1, le=10)] = 4
-    """Of Enflame cards: how many parts a GCU is cut into."""
+    """For Enflame cards: the number of slices of a GCU."""
 
 
 class NodeTaint(ConfigModel):
@@ -173,19 +196,21 @@ class FleetNodes(ConfigModel):
     """A reference machine: `hami-dra slices --list`."""
     count: Annotated[int, Field(ge=0, le=20_000)] = 1
     name: str = ""
-    """Of the nodes; `{index}` counts from 0, `{index:03}` with leading zeros. Default: the machine, then the index."""
+    """Name of the nodes; `{index}` counts from 0, `{index:03}` with leading zeros. Default: the
+    machine, then the index.
+    """
     mig: bool | None = None
-    """Whether GPUs that can be cut are in MIG mode. Default: as the machine says."""
+    """Whether GPUs that support MIG are in MIG mode. Default: defined by the machine."""
     publish_as: str = ""
-    """Another driver whose slices are imitated (`gpu.nvidia.com`, ...); empty: our own drivers."""
+    """Another driver to imitate (`gpu.nvidia.com`, ...); empty: our own drivers."""
     labels: dict[str, LabelValue] = {}
     annotations: dict[str, str] = {}
     taints: tuple[NodeTaint, ...] = ()
-    """Of nodes that are created; those that exist keep what they have."""
+    """Taints of created nodes; existing nodes keep theirs."""
     allocatable: dict[str, QuantityValue] = {}
-    """Added to, or in place of, what the machine has."""
+    """Added to, or replacing, what the machine has."""
     sharing: SharingConfig | None = None
-    """In place of the fleet's."""
+    """Overrides the fleet's sharing."""
 
     @model_validator(mode="after")
     def _check_name(self) -> Self:
@@ -207,12 +232,12 @@ class FleetFile(ConfigModel):
     api_version: Literal["hami.io/v1alpha1"] = "hami.io/v1alpha1"
     kind: Literal["Fleet"] = "Fleet"
     name: LabelValue = Field(default="fleet", min_length=1)
-    """Marks the nodes and slices of this fleet; two fleets in one cluster need two names."""
+    """Marks the nodes and slices of this fleet; two fleets in one cluster need different names."""
     nodes: tuple[FleetNodes, ...] = ()
     zones: tuple[LabelValue, ...] = ()
-    """Dealt out to the nodes in turn, as the label `topology.kubernetes.io/zone`."""
+    """Assigned to the nodes in turn, as the label `topology.kubernetes.io/zone`."""
     create_nodes: bool = True
-    """False: publish on nodes that somebody else creates, and leave the Node objects alone."""
+    """False: publish on existing nodes, and leave the Node objects alone."""
     sharing: SharingConfig = SharingConfig()
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""core/v1, scheduling.k8s.io and coordination.k8s.io objects, as far as placing a pod needs them."""
+"""core/v1, scheduling.k8s.io and coordination.k8s.io objects: the fields needed to place a pod."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ class TopologySpreadConstraint(Struct, frozen=True):
 
 
 class ContainerClaim(Struct, frozen=True):
-    """An entry of `resources.claims`: which claim of the pod, and optionally which request of it, a container sees."""
+    """An entry of `resources.claims`: a claim of the pod, and optionally one of its requests."""
 
     name: str
     request: str = ""

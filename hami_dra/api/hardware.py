@@ -1,7 +1,8 @@
-"""What discovery finds in a machine: plain records, before any vendor decides how to publish them.
+"""Discovery results of a machine: plain records, before any vendor decides how to publish them.
 
-Written by `hami_dra.discovery` (NVML, vendor tools, the simulated fleet), read by the vendors' `published` modules and by the
-fleet. All amounts are integers: bytes, lanes, cores. Nothing here knows Kubernetes.
+Written by `hami_dra.discovery` (NVML, vendor tools, the simulated fleet), read by the vendors'
+`published` modules and by the fleet. All amounts are integers: bytes, lanes, cores. Nothing here
+knows Kubernetes.
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,9 @@ from enum import StrEnum
 
 
 class PcieDistance(StrEnum):
-    """How far two cards are apart on PCIe, nearest first; the letters are those of the attribute `hami.io/distance`."""
+    """PCIe distance of two cards, nearest first; the letters are those of the attribute
+    `hami.io/distance`.
+    """
 
     BOARD = "B"
     """On one board (nvidia-smi topo: `PIX` inside a dual-GPU board)."""
@@ -19,7 +22,7 @@ class PcieDistance(StrEnum):
     MULTIPLE_SWITCHES = "M"
     """Below several switches of one host bridge (`PXB`)."""
     HOST_BRIDGE = "H"
-    """Through the host bridge that both hang on (`PHB`)."""
+    """Through the host bridge that both are attached to (`PHB`)."""
     SAME_CPU = "C"
     """Through different host bridges of one NUMA node (`NODE`)."""
     CROSS_CPU = "X"
@@ -31,46 +34,55 @@ class Fault:
     """Why a card must not be used."""
 
     code: str
-    """Stable and short, lower case letters, digits and `-`, fit for a taint's value: `xid-79`, `lost`, `unavailable`."""
+    """Stable and short: lower case letters, digits and `-`, valid as a taint's value: `xid-79`,
+    `lost`, `unavailable`.
+    """
     message: str
-    """For people: what was seen, in the words of the tool that saw it."""
+    """For people: the observation, in the words of the tool that reported it."""
 
 
 class IdentitySource(StrEnum):
-    """What `Card.uuid` was made of, when the card was first found."""
+    """Source of `Card.uuid` when the card was first found."""
 
     UUID = "uuid"
-    """The vendor's tool tells it."""
+    """Reported by the vendor's tool."""
     SERIAL = "serial"
-    """The serial number: the listing that was read tells no uuid."""
+    """The serial number: the listing that was read contains no UUID."""
     PLACE = "place"
     """The PCI address or the number: unique on this machine only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What a record was made of."""
+    """Origin of a record."""
 
     identified_by: IdentitySource = IdentitySource.UUID
     rank: int = 0
-    """Of the listings: 0 tells most, a higher one tells less."""
+    """Rank of the listing: 0 is the most detailed one."""
     listed_by: tuple[str, ...] = ()
-    """The listings that showed the card, by name: as long as one of them does not answer, the card may well be there."""
+    """Names of the listings that showed the card: while one of them does not answer, the card may
+    still be present.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One accelerator. Peers are named by their `index` on the machine, so a card that is missing leaves no gap in meaning."""
+    """One accelerator. Peers are identified by their `index` on the machine, so missing cards shift
+    nothing.
+    """
 
     vendor: str
     """`Vendor.name` of the module that publishes it."""
     index: int
-    """The number that the vendor's own tool shows now. It can change when another card is added or removed. A card that is not
-    present keeps its last number, or has one that no present card has."""
+    """The number that the vendor's own tool shows now. It can change when another card is added or
+    removed. A card that is not present keeps its last number, or has one that no present card has.
+    """
     number: int | None = None
-    """The number in the name of its published device. Assigned once and bound to the uuid; None: the index."""
+    """The number in the name of its published device. Assigned once and bound to the UUID; None:
+    the index.
+    """
     present: bool = True
-    """False: it was found before, and no listing shows it now."""
+    """False: it was found earlier, but no listing shows it now."""
     uuid: str
     provenance: Provenance = Provenance()
     product: str
@@ -81,27 +93,32 @@ class Card:
     pcie_root: str = ""
     """The root complex: `pci0000:15`."""
     numa_node: int | None = None
-    """None where the kernel reports no affinity (-1)."""
+    """None if the kernel reports no affinity (-1)."""
     links: Mapping[int, int] = field(default_factory=dict)
-    """Index of the peer → lanes of the fast interconnect (NVLink, MetaXLink, XPULink) to it, as this card sees them;
-    absent = none. Where a tool says only that there is a link, it counts as one lane."""
+    """Index of the peer → lanes of the fast interconnect (NVLink, MetaXLink, XPULink) to it, as
+    this card reports them; absent = none. If a tool reports only that a link exists, it counts as
+    one lane.
+    """
     distances: Mapping[int, PcieDistance] = field(default_factory=dict)
-    """Index of the peer → how far on PCIe; absent = not known."""
+    """Index of the peer → PCIe distance; absent = not known."""
     minor: int | None = None
     """The number in the name of its device node (`/dev/nvidia3`, `/dev/xpu3`); None = not known."""
     serial: str = ""
     faults: tuple[Fault, ...] = ()
-    """Empty = nothing speaks against it, or its tool says nothing about health."""
+    """Empty = no known fault, or its tool does not report health."""
 
     @property
     def name_number(self) -> int:
-        """The number in the name of its published device."""
+        """Return the number in the name of its published device."""
         return self.index if self.number is None else self.number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrivenCard(Card):
-    """A card whose software is known. Versions as the tools print them: `550.90.07`, `12.4`; empty = not known."""
+    """A card whose software is known.
+
+    Versions are those that the tools print: `550.90.07`, `12.4`; empty = not known.
+    """
 
     driver_version: str = ""
     runtime_version: str = ""
@@ -110,10 +127,10 @@ class DrivenCard(Card):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigProfile:
-    """One size in which a GPU can be cut, as NVML tells it (GPU instance profile)."""
+    """One partition size of a GPU, as NVML reports it (GPU instance profile)."""
 
     id: int
-    """NVML's number of the profile on this GPU, which its instances carry."""
+    """NVML's number of the profile on this GPU; its instances carry it."""
     name: str
     """`1g.10gb`, `1g.10gb+me`."""
     memory: int
@@ -121,9 +138,9 @@ class MigProfile:
     slices: int
     """Compute slices, of the 7 (A30: 4) that a GPU has."""
     instances: int
-    """How many fit on an empty GPU."""
+    """Number of instances that fit on an empty GPU."""
     placements: tuple["MigPlacement", ...]
-    """Where an instance may lie, by start."""
+    """Possible positions of an instance, by start."""
     multiprocessors: int = 0
     copy_engines: int = 0
     decoders: int = 0
@@ -142,27 +159,27 @@ class MigPlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigInstance:
-    """A partition that exists: a GPU instance with at most one compute instance that spans it."""
+    """An existing partition: a GPU instance with at most one compute instance that spans it."""
 
     id: int
-    """Of the GPU instance."""
+    """Number of the GPU instance."""
     profile_id: int
     """`MigProfile.id`."""
     placement: MigPlacement
     uuid: str = ""
-    """Of the MIG device (`MIG-...`); empty while it has no compute instance."""
+    """UUID of the MIG device (`MIG-...`); empty while it has no compute instance."""
     compute_instance_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigState:
-    """Of a GPU that can be cut."""
+    """MIG state of a GPU that supports MIG."""
 
     enabled: bool
     pending: bool
     """The mode after the next reset of the GPU."""
     profiles: tuple[MigProfile, ...] = ()
-    """By id. Known while MIG is enabled; some drivers tell them before."""
+    """By id. Known while MIG is enabled; some drivers report them earlier."""
     instances: tuple[MigInstance, ...] = ()
     """By id."""
 
@@ -176,9 +193,9 @@ class GpuRecord(DrivenCard):
     compute_capability: str = ""
     """`9.0`."""
     mig: MigState | None = None
-    """None: this GPU cannot be cut."""
+    """None: this GPU does not support MIG."""
     peer_access: Mapping[int, bool] = field(default_factory=dict)
-    """Index of the peer → its memory can be read directly (P2P); absent = not known."""
+    """Index of the peer → whether its memory can be read directly (P2P); absent = not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +205,7 @@ class MetaxRecord(DrivenCard):
     board: int | None = None
     """Number of the board; GPUs with the same number share it."""
     sgpu: bool | None = None
-    """sGPU mode (sharing by the driver) is on; None = the tool does not say."""
+    """Whether sGPU mode (sharing by the driver) is on; None = the tool does not report it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +214,7 @@ class KunlunxinRecord(DrivenCard):
 
     architecture: str = ""
     oam_id: int | None = None
-    """The OAM socket that it sits in; None on PCIe cards."""
+    """Its OAM socket; None for PCIe cards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,11 +224,13 @@ class NeuronRecord(DrivenCard):
     cores: int
     """Physical NeuronCores."""
     logical_cores: int
-    """NeuronCores as the runtime numbers them; fewer than `cores` where it joins several into one (LNC on Trainium2)."""
+    """NeuronCores as the runtime numbers them; fewer than `cores` if it joins several into one (LNC
+    on Trainium2).
+    """
     architecture: str = ""
     """`NDv2`."""
     instance_type: str = ""
-    """As the kernel driver tells it."""
+    """As the kernel driver reports it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,15 +239,15 @@ class EnflameRecord(DrivenCard):
 
     part_number: str = ""
     virtualization: str = ""
-    """`Disable`, `SRIOV`, as the tool says it."""
+    """`Disable`, `SRIOV`, as the tool prints it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One node: its cards and what the Node object will say."""
+    """One node: its cards and the contents of the Node object."""
 
     name: str
-    """Of the node."""
+    """Name of the node."""
     instance_type: str
     """Label `node.kubernetes.io/instance-type`."""
     cpu: int

@@ -1,9 +1,9 @@
-"""What a node driver still holds for claims that are gone from the cluster: the annotation `hami.io/held-claims`.
+"""Holdings of a node driver for deleted claims: the annotation `hami.io/held-claims`.
 
-Written by the node driver on the first ResourceSlice of its pool, read by the controller's inventory. A claim's devices are
-in use from when kubelet had it prepared until kubelet has it taken back; the claim object may vanish in between, and then
-nothing else in the cluster tells of it. Pure. The text comes from a node, which may have been taken over: `decode` bounds
-and checks all of it.
+Written by the node driver on the first ResourceSlice of its pool, read by the controller's
+inventory. A claim's devices are in use from the moment kubelet has it prepared until kubelet has it
+unprepared. If the claim object is deleted in between, nothing else in the cluster records this.
+Pure. The text comes from a node, which may be compromised: `decode` bounds and checks all of it.
 """
 
 import re
@@ -23,7 +23,7 @@ _NO_CONSUMPTION: Final[Mapping[str, int]] = {}
 
 
 class InvalidHeldClaims(ValueError):
-    """The annotation is none that a driver writes; the message says why."""
+    """No driver writes such an annotation; the message says why."""
 
 
 class HeldDevice(Struct, frozen=True):
@@ -31,27 +31,29 @@ class HeldDevice(Struct, frozen=True):
 
     device: str
     consumed: dict[str, int] | None = None
-    """Capacity → amount in its own unit, of a shared device. None: the device is held as a whole."""
+    """Capacity → amount in its own unit, for a shared device. None: the device is held as a
+    whole.
+    """
     mark: int = 0
-    """What the allocation promised its tenant (`Vendor.mark`)."""
+    """The tenant class that the allocation carries (`Vendor.mark`)."""
 
 
 class HeldClaim(Struct, frozen=True):
-    """`uid` is empty for what did not fit: several claims, of which only the devices are told."""
+    """One deleted claim. Without `uid`, the devices of several claims that did not fit."""
 
     uid: str = ""
     namespace: str = ""
     name: str = ""
     pods: tuple[str, ...] = ()
-    """Uids of the pods for which it was prepared."""
+    """UIDs of the pods for which it was prepared."""
     devices: tuple[HeldDevice, ...] = ()
 
 
 def encode(claims: Iterable[HeldClaim]) -> str:
     """Return the annotation's value, at most `MOST_LENGTH` long; empty for no claims.
 
-    Claims that do not fit are folded into one without a uid that holds their devices as a whole, so that nothing is given
-    away: too much is counted rather than too little.
+    Claims that do not fit are merged into one without a UID that holds their devices as a whole:
+    usage is overestimated rather than underestimated.
     """
     ordered = sorted(claims, key=lambda claim: (claim.uid, claim.name))
     if not ordered:

@@ -1,4 +1,4 @@
-"""The kinds this project talks about: where the API server keeps them and which Struct reads them."""
+"""The kinds that this project uses, with their API paths and the Structs that read them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """`type` is the Struct that reads it; `Object` where only metadata matters."""
+    """One kind. `type` is the Struct that reads it; `Object` if only metadata matters."""
 
     name: str
     group: str
@@ -23,14 +23,16 @@ class Kind(Generic[T]):
     namespaced: bool
     type: type[T]
     settle: Callable[[T], str] | None = None
-    """What is done with each object that was read, before anybody sees it. Returns what of it cannot be read, or ""."""
+    """Applied to each object that was read, before any other code sees it. Returns its unreadable
+    parts, or "".
+    """
 
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """URL path of the collection (no name), the object, or its subresource."""
+        """Return the URL path of the collection (no name), the object, or its subresource."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         tail = (f"/{name}" if name else "") + (f"/{subresource}" if subresource else "")

@@ -1,7 +1,8 @@
 """Object metadata and selectors, shared by all kinds.
 
-The Structs of `hami_dra.api` hold the fields this project reads and nothing else. They are never written back:
-every write is a patch of the fields we own, so fields we do not know survive. All are frozen, lists are tuples.
+The Structs of `hami_dra.api` hold the fields this project reads and nothing else. They are never
+written back: every write is a patch of the fields we own, so unknown fields survive. All are
+frozen, lists are tuples.
 """
 
 from typing import Final
@@ -10,7 +11,7 @@ import msgspec
 
 NO_LABELS: Final[dict[str, str]] = {}
 NO_ANNOTATIONS: Final[dict[str, str]] = {}
-"""Of every object that was decoded without any; nobody changes it."""
+"""Shared by all objects decoded without annotations; never changed."""
 
 
 class Struct(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True, omit_defaults=True):
@@ -42,7 +43,10 @@ class ObjectMeta(Struct, frozen=True):
 
 
 class Object(Struct, frozen=True):
-    """What every kind has. `api_version` and `kind` are empty on items of a list, as the API server sends them."""
+    """The fields of every kind.
+
+    `api_version` and `kind` are empty on items of a list, as the API server sends them.
+    """
 
     api_version: str = ""
     kind: str = ""
@@ -50,7 +54,9 @@ class Object(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, or `name` for cluster-scoped objects: the key of stores, queues and messages."""
+        """Return `namespace/name`, or `name` if cluster-scoped: the key of stores, queues and
+        messages.
+        """
         meta = self.metadata
         return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 

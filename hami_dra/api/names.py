@@ -1,4 +1,4 @@
-"""Every name users and other programs see: drivers, annotations, labels, taints, policies, reason codes.
+"""All public names: drivers, annotations, labels, taints, policies, reason codes.
 
 Sources: HAMi's annotations and reason codes (pkg/device/common), Kubernetes' well-known names.
 """
@@ -7,66 +7,88 @@ from typing import Final
 
 DOMAIN: Final = "hami.io"
 
-# --- annotations and labels on pods, claims, templates and classes -------------------------------------------------
+# --- annotations and labels on pods, claims, templates and classes --------------------------------
 NODE_POLICY: Final = "hami.io/node-scheduler-policy"
 DEVICE_POLICY: Final = "hami.io/gpu-scheduler-policy"
 SCORING_WEIGHTS: Final = "hami.io/device-scoring-weights"
 PACKING_WEIGHTS: Final = "hami.io/packing-weights"
-"""How `fair-share` weighs what it minds, and how much scarce cards are kept (docs/policies.md)."""
+"""Weights of the terms of `fair-share`, and how strongly scarce cards are preserved
+(docs/policies.md).
+"""
 GPU_TOPOLOGY: Final = "hami.io/gpu-topology"
-"""`required`: several cards only where the fast interconnect joins all of them; `preferred`: no such filter."""
+"""`required`: several cards only if the fast interconnect joins all of them; `preferred`: no such
+filter.
+"""
 NUMA_BIND: Final = "nvidia.com/numa-bind"
 """`true`: all cards of one request on one NUMA node (HAMi's name)."""
 DRA_LABEL: Final = "hami.io/dra"
-"""Label `"true"`: this pod's claims are hami-dra's, so it may be gated."""
+"""Label `"true"`: hami-dra allocates this pod's claims, so it may be gated."""
 WEBHOOK_LABEL: Final = "hami.io/webhook"
-"""Label `ignore` on a pod or namespace: the webhook leaves it alone (HAMi's opt-out). The chart's opt-in: `enabled` on a namespace."""
+"""Label `ignore` on a pod or namespace: the webhook leaves it unchanged (HAMi's opt-out). The
+chart's opt-in: `enabled` on a namespace.
+"""
 CONVERTED_REQUEST: Final = "hami.io/converted-request"
-"""Annotation on a converted pod: its normalised request as JSON, from which a missing template is made again."""
+"""Annotation on a converted pod: its normalised request as JSON, from which a missing template is
+recreated.
+"""
 TEMPLATE_HASH_LABEL: Final = "hami.io/request-hash"
 
-# --- what the controller leaves behind in the cluster --------------------------------------------------------------
+# --- what the controller leaves behind in the cluster ---------------------------------------------
 GATE: Final = "hami.io/allocation"
 FENCE_TAINT: Final = "hami.io/controller-allocates"
 CORDON_TAINT: Final = "hami.io/cordoned"
-"""Key of the taint on a card that an operator took out of service."""
+"""Key of the taint on a card that an operator cordoned."""
 DEVICE_CORDON: Final = "hami.io/device-cordon"
-"""Annotation on a Node: the cards that its drivers take out of service, by index or uuid, comma-separated."""
+"""Annotation on a Node: the cards that its drivers must cordon, by index or UUID,
+comma-separated.
+"""
 LOST_TAINT: Final = "hami.io/lost"
-"""This and the next three: keys of the taints on a card with a fault, one per kind; the value says which (`xid-79`)."""
+"""This and the next three: taint keys of a faulty card, one per kind of fault; the value names the
+fault (`xid-79`).
+"""
 XID_TAINT: Final = "hami.io/xid"
 MEMORY_ERROR_TAINT: Final = "hami.io/memory-error"
 UNHEALTHY_TAINT: Final = "hami.io/unhealthy"
 ALLOCATED_BY: Final = "hami.io/allocated-by"
 HELD_CLAIMS: Final = "hami.io/held-claims"
-"""On a ResourceSlice of a node driver: what it holds for claims that are gone (`hami_dra.api.heldclaims`)."""
+"""On a ResourceSlice of a node driver: what it holds for deleted claims
+(`hami_dra.api.heldclaims`).
+"""
 QUOTA_USED: Final = "hami.io/quota-used"
-"""On a ResourceQuota: JSON, key for cards (`limits.nvidia.com/gpumem`) → how much of it is used, in the unit of the key."""
+"""On a ResourceQuota: JSON, key for cards (`limits.nvidia.com/gpumem`) → amount used, in the unit
+of the key.
+"""
 FLEET_LABEL: Final = "hami.io/fleet"
 """On the nodes and slices of a simulated fleet: its name."""
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "hami-dra"
 PART_OF_LABEL: Final = "app.kubernetes.io/part-of"
-"""Its value is `MANAGED_BY` too; Helm claims the managed-by label for itself."""
+"""Its value is `MANAGED_BY`, because Helm uses the managed-by label itself."""
 PROBE_LABEL: Final = "hami.io/probe"
 """On the objects that test the fence; no other pod or claim carries it."""
 FENCE_PROVEN: Final = "hami.io/fence-proven"
-"""Annotation on a fence rule: `uid/generation` of the rule that a probe claim was seen to respect."""
+"""Annotation on a fence rule: `uid/generation` of the rule that a probe claim was seen to
+respect.
+"""
 FENCE_FINALIZER: Final = "hami.io/fence"
-"""On a fence rule: who deletes it waits until the controller has put another one in its place."""
+"""On a fence rule: its deletion waits until the controller has created a replacement."""
 LEAVING_UNTIL: Final = "hami.io/leaving-until"
-"""Annotation on the controller's lease: `hami-dra uninstall` is at work; no controller acts before this moment."""
+"""Annotation on the controller's lease: `hami-dra uninstall` is running; no controller acts before
+this time.
+"""
 STALLED_DECISIONS: Final = "hami.io/stalled-decisions"
-"""Annotation on the controller's lease: JSON, the pods whose decision held up a leader for too long; the next one holds them back."""
+"""Annotation on the controller's lease: JSON, the pods whose decision stalled a leader; the next
+leader postpones them.
+"""
 DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 
-# --- what an installation consists of (manifests/) -----------------------------------------------------------------------
+# --- objects of an installation (manifests/) ------------------------------------------------------
 SYSTEM_NAMESPACE: Final = "hami-dra-system"
 PROBE_NAMESPACE: Final = "hami-dra-probe"
 PROBE: Final = "hami-dra-probe"
-"""Name of the pod, the claim and the class that show whether the fence holds."""
+"""Name of the pod, the claim and the class that test whether the fence holds."""
 PROBE_IMAGE: Final = "registry.k8s.io/pause:3.10"
 CONTROLLER: Final = "hami-dra-controller"
 """Name of its ServiceAccount, roles and lease."""
@@ -75,22 +97,26 @@ WEBHOOK: Final = "hami-dra-webhook"
 DRIVER: Final = "hami-dra-driver"
 UNINSTALL: Final = "hami-dra-uninstall"
 WEBHOOK_CERTIFICATE: Final = "hami-dra-webhook-certificate"
-"""Name of the objects that a webhook needs which makes its own certificates: a Secret, roles and their bindings."""
+"""Name of the objects for a webhook that issues its own certificates: a Secret, roles and their
+bindings.
+"""
 WEBHOOK_SECRET: Final = WEBHOOK_CERTIFICATE
 GATE_POLICY: Final = "gate.hami.io"
 """Name of the MutatingAdmissionPolicy and of its binding."""
 FENCE_POLICY: Final = "fence.hami.io"
 """Name of the ValidatingAdmissionPolicy and of its binding."""
 CLAIM_POLICY: Final = "claims.hami.io"
-"""Name of the ValidatingAdmissionPolicy, and of its binding, that keeps allocated claims from being stripped and
-deleted under their pods.
+"""Name of the ValidatingAdmissionPolicy, and of its binding, that prevents deallocation and
+deletion of claims under their pods.
 """
 SLICE_POLICY: Final = "slices.hami.io"
-"""Name of the ValidatingAdmissionPolicy, and of its binding, that keeps a driver to the slices of its own node."""
+"""Name of the ValidatingAdmissionPolicy, and of its binding, that restricts a driver to the slices
+of its own node.
+"""
 TOKEN_POLICY: Final = "tokens.hami.io"  # noqa: S105 (the name of a policy)
-"""That no Secret in the system namespace becomes a token of another account."""
+"""Name of the policy that no Secret in the system namespace becomes a token of another account."""
 EVENT_POLICY: Final = "events.hami.io"
-"""That controller and driver report under their own names only."""
+"""Name of the policy that controller and driver report events under their own names only."""
 CONTROLLER_PROBE_POLICY: Final = "controller-probe.hami.io"
 CONTROLLER_POLICIES: Final = (
     "controller-pods.hami.io",
@@ -99,25 +125,27 @@ CONTROLLER_POLICIES: Final = (
     "controller-fence.hami.io",
     CONTROLLER_PROBE_POLICY,
 )
-"""That the controller's token writes what the controller writes, and nothing else."""
+"""Names of the policies that restrict the controller's token to what the controller writes."""
 GUARD_POLICIES: Final = (CLAIM_POLICY, SLICE_POLICY, TOKEN_POLICY, EVENT_POLICY, *CONTROLLER_POLICIES)
-"""Those that keep somebody from something, in either mode; a ValidatingAdmissionPolicy and a binding each."""
+"""Policies that forbid something, in either mode; a ValidatingAdmissionPolicy and a binding
+each.
+"""
 
-# --- what node drivers export of each card at work (HAMi's names and HAMi-WebUI's; docs/monitoring.md) -----------------------
+# --- per-card metrics of node drivers (names of HAMi and HAMi-WebUI; docs/monitoring.md) ----------
 METRIC_MEMORY_USED: Final = "hami_host_gpu_memory_used_bytes"
 METRIC_MEMORY_TOTAL: Final = "hami_host_gpu_memory_total_bytes"
 METRIC_UTILIZATION: Final = "hami_host_gpu_utilization_ratio"
 METRIC_TEMPERATURE: Final = "hami_device_temperature"
 METRIC_POWER: Final = "hami_device_power"
 SIMULATED: Final = "simulated"
-"""Value of their label `source` where nobody measured anything."""
+"""Value of their label `source` if the values are not measured."""
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 DRIVER_COMPONENT: Final = "driver"
-"""On the node drivers' pods."""
+"""Component label of the node drivers' pods."""
 HTTP_PORT: Final = "http"
-"""Name of the port on which a pod of ours answers /metrics."""
+"""Name of the port on which our pods serve /metrics."""
 
-# --- policies --------------------------------------------------------------------------------------------------------
+# --- policies -------------------------------------------------------------------------------------
 BINPACK: Final = "binpack"
 SPREAD: Final = "spread"
 TOPOLOGY_AWARE: Final = "topology-aware"
@@ -129,7 +157,7 @@ FAIR_SHARE: Final = "fair-share"
 NODE_POLICIES: Final = (BINPACK, SPREAD, FAIR_SHARE)
 DEVICE_POLICIES: Final = (SPREAD, BINPACK, TOPOLOGY_AWARE, MUTEX, NUMA)
 
-# --- attributes and capacities ---------------------------------------------------------------------------------------
+# --- attributes and capacities --------------------------------------------------------------------
 ATTR_VENDOR: Final = "hami.io/vendor"
 ATTR_UUID: Final = "hami.io/uuid"
 ATTR_PRODUCT: Final = "hami.io/productName"
@@ -144,7 +172,7 @@ CAP_MEMORY: Final = "memory"
 CAP_CORES: Final = "cores"
 CAP_SHARES: Final = "shares"
 
-# --- HAMi's reason codes (pkg/device/common/common.go) ------------------------------------------------------------------
+# --- HAMi's reason codes (pkg/device/common/common.go) --------------------------------------------
 CARD_TYPE_MISMATCH: Final = "CardTypeMismatch"
 CARD_UUID_MISMATCH: Final = "CardUuidMismatch"
 CARD_TIME_SLICING_EXHAUSTED: Final = "CardTimeSlicingExhausted"
@@ -163,9 +191,9 @@ RESOURCE_QUOTA_NOT_FIT: Final = "ResourceQuotaNotFit"
 TOPOLOGY_NOT_FIT: Final = "TopologyNotFit"
 MODE_NOT_FIT: Final = "ModeNotFit"
 CARD_MIG_INFEASIBLE: Final = "CardMigTopologyInfeasible"
-"""HAMi's word for a part of a card that there is no room for any more beside the other parts."""
+"""HAMi's code for a partition that does not fit next to the card's other partitions."""
 CARD_QOS_MISMATCH: Final = "CardQosPolicyMismatch"
-# Ours, where HAMi has no word because kube-scheduler filtered the node before HAMi saw it:
+# Our own codes, for nodes that kube-scheduler filters before HAMi sees them:
 NODE_UNSCHEDULABLE: Final = "NodeUnschedulable"
 NODE_NOT_READY: Final = "NodeNotReady"
 NODE_TAINTED: Final = "NodeTaintNotTolerated"
@@ -175,6 +203,6 @@ NODE_TOPOLOGY_SPREAD: Final = "NodeTopologySpreadNotMatch"
 NODE_REFUSED: Final = "NodeRefusedByScheduler"
 NODE_CLAIM_ELSEWHERE: Final = "NodeNotWhereClaimIsAllocated"
 NODE_DEVICE_PLUGIN: Final = "NodeOffersDevicePlugin"
-# Ours, where HAMi checks nothing:
+# Our own code, for a check that HAMi does not make:
 NODE_HANDLES_EXHAUSTED: Final = "NodeHandlesExhausted"
-"""The driver of the node has no handles left for the parts of one more card."""
+"""The node's driver has no handles left for the partitions of one more card."""

@@ -1,9 +1,10 @@
-"""Opaque parameters that nobody could read or pass on, replaced by a marker that says why.
+"""Replacement of unusable opaque parameters with a marker that says why.
 
-The API server keeps `config[].opaque.parameters` byte by byte. Claims, templates and classes are settled here right after
-they are decoded, so everything behind that meets either parameters that decode, encode and are the same to every reader, or
-the marker: whoever needs those parameters refuses the object by name (`controller.allocation.parameters`, the driver's
-`prepare.claim`). The object itself stays readable: what it is allocated still counts.
+The API server stores `config[].opaque.parameters` byte by byte. Claims, templates and classes are
+settled here right after they are decoded. Afterwards the parameters decode, encode and mean the
+same to every reader, or they are the marker. Code that needs them then refuses the object by name
+(`controller.allocation.parameters`, the driver's `prepare.claim`). The object itself stays
+readable: what it is allocated still counts.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,14 +23,16 @@ from hami_dra.api.resource import (
 from hami_dra.api.sanitize import is_deeper, is_unicode
 
 MOST_LEVELS: Final = 50
-"""Less than half of what `sanitize` leaves, so parameters that it cut are recognised. Those of our drivers have 1."""
+"""Less than half of what `sanitize` leaves, so that parameters cut by it are recognised. Our
+drivers' parameters have 1.
+"""
 _REPLACED: Final = ("\ufffd".encode(), rb"\ufffd")
-"""What Go, and `sanitize`, write for a character that is none."""
+"""The replacement that Go, and `sanitize`, write for an invalid character."""
 _Entry = tuple[str, OpaqueDeviceConfiguration | None]
 
 
 def problem_of(parameters: msgspec.Raw) -> str:
-    """Return why parameters cannot be used, or "". Also of the marker."""
+    """Return why parameters cannot be used, or "". Accepts the marker, too."""
     text = bytes(parameters)
     return _marked_problem(text) if UNREADABLE.encode() in text else _problem_of(text)
 
@@ -60,11 +63,11 @@ def _marked_problem(text: bytes) -> str:
         return _problem_of(text)
 
 
-# --- settling --------------------------------------------------------------------------------------------------------
+# --- settling -------------------------------------------------------------------------------------
 
 
 def settle_claim(claim: ResourceClaim) -> str:
-    """Mark what cannot be used. Return what was found, by path, or ""."""
+    """Mark unusable parameters. Returns the problems, by path, or ""."""
     allocation = claim.status.allocation
     if not claim.spec.devices.config and (allocation is None or not allocation.devices.config):
         return claim.spec.unreadable
@@ -76,13 +79,13 @@ def settle_claim(claim: ResourceClaim) -> str:
 
 
 def settle_template(template: ResourceClaimTemplate) -> str:
-    """As `settle_claim`."""
+    """Mark unusable parameters; see `settle_claim`."""
     spec = template.spec.spec
     return _settled(_entries("spec.spec.devices", spec.devices.config)) if spec.devices.config else ""
 
 
 def settle_class(device_class: DeviceClass) -> str:
-    """As `settle_claim`."""
+    """Mark unusable parameters; see `settle_claim`."""
     return _settled(_entries("spec", device_class.spec.config)) if device_class.spec.config else ""
 
 

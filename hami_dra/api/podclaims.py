@@ -1,4 +1,4 @@
-"""Which claims a pod refers to, as far as the pod alone allows. Pure; used by whoever goes from pods to claims."""
+"""References from a pod to its claims, derived from the pod alone. Pure."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,10 @@ class ClaimRef:
 
 
 def claim_refs(pod: Pod) -> list[ClaimRef]:
-    """In the pod's order. Entries that need no claim (the status says so with no name) are left out."""
+    """Return the references in the pod's order.
+
+    Entries that need no claim (according to the status) are left out.
+    """
     namespace = pod.metadata.namespace
     generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
     refs = []
@@ -34,7 +37,7 @@ def claim_refs(pod: Pod) -> list[ClaimRef]:
 
 
 def claim_keys(pod: Pod) -> list[str]:
-    """The claims the pod refers to, its extended-resource claim included."""
+    """Return the keys of the pod's claims, including its extended-resource claim."""
     keys = [ref.key for ref in claim_refs(pod) if ref.key]
     special = pod.status.extended_resource_claim_status
     if special is not None and special.resource_claim_name:

@@ -1,7 +1,7 @@
-"""What state a pod is in, for everything that counts pods or asks whether one still uses something. Pure.
+"""The state of a pod, for code that counts pods or asks whether a pod still uses something. Pure.
 
-One question each, because they differ where a pod is being deleted: it wants no place any more, but as long as it runs it
-holds its node's resources and its devices.
+One predicate each, because they differ for a pod that is being deleted: it needs no node any more,
+but as long as it runs it holds its node's resources and its devices.
 
 | pod | `is_pending` | `is_live` | `is_bound` | `is_leaving` | `is_done` |
 |---|---|---|---|---|---|
@@ -22,12 +22,12 @@ FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 def is_finished(pod: Pod) -> bool:
-    """Return whether all its containers have ended for good."""
+    """Return whether all its containers have ended permanently."""
     return pod.status.phase in FINISHED
 
 
 def is_live(pod: Pod) -> bool:
-    """Return whether it may still want a place, or keep the one it has: neither finished nor being deleted."""
+    """Return whether it may need a node, or keep its node: neither finished nor being deleted."""
     return pod.metadata.deletion_timestamp is None and not is_finished(pod)
 
 
@@ -37,20 +37,26 @@ def is_pending(pod: Pod) -> bool:
 
 
 def is_bound(pod: Pod) -> bool:
-    """Return whether it holds its claims on a node. Until it has finished it does so even while it is being deleted."""
+    """Return whether it holds its claims on a node.
+
+    It does so until it has finished, even while it is being deleted.
+    """
     return bool(pod.spec.node_name) and not is_finished(pod)
 
 
 def is_leaving(pod: Pod) -> bool:
-    """Return whether it still holds something on a node and is about to give it back."""
+    """Return whether it still holds something on a node and is about to release it."""
     return pod.metadata.deletion_timestamp is not None and is_bound(pod)
 
 
 def is_done(pod: Pod) -> bool:
-    """Return whether it uses its claims no more, nor ever will: the claim controller drops its reservations (isPodDone)."""
+    """Return whether it has stopped using its claims permanently.
+
+    The claim controller then drops its reservations (isPodDone).
+    """
     return not is_live(pod) and not is_bound(pod)
 
 
 def other_gates(pod: Pod) -> list[str]:
-    """Return the scheduling gates that are not ours: until they are lifted the pod may not run, and may never."""
+    """Return the scheduling gates other than ours: until they are removed, the pod may not run."""
     return [gate.name for gate in pod.spec.scheduling_gates if gate.name != names.GATE]

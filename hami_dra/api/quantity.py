@@ -1,13 +1,15 @@
 """Kubernetes resource quantities, exact.
 
-Called by everything that counts bytes, percent or slots. In: the string (or integer) of an API object.
-Out: an immutable `Quantity` whose amount is an integer of nano units (the finest unit Kubernetes keeps).
-On the wire quantities stay plain `str | int`; parse where you compute, `str()` where you write.
+Used by everything that counts bytes, percent or slots. In: the string (or integer) of an API
+object. Out: an immutable `Quantity` whose amount is an integer of nano units (the finest unit
+Kubernetes keeps). On the wire quantities stay plain `str | int`; parse where you compute, `str()`
+where you write.
 
-Semantics and spelling are those of k8s.io/apimachinery/pkg/api/resource (quantity.go, amount.go) v0.37:
-which strings parse, rounding of amounts below one nano away from zero, the cap of binary amounts at 2^63-1, and the
-canonical form, bug for bug (`1000E` is written `1`, for there is no suffix above E). The one difference: strings longer than
-`MAX_TEXT` characters and exponents beyond ±`MAX_EXPONENT` are refused, where Go would burn memory.
+Semantics and spelling are those of k8s.io/apimachinery/pkg/api/resource (quantity.go, amount.go)
+v0.37: which strings parse, rounding of amounts below one nano away from zero, the cap of binary
+amounts at 2^63-1, and the canonical form, bug for bug (`1000E` is written `1`, because there is no
+suffix above E). The one difference: strings longer than `MAX_TEXT` characters and exponents beyond
+±`MAX_EXPONENT` are refused, where Go would use excessive memory.
 
 This module must not use floats, except in `approximate_float`, which exists for CEL.
 """
@@ -25,7 +27,7 @@ MAX_EXPONENT: Final = 999
 
 _INT64_MAX: Final = 2**63 - 1
 _INT64_DIGITS: Final = 18  # decimal digits that always fit an int64; Go's fast path stops there
-_BINARY_DIGITS: Final = 15  # the same for binary amounts, as Go estimates it
+_BINARY_DIGITS: Final = 15  # the limit for binary amounts, as Go estimates it
 
 
 class InvalidQuantity(ValueError):
@@ -33,7 +35,7 @@ class InvalidQuantity(ValueError):
 
 
 class Format(StrEnum):
-    """Which family of suffixes a quantity was written with, and will be written with again."""
+    """The family of suffixes that a quantity was written with, and will be written with again."""
 
     BINARY_SI = "BinarySI"
     DECIMAL_SI = "DecimalSI"
@@ -45,7 +47,8 @@ _DECIMAL_EXPONENTS: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "
 _BINARY_SUFFIXES: Final = {shift: suffix for suffix, shift in _BINARY_SHIFTS.items()}
 _DECIMAL_SUFFIXES: Final = {exponent: suffix for suffix, exponent in _DECIMAL_EXPONENTS.items()}
 
-# sign, leading zeros, integer digits, fraction digits, suffix. As in Go, the digits may be missing ("." and "-" are zero).
+# Sign, leading zeros, integer digits, fraction digits, suffix. As in Go, the digits may be missing
+# ("." and "-" are zero).
 _TEXT: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<zeros>0*)(?P<integer>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<suffix>[eEinumkKMGTP]*[-+]?[0-9]*)"
 )
@@ -55,22 +58,27 @@ _EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)")
 class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
     """An exact amount. Equal, ordered and hashed by amount alone: 1Gi == 1024Mi.
 
-    Make one with `Quantity.parse` or `Quantity.from_int`; the fields below `format` are bookkeeping for the canonical form.
+    Make one with `Quantity.parse` or `Quantity.from_int`; the fields below `format` are bookkeeping
+    for the canonical form.
     """
 
     nanos: int
     """The amount in units of 10^-9."""
     format: Format = Format.DECIMAL_SI
     scale: int = 0
-    """Power of ten of the unit Go keeps the amount in; visible through `is_int64` and `approximate_float` only."""
+    """Power of ten of the unit in which Go keeps the amount; affects only `is_int64` and
+    `approximate_float`.
+    """
     wide: bool = False
-    """Go keeps the amount as a big decimal and not as an int64."""
+    """Go keeps the amount as a big decimal instead of an int64."""
     text: str = ""
-    """The spelling that was parsed, where Go keeps it although it is not canonical ("+1", "01"); else empty."""
+    """The parsed spelling, if Go keeps it although it is not canonical ("+1", "01"); else empty."""
 
     @staticmethod
     def parse(source: "str | float") -> "Quantity":
-        """Raises InvalidQuantity. Numbers, as JSON may carry them, count whole units and mean the digits they print with.
+        """Parse a quantity. Raises InvalidQuantity.
+
+        Numbers, as JSON may carry them, count whole units and mean the digits they print with.
         Cached: parsing the same text again costs a look-up.
         """
         if isinstance(source, str):
@@ -81,19 +89,19 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @staticmethod
     def from_int(value: int, format: Format = Format.DECIMAL_SI) -> "Quantity":  # noqa: A002 (Kubernetes' own word)
-        """`value` whole units, as resource.NewQuantity."""
+        """Return `value` whole units, like resource.NewQuantity."""
         return Quantity(value * NANO, format, wide=not _is_int64(value))
 
     @staticmethod
-    def from_nanos(nanos: int, format: Format = Format.DECIMAL_SI) -> "Quantity":  # noqa: A002 (as above)
+    def from_nanos(nanos: int, format: Format = Format.DECIMAL_SI) -> "Quantity":  # noqa: A002 (Kubernetes' own word)
         return Quantity(nanos, format, scale=-9, wide=not _is_int64(nanos))
 
     def value(self) -> int:
-        """Whole units, rounded up away from zero (Go's Value(), without its overflow)."""
+        """Return whole units, rounded up away from zero (Go's Value(), without its overflow)."""
         return _divide_up(self.nanos, NANO)
 
     def milli_value(self) -> int:
-        """Thousandths, rounded up away from zero."""
+        """Return thousandths, rounded up away from zero."""
         return _divide_up(self.nanos, NANO // 1000)
 
     def sign(self) -> int:
@@ -106,7 +114,9 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.nanos % NANO == 0
 
     def add(self, other: "Quantity") -> "Quantity":
-        """The sum, in this quantity's format; in the other's where this one is zero (as Go)."""
+        """Return the sum in this quantity's format, or in the other's if this one is zero
+        (as Go).
+        """
         return self._combine(other, other.nanos)
 
     def sub(self, other: "Quantity") -> "Quantity":
@@ -125,14 +135,20 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         return Quantity(total, self.format if self.nanos else other.format, scale, wide)
 
     def as_int64(self) -> "int | None":
-        """The whole number of units where Go's AsInt64 has one: kept as an int64 of whole units, without overflow."""
+        """Return the number of whole units if Go's AsInt64 has one.
+
+        That is: kept as an int64 of whole units, without overflow.
+        """
         if self.wide or self.scale < 0:
             return None
         whole = self.nanos // NANO
         return whole if _is_int64(whole) else None
 
     def approximate_float(self) -> float:
-        """Go's AsApproximateFloat64, with its rounding (0.3 is 3 x 0.1). For CEL alone; may be infinite."""
+        """Return Go's AsApproximateFloat64 with its rounding (0.3 is 3 x 0.1). For CEL only.
+
+        May be infinite.
+        """
         unscaled = self.nanos // 10 ** (9 + self.scale)
         try:
             base = float(unscaled)
@@ -141,7 +157,10 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         return base if self.scale == 0 else base * _power_of_ten(self.scale)
 
     def canonical(self) -> str:
-        """No fraction, the largest suffix that keeps every digit; numbers below 1024 lose a binary suffix."""
+        """Return the canonical text: no fraction, the largest suffix that keeps every digit.
+
+        Numbers below 1024 lose a binary suffix.
+        """
         if self.nanos == 0:
             return "0"
         if self.format is Format.BINARY_SI and self.is_whole() and abs(self.nanos) >= 1024 * NANO:
@@ -205,7 +224,7 @@ def _parse_decimal(text: str, match: re.Match[str], exponent: int, format_: Form
     digits, scale = int(integer + fraction or "0"), exponent - len(fraction)
     sign = -1 if match["sign"] == "-" else 1
     if (len(integer) or 1) + len(fraction) <= _INT64_DIGITS and scale >= -9:
-        # Go keeps the spelling that it takes for canonical at a glance
+        # Go keeps a spelling that its quick check takes for canonical.
         kept = scale % 3 == 0 and not (integer + fraction).endswith("000") and integer != ""
         return Quantity(sign * digits * 10 ** (9 + scale), format_, scale, text=text if kept else "")
     _require_digits(text, match)
@@ -218,7 +237,7 @@ def _parse_binary(text: str, match: re.Match[str], shift: int) -> Quantity:
     digits = int(integer + fraction or "0") << shift
     sign = -1 if match["sign"] == "-" else 1
     if not fraction and (len(integer) or 1) + shift * 3 // 10 < _BINARY_DIGITS:
-        # not a multiple of 8, so none of 1024: the spelling is canonical, and Go keeps it
+        # Not a multiple of 8, so not of 1024: the spelling is canonical, and Go keeps it.
         kept = (digits >> shift) % 8 != 0
         return Quantity(sign * digits * NANO, Format.BINARY_SI, text=text if kept else "")
     _require_digits(text, match)
@@ -242,13 +261,13 @@ def _read_exponent(text: str, suffix: str) -> int:
 
 
 def _require_digits(text: str, match: re.Match[str]) -> None:
-    # where int64 will do, Go reads a number without digits as zero
+    # If an int64 suffices, Go reads a number without digits as zero.
     if not (match["zeros"] or match["integer"] or match["fraction"]):
         raise InvalidQuantity(f"{_shorten(text)} is not a quantity: it has no digits")
 
 
 def _power_of_ten(exponent: int) -> float:
-    """Go's math.Pow10, which is a product of two table entries and not always the nearest float."""
+    """Return Go's math.Pow10, a product of two table entries and not always the nearest float."""
     if exponent < 0:
         return float(f"1e-{-exponent // 32 * 32}") / float(f"1e{-exponent % 32}")
     return float(f"1e{exponent // 32 * 32}") * float(f"1e{exponent % 32}")
@@ -264,7 +283,10 @@ def _divide_up(number: int, divisor: int) -> int:
 
 
 def _strip_factor(number: int, factor: int) -> tuple[int, int]:
-    """(n, times) with number == n * factor**times and times as large as can be. `number` is not zero."""
+    """Return (n, times) with number == n * factor**times and the largest possible times.
+
+    `number` must not be zero.
+    """
     times = 0
     while True:
         quotient, rest = divmod(number, factor)

@@ -1,7 +1,7 @@
-"""resource.k8s.io/v1 objects: what the devices are (ResourceSlice), the kinds (DeviceClass), the wishes (ResourceClaim).
+"""resource.k8s.io/v1 objects: devices (ResourceSlice), their classes (DeviceClass), and claims.
 
-Field names and limits: Kubernetes 1.37 `k8s.io/api/resource/v1/types.go`. Alpha fields that the allocator honours
-behind a feature gate are here too.
+Field names and limits: Kubernetes 1.37 `k8s.io/api/resource/v1/types.go`. Includes alpha fields
+that the allocator honours behind a feature gate.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,11 @@ from hami_dra.api.core import NodeSelector, QuantityText, Toleration
 from hami_dra.api.meta import Condition, Object, ObjectMeta, Struct
 
 UNREADABLE: Final = "hami.io/unreadable"
-"""Key under which a decoder says why it could not read a part of an object. No API server sends it."""
+"""Key under which a decoder states why it could not read a part of an object. API servers never
+send it.
+"""
 
-# --- slices ------------------------------------------------------------------------------------------------------
+# --- slices ---------------------------------------------------------------------------------------
 
 
 class DeviceAttribute(Struct, frozen=True):
@@ -107,7 +109,7 @@ class ResourceSlice(Object, frozen=True, kw_only=True):
     spec: ResourceSliceSpec
 
 
-# --- classes, requests, claims -----------------------------------------------------------------------------------
+# --- classes, requests, claims --------------------------------------------------------------------
 
 
 class CELDeviceSelector(Struct, frozen=True):
@@ -147,7 +149,10 @@ class DeviceDerivedAttribute(Struct, frozen=True):
 
 
 class ExactDeviceRequest(Struct, frozen=True):
-    """Also the shape of `DeviceSubRequest`, where `name` is set and `admin_access` never is."""
+    """A request for one class of devices.
+
+    Also the structure of `DeviceSubRequest`, where `name` is set and `admin_access` never is.
+    """
 
     name: str = ""
     device_class_name: str = ""
@@ -179,7 +184,7 @@ class DeviceClaimConfiguration(Struct, frozen=True):
 
 class DeviceClaim(Struct, frozen=True):
     requests_or_null: tuple[DeviceRequest, ...] | None = msgspec.field(default=(), name="requests")
-    """As it is on the wire: the API server writes null for a claim that asks for nothing."""
+    """The value on the wire: the API server writes null for a claim without requests."""
     constraints: tuple[DeviceConstraint, ...] = ()
     config: tuple[DeviceClaimConfiguration, ...] = ()
 
@@ -191,12 +196,14 @@ class DeviceClaim(Struct, frozen=True):
 class ResourceClaimSpec(Struct, frozen=True):
     devices: DeviceClaim = DeviceClaim()
     unreadable: str = msgspec.field(default="", name=UNREADABLE)
-    """Why the rest is not what the object says (`hami_dra.cluster.salvage`): such a claim cannot be allocated or prepared."""
+    """Why the object is incomplete (`hami_dra.cluster.salvage`): such a claim cannot be allocated
+    or prepared.
+    """
 
 
 class DeviceRequestAllocationResult(Struct, frozen=True, kw_only=True):
     request: str = ""
-    """Always there in a cluster; a file that says what is in use may leave it out."""
+    """Always set in a cluster; a file that describes devices in use may leave it out."""
     driver: str
     pool: str
     device: str
@@ -226,7 +233,7 @@ class AllocationResult(Struct, frozen=True):
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "AllocationResult":
-        """Of plain JSON. Through text, for opaque parameters are kept as the text they came in."""
+        """Convert plain JSON, through text, because opaque parameters are kept as text."""
         return msgspec.json.decode(msgspec.json.encode(raw), type=cls, strict=False)
 
 
@@ -243,7 +250,7 @@ class AllocatedDeviceStatus(Struct, frozen=True):
     device: str
     share_id: str | None = msgspec.field(default=None, name="shareID")
     conditions_or_null: tuple[Condition, ...] | None = msgspec.field(default=(), name="conditions")
-    """As it is on the wire: the API server writes null where a driver gives none."""
+    """The value on the wire: the API server writes null if a driver sets none."""
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -270,7 +277,7 @@ class ResourceClaimTemplate(Object, frozen=True):
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
 
 
-# --- taint rules -------------------------------------------------------------------------------------------------
+# --- taint rules ----------------------------------------------------------------------------------
 
 
 class DeviceTaintSelector(Struct, frozen=True):

@@ -1,17 +1,20 @@
-r"""Make JSON text readable that Kubernetes stores and a parser of Python refuses. Pure, iterative, in linear time.
+r"""Make JSON text readable that Kubernetes stores but a parser of Python refuses.
 
-Called by `hami_dra.cluster` for answers of an API server and for files, and by `hami_dra.api.opaque`. The API server keeps
-free-form parts of an object (`managedFields`, opaque parameters) as they were sent, and Go's reader accepts more than
-msgspec does: 10,000 levels of nesting (msgspec raises RecursionError at a depth that depends on the interpreter and on the
-caller's stack), lone surrogates (`"\ud800"`), bytes that are not UTF-8, and numbers of any length.
+Pure, iterative, in linear time. Called by `hami_dra.cluster` for answers of an API server and for
+files, and by `hami_dra.api.opaque`. The API server keeps free-form parts of an object
+(`managedFields`, opaque parameters) as they were sent, and Go's reader accepts more than msgspec
+does: 10,000 levels of nesting (msgspec raises RecursionError at a depth that depends on the
+interpreter and on the caller's stack), lone surrogates (`"\ud800"`), bytes that are not UTF-8, and
+numbers of any length.
 
-Nothing that this project reads is nested, or long, like that. So what `sanitized` changes is never missed:
+Nothing that this project reads is nested that deeply or that long, so the changes of `sanitized`
+never lose anything needed:
 
     {"a":[[[...10,000 levels...]]]}   a value below level 100 becomes null
     "\ud800", b"\xff"                become U+FFFD, as Go itself writes them
     1e400, 20 digits and more         become strings: "1e400"
 
-Text that is no JSON to begin with stays so, and is refused by the parser afterwards.
+Text that is not JSON in the first place stays so, and the parser refuses it afterwards.
 """
 
 import re
@@ -21,7 +24,9 @@ from typing import Final
 import numpy as np
 
 MOST_LEVELS: Final = 100
-"""Nesting that every supported interpreter decodes on any stack of this program. An API object needs about 15."""
+"""Nesting that every supported interpreter decodes on any stack of this program. An API object
+needs about 15.
+"""
 _CHUNK: Final = 2**18
 _STRUCTURE: Final = b'"{}[]'
 _ALL_BUT_STRUCTURE: Final = bytes(set(range(256)) - set(_STRUCTURE))
@@ -39,14 +44,15 @@ _ESCAPE: Final = re.compile(
 )
 _REPLACEMENT: Final = rb"\ufffd"
 _LARGE_NUMBER: Final = re.compile(rb"(?<=[:,\[\s])-?(?:[0-9]{20,}|[0-9.]++[eE][+-]?[0-9]{3,})[0-9.eE+-]*+(?=[,\]}\s])")
-"""20 digits, or an exponent of three; also inside of a string, where it stands between such characters."""
+"""20 digits, or an exponent of three; matches inside a string, too, between such characters."""
 
 
 def sanitized(text: bytes, *, numbers: bool = False) -> bytes:
-    """Return the same JSON document as a text that msgspec and `json` both read; see the module. `text` itself if it is one.
+    """Return the same JSON document in a form that both msgspec and `json` read; see the module.
 
-    `numbers`: large numbers too. A parser that skips what it does not know does not mind them, one that keeps it does.
-    Costs about 4 ns a byte; with numbers 20.
+    Returns `text` itself if it is readable already. `numbers`: convert large numbers, too. A parser
+    that skips unknown fields accepts them, one that keeps all fields does not. Costs about 4 ns a
+    byte; with numbers 20.
     """
     shallow = _shallow(_as_unicode(text))
     return _without_large_numbers(shallow) if numbers else shallow
@@ -64,7 +70,7 @@ def is_unicode(text: bytes) -> bool:
     return _as_unicode(text) is text
 
 
-# --- characters ------------------------------------------------------------------------------------------------------
+# --- characters -----------------------------------------------------------------------------------
 
 
 def _as_unicode(text: bytes) -> bytes:
@@ -78,11 +84,11 @@ def _as_unicode(text: bytes) -> bytes:
     return text if found == text else found
 
 
-# --- nesting ---------------------------------------------------------------------------------------------------------
+# --- nesting --------------------------------------------------------------------------------------
 
 
 def _shallow(text: bytes) -> bytes:
-    """What is nested below `MOST_LEVELS` becomes null."""
+    """Replace everything nested below `MOST_LEVELS` with null."""
     kept = 0
     pieces: list[bytes] = []
     for start, end in _regions_below(text, MOST_LEVELS):
@@ -92,11 +98,13 @@ def _shallow(text: bytes) -> bytes:
 
 
 def _regions_below(text: bytes, levels: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of each object or array that lies `levels` deep, in order: text[start:end] is all of it.
+    """Yield (start, end) of each object or array at depth `levels`, in order: text[start:end] is
+    all of it.
 
-    A chunk at a time, on columns: of each chunk the quotes and brackets, then the depth after each bracket that is in no
-    string. Worked example for `levels` 1 and {"a":[1],"]":{}}: brackets { [ ] { } } at 0, 5, 7, 13, 14, 15 (the one at 10
-    is inside of quotes) give depths 1 2 1 2 1 0, so the regions are (5, 8) and (13, 15).
+    Processes one chunk at a time, on columns: first the quotes and brackets of the chunk, then the
+    depth after each bracket outside strings. Worked example for `levels` 1 and {"a":[1],"]":{}}:
+    brackets { [ ] { } } at 0, 5, 7, 13, 14, 15 (the one at 10 is inside quotes) give depths 1 2 1 2
+    1 0, so the regions are (5, 8) and (13, 15).
     """
     plain = _without_escapes(text)
     depth = quotes = 0
@@ -128,16 +136,16 @@ def _regions_below(text: bytes, levels: int) -> Iterator[tuple[int, int]]:
 
 
 def _without_escapes(text: bytes) -> bytes:
-    """Return a text of the same length whose quotes all begin or end a string."""
-    # an escaped backslash escapes nothing, so those go first
+    """Return a text of the same length in which every quote starts or ends a string."""
+    # An escaped backslash escapes nothing, so it is replaced first.
     return text.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in text else text
 
 
-# --- numbers ---------------------------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------
 
 
 def _without_large_numbers(text: bytes) -> bytes:
-    """Numbers that neither 64 bits nor a double hold become strings."""
+    """Convert numbers that fit neither 64 bits nor a double to strings."""
     found = [each for each in _LARGE_NUMBER.finditer(text) if not _is_double(each[0])]
     if not found:
         return text
@@ -154,10 +162,10 @@ def _without_large_numbers(text: bytes) -> bytes:
 
 
 def _is_double(number: bytes) -> bool:
-    """Of a number with a fraction or an exponent; an integer of that length is none."""
+    """Return whether a double holds the number; a plain integer of that length never counts."""
     if number.lstrip(b"-").isdigit():
         return False
     try:
         return abs(float(number)) != float("inf")
     except ValueError:
-        return True  # not a number at all: the parser says so
+        return True  # not a number at all: the parser will report it

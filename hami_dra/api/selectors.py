@@ -15,7 +15,10 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,30}")
 
 
 def node_selector_matches(selector: NodeSelector, name: str, labels: Labels) -> bool:
-    """Terms are or-ed, the requirements of a term and-ed. A term without any requirement matches nothing."""
+    """Return whether the node matches. Terms are or-ed, the requirements of a term and-ed.
+
+    A term without any requirement matches nothing.
+    """
     return any(term_matches(term, name, labels) for term in selector.node_selector_terms)
 
 
@@ -28,7 +31,11 @@ def term_matches(term: NodeSelectorTerm, name: str, labels: Labels) -> bool:
 
 
 def requirement_matches(requirement: NodeSelectorRequirement | LabelSelectorRequirement, labels: Labels) -> bool:
-    """A requirement that the API server would refuse (no values for In, say) matches nothing, as upstream."""
+    """Return whether the labels meet the requirement.
+
+    As upstream, a requirement that the API server would refuse (such as In without values) matches
+    nothing.
+    """
     value, values = labels.get(requirement.key), requirement.values
     match requirement.operator:
         case "In":
@@ -48,7 +55,9 @@ def requirement_matches(requirement: NodeSelectorRequirement | LabelSelectorRequ
 
 
 def _field_matches(requirement: NodeSelectorRequirement, name: str) -> bool:
-    """The only field is metadata.name, with one value."""
+    """Return whether the name meets a requirement on metadata.name, the only field, with
+    one value.
+    """
     if requirement.key != "metadata.name" or len(requirement.values) != 1:
         return False
     if requirement.operator == "In":
@@ -57,7 +66,7 @@ def _field_matches(requirement: NodeSelectorRequirement, name: str) -> bool:
 
 
 def _int64(text: str | None) -> int | None:
-    """As Go's ParseInt(text, 10, 64), or None."""
+    """Return the result of Go's ParseInt(text, 10, 64), or None."""
     if text is None or _INTEGER.fullmatch(text) is None:
         return None
     number = int(text)
@@ -65,7 +74,7 @@ def _int64(text: str | None) -> int | None:
 
 
 def label_selector_matches(selector: LabelSelector | None, labels: Labels) -> bool:
-    """None selects nothing, an empty selector everything."""
+    """Return whether the labels match. None selects nothing, an empty selector everything."""
     if selector is None:
         return False
     if any(labels.get(key) != value for key, value in selector.match_labels.items()):
@@ -74,7 +83,7 @@ def label_selector_matches(selector: LabelSelector | None, labels: Labels) -> bo
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """As corev1.Toleration.ToleratesTaint: empty effect or key stands for all."""
+    """Return corev1.Toleration.ToleratesTaint: an empty effect or key matches all."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

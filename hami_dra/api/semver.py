@@ -1,7 +1,8 @@
 """Semantic versions (semver.org 2.0.0), as DRA's version attributes and CEL's semver() read them.
 
-Called by the selector language and by whoever publishes a version attribute. In: text. Out: an immutable, ordered `SemVer`.
-Semantics are those of github.com/blang/semver/v4: strict, numbers below 2^64, build metadata kept but ignored in comparisons.
+Used by the selector language and by code that publishes version attributes. In: text. Out: an
+immutable, ordered `SemVer`. Semantics are those of github.com/blang/semver/v4: strict, numbers
+below 2^64, build metadata kept but ignored in comparisons.
 """
 
 import re
@@ -25,7 +26,7 @@ class InvalidVersion(ValueError):
 
 
 class SemVer(msgspec.Struct, frozen=True, eq=False):
-    """Equal, ordered and hashed by precedence: 1.0.0-rc.1 < 1.0.0 == 1.0.0+build."""
+    """A version. Equal, ordered and hashed by precedence: 1.0.0-rc.1 < 1.0.0 == 1.0.0+build."""
 
     major: int
     minor: int
@@ -35,8 +36,10 @@ class SemVer(msgspec.Struct, frozen=True, eq=False):
 
     @staticmethod
     def parse(text: str, *, normalize: bool = False) -> "SemVer":
-        """Raises InvalidVersion. `normalize` is CEL's semver(text, true): a leading "v" is dropped,
-        missing minor and patch numbers become 0, and leading zeros are removed.
+        """Parse a version. Raises InvalidVersion.
+
+        `normalize` is CEL's semver(text, true): a leading "v" is dropped, missing minor and patch
+        numbers become 0, and leading zeros are removed.
         """
         if not isinstance(text, str):
             raise InvalidVersion(f"a version is a string, not {type(text).__name__}: {text!r}")
@@ -44,7 +47,10 @@ class SemVer(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def precedence(self) -> tuple[int, int, int, bool, tuple[tuple[bool, int | str], ...]]:
-        """Sort key: a release after its prereleases; numeric identifiers before the others; a shorter list before a longer."""
+        """Return the sort key: a release after its prereleases.
+
+        Numeric identifiers come before others; a shorter list before a longer one.
+        """
         return (
             self.major,
             self.minor,

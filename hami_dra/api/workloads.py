@@ -8,7 +8,10 @@ from hami_dra.api.meta import LabelSelector, Object, Struct
 
 
 class PodTemplate(Struct, frozen=True):
-    """`spec` and `metadata` stay raw: they are expanded into pods or converted, and nothing may be lost on the way."""
+    """A pod template whose `spec` and `metadata` stay raw.
+
+    They are expanded into pods or converted, and nothing may be lost in the process.
+    """
 
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
