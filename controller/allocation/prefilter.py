@@ -20,6 +20,7 @@ from controller.allocation.scope import Scope
 from controller.allocation.selectors import Selector, over_budget
 from controller.inventory.changes import Shared
 from controller.inventory.columns import NOWHERE, grown
+from controller.inventory.derived import LogReader
 from controller.inventory.inventory import Inventory
 from controller.inventory.selectorbudget import OverBudget
 from hami_dra.api import names
@@ -102,7 +103,8 @@ class RequestColumns:
         self._wishes = [(vendor, wishes.of(vendor)) for vendor in VENDORS]
         self._kinds = DeviceKinds(view, scope)
         self._taints: list[int] = []
-        self._version = self._structure = -1
+        self._usage = LogReader(inventory.devices.changes)
+        self._structure = LogReader(inventory.devices.structure)
         self._node: Ints = np.zeros(0, dtype=np.int64)
         self._published: Codes = np.zeros(0, dtype=np.uint8)
         """`codes` as they were if nobody used the cards; UNJUDGED among them."""
@@ -142,10 +144,9 @@ class RequestColumns:
         devices, nodes = self._inventory.devices, self._inventory.nodes
         if len(self.fitting) < nodes.size:
             self.fitting = grown(self.fitting, len(nodes.present))
-        if self._version == devices.changes.version:
+        if self._usage.is_current:
             return
-        changed = None if self._version < 0 else devices.changes.since(self._version)
-        republished = None if self._structure < 0 else devices.structure.since(self._structure)
+        changed, republished = self._usage.unread(), self._structure.unread()
         if len(self.codes) < devices.size:
             length = len(devices.active)
             self._node = grown(self._node, length)
@@ -155,7 +156,8 @@ class RequestColumns:
             self._all()
         else:
             self._some(changed.tolist(), republished)
-        self._version, self._structure = devices.changes.version, devices.structure.version
+        self._usage.done()
+        self._structure.done()
 
     def _all(self) -> None:
         devices = self._inventory.devices

@@ -12,6 +12,7 @@ import numpy as np
 from controller.allocation.prefilter import RequestColumns
 from controller.inventory.changes import Recent
 from controller.inventory.columns import grown
+from controller.inventory.derived import LogReader
 from controller.inventory.inventory import Inventory
 from controller.inventory.layouts import NO_POSITION
 from controller.scoring.scenes import cells_of
@@ -44,7 +45,7 @@ class Likeness:
         self._inventory = inventory
         self._vendor = vendor
         self._column = column
-        self._version = -1
+        self._usage = LogReader(inventory.devices.changes)
         self._layout: Ints = np.zeros(0, dtype=np.int64)
         self._node: Ints = np.zeros(0, dtype=np.int64)
         self._known: dict[bytes, int] = {}
@@ -64,12 +65,13 @@ class Likeness:
         """The column has been refreshed before."""
         devices = self._inventory.devices
         layout = self._inventory.layouts.numbers(self._vendor.profile.driver)
-        before, version = self._version, devices.changes.version
         moved = self._relaid(layout)
-        if before == version and not moved.size:
+        if self._usage.is_current and not moved.size:
             return
-        changed = None if before < 0 or len(self._alike) > _MOST else devices.changes.since(before)
-        self._layout, self._version = layout.copy(), version
+        changed = self._usage.take()
+        if len(self._alike) > _MOST:
+            changed = None
+        self._layout = layout.copy()
         if changed is None or len(changed) > _FEW:
             self._known.clear()
             self._alike.clear()

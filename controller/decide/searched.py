@@ -13,6 +13,7 @@ from controller.allocation.request import Problem
 from controller.decide.demand import Demand
 from controller.inventory.changes import Shared
 from controller.inventory.columns import grown
+from controller.inventory.derived import LogReader
 from controller.inventory.digests import digest_of
 from controller.inventory.inventory import Inventory
 from hami_dra.api.arrays import Bools, Ints
@@ -26,19 +27,22 @@ class NodeChanges:
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._versions = (-1, -1)
-        self._used = self._changed = 0
+        self._used = LogReader(inventory.devices.changes)
+        self._changed = LogReader(inventory.nodes.changes)
 
     def touched(self) -> list[int] | slice:
         """Return their rows; all (`slice(None)`) where that is not known, and the first time."""
         devices, nodes = self._inventory.devices, self._inventory.nodes
         versions = nodes.arrivals, devices.structure.version
-        used, changed = devices.changes.entries(self._used), nodes.changes.entries(self._changed)
+        used, changed = self._used.entries(), self._changed.entries()
         touched: list[int] | slice = slice(None)
         if self._versions == versions and used is not None and changed is not None:
             rows = [*{*changed, *(int(devices.node[row]) for row in {*used})}]
             if min(rows, default=0) >= 0:  # else a device that several nodes may reach
                 touched = rows
-        self._versions, self._used, self._changed = versions, devices.changes.version, nodes.changes.version
+        self._versions = versions
+        self._used.done()
+        self._changed.done()
         return touched
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from controller.inventory.changes import ChangeLog
 from controller.inventory.columns import DeviceColumns, Interned
+from controller.inventory.derived import LogReader
 from controller.inventory.layouts import is_part
 from controller.inventory.model import Device
 from controller.inventory.nodes import NodeColumns
@@ -36,7 +37,8 @@ class CardGrid:
     def __init__(self, devices: DeviceColumns, nodes: NodeColumns) -> None:
         self._devices = devices
         self._nodes = nodes
-        self._version = self._structure = -1
+        self._structure = LogReader(devices.structure)
+        self._usage = LogReader(devices.changes)
         self.layouts = 0
         """Grows whenever a node has other devices than before."""
         self._rows_of_node: defaultdict[int, set[int]] = defaultdict(set)
@@ -78,12 +80,9 @@ class CardGrid:
         devices = self._devices
         if self.rows.shape[0] < self._nodes.size:
             self._allocate(len(self._nodes.present), self.width)
-        version, structure = devices.changes.version, devices.structure.version
-        if (version, structure) == (self._version, self._structure):
+        if self._usage.is_current and self._structure.is_current:
             return self
-        rebuilt = None if self._structure < 0 else devices.structure.since(self._structure)
-        used = None if self._version < 0 else devices.changes.since(self._version)
-        self._version, self._structure = version, structure
+        rebuilt, used = self._structure.take(), self._usage.take()
         touched = self._moved(np.arange(devices.size) if rebuilt is None else rebuilt)
         for node in sorted(touched):
             self._lay_out(node)

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from controller.inventory.columns import DeviceColumns, grown
+from controller.inventory.derived import LogReader
 from controller.inventory.model import UNNUMBERED, Device
 from controller.inventory.nodes import NodeColumns
 from hami_dra.api.arrays import Ints, Positions
@@ -37,7 +38,8 @@ class Layouts:
     def __init__(self, devices: DeviceColumns, nodes: NodeColumns) -> None:
         self._devices = devices
         self._nodes = nodes
-        self._version = self._node_version = -1
+        self._structure = LogReader(devices.structure)
+        self._labelled = LogReader(nodes.changes)
         self._rows_of_node: defaultdict[int, set[int]] = defaultdict(set)
         self._node_of_row: dict[int, int] = {}
         self._labels: dict[int, str] = {}
@@ -76,13 +78,10 @@ class Layouts:
         return self.position
 
     def _refresh(self) -> None:
-        devices, nodes = self._devices, self._nodes
-        version, node_version = devices.structure.version, nodes.changes.version
-        if (version, node_version) == (self._version, self._node_version):
+        devices = self._devices
+        if self._structure.is_current and self._labelled.is_current:
             return
-        changed = None if self._version < 0 else devices.structure.since(self._version)
-        relabelled = None if self._node_version < 0 else nodes.changes.since(self._node_version)
-        self._version, self._node_version = version, node_version
+        changed, relabelled = self._structure.take(), self._labelled.take()
         if len(self.position) < devices.size:
             self.position = grown(self.position, len(devices.active), NO_POSITION)
         touched = self._moved(np.arange(devices.size) if changed is None else changed)

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from controller.inventory.changes import Recent
+from controller.inventory.derived import LogReader
 from controller.inventory.nodecolumn import NodeColumn
 from controller.inventory.nodes import (
     NOT_READY_TAINT,
@@ -64,10 +65,10 @@ _Wanted = list[tuple[str, int]]
 
 
 class PlainFit:
-    """One shape of pod, as it stood at a version of the nodes and of their loads. Itself the key of that shape."""
+    """One shape of pod, as it stood when its readers read the nodes and their loads. Itself the key of that shape."""
 
-    def __init__(self) -> None:
-        self.version = (-1, -1)
+    def __init__(self, nodes: NodeColumns) -> None:
+        self.readers = LogReader(nodes.changes), LogReader(nodes.loads)
         self.codes: Codes = np.zeros(0, dtype=np.uint8)
         """As in `NodeFit`. Not to be changed by who asks."""
 
@@ -103,19 +104,19 @@ class NodeFits:
         nodes, spec = self._nodes, pod.spec
         delegated = tuple([resource for resource, _ in wanted if self._delegated(resource)])
         selector = tuple(sorted(spec.node_selector.items())) if spec.node_selector else ()
-        kept = self._verdicts.get((spec.tolerations, selector, _required(pod), tuple(wanted), delegated), PlainFit)
-        version = nodes.changes.version, nodes.loads.version
-        if kept.version != version:
-            changed, loaded = (
-                log.entries(before) if before >= 0 else None
-                for log, before in zip((nodes.changes, nodes.loads), kept.version, strict=True)
-            )
+        kept = self._verdicts.get(
+            (spec.tolerations, selector, _required(pod), tuple(wanted), delegated), lambda: PlainFit(nodes)
+        )
+        changes, loads = kept.readers
+        if not (changes.is_current and loads.is_current):
+            changed, loaded = changes.entries(), loads.entries()
             if changed is None or loaded is None or len(kept.codes) != nodes.size:
                 kept.codes = self._judged(pod, wanted, np.arange(nodes.size))
             else:
                 rows = np.array([*{*changed, *loaded}], dtype=np.intp)
                 kept.codes[rows] = self._judged(pod, wanted, rows)
-            kept.version = version
+            changes.done()
+            loads.done()
         return kept
 
     def _judged(self, pod: Pod, wanted: _Wanted, rows: Positions, *, own: Placed | None = None) -> Codes:
@@ -154,18 +155,18 @@ class NodeFits:
         tolerations = pod.spec.tolerations
         column = self._columns.get(
             ("taints", tolerations),
-            lambda: NodeColumn(lambda node: _NUMBER[taint_code(tolerations, node)], ABSENT),
+            lambda: NodeColumn(self._nodes, lambda node: _NUMBER[taint_code(tolerations, node)], ABSENT),
         )
-        return column.of(self._nodes)
+        return column.current()
 
     def _untainted(self, pod: Pod) -> Bools:
         """Nodes whose own taints the pod tolerates (nodeTaintsPolicy Honor)."""
         tolerations = pod.spec.tolerations
         column = self._columns.get(
             ("own taints", tolerations),
-            lambda: NodeColumn(lambda node: _first_untolerated(tolerations, own_taints(node)) is None, 0),
+            lambda: NodeColumn(self._nodes, lambda node: _first_untolerated(tolerations, own_taints(node)) is None, 0),
         )
-        return column.of(self._nodes).astype(np.bool_)
+        return column.current().astype(np.bool_)
 
     def _admitted(self, pod: Pod) -> Bools:
         """Nodes that selector and required affinity of the pod admit. Not to be changed by the caller."""
@@ -175,9 +176,9 @@ class NodeFits:
             return self._admitted_of(pod, pinned)
         column = self._columns.get(
             ("admits", tuple(sorted(spec.node_selector.items())), required),
-            lambda: NodeColumn(lambda node: admits(pod, node), 0),
+            lambda: NodeColumn(self._nodes, lambda node: admits(pod, node), 0),
         )
-        return column.of(self._nodes).astype(np.bool_)
+        return column.current().astype(np.bool_)
 
     def _admitted_of(self, pod: Pod, pinned: frozenset[str]) -> Bools:
         """Each pod of a DaemonSet has an affinity of its own: only the nodes that it names are looked at."""

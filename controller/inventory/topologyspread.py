@@ -118,7 +118,7 @@ class SpreadCounts:
         return np.bincount(domain[rows[eligible[rows]]], minlength=length)
 
     def _domain_of(self, key: str) -> Ints:
-        return self._domains.get(key, lambda: _Domains(key)).of(self._nodes)
+        return self._domains.get(key, lambda: _Domains(self._nodes, key)).current()
 
     def _counts_of(self, pod: Pod, constraint: TopologySpreadConstraint) -> "_Counts":
         namespace = pod.metadata.namespace
@@ -187,17 +187,18 @@ class _Counts:
 class _Domains:
     """Per node row the number of its value of one label, -1 where it has none."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, nodes: NodeColumns, key: str) -> None:
+        self._nodes = nodes
         self._key = key
         self._numbers: dict[str, int] = {}
-        self._column = NodeColumn(self._number, _NO_DOMAIN)
+        self._column = NodeColumn(nodes, self._number, _NO_DOMAIN)
 
-    def of(self, nodes: NodeColumns) -> Ints:
-        if len(self._numbers) > 2 * nodes.size + 64:
+    def current(self) -> Ints:
+        if len(self._numbers) > 2 * self._nodes.size + 64:
             # values of nodes that are long gone
             self._numbers = {}
-            self._column = NodeColumn(self._number, _NO_DOMAIN)
-        return self._column.of(nodes)
+            self._column = NodeColumn(self._nodes, self._number, _NO_DOMAIN)
+        return self._column.current()
 
     def _number(self, node: Node) -> int:
         value = node.metadata.labels.get(self._key)

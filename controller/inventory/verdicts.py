@@ -17,6 +17,7 @@ import numpy as np
 
 from controller.inventory.changes import Recent, Shared
 from controller.inventory.columns import DeviceColumns, grown
+from controller.inventory.derived import DerivedColumns
 from controller.inventory.digests import digest_of_text
 from controller.inventory.model import Device
 from controller.inventory.selectorbudget import Budget, Payer
@@ -173,8 +174,8 @@ class Verdicts:
         budget = self._budget
         mine = budget is not None and payer is Payer.CLAIM
         account = budget.account if budget is not None and mine else ""
-        column = self._kept.get(expression, account, lambda: _Column(expression))
-        column.refresh(self._columns)
+        column = self._kept.get(expression, account, lambda: _Column(self._columns, expression))
+        column.refresh()
         return column
 
     def _compiled(self, column: "_Column", payer: Payer) -> Selector | CompileError:
@@ -243,17 +244,18 @@ def _key(expressions: tuple[str, ...]) -> Hashable:
     return digest_of_text("\0".join(expressions))
 
 
-class _Column:
+class _Column(DerivedColumns):
     """One expression. `codes`, uint8 per device row: unknown, no, yes, or the number of an error message."""
 
-    __slots__ = ("_errors", "_known", "_names_read", "_version", "codes", "expression", "selector")
+    __slots__ = ("_columns", "_errors", "_known", "_names_read", "codes", "expression", "selector")
 
-    def __init__(self, expression: str) -> None:
+    def __init__(self, columns: DeviceColumns, expression: str) -> None:
+        super().__init__(columns.structure)
+        self._columns = columns
         self.expression = expression
         self.selector: Selector | CompileError | None = None
         """None until somebody needs it."""
         self.codes: Codes = np.zeros(0, dtype=np.uint8)
-        self._version = -1
         self._errors: list[str] = []
         self._known: dict[Hashable, int] = {}
         """What the expression reads of a device → code."""
@@ -266,16 +268,14 @@ class _Column:
             self.selector = error
         return self.selector
 
-    def refresh(self, columns: DeviceColumns) -> None:
+    def _grow(self) -> int:
+        if len(self.codes) < self._columns.size:
+            self.codes = grown(self.codes, len(self._columns.active))
+        return self._columns.size
+
+    def _update(self, rows: Positions, /) -> None:
         """Forget what was said of rows whose device changed."""
-        version = columns.structure.version
-        if self._version == version:
-            return
-        changed = None if self._version < 0 else columns.structure.since(self._version)
-        if len(self.codes) < columns.size:
-            self.codes = grown(self.codes, len(columns.active))
-        self.codes[slice(None) if changed is None else changed] = _UNKNOWN
-        self._version = version
+        self.codes[rows] = _UNKNOWN
 
     def code(self, device: Device, limits: Limits) -> int:
         """Evaluate the expression. Raises CostLimitExceeded where `limits` are lower than those of Kubernetes."""

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from controller.inventory.columns import NOWHERE, grown
+from controller.inventory.derived import LogReader
 from controller.inventory.inventory import Inventory
 from controller.inventory.layouts import is_part
 from controller.inventory.model import Device
@@ -55,13 +56,13 @@ class CardTable:
         self.node_states: Ints = _NOTHING
         """By node row."""
         self._driver_numbers: dict[str, int] = {}
-        self._version = -1
+        self._structure = LogReader(inventory.devices.structure)
         self._is_part: Bools = np.zeros(0, dtype=np.bool_)
         self._driver: Ints = _NOTHING
         self._island: Ints = _NOTHING
         self._parent: Ints = _NOTHING
         self._kinds: Bools = np.zeros(0, dtype=np.bool_)
-        self._states = NodeColumn(_node_state, ABSENT)
+        self._states = NodeColumn(inventory.nodes, _node_state, ABSENT)
 
     @property
     def driver(self) -> Ints:
@@ -96,7 +97,7 @@ class CardTable:
         size = devices.size
         self._follow()
         active, part = devices.active[:size], self._parent != NO_CARD
-        self.node_states = self._states.of(self.inventory.nodes)
+        self.node_states = self._states.current()
         self.cards = np.flatnonzero(active & ~part)
         self.usable = active & ~part & self._in_service() & self._on_serving_node()
         held = (
@@ -124,10 +125,9 @@ class CardTable:
     def _follow(self) -> None:
         """Update what depends on published devices alone."""
         devices = self.inventory.devices
-        if self._version == devices.structure.version:
+        if self._structure.is_current:
             return
-        changed = None if self._version < 0 else devices.structure.since(self._version)
-        self._version = devices.structure.version
+        changed = self._structure.take()
         length = len(devices.active)
         if len(self._driver) < length:
             self._is_part = grown(self._is_part, length)

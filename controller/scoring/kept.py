@@ -15,6 +15,7 @@ from controller.allocation.request import RequestGroup, RequestView
 from controller.inventory.cardgrid import CardGrid
 from controller.inventory.changes import Recent
 from controller.inventory.columns import grown
+from controller.inventory.derived import DerivedColumns
 from controller.inventory.inventory import Inventory
 from controller.inventory.roles import WHOLE_CARD, asked_shares
 from controller.scoring.fairshare import totals
@@ -28,14 +29,14 @@ Wanted = Sequence[tuple[RequestGroup, list[RequestColumns]]]
 _SHAPES_KEPT: Final = 256
 
 
-class Kept:
+class Kept(DerivedColumns):
     """Of one inventory: the grid of cards, and per shape of request what would be left. A cache and nothing else."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.grid = CardGrid(inventory.devices, inventory.nodes)
+        super().__init__(self.grid.changes)
         self.free: Ints = np.zeros(0, dtype=np.int64)
         self.partial: Ints = np.zeros(0, dtype=np.int64)
-        self._version = -1
         self._afters: Recent[After] = Recent(_SHAPES_KEPT)
 
     def after(self, inventory: Inventory, weights: Packing, wanted: Wanted) -> "After":
@@ -47,15 +48,15 @@ class Kept:
 
     def refresh(self) -> None:
         self.grid.refresh()
-        changes = self.grid.changes
-        size = self.grid.rows.shape[0]
-        if len(self.free) < size:
-            self.free, self.partial = grown(self.free, size), grown(self.partial, size)
-        if self._version != changes.version:
-            changed = None if self._version < 0 else changes.since(self._version)
-            nodes = np.arange(size) if changed is None else changed
-            self.free[nodes], self.partial[nodes] = totals(self.grid.free[nodes])
-            self._version = changes.version
+        super().refresh()
+
+    def _grow(self) -> int:
+        size = len(self.grid.rows)
+        self.free, self.partial = grown(self.free, size), grown(self.partial, size)
+        return size
+
+    def _update(self, nodes: Positions, /) -> None:
+        self.free[nodes], self.partial[nodes] = totals(self.grid.free[nodes])
 
 
 def kept_of(inventory: Inventory) -> Kept:
@@ -73,7 +74,7 @@ def shape_key(wanted: Wanted, weights: Packing) -> Hashable:
     return requests, tuple(len(columns) for _, columns in wanted), weights.rare, weights.large
 
 
-class After:
+class After(DerivedColumns):
     """What would be left of the cards of every node with one pod's requests met, by the card choice of `taking`.
 
     Columns of shape (nodes.size,): `free` and `partial` as in `fairshare.State`; `scarce`: how scarce the cards are that it
@@ -81,12 +82,12 @@ class After:
     """
 
     def __init__(self, inventory: Inventory, grid: CardGrid, weights: Packing, wanted: Wanted) -> None:
-        self._changes = grid.changes
+        super().__init__(grid.changes)
         self._inventory = inventory
         self._grid = grid
         self._wanted = [(group.alternatives, columns) for group, columns in wanted]
         self._scarcity = [[Scarcity(inventory, grid, column, weights) for column in columns] for _, columns in wanted]
-        self._version = self._layouts = -1
+        self._layouts = -1
         self._free: Ints = np.zeros(0, dtype=np.int64)
         self._partial: Ints = np.zeros(0, dtype=np.int64)
         self._scarce: Floats = np.zeros(0, dtype=np.float64)
@@ -112,23 +113,25 @@ class After:
 
     def refresh(self) -> None:
         grid = self._grid
-        size = grid.rows.shape[0]
-        if len(self._free) < size:
-            self._free, self._partial = grown(self._free, size), grown(self._partial, size)
-            self._scarce = grown(self._scarce, size)
-        scarcities = [each for line in self._scarcity for each in line]
         moved = False
         if self._layouts != grid.layouts:
-            for each in scarcities:
+            for each in (scarcity for line in self._scarcity for scarcity in line):
                 moved |= each.refresh()
         self._layouts = grid.layouts
-        if self._version == self._changes.version and not moved:
-            return
-        changed = None if self._version < 0 or moved else self._changes.since(self._version)
-        self._version = self._changes.version
-        self._compute(np.arange(size) if changed is None else changed)
+        if moved:  # other cards are scarce now: what a pod would take of any node may differ
+            self._reader.restart()
+        super().refresh()
 
-    def _compute(self, nodes: Positions) -> None:
+    def _grow(self) -> int:
+        size = len(self._grid.rows)
+        self._free, self._partial, self._scarce = (
+            grown(self._free, size),
+            grown(self._partial, size),
+            grown(self._scarce, size),
+        )
+        return size
+
+    def _update(self, nodes: Positions, /) -> None:
         picture = Picture(self._inventory, self._grid, nodes)
         free = picture.free
         scarce = np.zeros(len(nodes), dtype=np.int64)

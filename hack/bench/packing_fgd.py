@@ -19,6 +19,7 @@ import numpy as np
 from controller.allocation.request import RequestView
 from controller.inventory.cardgrid import CardGrid
 from controller.inventory.changes import ChangeLog, Recent
+from controller.inventory.derived import LogReader
 from controller.inventory.inventory import Inventory
 from controller.inventory.podresources import pod_requests
 from controller.inventory.roles import WHOLE_CARD
@@ -87,7 +88,7 @@ class Ground:
     def __init__(self, inventory: Inventory, grid: CardGrid, shapes: PodShapes) -> None:
         self._inventory = inventory
         self._grid = grid
-        self._seen = -1
+        self._read = LogReader(grid.changes)
         self._learnt = -1
         self.typical = Typical(inventory, grid, shapes)
         self.changes = ChangeLog()
@@ -103,8 +104,7 @@ class Ground:
         before = self.cpu
         self.cpu = np.zeros(size, dtype=np.int64)
         self.cpu[: nodes.size] = nodes.offers("cpu") - nodes.used("cpu")
-        moved = None if self._seen < 0 else grid.changes.since(self._seen)
-        self._seen = grid.changes.version
+        moved = self._read.take()
         if moved is None or len(before) != size or self._learnt != self.typical.version:
             changed = np.arange(size)
             self._learnt = self.typical.version
@@ -133,7 +133,7 @@ class FgdAfter(After):
         self, inventory: Inventory, grid: CardGrid, weights: Packing, wanted: Wanted, *, ground: Ground, cpu: int
     ) -> None:
         super().__init__(inventory, grid, weights, wanted)
-        self._changes = ground.changes
+        self._reader = LogReader(ground.changes)
         self._ground = ground
         self._cpu = cpu
         self._score: Ints = np.zeros(0, dtype=np.int64)
@@ -142,13 +142,13 @@ class FgdAfter(After):
     def score(self) -> Ints:
         return self._score[: self._inventory.nodes.size]
 
-    def _compute(self, nodes: Positions) -> None:
+    def _update(self, nodes: Positions, /) -> None:
         if len(self._score) < self._grid.rows.shape[0]:
             fresh = np.zeros(self._grid.rows.shape[0], dtype=np.int64)
             fresh[: len(self._score)] = self._score
             self._score = fresh
         for some in _chunks(nodes):
-            super()._compute(some)
+            super()._update(some)
 
     def _choose(self, picture: Picture, free: Ints, share: Ints, may: Bools, *, count: int, scarcity: Ints) -> Bools:
         keys = fit_keys(picture.of_home(free), share, picture.island, may, scarcity=scarcity, count=count)

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from controller.inventory.derived import LogReader
 from controller.inventory.model import UNNUMBERED, Device
 from controller.overview.cardtable import CardTable, troubles, vendor_name
 from controller.reconcile.collectors.lines import BLOCK, Gauge, blocks, labels
@@ -161,7 +162,7 @@ class CardGauges:
         self._gauges = (*_OURS, *(gauge for each in NameSet if each in also for gauge in _SETS[each]))
         self._labels: dict[Labels, list[str]] = {gauge.labels: [] for gauge in self._gauges}
         """By row."""
-        self._version = -1
+        self._structure = LogReader(table.inventory.devices.structure)
         self._healthy: list[bool] = []
         """By kind of taints."""
 
@@ -186,9 +187,8 @@ class CardGauges:
     def _follow(self) -> Iterator[str]:
         """Ends only when all is mended: what is published between two pieces is mended too."""
         devices = self._table.inventory.devices
-        while self._version != devices.structure.version:
-            changed = None if self._version < 0 else devices.structure.since(self._version)
-            self._version = devices.structure.version
+        while not self._structure.is_current:
+            changed = self._structure.take()
             rows = np.arange(devices.size) if changed is None else changed
             for by_row in self._labels.values():
                 by_row.extend([""] * (devices.size - len(by_row)))

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from controller.inventory.derived import LogReader
 from controller.inventory.ledger import Holding, holdings_of
 from controller.inventory.roles import used_of
 from controller.overview.cardtable import NO_CARD, CardTable
@@ -94,7 +95,7 @@ class PodGauges:
         self._on_row: dict[int, set[str]] = defaultdict(set)
         self._rows_of: dict[str, set[int]] = {}
         self._dirty = {claim.key for claim in claims}
-        self._version = -1
+        self._structure = LogReader(table.inventory.devices.structure)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """To be subscribed."""
@@ -121,7 +122,7 @@ class PodGauges:
             looked_at += 1
             if looked_at % (BLOCK // 20) == 0:
                 yield ""
-                if self._version != self._table.inventory.devices.structure.version:
+                if not self._structure.is_current:
                     self._table.refresh()
                     self._follow()
         for style, sums in zip(self._styles, self._sums, strict=True):
@@ -135,8 +136,7 @@ class PodGauges:
     def _follow(self) -> None:
         """Claims whose devices were published anew, or are not published any more."""
         devices = self._table.inventory.devices
-        changed = None if self._version < 0 else devices.structure.since(self._version)
-        self._version = devices.structure.version
+        changed = self._structure.take()
         if changed is None:
             self._dirty.update(claim.key for claim in self._claims)
             self._dirty.update(self._parts)
