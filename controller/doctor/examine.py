@@ -30,6 +30,7 @@ CHECKS: Final = (
     Check("classes", hardware.classes),
     Check("slices", hardware.slices),
     Check("device-plugin", hardware.device_plugins),
+    Check("containers", hardware.node_lacks),
     Check("claims", allocations.claims),
     Check("devices", allocations.devices),
     Check("pods", allocations.pods),

@@ -6,10 +6,18 @@ from typing import Final
 
 from controller.bridge.extended import clash_warnings
 from controller.doctor.model import Finding, Severity, State
+from hami_dra.api import names
+from hami_dra.api.nodelacks import InvalidLacks, LackKind, decode
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.vendors.registry import plugin_resources
 
 _SHOWN: Final = 3
+_FIXES: Final = {
+    LackKind.LIBRARIES: "do what it says; the node's driver looks again every five minutes (--discover-every). docs/vendors/nvidia.md "
+    "lists the ways in which containers get libraries",
+    LackKind.PARTITIONS: "do what it says; docs/vendors/nvidia.md describes what MIG needs in the driver's container",
+    LackKind.LIMITS: "install HAMi-core on the node (docs/vendors/nvidia.md), or take only whole GPUs and MIG instances there",
+}
 
 
 def classes(state: State) -> Iterator[Finding]:
@@ -87,6 +95,33 @@ def _left_out(item: ResourceSlice, problem: str) -> Finding:
         problem=f"{problem}: it is left out, and the node's own pool counts",
         fix=f"{suspect}kubectl delete resourceslice {item.metadata.name}; manifests/slice-policy.yaml keeps such slices out",
     )
+
+
+def node_lacks(state: State) -> Iterator[Finding]:
+    """What drivers tell of their own nodes: containers that would start without libraries, limits or MIG instances."""
+    for item in state.slices:
+        text = item.metadata.annotations.get(names.NODE_LACKS, "")
+        if not text or item.spec.driver not in state.own_drivers:
+            continue
+        try:
+            lacks = decode(text)
+        except InvalidLacks as error:
+            yield Finding(
+                check="containers",
+                severity=Severity.WARNING,
+                object=f"ResourceSlice {item.metadata.name}",
+                problem=f"its annotation {names.NODE_LACKS} cannot be read: {error}",
+                fix="restart the driver of the node, which writes it again",
+            )
+            continue
+        for lack in lacks:
+            yield Finding(
+                check="containers",
+                severity=Severity.WARNING if lack.kind is LackKind.LIMITS else Severity.ERROR,
+                object=f"Node {item.spec.node_name}",
+                problem=f"{item.spec.driver}: {lack.message}",
+                fix=_FIXES[lack.kind],
+            )
 
 
 def device_plugins(state: State) -> Iterator[Finding]:

@@ -168,6 +168,31 @@ def driver(
             "the node share: for versions of HAMi-core whose processes start one after the other."
         ),
     ] = KeepingOption.private,
+    driver_root: Annotated[
+        str,
+        typer.Option(
+            help="Where NVIDIA's driver is installed on the node: /, or the folder of a driver container. Its libraries are then "
+            "brought by hami-dra; default: by NVIDIA's container runtime."
+        ),
+    ] = "",
+    driver_root_mount: Annotated[
+        Path | None, typer.Option(help="Where this program sees the driver root; default: under the same path.")
+    ] = None,
+    cdi_hook: Annotated[
+        str, typer.Option(help="Path of nvidia-cdi-hook on the node; default: looked for where the driver root is /.")
+    ] = "",
+    library_runtime_class: Annotated[
+        str,
+        typer.Option(
+            help="RuntimeClass by which pods get NVIDIA's libraries; default: the node's default runtime has them."
+        ),
+    ] = "",
+    imex_channels: Annotated[
+        bool,
+        typer.Option(
+            "--imex-channels/--no-imex-channels", help="Give the node's IMEX channels to containers with whole GPUs."
+        ),
+    ] = True,
     kernel_root: Annotated[Path, typer.Option(help="Below which the node's /sys and /proc are.")] = Path("/"),
     device_folder: Annotated[str, typer.Option(help="Where the device nodes of the cards are on the node.")] = "/dev",
     host: Annotated[str, typer.Option(help="Address of the health and metrics server.")] = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
@@ -203,6 +228,11 @@ def driver(
         on_exit=on_exit.value,
     )
     backends, demanded = _backends(vendor or [], machine, node, simulated_faults, settings.plugins_dir)
+    seen_root = _driver_root(driver_root, driver_root_mount) if not machine else None
+    if seen_root is not None:
+        from hami_dra.discovery.nvml.visits import use_driver_root
+
+        use_driver_root(seen_root)
     host_settings = HostSettings(
         library_folder=library_folder,
         library_version=library_version,
@@ -213,6 +243,10 @@ def driver(
         lock_folder=Keeping(lock_folder.value),
         device_folder=device_folder,
         nodes_required=not machine,
+        driver_root=driver_root,
+        cdi_hook=cdi_hook,
+        library_runtime_class=library_runtime_class,
+        imex_channels=imex_channels,
         memory_scaling=sharing.memory_scaling,
     )
     wiring = Wiring(
@@ -220,6 +254,7 @@ def driver(
         cdi_folder=cdi_dir,
         host=host_settings,
         kernel_root=kernel_root,
+        driver_root=seen_root,
         simulated=_machine(machine, node).cards if machine else None,
     )
     run_service(_serve(kubeconfig, settings, wiring, (backends, demanded), (host, port)))
@@ -262,6 +297,17 @@ def _sharing(slots: int, memory_scaling: str, core_scaling: str, slices: int) ->
         return Sharing(slots, scalings["--memory-scaling"], scalings["--core-scaling"], slices)
     except Unpublishable as error:
         raise CommandError(str(error)) from error
+
+
+def _driver_root(on_node: str, mount: Path | None) -> Path | None:
+    """Return where this process sees it."""
+    if not on_node:
+        if mount is not None:
+            raise CommandError("--driver-root-mount: say with --driver-root which folder of the node that is")
+        return None
+    if not on_node.startswith("/"):
+        raise CommandError(f"--driver-root: {on_node!r} is not an absolute path")
+    return mount or Path(on_node)
 
 
 def _cache_size(text: str) -> int:

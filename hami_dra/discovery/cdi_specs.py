@@ -6,15 +6,16 @@ priority replaces one of the same name; one that two files of one folder describ
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
-from hami_dra.vendors.containers import CdiDevice
+from hami_dra.vendors.containers import CdiDevice, CommonEdits, DeviceNode, Edits, Hook, Mount
 
 _SUFFIXES: Final = (".json", ".yaml")
 _MOST: Final = 8 << 20
@@ -27,50 +28,63 @@ class Registry:
 
     devices: dict[str, CdiDevice]
     problems: tuple[str, ...] = ()
+    common: tuple[CommonEdits, ...] = ()
+    """Those of the folder of highest priority first."""
 
 
 def registry_of(folders: Sequence[Sequence[Path]]) -> Registry:
     """`folders`: the files of each, in order."""
     devices: dict[str, CdiDevice] = {}
     conflicts: dict[str, str] = {}
+    common: list[CommonEdits] = []
     for files in folders:
+        common[:0] = [edits for file in files if (edits := _specification(file).common) is not None]
         here: dict[str, CdiDevice] = {}
         for file in files:
-            for name, device in _devices_in(file).items():
+            for name, device in _specification(file).devices.items():
                 if name in here:
                     conflicts[name] = (
                         f"CDI device {name} is in {here[name].file} and in {device.file}, so that no runtime resolves it: remove one of them"
                     )
                 here[name] = device
         devices |= here
-    return Registry({name: each for name, each in devices.items() if name not in conflicts}, tuple(conflicts.values()))
+    good = {name: each for name, each in devices.items() if name not in conflicts}
+    return Registry(good, tuple(conflicts.values()), tuple(common))
 
 
-def _devices_in(file: Path) -> dict[str, CdiDevice]:
+@dataclass(frozen=True, slots=True)
+class _Specification:
+    """What one file offers."""
+
+    devices: Mapping[str, CdiDevice] = field(default_factory=dict)
+    common: CommonEdits | None = None
+
+
+def _specification(file: Path) -> _Specification:
     """A file that cannot be read offers nothing: its owner will hear of it from the container runtime."""
     if file.suffix not in _SUFFIXES:
-        return {}
+        return _Specification()
     try:
         status = file.stat()
     except OSError:
-        return {}
+        return _Specification()
     return _read(file, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=64)
-def _read(file: Path, _changed: int, _size: int) -> dict[str, CdiDevice]:
+def _read(file: Path, _changed: int, _size: int) -> _Specification:
     """Vendors' specifications are long; they are read again when they change."""
     try:
         with file.open("rb") as content:
             text = content.read(_MOST).decode(errors="replace")
         spec: Any = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
-        return {}
+        return _Specification()
     kind, devices = (spec.get("kind"), spec.get("devices")) if isinstance(spec, dict) else (None, None)
     if not isinstance(kind, str) or not isinstance(devices, list):
-        return {}
+        return _Specification()
     common = tuple(_paths(spec, "mounts"))
-    return {
+    offered = {
         f"{kind}={device['name']}": CdiDevice(
             file=str(file),
             device_nodes=frozenset(_paths(device, "deviceNodes")),
@@ -79,6 +93,55 @@ def _read(file: Path, _changed: int, _size: int) -> dict[str, CdiDevice]:
         for device in devices
         if isinstance(device, dict) and "name" in device
     }
+    return _Specification(offered, _common_edits(file, kind, spec.get("containerEdits")))
+
+
+def _common_edits(file: Path, kind: str, raw: Any) -> CommonEdits | None:
+    """None: there are none, or some that this version does not understand; part of them would be worse than nothing."""
+    if not isinstance(raw, dict) or not raw:
+        return None
+    try:
+        found = msgspec.convert(raw, _RawEdits, strict=False)
+        edits = Edits(
+            env=dict(variable.split("=", 1) for variable in found.env),
+            device_nodes=tuple(
+                DeviceNode(node.path, node.host_path, permissions=node.permissions or "rwm")
+                for node in found.device_nodes
+            ),
+            mounts=tuple(Mount(each.host_path, each.container_path, each.options) for each in found.mounts),
+            hooks=tuple(Hook(each.path, each.args, each.env, each.hook_name) for each in found.hooks),
+        )
+    except (msgspec.ValidationError, ValueError):
+        return None
+    return CommonEdits(file=str(file), kind=kind, edits=edits)
+
+
+class _RawNode(msgspec.Struct, frozen=True, rename="camel"):
+    path: str
+    host_path: str = ""
+    permissions: str = ""
+
+
+class _RawMount(msgspec.Struct, frozen=True, rename="camel"):
+    host_path: str
+    container_path: str
+    options: tuple[str, ...] = ()
+
+
+class _RawHook(msgspec.Struct, frozen=True, rename="camel"):
+    hook_name: str
+    path: str
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+
+
+class _RawEdits(msgspec.Struct, frozen=True, rename="camel"):
+    """`containerEdits` of a CDI specification, as far as NVIDIA's tools write it."""
+
+    env: tuple[str, ...] = ()
+    device_nodes: tuple[_RawNode, ...] = ()
+    mounts: tuple[_RawMount, ...] = ()
+    hooks: tuple[_RawHook, ...] = ()
 
 
 def _paths(holder: dict[str, Any], kind: str) -> Iterator[str]:

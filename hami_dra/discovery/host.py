@@ -5,13 +5,13 @@ Made by the node driver, once; every question is answered from the files as they
 """
 
 import logging
-import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from hami_dra.discovery.cdi_specs import registry_of
-from hami_dra.vendors.containers import CdiDevice, HostSettings
+from hami_dra.discovery.cdi_specs import Registry, registry_of
+from hami_dra.discovery.file_tree import FolderTree
+from hami_dra.vendors.containers import CdiDevice, CommonEdits, HostSettings
 
 log = logging.getLogger(__name__)
 
@@ -31,27 +31,41 @@ class MachineHost:
         kernel_root: Path = Path("/"),
         cdi_folders: Sequence[Path] = CDI_FOLDERS,
         not_from: Collection[str] = (),
+        driver_root: Path | None = None,
     ) -> None:
-        """`not_from`: CDI kinds that are our own, whose files are not read."""
+        """`not_from`: CDI kinds that are our own, whose files are not read. `driver_root`: where this process sees the
+        driver root of the settings.
+        """
         self.settings = settings or HostSettings()
         self._root = kernel_root
         self._cdi_folders = tuple(cdi_folders)
         self._ours = frozenset(not_from)
         self._told: frozenset[str] = frozenset()
+        self.driver_files = FolderTree(driver_root) if driver_root is not None else None
 
     @property
     def cdi_devices(self) -> Mapping[str, CdiDevice]:
         """What runtimes do not resolve is left out, and told once."""
-        files = [[file for file in _listing(folder) if not self._is_ours(file)] for folder in self._cdi_folders]
-        registry = registry_of(files)
+        registry = self._registry()
         for problem in registry.problems:
             if problem not in self._told:
                 log.warning("%s", problem)
         self._told = frozenset(registry.problems)
         return {name: device for name, device in registry.devices.items() if _kind(name) not in self._ours}
 
+    @property
+    def cdi_common_edits(self) -> tuple[CommonEdits, ...]:
+        return tuple(each for each in self._registry().common if each.kind not in self._ours)
+
+    def _registry(self) -> Registry:
+        return registry_of([[file for file in _listing(each) if not self._is_ours(file)] for each in self._cdi_folders])
+
     def exists(self, path: str) -> bool:
-        return os.path.lexists(self._place(path))
+        """Whether it can be opened or mounted: a symlink that leads nowhere is nothing."""
+        try:
+            return self._place(path).exists()
+        except OSError:
+            return False
 
     def read(self, path: str) -> str | None:
         return _text(self._place(path))

@@ -21,7 +21,12 @@ DECISION_ANNOTATIONS: Final = WISH_ANNOTATIONS | {
     names.HELD_CLAIMS,
 }
 """Those that decisions go by; so these are in a snapshot."""
-READ_ANNOTATIONS: Final = DECISION_ANNOTATIONS | {names.QUOTA_USED, names.LEAVING_UNTIL, names.STALLED_DECISIONS}
+READ_ANNOTATIONS: Final = DECISION_ANNOTATIONS | {
+    names.QUOTA_USED,
+    names.NODE_LACKS,
+    names.LEAVING_UNTIL,
+    names.STALLED_DECISIONS,
+}
 MOST_LENGTH: Final = 2**14
 """Characters of one value; a request with every filter there is has 1,000."""
 TOO_LONG: Final = f"(more than {MOST_LENGTH} characters)"

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from hami_dra.api import names
 from hami_dra.api.config import DeviceConfig
 from hami_dra.api.hardware import Card, MigInstance
+from hami_dra.api.nodelacks import Lack
 
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_VALUE: Final = re.compile(r"[^\x00-\x1f\x7f]*")
@@ -96,6 +97,8 @@ class Place:
     pod_uids: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
     """Names of the containers of the view; empty where nobody knows who will use the claim."""
+    runtime_classes: frozenset[str] = frozenset()
+    """`spec.runtimeClassName` of the pods that are known, empty texts for pods without."""
     joinable: bool = False
     """Pods that are not known yet may get the same edits: kubelet does not ask again for a claim that is prepared."""
 
@@ -138,6 +141,15 @@ class HostSettings:
     """Bytes at most, where it is private."""
     lock_folder: Keeping = Keeping.PRIVATE
     """Of locks between processes. On the host all containers of the node share it."""
+    driver_root: str = ""
+    """Folder of the host in which the vendor's user-space driver (libraries, tools) is installed, `/` or that of a driver
+    container; empty: the container runtime brings these files."""
+    cdi_hook: str = ""
+    """Path of nvidia-cdi-hook on the host; empty: looked for where packages install it."""
+    library_runtime_class: str = ""
+    """RuntimeClass whose handler brings these files; empty: the default runtime of the node does."""
+    imex_channels: bool = True
+    """Give IMEX channels of the host to containers that hold whole GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +163,29 @@ class CdiDevice:
     """Those of all devices of the specification included."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonEdits:
+    """What a CDI specification of somebody else brings with each of its devices (the `containerEdits` of the file)."""
+
+    file: str
+    kind: str
+    """`nvidia.com/gpu`."""
+    edits: "Edits"
+
+
+class FileTree(Protocol):
+    """A root file system. Paths are absolute and below its root; symlinks never lead out of it."""
+
+    def resolve(self, path: str) -> str | None:
+        """Return the path without symlinks; None where nothing is there."""
+
+    def names(self, folder: str) -> Sequence[str]:
+        """Return what lies in a folder, in order; empty where it cannot be read."""
+
+    def link(self, path: str) -> str:
+        """Return the target of a symlink as it is written; empty for what is none."""
+
+
 class Host(Protocol):
     """The machine, as far as edits depend on it."""
 
@@ -159,6 +194,14 @@ class Host(Protocol):
     @property
     def cdi_devices(self) -> Mapping[str, CdiDevice]:
         """Qualified name of each device that CDI specs of others offer on this node, and that runtimes can resolve."""
+
+    @property
+    def cdi_common_edits(self) -> Sequence[CommonEdits]:
+        """Those of the same specs, the ones of highest priority first."""
+
+    @property
+    def driver_files(self) -> FileTree | None:
+        """The driver root (`HostSettings.driver_root`), as this process sees it; None where none is configured."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -200,6 +243,17 @@ class Tmpfs:
 
 
 @dataclass(frozen=True, slots=True)
+class Hook:
+    """A program of the host that the runtime runs when it has made the container, before it starts (OCI `createContainer`)."""
+
+    path: str
+    args: tuple[str, ...] = ()
+    """`args[0]` is the program's name."""
+    env: tuple[str, ...] = ()
+    name: str = "createContainer"
+
+
+@dataclass(frozen=True, slots=True)
 class Folder:
     """To be made on the host before the container starts."""
 
@@ -220,6 +274,8 @@ class Edits:
     """Mounted before `mounts`, some of which may lie in them."""
     cdi_devices: tuple[str, ...] = ()
     """Devices of other vendors' CDI specs to be given besides (`Host.cdi_devices`), in place of device nodes."""
+    hooks: tuple[Hook, ...] = ()
+    """In the order in which they run."""
     folders: tuple[Folder, ...] = ()
     notes: tuple[str, ...] = ()
     """Sentences for the claim's status and the log: what the container does not get, and why."""
@@ -231,7 +287,8 @@ class Edits:
         nodes = [path for node in self.device_nodes for path in (node.path, node.host_path or node.path)]
         mounts = [path for mount in self.mounts for path in (mount.host, mount.container)]
         memory = [each.container for each in self.tmpfs]
-        for path in (*nodes, *mounts, *memory, *(folder.path for folder in self.folders)):
+        hooks = [hook.path for hook in self.hooks]
+        for path in (*nodes, *mounts, *memory, *hooks, *(folder.path for folder in self.folders)):
             if not _PATH.fullmatch(path) or ".." in path.split("/"):
                 raise Unpreparable(f"{path!r} is not a plain absolute path")
 
@@ -257,6 +314,9 @@ class ContainerVendor(Protocol):
         `held`: what was assigned to all others that are prepared on the card. The driver keeps the answer with the claim, and
         puts it into `Tenancy.assigned`. Raises Unpreparable when nothing is left.
         """
+
+    def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:
+        """Return what containers with these cards would lack on this node; empty where nothing is known."""
 
     def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
         """What containers of one view get for all their tenancies on this vendor's cards, in whatever order. Raises Unpreparable."""

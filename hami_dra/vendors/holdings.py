@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hami_dra.api.hardware import Card
+from hami_dra.api.nodelacks import Lack
 from hami_dra.vendors.containers import DeviceNode, Host, Site, Tenancy, Unpreparable
 
 _LISTED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]*")
@@ -129,3 +130,7 @@ class ByAmount:
     def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:  # noqa: ARG002
         """Nothing to remember."""
         return {}
+
+    def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:  # noqa: ARG002
+        """Nothing that this driver could know."""
+        return ()

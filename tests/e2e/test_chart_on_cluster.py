@@ -47,6 +47,9 @@ EVERYTHING = {
         "taintEffects": {"lost": "NoSchedule"},
         "publishBesidePlugin": True,
         "coreLimits": False,
+        "driverRoot": "/",
+        "cdiHook": "/usr/bin/nvidia-cdi-hook",
+        "imexChannels": False,
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}}},
         "podAnnotations": {"a": "b"},
@@ -338,6 +341,40 @@ def test_a_vendor_has_its_own_values_over_those_of_all(render):
         hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
         assert mounts.items() >= hosts.items()
         assert hosts["registry"] == "/data/kubelet/plugins_registry"
+
+
+def nvidia_driver(render, **values):
+    """Environment, arguments, (path on the node, path in the container) of what is mounted."""
+    (pod,) = (
+        raw["spec"]["template"]["spec"]
+        for raw in render({"vendors": {"nvidia": {"enabled": True, **values}}})
+        if raw["metadata"]["name"].startswith("hami-dra-driver-nvidia")
+    )
+    (container,) = pod["containers"]
+    hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+    mounts = {(hosts[each["name"]], each["mountPath"]) for each in container["volumeMounts"] if each["name"] in hosts}
+    env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    return {name: env[name] for name in env if name.startswith("NVIDIA_")}, container["args"], mounts
+
+
+def test_nvidias_runtime_shows_the_driver_mig_or_is_left_out(render):
+    """B6: in legacy mode it hides /proc/driver/nvidia/capabilities from containers that do not ask for it."""
+    mig = {"NVIDIA_MIG_CONFIG_DEVICES": "all", "NVIDIA_MIG_MONITOR_DEVICES": "all"}
+    basic = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+    env, arguments, _ = nvidia_driver(render)
+    assert env == basic | mig
+    assert not [each for each in arguments if "driver-root" in each or "runtime-class" in each]
+    assert nvidia_driver(render, privileged=False)[0] == basic  # the runtime refuses MIG to others
+    assert nvidia_driver(render, simulated=[{"machine": "dgx-h100"}])[0] == {}
+    own = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"}]
+    assert nvidia_driver(render, extraEnv=own)[0]["NVIDIA_VISIBLE_DEVICES"] == "0"
+    assert "--library-runtime-class=nvidia" in nvidia_driver(render, runtimeClassName="nvidia")[1]
+
+    env, arguments, mounts = nvidia_driver(render, driverRoot="/run/nvidia/driver", runtimeClassName="nvidia")
+    assert env == {"NVIDIA_VISIBLE_DEVICES": "void"}
+    assert ("/run/nvidia/driver", "/driver-root") in mounts
+    assert {"--driver-root=/run/nvidia/driver", "--driver-root-mount=/driver-root"} <= set(arguments)
+    assert not [each for each in arguments if "runtime-class" in each]
 
 
 def test_the_webhook_sets_the_runtime_class_that_is_named_for_a_vendor_and_by_default_none(render):

@@ -1,13 +1,20 @@
 """The driver with its real NVIDIA back end on a real node; only the library that it loads is a pretended one (tests/support/nvml)."""
 
+import json
+import shutil
+import subprocess
+import sys
+
 import pytest
 
 from tests.e2e.objects import claim, part, pod, request, template
 from tests.node.cards import on_card, use_cards, wait_health, wait_taints
 from tests.support.containers import kernel_with_mig
-from tests.support.nvml.fake import FakeNvml, machine
+from tests.support.nvml.fake import FakeNvml, library_folder, machine
 from tests.unit.test_discovery_nvml import H100_PROFILES
 
+VERSION = "550.90.07"
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
 XID = 8
 """nvmlEventTypeXidCriticalError."""
 
@@ -18,16 +25,17 @@ def start(bench, tmp_path):
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         bench.node.add_device(name)
 
-    def start(description):
+    def start(description, *more, library=True):
+        """`library`: NVML is where the dynamic linker looks for it."""
         fake = FakeNvml(tmp_path, description)
         wanted = ("LD_LIBRARY_PATH", "FAKE_NVML_CONFIG", "FAKE_NVML_EVENTS")
-        environment = {name: fake.environment()[name] for name in wanted}
+        environment = {name: fake.environment(library=library)[name] for name in wanted}
         kernel = tmp_path / "kernel"
-        for path, text in kernel_with_mig().items():
+        for path, text in (kernel_with_mig() | {"/sys/module/nvidia/version": f"{VERSION}\n"}).items():
             file = kernel / path.removeprefix("/")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-        flags = ("--vendor=nvidia", f"--kernel-root={kernel}")
+        flags = ("--vendor=nvidia", f"--kernel-root={kernel}", *more)
         return bench.start_driver("", *flags, environment=environment), fake
 
     return start
@@ -88,6 +96,61 @@ def test_instances_are_made_and_removed_through_nvml(bench, start):
         pod("next", claims=["next"]),
     )
     assert bench.got("next")["env"]["NVIDIA_VISIBLE_DEVICES"].startswith("MIG-")
+    bench.delete_all()
+    bench.wait_nothing_left()
+
+
+def doctor(bench):
+    """What it says of containers on this node: severity and problem."""
+    command = [sys.executable, "-m", "hami_dra.cli.main", "doctor", "-o", "json", "--kubeconfig"]
+    command.append(str(bench.plane.admin_kubeconfig))
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    findings = json.loads(ended.stdout)["findings"]
+    return [
+        (each["severity"], each["problem"])
+        for each in findings
+        if (each["check"], each["object"]) == ("containers", f"Node {bench.node.name}")
+    ]
+
+
+def test_a_node_without_nvidias_runtime(bench, start, tmp_path):
+    """B7: NVML, libraries and hooks come from the driver root; as long as they are not there, MIG pods wait and doctor says why."""
+    root, told = tmp_path / "driver", tmp_path / "hooks"
+    folder = root / LIBRARIES
+    folder.mkdir(parents=True)
+    nvml = library_folder() / "libnvidia-ml.so.1"
+    shutil.copy(nvml, folder)
+    hook = tmp_path / "nvidia-cdi-hook"
+    hook.write_text(f'#!/bin/sh\necho "$@" >> {told}\n')
+    hook.chmod(0o755)
+    flags = (f"--driver-root={root}", f"--cdi-hook={hook}", "--discover-every=1s")
+    start(machine(1, mig=1) + H100_PROFILES, *flags, library=False)
+
+    missing = f"there is no libcuda.so.{VERSION} below the driver root {root}"
+    bench.hami.wait_for("doctor knows", lambda: any(missing in problem for _, problem in doctor(bench)))
+    assert {severity for severity, problem in doctor(bench) if missing in problem} == {"error"}
+    assert any("HAMi-core is not installed" in problem for _, problem in doctor(bench))
+    wanted = request(
+        device_class="nvidia-mig.hami.io", selector='device.attributes["nvidia.hami.io"].profile == "1g.10gb"'
+    )
+    bench.create(claim("small", wanted), pod("small", claims=["small"]))
+    bench.hami.wait_for("an event that says why", lambda: missing in bench.events())
+
+    for name in ("libcuda.so", "libnvidia-ml.so"):
+        shutil.copy(nvml, folder / f"{name}.{VERSION}")
+        (folder / f"{name}.1").unlink(missing_ok=True)
+        (folder / f"{name}.1").symlink_to(f"{name}.{VERSION}")
+    bench.wait_running("small")
+    got = bench.got("small")
+    assert got["env"]["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert {f"/{LIBRARIES}/libcuda.so.{VERSION}", f"/{LIBRARIES}/libnvidia-ml.so.{VERSION}"} <= set(got["mounts"])
+    links, compat, cache, _ = told.read_text().splitlines()
+    assert f"--link libcuda.so.1::/{LIBRARIES}/libcuda.so" in links
+    assert (compat, cache) == (
+        f"enable-cuda-compat --host-driver-version={VERSION}",
+        f"update-ldcache --folder /{LIBRARIES}",
+    )
+    bench.hami.wait_for("doctor sees it", lambda: not any("libcuda" in problem for _, problem in doctor(bench)))
     bench.delete_all()
     bench.wait_nothing_left()
 

@@ -18,15 +18,21 @@ def kernel_with_mig(gpus=3):
             lines += [f"gpu{gpu}/gi{instance}/ci{compute}/access {minor + 1 + compute}" for compute in range(8)]
             minor += 9
     majors = "Character devices:\n195 nvidia\n508 nvidia-caps\n509 nvidia-caps-imex-channels\n"
-    return {"/proc/driver/nvidia-caps/mig-minors": "\n".join([*lines, ""]), "/proc/devices": majors}
+    return {
+        "/proc/driver/nvidia-caps/mig-minors": "\n".join([*lines, ""]),
+        "/proc/driver/nvidia/capabilities/mig/config": "DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n",
+        "/proc/devices": majors,
+    }
 
 
 class PretendHost:
     """Implements `hami_dra.vendors.containers.Host`: a set of paths, texts of files, listings of folders."""
 
-    def __init__(self, *paths, files=None, folders=None, cdi=(), **settings):
+    def __init__(self, *paths, files=None, folders=None, cdi=(), common=(), driver_files=None, **settings):
         self.settings = HostSettings(**settings)
         self.cdi_devices = dict(cdi) if isinstance(cdi, dict) else dict.fromkeys(cdi, CdiDevice())
+        self.cdi_common_edits = tuple(common)
+        self.driver_files = driver_files
         self._paths = set(paths)
         self._files = files or {}
         self._folders = folders or {}

@@ -1,12 +1,13 @@
 """NVIDIA GPUs through nvidia-ml-py and a real libnvidia-ml.so.1 that pretends (tests/support/nvml)."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from hami_dra.discovery.durable import boot_id
-from tests.support.nvml.fake import FakeNvml, gpu, lanes, machine, switched
+from tests.support.nvml.fake import FakeNvml, gpu, lanes, library_folder, machine, switched
 
 H100_PROFILES = """
 profile 0 0 id=19 name="MIG 1g.10gb" slices=1 count=7 memory=9984 sm=16 ce=1 dec=1 jpeg=1 at=0,1,2,3,4,5,6 size=1
@@ -455,3 +456,15 @@ def test_notes_of_faults_that_are_damaged_are_set_aside_and_told(nvml, tmp_path)
     (found,) = nvml.ask("starts", str(tmp_path / "state"), [machine(1), []])
     assert found["faults"] == {uuid(0): []}
     assert noted.with_name("noted-faults.json.damaged").exists()
+
+
+@pytest.mark.parametrize("folder", ["usr/lib64", "usr/lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu/nvidia/current"])
+def test_nvml_of_a_driver_root(nvml, tmp_path, folder):
+    """A node without NVIDIA's container runtime, or a driver container."""
+    nvml.describe(machine(2))
+    (tmp_path / "root" / folder).mkdir(parents=True)
+    library = tmp_path / "root" / folder / "libnvidia-ml.so.550"
+    shutil.copy(library_folder() / "libnvidia-ml.so.1", library)
+    library.with_name("libnvidia-ml.so.1").symlink_to(f"/{folder}/{library.name}")  # as the driver container sees it
+    found = nvml.ask("below_driver_root", str(tmp_path / "root"), library=False)
+    assert [each["uuid"] for each in found["cards"]] == [uuid(0), uuid(1)]

@@ -16,6 +16,7 @@ from controller.inventory.inventory import Inventory
 from controller.reconcile.fence_rules import rule_body, rule_names
 from hami_dra.api import names
 from hami_dra.api.core import Lease, ResourceQuota
+from hami_dra.api.nodelacks import Lack, LackKind, encode
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim
 from hami_dra.cluster.manifests import shipped
 from hami_dra.cluster.protocol import ServerVersion
@@ -382,6 +383,29 @@ def test_the_certificate_and_who_signed_it():
 def test_a_new_authority_beside_the_old_one_is_no_fault():
     other = renewed(None, ["x"], NOW)
     assert webhook(admission=admission(bundle=other.authorities + MATERIAL.authorities)) == []
+
+
+def lacking(text, **changes):
+    item = slice_of("n1", [card(0)])
+    annotated = msgspec.structs.replace(item.metadata, annotations={names.NODE_LACKS: text})
+    return findings("containers", slices=[msgspec.structs.replace(item, metadata=annotated)], **changes)
+
+
+def test_what_a_driver_says_that_containers_on_its_node_would_lack():
+    lacks = [
+        Lack(LackKind.LIBRARIES, "there is no libcuda.so.1"),
+        Lack(LackKind.PARTITIONS, "MIG is hidden"),
+        Lack(LackKind.LIMITS, "HAMi-core is not installed"),
+    ]
+    assert [(each.severity, each.object, each.problem) for each in lacking(encode(lacks))] == [
+        ("error", "Node n1", f"{DRIVER}: there is no libcuda.so.1"),
+        ("error", "Node n1", f"{DRIVER}: MIG is hidden"),
+        ("warning", "Node n1", f"{DRIVER}: HAMi-core is not installed"),
+    ]
+    assert all(each.fix for each in lacking(encode(lacks)))
+    (found,) = lacking("nonsense")
+    assert (found.severity, "cannot be read" in found.problem) == ("warning", True)
+    assert lacking(encode(lacks), own_drivers=frozenset()) == lacking("") == []
 
 
 def test_a_runtime_class_that_the_webhook_sets_and_nobody_made():

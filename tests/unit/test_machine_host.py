@@ -36,6 +36,15 @@ def test_files_of_the_kernel_are_below_its_root(tmp_path):
     assert not found.exists(str(tmp_path / "nothing"))
 
 
+def test_a_link_that_leads_nowhere_is_no_file(tmp_path):
+    """runc refuses a mount of one."""
+    (tmp_path / "there").touch()
+    for name in ("there", "nowhere"):
+        (tmp_path / f"to-{name}").symlink_to(tmp_path / name)
+    assert host(tmp_path).exists(str(tmp_path / "to-there"))
+    assert not host(tmp_path).exists(str(tmp_path / "to-nowhere"))
+
+
 def test_what_cdi_files_of_others_offer(tmp_path):
     spec(tmp_path, "nvidia.yaml", "kind: nvidia.com/gpu\ndevices: [{name: GPU-1}, {name: '0'}, 7]\n")
     spec(tmp_path, "other.json", json.dumps({"kind": "example.com/net", "devices": [{"name": "a"}]}))

@@ -2,15 +2,17 @@
 
 import errno
 import os
+from dataclasses import replace
 
 import pytest
 
 from hami_dra.driver.prepare.assembly import work_of
 from hami_dra.driver.prepare.jobs import Unprepare
+from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.driver.prepare.work import UNEXPECTED
 from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
 from hami_dra.vendors.nvidia.containers import Containers
-from tests.support.preparing import PreparedNode, claim, env_of, gpu, only, pod, prepare_job, result, share
+from tests.support.preparing import PreparedNode, claim, env_of, gpu, only, pod, pod_json, prepare_job, result, share
 
 
 @pytest.fixture
@@ -420,3 +422,14 @@ def test_a_label_that_cannot_be_set(node, monkeypatch, code):
         assert node.traces() == []
     else:
         assert not isinstance(outcome, str)
+
+
+@pytest.mark.parametrize("name", [None, "kata", "nvidia"])
+def test_a_pod_that_another_runtime_starts_is_noted_in_its_claim(node, name):
+    node.host.settings = replace(node.host.settings, library_runtime_class="nvidia")
+    raw = pod_json("pod", claims=("c",))
+    if name is not None:
+        raw["spec"]["runtimeClassName"] = name
+    record = node.prepare(claim("c", share("gpu-0")), pods=[read_pod(raw)])["uid-c"]
+    told = [note for note in record.notes if "RuntimeClass nvidia brings NVIDIA's libraries" in note]
+    assert len(told) == (name != "nvidia")

@@ -4,14 +4,20 @@ NVML can hang inside the kernel, where nothing ends it: every visit runs in a th
 until it comes back each further visit fails at once.
 """
 
+import ctypes
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
 
 from hami_dra.discovery.errors import ToolFailed, ToolMissing
+from hami_dra.discovery.file_tree import FolderTree
 from hami_dra.discovery.nvml.library import LIBRARY_NOT_FOUND, Library, NvmlFailed
+from hami_dra.vendors.nvidia.driver_files import LIBRARY_FOLDERS
 
 T = TypeVar("T")
+
+_LIBRARY: Final = "libnvidia-ml.so.1"
 
 
 class Visits:
@@ -56,8 +62,32 @@ class Visits:
         return results[0]
 
 
+_driver_root: list[FolderTree] = []
+"""At most one. A process loads NVML once, whoever asks for it."""
+
+
+def use_driver_root(root: Path) -> None:
+    """Look for NVML below this folder first, also later: a driver container may install it after this process started."""
+    _driver_root[:] = [FolderTree(root)]
+
+
+def _load_from_driver_root() -> None:
+    """Load the library by its path. What then asks for libnvidia-ml.so.1 is given this one (dlopen goes by SONAME)."""
+    for tree in _driver_root:
+        for folder in ("/", *LIBRARY_FOLDERS):
+            path = tree.resolve(f"{folder}/{_LIBRARY}")
+            if path is None:
+                continue
+            try:
+                ctypes.CDLL(str(tree.on_disk(path)), mode=ctypes.RTLD_GLOBAL)
+            except OSError as error:
+                raise ToolMissing(f"{path} of the driver root cannot be loaded: {error}") from error
+            return
+
+
 def open_library() -> Library:
     """Raises ToolMissing, NvmlFailed."""
+    _load_from_driver_root()
     try:
         return Library()
     except NvmlFailed as failed:

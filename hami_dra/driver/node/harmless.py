@@ -10,7 +10,19 @@ from types import MappingProxyType
 from typing import Final
 
 from hami_dra.api.hardware import Card
-from hami_dra.vendors.containers import CdiDevice, ContainerVendor, Edits, Host, HostSettings, Place, Site, Tenancy
+from hami_dra.api.nodelacks import Lack
+from hami_dra.vendors.containers import (
+    CdiDevice,
+    CommonEdits,
+    ContainerVendor,
+    Edits,
+    FileTree,
+    Host,
+    HostSettings,
+    Place,
+    Site,
+    Tenancy,
+)
 
 _NOWHERE: Final = "/dev/null"
 _RENDER: Final = 128
@@ -32,6 +44,9 @@ class HarmlessVendor:
     def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
         return self._inner.assign(tenancy, held)
 
+    def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:
+        return self._inner.lacking(cards, _WithNodes(host, cards))
+
     def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
         edits = self._inner.edits(tenancies, place, _WithNodes(host, [tenancy.card for tenancy in tenancies]))
         return replace(edits, device_nodes=tuple(replace(node, host_path=_NOWHERE) for node in edits.device_nodes))
@@ -41,6 +56,8 @@ class _WithNodes:
     """The machine, with every device node there is a name for, and without the CDI devices of others: those are real."""
 
     cdi_devices: Mapping[str, CdiDevice] = MappingProxyType({})
+    cdi_common_edits: tuple[CommonEdits, ...] = ()
+    driver_files: FileTree | None = None
 
     def __init__(self, host: Host, cards: Iterable[Card]) -> None:
         self.settings: HostSettings = replace(host.settings, nodes_required=False)

@@ -93,6 +93,7 @@ class NodeDriver:
         self._settings = settings
         self._plugin = plugin
         self._sleep = sleep
+        self._call = call
         self._news = asyncio.Event()
         self._fence = FenceWatch(cluster, settings.fence_mode, self._published, self._news.set, sleep)
         self.metrics.begin()
@@ -219,7 +220,13 @@ class NodeDriver:
         await station.judged.wait()
         plugin = self._plugin(station)
         station.registered = plugin.registered
-        await plugin.run()
+        watch = asyncio.create_task(
+            station.lacks.run(self._settings.discover_every, self._call, self._guard), name=f"lacking {station.driver}"
+        )
+        try:
+            await plugin.run()
+        finally:
+            watch.cancel()
 
     async def _take_turn(self, station: Station) -> None:
         """Given back as soon as we are asked to end, and not when kubelet's last call is answered; but what is to be withdrawn is
@@ -295,7 +302,7 @@ class NodeDriver:
         if self._claims is not None and not self._claims.is_synced:
             return  # its order would be that of an idle node
         if station.turn.is_ours:
-            self._publisher.want(station.telling(pool))
+            self._publisher.want(station.telling(pool, published))
             if not station.decided:
                 station.decided = True
                 self._publisher.recheck()

@@ -6,18 +6,20 @@ reads nor writes the cluster.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from hami_dra.api import names
 from hami_dra.api.core import Node
+from hami_dra.api.nodelacks import Lack
 from hami_dra.api.resource import ResourceClaim, ResourceSlice
 from hami_dra.api.times import timestamp
 from hami_dra.driver.node.cordon import cordon_of
 from hami_dra.driver.node.hardware import Hardware
 from hami_dra.driver.node.hardware_metrics import Watched
 from hami_dra.driver.node.health import DeviceHealths
+from hami_dra.driver.node.lacking import LackWatch
 from hami_dra.driver.node.metrics import DriverMetrics
 from hami_dra.driver.node.monitoring import Monitoring
 from hami_dra.driver.node.offer import (
@@ -98,6 +100,9 @@ class Station:
         """What is prepared now, by claim uid; set by who makes the plugin."""
         self.held_claims: Callable[[], str | None] = lambda: None
         """What is held for claims that are gone, as the annotation says it; None: not known. Set by who makes the plugin."""
+        self.lacking: Callable[[], Sequence[Lack]] = tuple
+        """What containers would lack now; reads files. Set by who makes the plugin."""
+        self.lacks = LackWatch(vendor.driver, self._ask_lacking, self._lacks_changed)
         self.changed: Callable[[], None] = lambda: None
         """To be called when there may be something else to publish; set by `service`."""
         self.inventory_changed: Callable[[], None] = lambda: None
@@ -144,10 +149,22 @@ class Station:
         self.health.update(self.offer.pool, self.hardware.faults, self.hardware.problem)
         return fenced(pool, fence=around.fence)
 
-    def telling(self, pool: Pool) -> Pool:
-        """The pool with what is held for claims that are gone. Before that is known, what stands there stays."""
-        held = self.held_claims()
-        return pool if held is None else replace(pool, annotations={names.HELD_CLAIMS: held})
+    def _ask_lacking(self) -> Sequence[Lack]:
+        return self.lacking()
+
+    def _lacks_changed(self) -> None:
+        self.changed()
+
+    def telling(self, pool: Pool, published: Collection[ResourceSlice]) -> Pool:
+        """The pool with what is held for claims that are gone, and what containers would lack. Before that is known, what
+        stands there stays.
+        """
+        lacks = self.lacks.text
+        if lacks == "" and not any(names.NODE_LACKS in item.metadata.annotations for item in published):
+            lacks = None  # the usual case, for which no slice is written again
+        said = {names.HELD_CLAIMS: self.held_claims(), names.NODE_LACKS: lacks}
+        known = {name: text for name, text in said.items() if text is not None}
+        return replace(pool, annotations=known) if known else pool
 
     def cordoned(self, node: Node) -> frozenset[str]:
         """Uuids of its cards."""

@@ -49,6 +49,8 @@ class Wiring:
     cdi_folder: Path
     host: HostSettings = field(default_factory=HostSettings)
     kernel_root: Path = Path("/")
+    driver_root: Path | None = None
+    """Where this process sees `HostSettings.driver_root`."""
     simulated: Sequence[Card] | None = None
 
     def plugins(self, cluster: Cluster, metrics: DriverMetrics) -> Callable[[Station], Plugin]:
@@ -63,16 +65,13 @@ class Wiring:
     def _plugin(self, cluster: Cluster, metrics: DriverMetrics, station: Station) -> Plugin:
         driver, settings = station.driver, self.settings
         state_folder = settings.plugins_dir / driver
+        vendor = self._vendor(station.vendor.name)
+        host = self._host()
         status = ClaimStatusWriter(cluster, driver, lambda: datetime.now(UTC), sleep=asyncio.sleep)
         work = work_of(
             lambda: station.inventory,
-            vendor=self._vendor(station.vendor.name),
-            host=MachineHost(
-                self.host,
-                kernel_root=self.kernel_root,
-                cdi_folders=self._cdi_folders(),
-                not_from=[cdi.kind(vendor.driver) for vendor in CONTAINER_VENDORS],
-            ),
+            vendor=vendor,
+            host=host,
             partitioner=self._partitioner(station, state_folder),
             state_folder=state_folder,
             cdi_folder=self.cdi_folder,
@@ -89,6 +88,7 @@ class Wiring:
         preparation.on_change = vanished.prepared_changed
         station.prepared = lambda: preparation.records
         station.held_claims = vanished.told
+        station.lacking = lambda: vendor.lacking(station.hardware.cards, host)
         station.inventory_changed = preparation.follow
         with _as_config_error(driver):
             server = KubeletPlugin(
@@ -100,6 +100,15 @@ class Wiring:
                 instance=settings.instance,
             )
         return _Serving(driver, server, preparation, status, vanished)
+
+    def _host(self) -> MachineHost:
+        return MachineHost(
+            self.host,
+            kernel_root=self.kernel_root,
+            cdi_folders=self._cdi_folders(),
+            not_from=[cdi.kind(vendor.driver) for vendor in CONTAINER_VENDORS],
+            driver_root=self.driver_root,
+        )
 
     def _cdi_folders(self) -> tuple[Path, ...]:
         """Where CDI devices of others count: simulated cards must not be taken for the machine's own."""

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hami_dra.driver.prepare.records import Record
-from hami_dra.vendors.containers import DeviceNode, Edits, Tmpfs
+from hami_dra.vendors.containers import DeviceNode, Edits, Hook, Tmpfs
 
 Json = dict[str, Any]
 
@@ -92,7 +92,14 @@ def container_edits(edits: Edits) -> Json:
     ]
     if mounts:
         made["mounts"] = mounts
+    if edits.hooks:
+        made["hooks"] = [_hook(hook) for hook in edits.hooks]
     return made
+
+
+def _hook(hook: Hook) -> Json:
+    made: Json = {"hookName": hook.name, "path": hook.path, "args": list(hook.args)}
+    return made | {"env": list(hook.env)} if hook.env else made
 
 
 def _device_node(node: DeviceNode) -> Json:
@@ -119,6 +126,7 @@ def undone(smaller: Edits, larger: Edits) -> str:
     left += sorted({node.path for node in smaller.device_nodes} - {node.path for node in larger.device_nodes})
     left += sorted({each.container for each in smaller.tmpfs} - {each.container for each in larger.tmpfs})
     left += sorted({mount.container for mount in smaller.mounts} - {mount.container for mount in larger.mounts})
+    left += sorted({" ".join(hook.args) for hook in smaller.hooks} - {" ".join(hook.args) for hook in larger.hooks})
     left += sorted(set(smaller.cdi_devices) - set(larger.cdi_devices))
     return ", ".join(left)
 

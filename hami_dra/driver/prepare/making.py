@@ -236,6 +236,7 @@ class Maker:
             pod_uids=view.pods,
             containers=view.containers,
             container_env=dict(view.env),
+            runtime_classes=frozenset(view.runtime_classes),
             joinable={records[uid].owner_pod for uid, _ in there} != set(view.pods),
         )
         tenancies = [

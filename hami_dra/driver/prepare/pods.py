@@ -54,6 +54,7 @@ class SchedulingGroup(Struct, frozen=True):
 
 class Spec(Struct, frozen=True):
     node_name: str = ""
+    runtime_class_name: str | None = None
     scheduling_group: SchedulingGroup = SchedulingGroup()
     resource_claims: tuple[PodResourceClaim, ...] = ()
     containers: tuple[Container, ...] = ()

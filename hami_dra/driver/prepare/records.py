@@ -78,6 +78,8 @@ class View(Struct, frozen=True):
     """Those variables that its containers set themselves, and agree in, which the vendor reads (`ContainerVendor.reads`). No others:
     users put secrets there, and a view is remembered in files.
     """
+    runtime_classes: tuple[str, ...] = ()
+    """`spec.runtimeClassName` of the pods, each once; an empty text for the default runtime."""
 
 
 class HostFolder(Struct, frozen=True):

@@ -172,6 +172,7 @@ def _view(
         containers=tuple(dict.fromkeys(each.container.name for each in seen)),
         users=tuple((each.pod.metadata.name, each.container.name) for each in seen),
         env=tuple(item for item in common_env(each.container for each in seen).items() if item[0] in reads),
+        runtime_classes=tuple(sorted({each.pod.spec.runtime_class_name or "" for each in seen})),
     )
 
 

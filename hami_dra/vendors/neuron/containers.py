@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hami_dra.api.hardware import Card
+from hami_dra.api.nodelacks import Lack
 from hami_dra.vendors.containers import Edits, Host, Place, Site, Tenancy, Unpreparable
 from hami_dra.vendors.holdings import Holding, card_sites, holdings, listed, needed_nodes, node_number, without_doubles
 from hami_dra.vendors.neuron import DRIVER
@@ -32,6 +33,10 @@ class Containers:
 
     def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
         return card_sites(Published.device_name, cards)
+
+    def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:  # noqa: ARG002
+        """Nothing that this driver could know: containers bring their own runtime."""
+        return ()
 
     def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
         """Neighbouring cores where there are some, in the smallest gap that holds them; else the lowest free ones."""

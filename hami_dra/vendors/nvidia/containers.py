@@ -15,6 +15,11 @@ with these differences:
 - What HAMi-core writes (the file of its usage, locks) goes to a small tmpfs of each container: tenants
   cannot fill the host's disk, touch each other's locks, or mix up usages of containers that get the same
   edits. `Keeping.HOST` puts it on the host, as HAMi does.
+
+NVIDIA's container runtime brings libraries and device nodes of what `NVIDIA_VISIBLE_DEVICES` names. Where somebody else brings the
+libraries (a CDI device, or `driver_files`) the variable is `void`, which the runtime takes for nothing to do in legacy mode and in
+CDI mode alike (nvidia-container-toolkit internal/config/image); a uuid it would look up in a CDI specification that cannot know a MIG
+instance made after it.
 """
 
 import re
@@ -23,7 +28,8 @@ from dataclasses import replace
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.api.hardware import Card, MigInstance
+from hami_dra.api.hardware import Card, GpuRecord, MigInstance
+from hami_dra.api.nodelacks import Lack, LackKind
 from hami_dra.vendors.containers import (
     CdiDevice,
     DeviceNode,
@@ -50,10 +56,10 @@ from hami_dra.vendors.holdings import (
     without_doubles,
 )
 from hami_dra.vendors.nvidia import DRIVER, mig
+from hami_dra.vendors.nvidia.driver_files import CDI_KIND, VISIBLE, driver_files, library_versions, loaded_version
 from hami_dra.vendors.nvidia.published import sites
 from hami_dra.vendors.publishing import CORES, MIB
 
-VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT_{}"
 CORE_LIMIT: Final = "CUDA_DEVICE_SM_LIMIT"
 CORE_LIMIT_OF: Final = "CUDA_DEVICE_SM_LIMIT_{}"
@@ -70,17 +76,17 @@ DISABLED: Final = "CUDA_DISABLE_CONTROL"
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 """What Go's strconv.ParseBool takes for true."""
 
-CDI_KIND: Final = "nvidia.com/gpu"
 NO_HOOK: Final = "void"
 """Keeps NVIDIA's container runtime from adding the cards of the environment to those of CDI."""
 CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 OTHER_NODES: Final = ("/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-MODULE_VERSION: Final = "/sys/module/nvidia/version"
-_LIBRARY: Final = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.([0-9]+(?:\.[0-9]+)+)$")
 _OWN_NODE: Final = re.compile(r"/dev/nvidia[0-9]+")
+IMEX: Final = "/dev/nvidia-caps-imex-channels"
+MIG_CONFIG: Final = "/proc/driver/nvidia/capabilities/mig/config"
 CAPABILITIES: Final = "/proc/driver/nvidia-caps/mig-minors"
 DEVICES: Final = "/proc/devices"
 _CAPABILITY_MAJOR: Final = re.compile(r"^ *([0-9]{1,7}) nvidia-caps$", re.MULTILINE)
+_CHANNEL: Final = re.compile(r"channel[0-9]{1,7}")
 _CAPABILITY: Final = re.compile(r"(\S+)/access\s+([0-9]{1,7})")
 
 LOCKS: Final = "/tmp/vgpulock"  # noqa: S108 (HAMi-core knows no other place)
@@ -118,12 +124,31 @@ class Containers:
         limits = _limits(held)
         limited = _limiting(tenancies, place, host) if limits else Edits()
         cdi, stale = _cdi_devices(held, visible, host)
+        files = None if cdi else driver_files(host)
+        driver = files.edits if files is not None else Edits()
+        unbrought = () if cdi or files is not None else _runtime_notes(place, host.settings)
+        nodes = () if cdi else _nodes(held, host)
         return replace(
             limited,
-            notes=(*limited.notes, *_hidden_by_instances(held), *stale),
-            env={VISIBLE: NO_HOOK if cdi else shown, **limits, **limited.env},
-            device_nodes=() if cdi else _nodes(held, host),
+            notes=(*limited.notes, *_hidden_by_instances(held), *stale, *driver.notes, *unbrought),
+            env={**driver.env, VISIBLE: NO_HOOK if cdi or files is not None else shown, **limits, **limited.env},
+            device_nodes=without_doubles([*driver.device_nodes, *nodes, *_imex_channels(held, host)]),
+            mounts=(*driver.mounts, *limited.mounts),
+            hooks=driver.hooks,
             cdi_devices=cdi,
+        )
+
+    def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:
+        """Libraries, HAMi-core, and what MIG needs: what `edits` would refuse or note, before a claim comes."""
+        if not cards or not host.settings.nodes_required:  # a simulated machine has none of them
+            return ()
+        missing = _not_limiting(host)
+        limits = [f"{missing}: nothing keeps containers with a share of a GPU to their limits"] if missing else []
+        cut = any(isinstance(card, GpuRecord) and card.mig is not None and card.mig.enabled for card in cards)
+        return (
+            *(Lack(LackKind.LIBRARIES, text) for text in _lacking_libraries(cards, host)),
+            *(Lack(LackKind.PARTITIONS, text) for text in (_lacking_capabilities(host) if cut else ())),
+            *(Lack(LackKind.LIMITS, text) for text in limits),
         )
 
 
@@ -237,24 +262,13 @@ def _limiting(tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
     there, and a library that the dynamic linker is not told to preload, or not where it is mounted, limits nothing.
     """
     settings = host.settings
-    folder = f"{settings.library_folder.rstrip('/')}/vgpu"
+    folder = _library_folder(settings)
     env = _library_env(tenancies, settings)
-    library = f"{folder}/libvgpu.so"
-    on_host = f"{library}.{file_name(settings.library_version)}" if settings.library_version else library
-    preload = Mount(f"{folder}/ld.so.preload", PRELOAD)
-    mounts = [Mount(on_host, library), preload]
-    if host.exists(f"{folder}/license"):
-        mounts.append(Mount(f"{folder}/license", "/tmp/license"))  # noqa: S108 (inside the container)
-        mounts.append(Mount(f"{folder}/vgpuvalidator", "/usr/bin/vgpuvalidator"))
-    missing = [mount.host for mount in mounts if not host.exists(mount.host)]
-    if missing:
-        partly = f"installed in part only ({', '.join(missing)} is missing)"
-        return Edits(env=env, notes=(_unlimited(f"not installed ({on_host})" if on_host in missing else partly),))
-    named = host.read(preload.host)
-    if named is not None and library not in _SEPARATORS.split(named):
-        return Edits(env=env, notes=(_unlimited(f"not preloaded ({preload.host} does not name {library})"),))
+    if state := _not_limiting(host):
+        return Edits(env=env, notes=(f"{state}: nothing keeps the container to its limits of memory and cores",))
+    mounts = _library_mounts(host)
     if not _enforced(tenancies) and place.container_env.get(DISABLED) in _TRUE:
-        mounts.remove(preload)
+        mounts = [mount for mount in mounts if mount.container != PRELOAD]
     written = [_locks(settings), _usage(place, settings, folder)]
     env[CACHE] = f"{folder}/{file_name(place.view)}.cache"
     return Edits(
@@ -265,8 +279,34 @@ def _limiting(tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
     )
 
 
-def _unlimited(state: str) -> str:
-    return f"HAMi-core is {state}: nothing keeps the container to its limits of memory and cores"
+def _library_folder(settings: HostSettings) -> str:
+    return f"{settings.library_folder.rstrip('/')}/vgpu"
+
+
+def _library_mounts(host: Host) -> list[Mount]:
+    """Return all that HAMi-core needs, the library first."""
+    folder, version = _library_folder(host.settings), host.settings.library_version
+    library = f"{folder}/libvgpu.so"
+    on_host = f"{library}.{file_name(version)}" if version else library
+    mounts = [Mount(on_host, library), Mount(f"{folder}/ld.so.preload", PRELOAD)]
+    if host.exists(f"{folder}/license"):
+        mounts.append(Mount(f"{folder}/license", "/tmp/license"))  # noqa: S108 (inside the container)
+        mounts.append(Mount(f"{folder}/vgpuvalidator", "/usr/bin/vgpuvalidator"))
+    return mounts
+
+
+def _not_limiting(host: Host) -> str:
+    """Say why HAMi-core would limit nothing: it is not there, not all of it is, or nobody loads it; empty where it would."""
+    library, preload, *others = _library_mounts(host)
+    missing = [mount.host for mount in (library, preload, *others) if not host.exists(mount.host)]
+    if library.host in missing:
+        return f"HAMi-core is not installed ({library.host})"
+    if missing:
+        return f"HAMi-core is installed in part only ({', '.join(missing)} is missing)"
+    named = host.read(preload.host)
+    if named is not None and library.container not in _SEPARATORS.split(named):
+        return f"HAMi-core is not preloaded ({preload.host} does not name {library.container})"
+    return ""
 
 
 _Written = Tmpfs | tuple[Folder, Mount]
@@ -342,8 +382,8 @@ def _cdi_devices(
 
 def _stale(device: CdiDevice, card: Card | None, host: Host) -> str:
     """Why the specification was written for another state of the machine; empty where nothing shows that it was."""
-    loaded = (host.read(MODULE_VERSION) or "").strip()
-    libraries = {version[1] for path in device.mounts if (version := _LIBRARY.search(path))}
+    loaded = loaded_version(host)
+    libraries = library_versions(device.mounts)
     if loaded and libraries and loaded not in libraries:
         return (
             f"it brings libraries of driver {', '.join(sorted(libraries))}, and {loaded} is loaded; write the file anew (nvidia-ctk cdi "
@@ -353,6 +393,58 @@ def _stale(device: CdiDevice, card: Card | None, host: Host) -> str:
     if card is not None and own and f"/dev/nvidia{node_number(card)}" not in own:
         return f"it brings {', '.join(sorted(own))}, which is another GPU now; write the file anew (nvidia-ctk cdi generate)"
     return ""
+
+
+def _runtime_notes(place: Place, settings: HostSettings) -> tuple[str, ...]:
+    """NVIDIA's runtime must bring the libraries: say so to pods that another runtime starts."""
+    wanted = settings.library_runtime_class
+    others = sorted(place.runtime_classes - {wanted})
+    if not wanted or not others:
+        return ()
+    named = others[0] or "the default runtime"
+    note = (
+        f"on this node RuntimeClass {wanted} brings NVIDIA's libraries, and the pod runs by {named}: the container starts without "
+        f"them; set spec.runtimeClassName: {wanted} in the pod, or vendors.nvidia.podRuntimeClassName in the chart"
+    )
+    return (note,)
+
+
+def _lacking_libraries(cards: Sequence[Card], host: Host) -> list[str]:
+    """Return what is wrong with CDI devices of these cards, and why nobody brings libraries."""
+    held = [Holding(card=card, tenancies=()) for card in cards]
+    cdi, stale = _cdi_devices(held, [card.uuid for card in cards], host)
+    if cdi:
+        return []
+    try:
+        files = driver_files(host)
+    except Unpreparable as error:
+        return [*stale, str(error)]
+    return [*stale, *(files.edits.notes if files is not None else ())]
+
+
+def _lacking_capabilities(host: Host) -> list[str]:
+    """Return what keeps this driver from making MIG instances, or programs from opening them."""
+    found = []
+    if not host.exists(MIG_CONFIG):
+        found.append(
+            f"MIG instances can neither be made nor looked at: this driver does not see {MIG_CONFIG}; NVIDIA's container runtime hides "
+            "it unless the driver's container has NVIDIA_MIG_CONFIG_DEVICES=all and is privileged"
+        )
+    if not _CAPABILITY_MAJOR.search(host.read(DEVICES) or "") or not host.read(CAPABILITIES):
+        found.append(
+            f"no program could open a MIG instance: {DEVICES} or {CAPABILITIES} do not tell the numbers of nvidia-caps; load NVIDIA's "
+            "kernel driver with MIG capabilities"
+        )
+    return found
+
+
+def _imex_channels(held: Sequence[Holding], host: Host) -> tuple[DeviceNode, ...]:
+    """Return the IMEX channels of the host, by which processes of several nodes share memory of whole GPUs."""
+    if not host.settings.imex_channels or not all(holding.whole for holding in held):
+        return ()
+    folder = host.settings.device_folder + IMEX.removeprefix("/dev")
+    channels = [name for name in host.names(folder) if _CHANNEL.fullmatch(name)]
+    return optional_nodes(host, [f"{IMEX}/{name}" for name in channels])
 
 
 def _nodes(held: Sequence[Holding], host: Host) -> tuple[DeviceNode, ...]:

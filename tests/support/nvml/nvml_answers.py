@@ -18,6 +18,7 @@ from hami_dra.api.resource import ResourceClaim
 from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.discovery.host import CDI_FOLDERS, MachineHost
 from hami_dra.discovery.nvml import NvmlBackend, NvmlPartitioner
+from hami_dra.discovery.nvml.visits import use_driver_root
 from hami_dra.discovery.uncut import UncutCards
 from hami_dra.driver.prepare.assembly import work_of
 from hami_dra.driver.prepare.cdi import kind
@@ -65,6 +66,11 @@ class Story:
         backend.close()
         backend.close()
         return found
+
+    def below_driver_root(self, root):
+        """NVML is nowhere but below the driver root."""
+        use_driver_root(Path(root))
+        return self.discover()
 
     def discover_each(self, descriptions):
         """Of several machines, one after the other: the library reads its description whenever it is opened."""

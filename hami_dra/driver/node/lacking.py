@@ -1,0 +1,43 @@
+"""Watches what containers on this node would lack: asks the vendor again from time to time, for files come and go.
+
+Run by `service` for each station. In: a question that reads files, so it is asked in a thread. Out: `text`, the annotation for the slice.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from hami_dra.api.nodelacks import Lack, encode
+from hami_dra.cluster.guard import LoopGuard
+from hami_dra.driver.node.threads import InThread
+
+log = logging.getLogger(__name__)
+
+
+class LackWatch:
+    """`ask`: what is lacking now. `changed`: called when that is news."""
+
+    def __init__(self, driver: str, ask: Callable[[], Sequence[Lack]], changed: Callable[[], None]) -> None:
+        self.text: str | None = None
+        """The annotation; empty where nothing is lacking; None before it was asked for."""
+        self._driver = driver
+        self._ask = ask
+        self._changed = changed
+        self._known: frozenset[str] = frozenset()
+
+    async def run(self, every: float, call: InThread, guard: LoopGuard) -> None:
+        """Until cancelled; `every`: seconds."""
+        while True:
+            with guard.each(f"what {self._driver}'s containers lack"):
+                self._tell(await call(self._ask))
+            await asyncio.sleep(every)
+
+    def _tell(self, found: Sequence[Lack]) -> None:
+        for lack in found:
+            if lack.message not in self._known:
+                log.warning("%s: %s", self._driver, lack.message)
+        self._known = frozenset(lack.message for lack in found)
+        text = encode(found)
+        if text != self.text:
+            self.text = text
+            self._changed()
