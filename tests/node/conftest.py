@@ -19,7 +19,13 @@ from tests.support.installations import as_it_ships, fixture_is_of, note_next, p
 
 _WHY_MISSING = pytest.StashKey[str]()
 _CLIENT_QPS = 5000
-_LONGEST = ("test_node_restarts.py", "test_node_load.py", "test_node_runs.py", "test_node_nvml.py")
+_LONGEST = (
+    "test_node_restarts.py",
+    "test_node_load.py",
+    "test_node_runs.py",
+    "test_node_nvml.py",
+    "test_node_memory.py",
+)
 
 
 def pytest_configure(config):

@@ -108,6 +108,8 @@ def test_programs_are_told_what_they_may_use_of_each_card(bench, start):
     seen = bench.got("mixed")
     assert (cards(seen), seen["allocated"]) == ([(1, T4), (3, 2048)], [0, 0, OUT_OF_MEMORY])
     assert free(seen) == [T4 - 8000, 548]
+    chosen = bench.node.execute(ids(bench, "mixed")["main"], f"/{cuda.ASK}", "CUDA_VISIBLE_DEVICES=1", "once")
+    assert [(card["bus"], card["total"]) for card in chosen["cuda"]] == [(BUSES[3], T4)]  # as the docs say
     for container in ("before", "one", "two"):
         seen = bench.got("pair", container)
         assert (cards(seen), seen["allocated"], free(seen)) == ([(2, 3072)], [0], [572])

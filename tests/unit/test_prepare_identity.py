@@ -83,6 +83,21 @@ def test_what_a_container_set_for_itself_still_counts_when_its_cards_are_renumbe
     assert not any("hunter2" in text for text in written)
 
 
+def test_cards_that_change_places_take_their_limits_along_in_a_container_that_starts_again(tmp_path):
+    """HAMi-core goes by the limits in the file of usage, and that may be on the host."""
+    node = PreparedNode(tmp_path)
+    held = claim("held", share("gpu-0", "a", memory="2Gi"), share("gpu-1", "b", memory="8Gi"), owner="holder")
+    node.prepare(held, pods=[pod("holder", claims=("held",))])
+    first = env_of(only(node.specs()))
+    assert restarted(node, called(gpu(1), index=0, number=1), called(gpu(0), index=1, number=0)) == []
+    swapped = env_of(only(node.specs()))
+    names = ("CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_MEMORY_LIMIT_1")
+    assert [first[name] for name in names] == [swapped[name] for name in reversed(names)] == ["2048m", "8192m"]
+    assert first["CUDA_DEVICE_MEMORY_SHARED_CACHE"] != swapped["CUDA_DEVICE_MEMORY_SHARED_CACHE"]
+    assert restarted(node, gpu(0), gpu(1)) == []
+    assert env_of(only(node.specs())) == first
+
+
 def targets(device):
     return [mount["containerPath"] for mount in device["containerEdits"]["mounts"]]
 

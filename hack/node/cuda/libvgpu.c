@@ -3,7 +3,8 @@
  * It is no copy of HAMi-core: HAMi-core needs CUDA's headers to be built, and its sources are in no package registry. It does what
  * HAMi-core's sources (github.com/Project-HAMi/HAMi-core, 8f3a89c) do with variables, the file of usages and lock, as far as containers
  * depend on it; each function names the source that it follows. It does not count cores, nor contexts, nor memory that is freed.
- * Kept as there: limits go by CUDA's numbers, and those of the file hold, whoever made it.
+ * Kept as there: limits and usages go by CUDA's numbers, which are taken for NVML's, and those of the file hold, whoever made it.
+ * (src/utils.c:175 looks at CUDA_VISIBLE_DEVICES, and src/nvml/hook.c:304, to which cuInit comes after that, undoes it.)
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -45,7 +46,6 @@ typedef void *(*Search)(void *, const char *);
 
 static pthread_once_t made_once = PTHREAD_ONCE_INIT;
 static Region *region;
-static int place_of[MOST_CARDS]; /* CUDA's number -> NVML's, as HAMi-core takes it */
 
 /* src/libvgpu.c:74 dlsym, where it looks for the real one */
 static void *search(void *handle, const char *name) {
@@ -210,34 +210,18 @@ static unsigned long long usage(int number) {
     return sum;
 }
 
-/* :452 add_gpu_device_memory_usage, which counts by NVML's numbers */
+/* :452 add_gpu_device_memory_usage */
 static void count(CUdevice device, size_t bytes) {
     for (int index = 0; index < region->process_count; index++)
         if (region->processes[index].pid == getpid())
-            region->processes[index].used[place_of[device]] += bytes;
+            region->processes[index].used[device] += bytes;
 }
 
-/* src/allocator/allocator.c:33 oom_check, which looks by CUDA's */
+/* src/allocator/allocator.c:33 oom_check */
 static int is_too_much(CUdevice device, size_t bytes) {
     if (region->limit[device] == 0 || usage(device) + bytes <= region->limit[device])
         return 0;
     return forget_dead() ? is_too_much(device, bytes) : 1;
-}
-
-/* src/utils.c:175 parse_cuda_visible_env: CUDA's numbers are taken for NVML's, but for a list in CUDA_VISIBLE_DEVICES that is as long as there are cards */
-static void number_cards(void) {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    int cards = 0, listed = 1, place = 0;
-    for (int number = 0; number < MOST_CARDS; number++)
-        place_of[number] = number;
-    if (visible == NULL || *visible == 0 || CUDA((int *), cuDeviceGetCount, &cards) != CUDA_SUCCESS)
-        return;
-    for (const char *at = visible; *at != 0; at++)
-        listed += *at == ',';
-    if (listed != cards)
-        return;
-    for (const char *at = visible; at != NULL && place < MOST_CARDS; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-        place_of[place++] = atoi(at);
 }
 
 /* --- what programs call --- */
@@ -245,10 +229,7 @@ static void number_cards(void) {
 /* src/libvgpu.c:931 cuInit */
 EXPORTED CUresult cuInit(unsigned flags) {
     ensure();
-    CUresult result = CUDA((unsigned), cuInit, flags);
-    if (result == CUDA_SUCCESS)
-        number_cards();
-    return result;
+    return CUDA((unsigned), cuInit, flags);
 }
 
 /* src/cuda/device.c:90: the limit as it is; without one a card of 0 bytes */
@@ -263,7 +244,7 @@ EXPORTED CUresult cuMemGetInfo_v2(size_t *unused, size_t *total) {
     CUdevice device;
     ensure();
     CUDA((CUdevice *), cuCtxGetDevice, &device);
-    unsigned long long used = usage(place_of[device]), limit = region->limit[place_of[device]];
+    unsigned long long used = usage(device), limit = region->limit[device];
     CUDA((size_t *, size_t *), cuMemGetInfo_v2, unused, total);
     if (limit == 0) {
         *unused = *total - used;
@@ -289,24 +270,20 @@ EXPORTED CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     return result;
 }
 
-/* src/nvml/hook.c:318 _nvmlDeviceGetMemoryInfo: NVML's number is taken back to CUDA's (multiprocess_utilization_watcher.c:109) */
+/* src/nvml/hook.c:318 _nvmlDeviceGetMemoryInfo */
 EXPORTED nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
-    unsigned index = 0, cards = 0;
+    unsigned index = 0;
     ensure();
     nvmlReturn_t result = NVML((nvmlDevice_t, nvmlMemory_t *), nvmlDeviceGetMemoryInfo, device, memory);
     NVML((nvmlDevice_t, unsigned *), nvmlDeviceGetIndex, device, &index);
-    NVML((unsigned *), nvmlDeviceGetCount_v2, &cards);
-    for (unsigned number = 0; result == NVML_SUCCESS && number < cards; number++) {
-        if (place_of[number] != (int)index)
-            continue;
-        memory->used = usage((int)number);
-        if (region->limit[number] != 0) {
-            memory->total = region->limit[number];
-            memory->free = memory->total - memory->used;
-        }
-        break;
+    if (result != NVML_SUCCESS)
+        return result;
+    memory->used = usage((int)index);
+    if (region->limit[index] != 0) {
+        memory->total = region->limit[index];
+        memory->free = memory->total - memory->used;
     }
-    return result;
+    return NVML_SUCCESS;
 }
 
 /* src/libvgpu.c:74 dlsym: what begins with cu is looked for in this library first, also if the path that HAMi's installation uses is not there */

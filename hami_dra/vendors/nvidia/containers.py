@@ -22,6 +22,7 @@ CDI mode alike (nvidia-container-toolkit internal/config/image); a uuid it would
 instance made after it.
 """
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -122,7 +123,7 @@ class Containers:
         visible = [uuid for holding in held for uuid in _visible(holding)]
         shown = listed(visible)
         limits = _limits(held)
-        limited = _limiting(tenancies, place, host) if limits else Edits()
+        limited = _limiting(tenancies, limits, place, host) if limits else Edits()
         cdi, stale = _cdi_devices(held, visible, host)
         files = None if cdi else driver_files(host)
         driver = files.edits if files is not None else Edits()
@@ -255,7 +256,7 @@ def _mebibytes(holding: Holding) -> int:
 # --- HAMi-core -------------------------------------------------------------------------------------------------------
 
 
-def _limiting(tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
+def _limiting(tenancies: Sequence[Tenancy], limits: Mapping[str, str], place: Place, host: Host) -> Edits:
     """Return the library that keeps a container to its limits, and what it reads and writes.
 
     An incomplete installation counts as none: runc refuses a container with a mount whose source is not
@@ -270,7 +271,7 @@ def _limiting(tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
     if not _enforced(tenancies) and place.container_env.get(DISABLED) in _TRUE:
         mounts = [mount for mount in mounts if mount.container != PRELOAD]
     written = [_locks(settings), _usage(place, settings, folder)]
-    env[CACHE] = f"{folder}/{file_name(place.view)}.cache"
+    env[CACHE] = f"{folder}/{_cache_name(place, limits)}.cache"
     return Edits(
         env=env,
         tmpfs=tuple(each for each in written if isinstance(each, Tmpfs)),
@@ -326,6 +327,18 @@ def _usage(place: Place, settings: HostSettings, folder: str) -> _Written:
         return Tmpfs(folder, settings.usage_cache_size)
     own = f"{folder}/containers/{_folder_name(place)}"
     return Folder(own, EVERYBODY), Mount(own, folder, READ_WRITE)
+
+
+def _cache_name(place: Place, limits: Mapping[str, str]) -> str:
+    """Return another name where the cards of a container have other numbers than when it was started before.
+
+    HAMi-core takes its limits from a file that it finds, not from the variables (src/multiprocess/multiprocess_memory_limit.c,
+    try_create_shrreg), and a file on the host outlives the container.
+    """
+    if MEMORY_LIMIT.format(1) not in limits:
+        return file_name(place.view)
+    digest = hashlib.sha256(repr(sorted(limits.items())).encode()).hexdigest()
+    return file_name(f"{place.view}-{digest[:8]}")
 
 
 def _enforced(tenancies: Sequence[Tenancy]) -> bool:
