@@ -92,8 +92,10 @@ def _rule(driver: str, rule: DeviceTaintRule | None) -> Iterator[Finding]:
             check="fence",
             severity=Severity.WARNING,
             object=f"DeviceTaintRule {name}",
-            problem="no probe has shown yet that kube-scheduler respects it: nothing is committed until then",
-            fix=f"wait some seconds; if it stays: kubectl describe devicetaintrule {name}, and the controller's log",
+            problem="no probe has shown yet that kube-scheduler respects it: nothing is committed until one has, or found no device "
+            f"of {driver} free to show it with",
+            fix="wait some seconds; if it stays while devices are free: "
+            f"kubectl describe devicetaintrule {name}, and the controller's log",
         )
 
 

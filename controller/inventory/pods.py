@@ -3,7 +3,7 @@
 Fed by the inventory. Adds up what they take of their nodes (`NodeColumns`) and how they are spread (`SpreadCounts`).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from controller.inventory.changes import Incarnations
 from controller.inventory.nodes import NodeColumns, Placed, place
@@ -37,10 +37,6 @@ class PodBook:
         """Return the pod if it is bound and has not finished."""
         placed = self._bound.get(uid)
         return placed.pod if placed is not None else None
-
-    def all_bound(self) -> Iterator[Pod]:
-        """Return all pods that are bound and have not finished."""
-        return (placed.pod for placed in self._bound.values())
 
     def changed(self, old: Pod | None, new: Pod | None) -> list[str]:
         """Bound pods count until they finish or go; an assumption about them ends when they are bound or gone.

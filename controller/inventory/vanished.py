@@ -92,8 +92,10 @@ class VanishedClaims:
         self._present: set[str] = set()
         """Uids of all claims that are there."""
         self._allocated: dict[str, ResourceClaim] = {}
-        self._users: set[str] = set()
-        """Uids of all pods that use claims and are not over."""
+        self._users: dict[str, tuple[str, ...]] = {}
+        """Uids of all pods that use claims and are not over → keys of these claims."""
+        self._users_of: defaultdict[str, set[str]] = defaultdict(set)
+        """Key of a claim → uids of such pods."""
         self._seen: dict[str, _Seen] = {}
         """By claim uid."""
         self._held_by: defaultdict[str, set[str]] = defaultdict(set)
@@ -148,11 +150,12 @@ class VanishedClaims:
     def pod_changed(self, over: Iterable[str], new: Pod | None) -> None:
         """`over`: uids of pods that are gone or have finished. To be called after the pods are counted."""
         for uid in over:
-            self._users.discard(uid)
+            self._uses(uid, ())
+            self._users.pop(uid, None)
             self._release(uid)
             self._weigh(self._told_of.get(uid, ()))
         if new is not None and not is_done(new) and _uses_claims(new):
-            self._users.add(new.metadata.uid)
+            self._uses(new.metadata.uid, claim_keys(new))
             self._weigh(self._told_of.get(new.metadata.uid, ()))
 
     def starts_over(self, pod_uid: str) -> bool:
@@ -192,10 +195,23 @@ class VanishedClaims:
             for each in claim.status.reserved_for
             if each.resource == kinds.POD.plural and each.uid in self._users
         }
-        for pod in self._pods.all_bound():
-            if pod.metadata.namespace == namespace and claim.key in claim_keys(pod):
-                found[pod.metadata.uid] = pod.key
+        for uid in self._users_of.get(claim.key, ()):
+            if (pod := self._pods.bound(uid)) is not None:
+                found[uid] = pod.key
         return found
+
+    def _uses(self, pod_uid: str, keys: Iterable[str]) -> None:
+        """Note which claims the pod uses."""
+        before, now = self._users.get(pod_uid, ()), tuple(keys)
+        if before == now and pod_uid in self._users:
+            return
+        for key in before:
+            self._users_of[key].discard(pod_uid)
+            if not self._users_of[key]:
+                del self._users_of[key]
+        self._users[pod_uid] = now
+        for key in now:
+            self._users_of[key].add(pod_uid)
 
     def _release(self, pod_uid: str) -> bool:
         freed = False

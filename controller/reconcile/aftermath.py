@@ -88,10 +88,10 @@ class Aftermath:
         self._events.yield_to(lambda: False)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Subscribed by the term: a pod that is gone, or asks for something else now, needs no pause any more."""
+        """Subscribed by the term: a pod that is over, or asks for something else now, needs no pause any more."""
         if old is None or old.metadata.uid not in self._not_before:
             return
-        if new is None or new.metadata.uid != old.metadata.uid or new.spec != old.spec:
+        if new is None or not is_live(new) or new.metadata.uid != old.metadata.uid or new.spec != old.spec:
             self._forget(old.metadata.uid)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:

@@ -28,7 +28,7 @@ from controller.reconcile.gate import GateKeeper
 from controller.reconcile.hints import FOREIGN, Change, News, helpful
 from controller.reconcile.inflight import InFlight
 from controller.reconcile.patience import Patience
-from controller.reconcile.pods import claim_keys, has_our_gate, node_made_free
+from controller.reconcile.pods import claim_keys, has_our_gate, is_leaving, node_made_free
 from controller.reconcile.queue import FOREVER, Queue
 from controller.reconcile.refusals import Refusals
 from controller.reconcile.selectorbudgets import NamespaceWaits, SelectorBudgets, content_of
@@ -391,7 +391,7 @@ class Placer:
             return False
         if now >= self._patience.runs_out(pod.metadata.uid, "nomination", now):
             return False
-        return any(victim.metadata.deletion_timestamp is not None for victim in self._world.pods_on(nominated))
+        return any(map(is_leaving, self._world.pods_on(nominated)))
 
 
 def _result(answer: Decision | Refusal) -> str:

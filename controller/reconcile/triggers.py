@@ -72,7 +72,7 @@ class Triggers:
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self._note_room(old, new)
         for node in {pod.spec.node_name for pod in (old, new) if pod is not None} - {""}:
-            if old is None or new is None or old.spec.node_name != new.spec.node_name or is_live(old) != is_live(new):
+            if old is None or new is None or _on_node(old) != _on_node(new):
                 self._node_may_help(node)
         self._note_claims(old, new)
         if new is None:
@@ -223,6 +223,11 @@ def _concerns_us(old: Pod, new: Pod) -> bool:
         or _policies(old) != _policies(new)
         or _labels_read(old) != _labels_read(new)
     )
+
+
+def _on_node(pod: Pod) -> object:
+    """What a pod means for its node: until it has finished it is there, also while it is being deleted."""
+    return pod.spec.node_name, is_live(pod), is_bound(pod)
 
 
 def _labels_read(pod: Pod) -> object:

@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.doctor.allocations import claims as examine_claims
+from controller.inventory import vanished
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import DeviceId
 from controller.overview.read import overview
 from hami_dra.api import heldclaims, names
 from hami_dra.api.heldclaims import HeldClaim, HeldDevice, InvalidHeldClaims
+from hami_dra.api.podclaims import claim_keys
 from tests.cards import DRIVER, card, claim, node, pod, slice_of, whole
 from tests.support.quotas import quota_object
 
@@ -163,6 +165,25 @@ def test_a_pod_that_refers_to_the_claim_without_a_reservation_holds_it_too():
     inventory = cluster(running, its_claim)
     feed(inventory, its_claim, None)
     assert shares(inventory) == 1
+
+
+def test_who_holds_a_claim_is_known_without_asking_all_pods(monkeypatch):
+    inventory = cluster(*(user_of(f"p{number}", f"c{number}", uid=f"pod-p{number}") for number in range(300)))
+    its_claim = held_by("c7")
+    feed(inventory, None, its_claim)
+    asked = []
+    monkeypatch.setattr(vanished, "claim_keys", lambda pod: asked.append(pod.key) or claim_keys(pod))
+    feed(inventory, its_claim, None)
+    assert [each.key for each in inventory.vanished.all()[0].holders] == ["default/p7"]
+    assert asked == []
+    # one that comes to use it later is found as well, and one that is over is not
+    its_claim = held_by("c8")
+    feed(inventory, None, its_claim)
+    feed(inventory, None, user_of("late", "c8"))
+    feed(inventory, user_of("p8", "c8", uid="pod-p8"), user_of("p8", "c8", uid="pod-p8", phase="Failed"))
+    feed(inventory, its_claim, None)
+    [_, found] = inventory.vanished.all()
+    assert [each.key for each in found.holders] == ["default/late"]
 
 
 def test_a_claim_of_nobody_frees_all():

@@ -12,6 +12,7 @@ from controller.reconcile.decisionlog import DecisionLog
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.cluster.protocol import Invalid
 from tests.support.census import census, grown
 from tests.support.scene import DRIVER, SPACE, claim, play, pod, template
 
@@ -29,7 +30,7 @@ BOUNDED: Final = {
 
 def kept():
     """Without the cluster in memory, which is not the controller's."""
-    return census("controller.", "hami_dra.cluster.reflector", "hami_dra.cluster.store")
+    return census("controller.", "hami_dra.cluster.reflector", "hami_dra.cluster.store", "hami_dra.cluster.lanes")
 
 
 def check(before: Counter[str], after: Counter[str]) -> None:
@@ -178,3 +179,31 @@ def test_nothing_is_kept_of_what_was_lived_through():
         check(before, kept())
 
     play(story, controller=False)
+
+
+def test_nothing_but_the_object_is_kept_of_a_pod_that_has_failed_and_stays():
+    """Its commits were refused, so it waited for the next one; then it failed, as where its deadline is over."""
+
+    def acting() -> Counter[str]:
+        """What acts, without what is to be told of it."""
+        return census("controller.reconcile.aftermath", "controller.reconcile.queue", "controller.reconcile.placer")
+
+    async def story(scene):
+        await leader_and_standby(scene)
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        before = acting()
+
+        async def refuse(request):
+            if request.is_write and request.kind is kinds.RESOURCE_CLAIM:
+                raise Invalid("a webhook refuses it")
+
+        scene.cluster.hooks.append(refuse)
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.sleep(5)
+        scene.cluster.hooks.remove(refuse)
+        failed = {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}}
+        await scene.cluster.patch(kinds.POD, "p", failed, namespace=SPACE, subresource="status")
+        await scene.sleep(1_000)
+        assert grown(before, acting()) == {}
+
+    play(story, controller=False, scheduler=False)

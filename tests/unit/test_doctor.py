@@ -265,7 +265,11 @@ def test_every_rule_that_is_bound_to_an_account_is_a_question():
     [
         ([], "error", "it is missing"),
         ([rule(deviceSelector={"driver": DRIVER, "pool": "n1"})], "error", "it was changed"),
-        ([rule(proven=False)], "warning", "no probe has shown"),
+        (
+            [rule(proven=False)],
+            "warning",
+            f"committed until one has, or found no device of {DRIVER} free to show it with",
+        ),
         ([being_deleted(rule())], "warning", "stays in force"),
         ([being_deleted(rule(), finalizers=["example.com/backup"])], "error", "it was changed"),
     ],

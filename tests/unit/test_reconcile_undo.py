@@ -382,6 +382,48 @@ def test_a_finished_pod_that_cannot_go_is_no_victim_to_wait_for():
     play(story, scheduler=False, **QUICK)
 
 
+def test_a_pod_is_placed_elsewhere_where_only_a_finished_pod_is_on_its_way_out_of_its_nominated_node():
+    async def story(scene):
+        await scene.add(kinds.POD, pod("done", cpu="1", nodeName="n0"), pod("big", cpu="7", nodeName="n0"))
+        patch = {"metadata": {"finalizers": ["example.com/stuck"]}}
+        await scene.cluster.patch(kinds.POD, "done", patch, namespace=SPACE)
+        await scene.finish_pod("done")
+        await scene.delete_pod("done")
+        await scene.add(kinds.RESOURCE_CLAIM, claim("a"))
+        waiting = pod("p", claims=["a"], cpu="4", schedulingGates=[{"name": "example.com/other"}])
+        await scene.add(kinds.POD, waiting)
+        await refuse(scene, "p", nominated="n0")
+        await scene.cluster.patch(kinds.POD, "p", {"spec": {"schedulingGates": None}}, namespace=SPACE)
+        await scene.until(lambda: is_on(scene, "a", "n1"), seconds=5)
+
+    play(story, scheduler=False, **QUICK)
+
+
+async def is_on(scene, name, node):
+    return await node_in_claim(scene, name) == node
+
+
+def test_a_refused_node_is_tried_again_when_a_pod_that_is_being_deleted_has_ended_there():
+    async def story(scene):
+        await scene.add(kinds.POD, pod("leaving", cpu="1", nodeName="n0"))
+        await scene.cluster.patch(
+            kinds.POD, "leaving", {"metadata": {"finalizers": ["example.com/slow"]}}, namespace=SPACE
+        )
+        await scene.delete_pod("leaving")
+        await scene.add(kinds.RESOURCE_CLAIM, claim("a"))
+        await scene.add(kinds.POD, pod("p", claims=["a"]))
+        await until_on(scene, "a", "n0")
+        await refuse(scene, "p")
+        await scene.until(lambda: is_on(scene, "a", ""))
+        await scene.sleep(5)
+        assert await is_on(scene, "a", "")  # the only node is refused for half a minute
+        ended = {"status": {"phase": "Succeeded"}}
+        await scene.cluster.patch(kinds.POD, "leaving", ended, namespace=SPACE, subresource="status")
+        await scene.until(lambda: is_on(scene, "a", "n0"), seconds=1)
+
+    play(story, nodes=1, scheduler=False, **QUICK)
+
+
 def test_a_pod_that_was_bound_meanwhile_keeps_its_claims():
     async def story(scene):
         await scene.add(kinds.RESOURCE_CLAIM, claim("a"))
