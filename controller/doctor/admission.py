@@ -92,8 +92,8 @@ def _rule(driver: str, rule: DeviceTaintRule | None) -> Iterator[Finding]:
             check="fence",
             severity=Severity.WARNING,
             object=f"DeviceTaintRule {name}",
-            problem="no probe has shown yet that kube-scheduler respects it: nothing is committed until one has, or found no device "
-            f"of {driver} free to show it with",
+            problem="no probe has shown yet that kube-scheduler respects it: no device of "
+            f"{driver} is given out until one has, or found none free to show it with",
             fix="wait some seconds; if it stays while devices are free: "
             f"kubectl describe devicetaintrule {name}, and the controller's log",
         )
@@ -115,7 +115,7 @@ def _open_slices(driver: str, slices: tuple[ResourceSlice, ...]) -> Iterator[Fin
         yield _error(
             "fence",
             f"ResourceSlice {unfenced[0]}" + (f" and {len(unfenced) - 1} more" if len(unfenced) > 1 else ""),
-            f"devices of {driver} do not carry the taint {names.FENCE_TAINT}: nothing is committed until all of them do",
+            f"devices of {driver} do not carry the taint {names.FENCE_TAINT}: none of them is given out until all of them do",
             "run the driver of the node with --fence auto (its default), and check its log",
         )
 

@@ -8,7 +8,7 @@ gate is the caller's.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from controller.allocation.stamping import new_share_id, stamped
@@ -26,11 +26,13 @@ log = logging.getLogger(__name__)
 
 
 class Committer:
+    """`is_fenced`: whether the fences of these drivers hold; asked right before each write of an allocation."""
+
     def __init__(
         self,
         context: Context,
         claims: ClaimWriter,
-        may_go_on: Callable[[], bool],
+        is_fenced: Callable[[Collection[str]], bool],
         share_id: Callable[[], str] = new_share_id,
     ) -> None:
         self._cluster = context.cluster
@@ -38,7 +40,7 @@ class Committer:
         self._world = context.world
         self._clock = context.clock
         self._claims = claims
-        self._may_go_on = may_go_on
+        self._is_fenced = is_fenced
         self._share_id = share_id
 
     async def commit(self, pod: Pod, decision: Decision) -> Pod:
@@ -65,7 +67,8 @@ class Committer:
 
     async def _allocate(self, entry: ClaimAllocation, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
         allocation = stamped(entry.allocation, self._clock.wall(), self._share_id)
-        return await self._claims.allocate(claim, allocation, pod, self._may_go_on)
+        drivers = {result["driver"] for result in allocation["devices"]["results"]}
+        return await self._claims.allocate(claim, allocation, pod, lambda: self._is_fenced(drivers))
 
     async def _nominate(self, pod: Pod, decision: Decision) -> Pod:
         """Writes the node into the pod's status and returns the pod as it is now. Raises Stale, LeadershipLost.

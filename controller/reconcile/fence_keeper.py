@@ -43,34 +43,34 @@ class FenceKeeper:
         self.chosen: dict[str, DeviceTaintRule] = {}
         self.holding: dict[str, DeviceTaintRule] = {}
 
-    def lost(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> str:
-        """The driver whose rule this change took out of force, or empty. It is not in `holding` any more."""
+    def lost(self, driver: str, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> bool:
+        """Whether this change took the driver's rule out of force. It is not in `holding` any more then."""
         rule = new or old
         assert rule is not None
-        driver = driver_of(rule.metadata.name, self.holding)
-        if driver is None or self.holding[driver].key != rule.key or _still_holds(self.holding[driver], new, driver):
-            return ""
+        held = self.holding.get(driver)
+        if held is None or held.key != rule.key or _still_holds(held, new, driver):
+            return False
         del self.holding[driver]
-        return driver
+        return True
 
-    def asks_for_work(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> bool:
-        """Whether `put` or `let_go` has something to do after this change."""
-        rule = new or old
-        assert rule is not None
-        driver = driver_of(rule.metadata.name, self._managed)
-        if driver is None:
-            return new is not None and _may_go(new)
+    def asks_for_work(self, driver: str, new: DeviceTaintRule | None) -> bool:
+        """Whether `put` or `let_go` has something to do after this change of one of the driver's rules."""
         return new is None or not is_kept(new, driver)
+
+    def may_let_go(self, rule: DeviceTaintRule | None) -> bool:
+        """Whether the rule is a fence that somebody deletes and that only waits for us. Of drivers that nobody manages
+        any more, nobody else lets it go.
+        """
+        return rule is not None and is_fence_rule(rule) and waits_for_release(rule)
 
     # --- the rule that is to stay ----------------------------------------------------------------------------------------
 
-    async def put(self) -> None:
-        """One for each driver. Raises ClusterError, LeadershipLost."""
-        for driver in sorted(self._managed):
-            await self._put(driver)
+    def is_proven(self, driver: str) -> bool:
+        return is_proven(self.chosen[driver])
 
-    def unproven(self) -> list[str]:
-        return [driver for driver, rule in sorted(self.chosen.items()) if not is_proven(rule)]
+    def hold(self, driver: str) -> None:
+        """The rule that is to stay is known to hold."""
+        self.holding[driver] = self.chosen[driver]
 
     async def note_proof(self, driver: str) -> None:
         rule = self.chosen[driver]
@@ -81,7 +81,8 @@ class FenceKeeper:
         """An event about the rule that is to stay."""
         self._events.tell(self._feed.kind, self.chosen[driver], message, "Fence")
 
-    async def _put(self, driver: str) -> None:
+    async def put(self, driver: str) -> None:
+        """Make or mend the driver's rule. Raises ClusterError, LeadershipLost."""
         present = rules_of(driver, self._feed.store.get)
         stays = [rule for rule in present if rule.metadata.deletion_timestamp is None]
         if not stays:
@@ -128,11 +129,15 @@ class FenceKeeper:
 
     # --- the rules that go -----------------------------------------------------------------------------------------------
 
-    async def let_go(self) -> None:
-        """Those that somebody deletes and that nothing rests upon any more. Raises ClusterError, LeadershipLost."""
-        needed = {rule.metadata.uid for rule in self.holding.values()}
+    async def let_go(self, driver: str) -> None:
+        """Let the driver's rules go that somebody deletes and that nothing rests upon any more.
+
+        `driver`: empty for those of drivers that nobody manages. Raises ClusterError, LeadershipLost.
+        """
+        held = self.holding.get(driver)
         for rule in list(self._feed.store):
-            if _may_go(rule) and rule.metadata.uid not in needed:
+            is_its = (driver_of(rule.metadata.name, self._managed) or "") == driver
+            if is_its and self.may_let_go(rule) and (held is None or held.metadata.uid != rule.metadata.uid):
                 await self._release(rule.metadata.name)
                 log.info("fence rule %s let go", rule.metadata.name)
 
@@ -162,11 +167,6 @@ class FenceKeeper:
         note = f"the rule that keeps kube-scheduler off the devices of {driver} {what}"
         log.warning("%s", note)
         self._events.tell(self._feed.kind, rule, messages.warning(messages.FENCE_RESTORED, note), "Fence")
-
-
-def _may_go(rule: DeviceTaintRule) -> bool:
-    """Of whatever driver: of one that nobody manages any more, nobody else lets it go."""
-    return is_fence_rule(rule) and waits_for_release(rule)
 
 
 def _still_holds(holding: DeviceTaintRule, now: DeviceTaintRule | None, driver: str) -> bool:

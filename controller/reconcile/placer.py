@@ -2,8 +2,8 @@
 
 Made by `controller` for the time this process leads. `triggers` puts pods into the queue, `run` takes them out.
 Decisions are serial, so that each sees all before it; commits run side by side (`aftermath`), so that the API server's answers
-do not hold up the next decision. Nothing is decided while the fence is not known to hold, but pods that need no decision
-lose their gate all the same.
+do not hold up the next decision. Nothing is decided while no fence is known to hold, and nothing is committed of a driver whose
+fence is not; pods that need no decision lose their gate all the same.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class Placer:
         self._fence = fence
         self._wake = wake
         self._group: asyncio.TaskGroup
-        self._fenced_off: set[str] = set()
+        self._fence_changed = False
         self._refused: OrderedDict[bytes, Refusal] = OrderedDict()
         self._uneven: set[bytes] = set()
         """Signatures of pods that would break their topology spread if kube-scheduler bound them before others."""
@@ -120,15 +120,20 @@ class Placer:
                 # what takes long leaves everything else on the loop as much time as it took
                 await self._clock.sleep(spent if spent >= self._settings.selectors.slice else 0)
 
+    def fence_changed(self) -> None:
+        """Subscribed by the term: pods that wait for a fence may go on."""
+        self._fence_changed = True
+        self._wake.set()
+
     # --- waiting -------------------------------------------------------------------------------------------------------
 
     def _spread_news(self, now: float) -> None:
-        if self._fenced_off and self._fence.ready:
-            for key in self._fenced_off:
+        if self._fence_changed:
+            self._fence_changed = False
+            for key in self._queue.keys_in("waiting"):
                 with self._guard.each(key):
                     if (pod := self._world.pod(key)) is not None:
                         self._triggers.look_at(pod)
-            self._fenced_off.clear()
         if self._triggers.news and now >= self._room_not_before:
             self._room_not_before = now + _ROOM_INTERVAL
             self._queue.room_made(now, self._triggers.news)
@@ -278,21 +283,28 @@ class Placer:
                 self._over_budget(pod, ready, answer, answer.overrun.until, now)
             else:
                 self._no_room(pod, ready, answer, now, refused_at=now)
-        elif self._waits_for_nominated(pod, ready.demand, answer, now):
+        else:
+            self._act_on(pod, ready, answer, now)
+
+    def _act_on(self, pod: Pod, ready: Ready, decision: Decision, now: float) -> None:
+        """There is room for the pod: place it, unless something else must come first."""
+        if not self._fence.holds(drivers := drivers_of(decision)):
+            self._not_yet(ready.demand, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
+            self._queue.wait(pod.key)
+        elif self._waits_for_nominated(pod, ready.demand, decision, now):
             self._not_yet(ready.demand, f"kube-scheduler is making room for it on {ready.demand.preferred_node}")
-            self._queue.wait(key, now + _NOMINATION_INTERVAL)
-        elif not ready.demand.required_node and not self._inventory.is_even(pod, answer.node):
+            self._queue.wait(pod.key, now + _NOMINATION_INTERVAL)
+        elif not ready.demand.required_node and not self._inventory.is_even(pod, decision.node):
             why = "other pods must be bound before it, or kube-scheduler would find its topology spread broken"
             self._not_yet(ready.demand, why)
-            self._wait_for_others(key, ready.signature, refused_at=now)
+            self._wait_for_others(pod.key, ready.signature, refused_at=now)
         else:
-            self._place(pod, ready, answer, now)
+            self._place(pod, ready, decision, now)
 
     def _must_wait(self, pod: Pod, now: float) -> bool:
         """Whether nothing may be decided about the pod now, whatever room there is. Then the queue knows for how long."""
         namespace = pod.metadata.namespace
-        if not self._fence.ready:
-            self._fenced_off.add(pod.key)
+        if self._fence.is_down:
             self._queue.wait(pod.key)
         elif now < (until := self._aftermath.paused_until(pod)):
             self._queue.wait(pod.key, until)
@@ -392,6 +404,12 @@ class Placer:
         if now >= self._patience.runs_out(pod.metadata.uid, "nomination", now):
             return False
         return any(map(is_leaving, self._world.pods_on(nominated)))
+
+
+def drivers_of(decision: Decision) -> set[str]:
+    """Return the drivers whose devices it gives out."""
+    results = (entry.allocation["devices"]["results"] for entry in decision.allocations)
+    return {result["driver"] for each in results for result in each}
 
 
 def _result(answer: Decision | Refusal) -> str:

@@ -92,7 +92,7 @@ class Term:
         self._undoer.on_done(self._triggers.look_at)
         self._aftermath = Aftermath(
             context,
-            committer=Committer(context, claims, lambda: self._fence.ready),
+            committer=Committer(context, claims, self._fence.holds),
             gate=self._gate,
             queue=queue,
             in_flight=in_flight,
@@ -216,7 +216,7 @@ class Term:
         if world.taint_rules is not None:
             ends.callback(world.taint_rules.subscribe(self._fence.rule_changed))
             ends.callback(world.taint_rules.subscribe(triggers.devices_changed))
-        self._fence.on_change(self._wake.set)
+        self._fence.on_change(self._placer.fence_changed)
         undoer.start()
 
     def _subscribe_bridge(self, ends: ExitStack) -> None:

@@ -268,7 +268,7 @@ def test_every_rule_that_is_bound_to_an_account_is_a_question():
         (
             [rule(proven=False)],
             "warning",
-            f"committed until one has, or found no device of {DRIVER} free to show it with",
+            f"no device of {DRIVER} is given out until one has, or found none free",
         ),
         ([being_deleted(rule())], "warning", "stays in force"),
         ([being_deleted(rule(), finalizers=["example.com/backup"])], "error", "it was changed"),

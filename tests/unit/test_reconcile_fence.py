@@ -1,5 +1,8 @@
 """kube-scheduler is kept off the managed devices, and nothing is committed before that is certain."""
 
+import asyncio
+from contextlib import suppress
+
 import pytest
 
 from controller.reconcile.fence_rules import (
@@ -17,9 +20,10 @@ from hami_dra.api import kinds, names
 from hami_dra.api.meta import ObjectMeta
 from hami_dra.api.resource import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
 from hami_dra.cluster.memory import default_kinds
-from hami_dra.cluster.protocol import ConfigError, ServerVersion, Unavailable
+from hami_dra.cluster.protocol import ConfigError, NotFound, ServerVersion, Unavailable
+from tests.support.census import census
 from tests.support.mortal import Mortal
-from tests.support.scene import DRIVER, SPACE, claim, gpu_slice, play, pod, template
+from tests.support.scene import DRIVER, SPACE, claim, device_class, gpu_slice, play, pod, template
 
 RULE = kinds.DEVICE_TAINT_RULE
 FIRST, SECOND = rule_names(DRIVER)
@@ -638,6 +642,114 @@ def test_the_rule_of_a_driver_that_nobody_manages_any_more_can_be_deleted():
         await scene.sleep(1)
         assert list(await rules(scene)) == [FIRST]
         assert scene.metric("hami_dra_fence_ready") == 1
+
+    play(story)
+
+
+# --- 1.36 ------------------------------------------------------------------------------------------------------------------
+
+
+# --- several drivers -------------------------------------------------------------------------------------------------------
+
+OTHER = "other.example.com"
+BOTH = {"managed": frozenset({DRIVER, OTHER}), "own_drivers": frozenset({DRIVER, OTHER})}
+
+
+async def with_another_driver(scene):
+    await scene.add_node("m0", driver=OTHER)
+    await scene.add(kinds.DEVICE_CLASS, device_class("other", OTHER))
+    await scene.add(kinds.RESOURCE_CLAIM, claim("theirs", device_class="other"))
+    await scene.add(kinds.POD, pod("q", claims=["theirs"]))
+
+
+@pytest.mark.parametrize("trouble", ["refused", "flapping"])
+def test_a_fence_that_cannot_be_put_up_stops_its_own_driver_only(trouble):
+    """Its rule is refused by an admission webhook, or somebody changes it all the time."""
+
+    async def story(scene):
+        async def refuse(request):
+            if (
+                request.is_write
+                and request.kind is RULE
+                and OTHER in (request.name or request.body["metadata"]["name"])
+            ):
+                raise Unavailable("a webhook does not answer")
+
+        async def damage():
+            while True:
+                await scene.sleep(3)
+                patch = {"spec": {"taint": {"effect": "None"}}}
+                with suppress(NotFound):
+                    await scene.cluster.patch(RULE, rule_names(OTHER)[0], patch)
+
+        damaging = None
+        if trouble == "refused":
+            scene.cluster.hooks.append(refuse)
+        else:
+            damaging = asyncio.create_task(damage())
+        await with_another_driver(scene)
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.until(lambda: is_allocated(scene), seconds=13)
+        await scene.sleep(60)
+        assert not await is_allocated(scene, "theirs")
+        assert scene.metric("hami_dra_fence_ready") == 0
+        if damaging is not None:
+            damaging.cancel()
+        else:
+            scene.cluster.hooks.remove(refuse)
+        await scene.until(lambda: is_allocated(scene, "theirs"), seconds=15)
+        assert scene.metric("hami_dra_fence_ready") == 1
+        await scene.check_never_overcommitted()
+
+    play(story, **BOTH)
+
+
+def test_a_fence_that_falls_stops_its_own_driver_only():
+    async def story(scene):
+        await scene.sleep(15)
+        await tear_out(scene, rule_names(OTHER)[0])
+        await scene.sleep(0.01)
+        await with_another_driver(scene)
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.until(lambda: is_allocated(scene), seconds=1)
+        assert not await is_allocated(scene, "theirs")
+        await scene.until(lambda: is_allocated(scene, "theirs"), seconds=15)
+
+    play(story, **BOTH)
+
+
+def test_drivers_share_one_fresh_list_of_claims():
+    async def story(scene):
+        lists = 0
+
+        async def count(request):
+            nonlocal lists
+            lists += request.label == "list resourceclaims" and not request.namespace
+
+        scene.cluster.hooks.append(count)
+        drivers = frozenset({DRIVER, *(f"d{number}.example.com" for number in range(8))})
+        scene.start(managed=drivers, own_drivers=drivers)
+        await scene.sleep(60)
+        assert scene.metric("hami_dra_fence_ready") == 1
+        assert lists <= 5  # to begin with, for the term, for the fences
+
+    play(story, controller=False)
+
+
+def test_pods_that_went_while_the_fence_was_down_are_remembered_by_nobody():
+    async def story(scene):
+        scene.cluster.fail_next(Unavailable("away"), verb="create", kind=RULE, times=10**6)
+        for number in range(30):
+            await scene.add(kinds.RESOURCE_CLAIM, claim(f"c{number}"))
+            await scene.add(kinds.POD, pod(f"p{number}", claims=[f"c{number}"]))
+            await scene.sleep(0.1)
+            await scene.delete_pod(f"p{number}")
+            await scene.cluster.delete(kinds.RESOURCE_CLAIM, f"c{number}", namespace=SPACE)
+        await scene.sleep(10)
+        kept = census("controller.reconcile.placer", "controller.reconcile.queue", "controller.reconcile.fence")
+        assert {name for name, count in kept.items() if count >= 30} == set()
 
     play(story)
 
