@@ -84,7 +84,9 @@ class Metrics:
             "hami_dra_fence_restored", "Fence rules that somebody deleted or changed, replaced or put back.", ["driver"],
             registry=self.registry,
         )  # fmt: skip
-        self.fence_ready = Gauge("hami_dra_fence_ready", "1 while the fences of all drivers are known to hold.", registry=self.registry)
+        self.fence_ready = Gauge(
+            "hami_dra_fence_ready", "1 while the fences of all drivers are known to hold.", registry=self.registry
+        )
         self.fence_untested = Gauge(
             "hami_dra_fence_untested",
             "1 while the fence of a driver holds as far as can be told, but there was no free device to prove it with.",
