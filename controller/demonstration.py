@@ -7,7 +7,7 @@ publisher. Must not print.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,14 +15,15 @@ from typing import Any, Final
 from controller.bridge.admission import Admission
 from controller.bridge.converted import LegacyBridge
 from controller.bridge.memory_webhook import memory_webhook
-from controller.inventory.model import value_of
+from controller.inventory.inventory import Inventory
+from controller.overview.model import Card, PlacedPod
+from controller.overview.placed import placed_pod
+from controller.overview.read import overview
 from controller.reconcile.controller import Controller
 from controller.reconcile.settings import Settings
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile, FleetNodes
-from hami_dra.api.core import Pod
 from hami_dra.api.kinds import Kind
-from hami_dra.api.resource import Device, ResourceClaim
 from hami_dra.cluster.manifests import apply, shipped
 from hami_dra.cluster.memory import MemoryCluster
 from hami_dra.driver.fleet import Fleet
@@ -45,39 +46,21 @@ class DemoFailed(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    name: str
-    product: str
-    uuid: str
-    memory: int
-    """Bytes."""
-    used: int = 0
-    pods: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedPod:
-    name: str
-    node: str
-    uuids: tuple[str, ...]
-    memory: tuple[int, ...]
-    """Bytes per card, in the order of `uuids`."""
-
-
-@dataclass(frozen=True, slots=True)
 class Pattern:
     name: str
     node_policy: str
     device_policy: str
     pods: tuple[PlacedPod, ...]
-    nodes: Mapping[str, tuple[Card, ...]]
+    cards: tuple[Card, ...]
+    """By node, then index."""
 
 
 class Demonstration:
     """One embedded cluster with everything running; see `running`."""
 
-    def __init__(self, cluster: MemoryCluster) -> None:
+    def __init__(self, cluster: MemoryCluster, inventory: Inventory) -> None:
         self._cluster = cluster
+        self._inventory = inventory
 
     async def show(self, deployment: Mapping[str, Any]) -> Pattern:
         """Apply, wait until all pods run, read the result, delete, wait until nothing is left.
@@ -115,68 +98,16 @@ class Demonstration:
     async def _look(self, deployment: Mapping[str, Any]) -> Pattern:
         annotations = deployment["spec"]["template"]["metadata"].get("annotations", {})
         pods = (await self._cluster.list(kinds.POD, namespace=NAMESPACE)).items
-        claims = (await self._cluster.list(kinds.RESOURCE_CLAIM, namespace=NAMESPACE)).items
-        slices = (await self._cluster.list(kinds.RESOURCE_SLICE)).items
-        devices = {
-            (item.spec.pool.name, device.name): (item.spec.node_name or "", device)
-            for item in slices
-            for device in item.spec.devices
+        claims = {
+            claim.key: claim for claim in (await self._cluster.list(kinds.RESOURCE_CLAIM, namespace=NAMESPACE)).items
         }
         return Pattern(
             name=deployment["metadata"]["name"],
             node_policy=annotations.get(names.NODE_POLICY, names.BINPACK),
             device_policy=annotations.get(names.DEVICE_POLICY, names.SPREAD),
-            pods=tuple(sorted((_placed(pod, claims, devices) for pod in pods), key=lambda each: each.name)),
-            nodes=_nodes(claims, devices),
+            pods=tuple(placed_pod(pod, claims.get) for pod in sorted(pods, key=lambda pod: pod.key)),
+            cards=overview(self._inventory, claims.values(), pods).cards,
         )
-
-
-Devices = Mapping[tuple[str, str], tuple[str, Device]]
-
-
-def _placed(pod: Pod, claims: Sequence[ResourceClaim], devices: Devices) -> PlacedPod:
-    results = [result for claim in claims if _holds(claim, pod) for result in _results(claim)]
-    return PlacedPod(
-        pod.metadata.name,
-        pod.spec.node_name,
-        tuple(_text(devices[result.pool, result.device][1], names.ATTR_UUID) for result in results),
-        tuple(value_of(result.consumed_capacity.get(names.CAP_MEMORY, 0)) for result in results),
-    )
-
-
-def _nodes(claims: Sequence[ResourceClaim], devices: Devices) -> dict[str, tuple[Card, ...]]:
-    nodes: dict[str, list[Card]] = {}
-    for (pool, name), (node, device) in devices.items():
-        held = [
-            (claim, result)
-            for claim in claims
-            for result in _results(claim)
-            if (result.pool, result.device) == (pool, name)
-        ]
-        nodes.setdefault(node, []).append(
-            Card(
-                name,
-                _text(device, names.ATTR_PRODUCT),
-                _text(device, names.ATTR_UUID),
-                value_of(device.capacity[names.CAP_MEMORY].value),
-                sum(value_of(result.consumed_capacity.get(names.CAP_MEMORY, 0)) for _, result in held),
-                tuple(claim.status.reserved_for[0].name for claim, _ in held if claim.status.reserved_for),
-            )
-        )
-    return {node: tuple(sorted(cards, key=lambda card: card.name)) for node, cards in sorted(nodes.items())}
-
-
-def _holds(claim: ResourceClaim, pod: Pod) -> bool:
-    return any(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
-
-
-def _results(claim: ResourceClaim) -> Any:
-    return claim.status.allocation.devices.results if claim.status.allocation else ()
-
-
-def _text(device: Device, attribute: str) -> str:
-    found = device.attributes.get(attribute)
-    return (found.string or "") if found else ""
 
 
 @asynccontextmanager
@@ -207,7 +138,7 @@ async def running() -> AsyncIterator[Demonstration]:
             if task.done():
                 waiting.cancel()
                 task.result()
-            yield Demonstration(cluster)
+            yield Demonstration(cluster, controller.inventory)
         finally:
             task.cancel()
             await asyncio.wait({task})

@@ -51,7 +51,7 @@ class History:
         self._samples: dict[str, deque[Sample]] = {}
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        before, after = _devices(old), _devices(new)
+        before, after = ({each.device_id for each in claim.results} if claim else set() for claim in (old, new))
         if before == after:
             return
         at = datetime.now(UTC)
@@ -84,12 +84,6 @@ class History:
                 self._cards.popitem(last=False)
         events.append(happening)
         self._cards.move_to_end(device)
-
-
-def _devices(claim: ResourceClaim | None) -> set[str]:
-    if claim is None or claim.status.allocation is None:
-        return set()
-    return {f"{each.driver}/{each.pool}/{each.device}" for each in claim.status.allocation.devices.results}
 
 
 def _happening(at: datetime, claim: ResourceClaim, *, taken: bool) -> Happening:

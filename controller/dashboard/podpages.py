@@ -12,6 +12,8 @@ from controller.dashboard.paging import leaf
 from controller.dashboard.source import Source
 from controller.explain.model import Explanation
 from controller.inventory.model import DeviceId
+from controller.overview.model import PlacedPod
+from controller.overview.placed import placed_pod
 from controller.reconcile.pods import is_finished, is_pending, is_probe, other_gates, scheduled_condition
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys, claim_refs
@@ -22,21 +24,13 @@ MOST_DECISIONS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    id: str
-    request: str
-
-
-@dataclass(frozen=True, slots=True)
 class PodRow:
-    key: str
+    placed: PlacedPod
     namespace: str
     name: str
     phase: str
-    node: str
     claims: tuple[str, ...]
     """`namespace/name`; empty entries are claims that do not exist yet."""
-    devices: tuple[Device, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +53,8 @@ class ClaimRow:
     node: str
     pods: tuple[str, ...]
     """`namespace/name` of the pods it is reserved for, else of those that refer to it."""
-    devices: tuple[Device, ...]
+    devices: tuple[str, ...]
+    """`driver/pool/device`"""
     is_allocated: bool
     is_reserved: bool
 
@@ -143,17 +138,13 @@ class PodPages:
     # --- rows -------------------------------------------------------------------------------------
 
     def _row(self, pod: Pod) -> PodRow:
-        keys = tuple(claim_keys(pod))
         missing = sum(not ref.key for ref in claim_refs(pod))
-        devices = [device for key in keys for device in _devices(self._source.claim(key))]
         return PodRow(
-            pod.key,
+            placed_pod(pod, self._source.claim),
             pod.metadata.namespace,
             pod.metadata.name,
             pod.status.phase or "Pending",
-            pod.spec.node_name,
-            keys + ("",) * missing,
-            tuple(devices),
+            (*claim_keys(pod), *[""] * missing),
         )
 
     def _pending(self, pod: Pod) -> PendingRow:
@@ -179,34 +170,25 @@ class PodPages:
             f"{claim.metadata.namespace}/{each.name}" for each in claim.status.reserved_for if each.resource == "pods"
         ]
         pods = reserved or [pod.key for pod in self._source.pods_of(claim.key)]
-        devices = tuple(_devices(claim))
         return ClaimRow(
             claim.key,
             claim.metadata.namespace,
             claim.metadata.name,
-            self._node_of(devices),
+            self._node_of(claim),
             tuple(sorted(pods)),
-            devices,
+            tuple(result.device_id for result in claim.results),
             claim.status.allocation is not None,
             bool(reserved),
         )
 
-    def _node_of(self, devices: tuple[Device, ...]) -> str:
-        for device in devices:
-            driver, _, rest = device.id.partition("/")
-            pool, _, name = rest.rpartition("/")
-            row = self._source.inventory.devices.row_of(DeviceId(driver, pool, name))
-            place = int(self._source.inventory.devices.node[row]) if row >= 0 else -1
+    def _node_of(self, claim: ResourceClaim) -> str:
+        inventory = self._source.inventory
+        for result in claim.results:
+            row = inventory.devices.row_of(DeviceId(result.driver, result.pool, result.device))
+            place = int(inventory.devices.node[row]) if row >= 0 else -1
             if place >= 0:
-                return self._source.inventory.nodes.names[place]
+                return inventory.nodes.names[place]
         return ""
-
-
-def _devices(claim: ResourceClaim | None) -> list[Device]:
-    if claim is None or claim.status.allocation is None:
-        return []
-    results = claim.status.allocation.devices.results
-    return [Device(f"{each.driver}/{each.pool}/{each.device}", each.request) for each in results]
 
 
 def _best(explanation: Explanation) -> float:

@@ -114,8 +114,7 @@ def devices(state: State) -> Iterator[Finding]:
     """
     uses: dict[DeviceId, list[Use]] = defaultdict(list)
     for claim in state.claims:
-        allocation = claim.status.allocation
-        for result in allocation.devices.results if allocation is not None else ():
+        for result in claim.results:
             uses[DeviceId(result.driver, result.pool, result.device)].append(Use(claim, (result,)))
     columns = state.inventory.devices
     for device, found in sorted(uses.items()):

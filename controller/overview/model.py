@@ -149,6 +149,17 @@ class Vanished(View, frozen=True, kw_only=True):
     """`driver/pool/device`"""
 
 
+class PlacedPod(View, frozen=True, kw_only=True):
+    """A pod, its node, and the devices of its claims."""
+
+    pod: str
+    """`namespace/name`"""
+    node: str
+    """Empty: it has none yet."""
+    devices: tuple[str, ...]
+    """`driver/pool/device`, in the order of its claims."""
+
+
 class Packing(View, frozen=True, kw_only=True):
     """Packing of one driver's cards. Defined in `controller.overview.packing`."""
 

@@ -81,9 +81,7 @@ def _users(pods: Iterable[Pod], wanted: set[str]) -> Mapping[str, set[str]]:
 
 
 def _looked_at(claim: ResourceClaim) -> set[DeviceId]:
-    allocation = claim.status.allocation
-    results = allocation.devices.results if allocation is not None else ()
-    return {DeviceId(each.driver, each.pool, each.device) for each in results if each.admin_access}
+    return {DeviceId(each.driver, each.pool, each.device) for each in claim.results if each.admin_access}
 
 
 def _tenant(device_id: DeviceId, device: Device | None, entry: _Tenancy) -> Tenant:

@@ -274,6 +274,5 @@ def _shares_of(claim: ResourceClaim) -> frozenset[Share] | None:
     if allocation is None:
         return None
     return frozenset(
-        Share(result.request, f"{result.driver}/{result.pool}/{result.device}", result.share_id or "")
-        for result in allocation.devices.results
+        Share(result.request, result.device_id, result.share_id or "") for result in allocation.devices.results
     )

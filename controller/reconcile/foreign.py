@@ -155,11 +155,10 @@ class ForeignWatch:
         return True
 
     def _is_overlapping(self, device: str) -> bool:
-        uses = []
-        for claim in self._world.claims_on(device):
-            allocation = claim.status.allocation
-            results = allocation.devices.results if allocation is not None else ()
-            uses.append(Use(claim, tuple(result for result in results if _id(result) == device)))
+        uses = [
+            Use(claim, tuple(result for result in claim.results if result.device_id == device))
+            for claim in self._world.claims_on(device)
+        ]
         return overlaps(uses, self._totals(device))
 
     def _is_bound(self, claim: ResourceClaim) -> bool:
@@ -167,15 +166,8 @@ class ForeignWatch:
 
     def _managed_devices(self, claim: ResourceClaim) -> list[tuple[str, str]]:
         """(driver, `driver/pool/device`) of what it holds of ours."""
-        allocation = claim.status.allocation
-        if allocation is None:
-            return []
-        results = [result for result in allocation.devices.results if not result.admin_access]
-        return sorted({(result.driver, _id(result)) for result in results if result.driver in self._managed})
-
-
-def _id(result: DeviceRequestAllocationResult) -> str:
-    return f"{result.driver}/{result.pool}/{result.device}"
+        results = [result for result in claim.results if not result.admin_access]
+        return sorted({(result.driver, result.device_id) for result in results if result.driver in self._managed})
 
 
 def _age(claim: ResourceClaim) -> tuple[str, str]:

@@ -207,10 +207,7 @@ class World:
 
 
 def allocated_devices(claim: ResourceClaim) -> Iterable[str]:
-    allocation = claim.status.allocation
-    if allocation is None:
-        return ()
-    return {f"{result.driver}/{result.pool}/{result.device}" for result in allocation.devices.results}
+    return {result.device_id for result in claim.results}
 
 
 def _template_keys(pod: Pod) -> Iterable[str]:

@@ -17,7 +17,7 @@ from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_finished, is_live
-from hami_dra.api.resource import AllocationResult
+from hami_dra.api.resource import AllocationResult, ResourceClaim
 from hami_dra.cluster.documents import Document
 
 Raw = dict[str, Any]
@@ -69,8 +69,8 @@ class State:
     """Documents of the kinds that a simulation reads, without notes."""
     pods: Mapping[str, Pod]
     """By key; only pods of the input, none generated from workloads."""
-    allocated: Mapping[str, tuple[str, ...]]
-    """Key of an allocated claim → its devices, `driver/pool/device`."""
+    allocated: Mapping[str, ResourceClaim]
+    """Allocated claims by key."""
     pinned: Mapping[str, frozenset[str]]
     """Key of an allocated claim → the nodes that its allocation names."""
     users: Mapping[str, frozenset[str]]
@@ -80,9 +80,6 @@ class State:
     def nodes(self) -> set[str]:
         found = {each.raw["metadata"]["name"] for each in self.documents if _is(each.raw, kinds.NODE.name)}
         return found or {node for each in self.documents if (node := _node_of_slice(each.raw))}
-
-    def devices_of(self, pod: Pod) -> tuple[str, ...]:
-        return tuple(device for key in claim_keys(pod) for device in self.allocated.get(key, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +96,7 @@ def state_of(documents: Iterable[Document]) -> tuple[State, tuple[str, ...]]:
     """Return the state, and notes about unused documents. Raises BadManifest."""
     gathered = gather(documents)
     pods: dict[str, Pod] = {}
-    allocated: dict[str, tuple[str, ...]] = {}
+    allocated: dict[str, ResourceClaim] = {}
     pinned: dict[str, frozenset[str]] = {}
     users: dict[str, set[str]] = {}
     for item in gathered.items:
@@ -110,9 +107,7 @@ def state_of(documents: Iterable[Document]) -> tuple[State, tuple[str, ...]]:
                     users.setdefault(key, set()).add(item.key)
         elif item.kind is kinds.RESOURCE_CLAIM and item.object.status.allocation is not None:
             allocation: AllocationResult = item.object.status.allocation
-            allocated[item.key] = tuple(
-                f"{each.driver}/{each.pool}/{each.device}" for each in allocation.devices.results
-            )
+            allocated[item.key] = item.object
             if allocation.node_selector is not None:
                 pinned[item.key] = frozenset(pinned_names(allocation.node_selector) or ())
     state = State(

@@ -13,6 +13,7 @@ import msgspec
 
 from controller.overview.cardtable import CardTable, driver_rank
 from controller.overview.model import NodeView, Packing
+from controller.overview.placed import placed_pod
 from controller.overview.read import overview
 from controller.simulation import Played, play
 from controller.simulation.view import View
@@ -83,7 +84,8 @@ def _placements(state: State, played: Played, replaced: frozenset[str]) -> Mappi
     for key in played.view.pods:
         now = state.pods.get(key)
         if now is not None and now.spec.node_name and key not in replaced and claim_keys(now):
-            found[key] = Placement(pod=key, node=now.spec.node_name, devices=state.devices_of(now), running=True)
+            placed = placed_pod(now, state.allocated.get)
+            found[key] = Placement(pod=key, node=placed.node, devices=placed.devices, running=True)
     for entry in played.report.placements:
         if entry["claims"]:
             results = [result for claim in entry["claims"] for result in claim["allocation"]["devices"]["results"]]

@@ -4,17 +4,12 @@ Created by `controller.whatif.compare`. JSON has the field names in camelCase, a
 always present.
 """
 
-from controller.overview.model import NodeView, Packing, View
+from controller.overview.model import NodeView, Packing, PlacedPod, View
 
 
-class Placement(View, frozen=True, kw_only=True):
-    """A pod on a node, with the devices of its claims."""
+class Placement(PlacedPod, frozen=True, kw_only=True):
+    """A pod on a node, now or after the change."""
 
-    pod: str
-    """`namespace/name`"""
-    node: str
-    devices: tuple[str, ...]
-    """`driver/pool/device`, in the order of its claims."""
     running: bool
     """True: the pod is there now; False: it would be placed like this next."""
 

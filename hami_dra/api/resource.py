@@ -214,6 +214,10 @@ class DeviceRequestAllocationResult(Struct, frozen=True, kw_only=True):
     share_id: str | None = msgspec.field(default=None, name="shareID")
     consumed_capacity: dict[str, QuantityText] = msgspec.field(default_factory=dict)
 
+    @property
+    def device_id(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
 
 class DeviceAllocationConfiguration(Struct, frozen=True):
     source: str
@@ -266,6 +270,12 @@ class ResourceClaimStatus(Struct, frozen=True):
 class ResourceClaim(Object, frozen=True):
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
+
+    @property
+    def results(self) -> tuple[DeviceRequestAllocationResult, ...]:
+        """What is allocated; nothing before the claim is."""
+        allocation = self.status.allocation
+        return allocation.devices.results if allocation is not None else ()
 
 
 class ResourceClaimTemplateSpec(Struct, frozen=True):

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from controller.demonstration import Card, Pattern
+    from controller.demonstration import Pattern
+    from controller.overview.model import Card
 
 HELP = """Show the four patterns on an embedded cluster: two nodes with four GPUs each, four pods of 7,500 MiB, two annotations.
 
@@ -82,15 +84,26 @@ def _print(console: "Console", pattern: "Pattern", source: str) -> None:
     )
     console.print(f"{what}: {why}.\n[dim]examples/{source}[/dim]\n")
     table = Table("POD", "NODE", "UUIDS", "MEMORY", box=None, pad_edge=False, header_style="bold")
+    cards = {card.id: card for card in pattern.cards}
     for pod in pattern.pods:
+        name = pod.pod.partition("/")[2]
+        held = [
+            (card, tenant)
+            for card in map(cards.__getitem__, pod.devices)
+            for tenant in card.tenants
+            if tenant.pod == name
+        ]
         table.add_row(
-            pod.name, pod.node, "\n".join(pod.uuids), "\n".join(f"{amount // MIB} MiB" for amount in pod.memory)
+            name,
+            pod.node,
+            "\n".join(card.uuid for card, _ in held),
+            "\n".join(f"{tenant.memory // MIB} MiB" for _, tenant in held),
         )
     console.print(table)
     console.print()
     console.print(_picture(pattern, ascii_only=console.options.ascii_only))
-    used = [card for cards in pattern.nodes.values() for card in cards if card.pods]
-    nodes = sum(any(card.pods for card in cards) for cards in pattern.nodes.values())
+    used = [card for card in pattern.cards if card.tenants]
+    nodes = len({card.node for card in used})
     console.print(f"{len(pattern.pods)} pods on {_many(nodes, 'node')} and {_many(len(used), 'card')}")
 
 
@@ -98,7 +111,8 @@ def _picture(pattern: "Pattern", *, ascii_only: bool) -> "Table":
     from rich.table import Table
 
     picture = Table(box=None, pad_edge=False, show_header=False)
-    for node, cards in pattern.nodes.items():
+    for node, group in groupby(pattern.cards, key=lambda card: card.node):
+        cards = list(group)
         bars = (_bar(card, "#=" if ascii_only else "█▓", "." if ascii_only else "·") for card in cards)
         picture.add_row(f"[bold]{node}[/bold]", f"{len(cards)} x {cards[0].product}", *bars)
     return picture
@@ -109,10 +123,11 @@ def _bar(card: "Card", blocks: str, free: str) -> "Text":
     from rich.text import Text
 
     text = Text("[")
-    share = BAR * card.used // (card.memory * len(card.pods)) if card.pods else 0
-    for number in range(len(card.pods)):
+    pods = len(card.tenants)
+    share = BAR * card.memory_used // (card.memory_total * pods) if pods else 0
+    for number in range(pods):
         text.append(blocks[number % len(blocks)] * share, style=COLOURS[number % len(COLOURS)])
-    text.append(free * (BAR - share * len(card.pods)), style="dim")
+    text.append(free * (BAR - share * pods), style="dim")
     return text.append("]")
 
 
