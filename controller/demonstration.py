@@ -19,7 +19,7 @@ from controller.inventory.inventory import Inventory
 from controller.overview.model import Card, PlacedPod
 from controller.overview.placed import placed_pod
 from controller.overview.read import overview
-from controller.reconcile.controller import Controller
+from controller.reconcile.controller import Controller, Process
 from controller.reconcile.settings import Settings
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile, FleetNodes
@@ -129,7 +129,7 @@ async def running() -> AsyncIterator[Demonstration]:
         probe=False,
         leader_election=False,
     )
-    controller = Controller(cluster, settings, bridge=LegacyBridge(), on_synced=synced.set)
+    controller = Controller(cluster, settings, bridge=LegacyBridge(), process=Process(on_synced=synced.set))
     async with EmbeddedControlPlane(cluster):
         task = asyncio.create_task(controller.run())
         try:

@@ -114,9 +114,10 @@ class RequestColumns:
         self.fitting: Ints = np.zeros(0, dtype=np.int64)
         self.roaming = 0
 
-    def enough(self, count: int) -> Bools:
-        """Nodes that may have `count` cards for the request, shape (nodes.size,)."""
-        return self.fitting[: self._inventory.nodes.size] + self.roaming >= count
+    def enough(self, count: int, rows: Positions | None = None) -> Bools:
+        """Nodes that may have `count` cards for the request. `rows`: only these nodes; None: all, shape (nodes.size,)."""
+        fitting = self.fitting[: self._inventory.nodes.size] if rows is None else self.fitting[rows]
+        return fitting + self.roaming >= count
 
     def cards(self) -> Ints:
         """Cards of the request's class per node, fitting or not. Shape (nodes.size,). Looks at every row: for refusals."""

@@ -1,7 +1,7 @@
 """What `decide` answers: a `Decision`, a `Refusal` that says why, card by card and node by node, or that it is `Unfinished`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
 from controller.decide.company import LeftOut
@@ -47,6 +47,7 @@ class Decision:
 class Refusal:
     message: str
     """HAMi's `no available node, <k> nodes do not meet`, or the error."""
+    _: KW_ONLY
     reasons: Mapping[str, int] = field(default_factory=dict)
     """Reason code → how many cards (or nodes) have it as their first failing one."""
     nodes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

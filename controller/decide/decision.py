@@ -34,7 +34,7 @@ from controller.inventory.inventory import Inventory
 from controller.inventory.selectorbudget import Budget, SliceSpent
 from controller.quota.room import room_of
 from controller.scoring.chooser import PolicyChooser
-from controller.scoring.formulas import best_node, ranked_nodes
+from controller.scoring.formulas import best_node, ranked_nodes, sort_sign
 from controller.scoring.ranking import Plain, Ranking, reads_kept_score
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints
@@ -144,7 +144,7 @@ class _Decision:
             demand.pod,
             column,
             group.alternatives[0].count,
-            sign=1.0 if policies.node == names.SPREAD else -1.0,
+            sign=sort_sign(policies.node),
             offered=demand.plugin_resources,
         )
         if not standing:
@@ -157,18 +157,15 @@ class _Decision:
         self._tried[best] = found.rank, self._chooser.topology(found)
 
         def look() -> tuple[NodeVerdicts, Ints]:
-            verdicts = NodeVerdicts(inventory, demand)
-            return verdicts, (verdicts.mask & enough(inventory, group, [column])).nonzero()[0]
+            verdicts, candidates = self._candidates(wanted)
+            return verdicts, candidates.nonzero()[0]
 
         trace = self._trace(look, wanted, None, outlook)
         return self._decision(best, found, trace, ranked, len(standing))
 
     def _considered(self, wanted: Wanted, flat: Outlook | None) -> Decision | Refusal:
         """With all nodes in view. `flat`: where the vendors have no say between them."""
-        verdicts = NodeVerdicts(self._inventory, self._demand)
-        candidates = verdicts.mask
-        for group, columns in wanted:
-            candidates = candidates & enough(self._inventory, group, columns)
+        verdicts, candidates = self._candidates(wanted)
         quota = self._quota(wanted)
         if quota is not None:
             affordable = quota.affordable()
@@ -204,6 +201,14 @@ class _Decision:
         )
         return self._decision(node, solution, trace, ranked, int(fitting.size))
 
+    def _candidates(self, wanted: Wanted) -> tuple[NodeVerdicts, Bools]:
+        """Return the nodes worth a search, by columns alone; `Standing` keeps the same set in order for plain pods."""
+        verdicts = NodeVerdicts(self._inventory, self._demand)
+        candidates = verdicts.mask
+        for group, columns in wanted:
+            candidates = candidates & enough(self._inventory, group, columns)
+        return verdicts, candidates
+
     def _trace(
         self,
         look: Callable[[], tuple[NodeVerdicts, Ints]],
@@ -212,7 +217,16 @@ class _Decision:
         outlook: Outlook,
     ) -> Trace:
         chooser = None if self._options.first_fit else self._chooser
-        return Trace(look, wanted, self._ours_wanted, quota, outlook, self._ranking, chooser, self._tried)
+        return Trace(
+            look=look,
+            wanted=wanted,
+            ours=self._ours_wanted,
+            quota=quota,
+            outlook=outlook,
+            ranking=self._ranking,
+            chooser=chooser,
+            tried=self._tried,
+        )
 
     # -- what is asked -----------------------------------------------------------------------------------------------
 
@@ -401,13 +415,13 @@ class _Decision:
         quotas = shortage.notes if shortage is not None and names.RESOURCE_QUOTA_NOT_FIT in report.reasons else ()
         return Refusal(
             error or message,
-            dict(report.reasons),
-            report.nodes,
-            self._unusable(trace.verdicts.mask),
-            error,
-            quotas,
-            self._only_quota,
-            report.node_counts,
+            reasons=dict(report.reasons),
+            nodes=report.nodes,
+            pools=self._unusable(trace.verdicts.mask),
+            error=error,
+            quotas=quotas,
+            only_quota=self._only_quota,
+            node_counts=report.node_counts,
             trace=trace,
         )
 

@@ -81,7 +81,7 @@ class Standing:
 
     def _keys(self, codes: Codes, rows: Positions) -> Floats:
         nodes = self._inventory.nodes
-        fits = (codes[rows] == 0) & (self._column.fitting[rows] >= self._count)
+        fits = (codes[rows] == 0) & self._column.enough(self._count, rows)
         for resource in self._offered:
             fits &= nodes.offers(resource)[rows] == 0
         return np.where(fits, self._sign * nodes.score[rows], np.nan)

@@ -26,7 +26,7 @@ Worth = tuple[int, float]
 """(rank of prioritized lists, what the vendors say of the sets): nodes are compared by these first."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Trace:
     look: Callable[[], tuple[NodeVerdicts, Ints]]
     """`verdicts` and `fitting`; for plain pods nobody needed them until somebody asks here."""

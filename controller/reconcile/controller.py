@@ -9,6 +9,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
 
 from controller.decide import decide_slice as default_decide
 from controller.inventory.inventory import Inventory
@@ -42,11 +44,22 @@ from hami_dra.cluster.side_thread import run_in
 log = logging.getLogger(__name__)
 
 
-class Controller:
-    """`listen`: (host, port) of the health and metrics server, or None. `elector_clock`: see `LeaderElector`.
+@dataclass(frozen=True, slots=True)
+class Process:
+    """How the controller lives in its process."""
 
-    `beside`: where lease and health live; None: in the loop of the controller itself, for tests and the demo.
-    """
+    listen: tuple[str, int] | None = None
+    """(host, port) of the health and metrics server."""
+    beside: Beside | None = None
+    """Where lease and health live; None: in the loop of the controller itself, for tests and the demo."""
+    on_synced: Callable[[], None] = lambda: None
+
+
+_ALONE: Final = Process()
+
+
+class Controller:
+    """`elector_clock`: see `LeaderElector`."""
 
     def __init__(
         self,
@@ -57,16 +70,12 @@ class Controller:
         helpers: tuple[Helper, ...] = (),
         clock: Clock | None = None,
         elector_clock: Callable[[], float] = boot_clock,
-        metrics: Metrics | None = None,
-        inventory: Inventory | None = None,
         decide: Decide = default_decide,
-        listen: tuple[str, int] | None = None,
-        on_synced: Callable[[], None] = lambda: None,
-        beside: Beside | None = None,
+        process: Process = _ALONE,
     ) -> None:
         self.settings = settings
-        self.metrics = metrics or Metrics()
-        self.inventory = inventory or Inventory()
+        self.metrics = Metrics()
+        self.inventory = Inventory()
         self.metrics.begin(settings.managed, exclusive=settings.mode is Mode.EXCLUSIVE)
         self.decision_log = DecisionLog()
         self.world: World | None = None
@@ -78,9 +87,7 @@ class Controller:
         self._clock = clock or LoopClock()
         self._elector_clock = elector_clock
         self._decide = decide
-        self._listen = listen
-        self._on_synced = on_synced
-        self._beside = beside
+        self._process = process
         self._heartbeat = Heartbeat()
 
     async def run(self) -> None:
@@ -114,14 +121,16 @@ class Controller:
             elector = self._elector() if self.settings.leader_election else None
             await self._serve(stack, Exposition(self.metrics, scrape.blocks), elector)
             group = await stack.enter_async_context(asyncio.TaskGroup())
-            if self._beside is not None:
+            if self._process.beside is not None:
                 beating = self._heartbeat.run(self._unready, self.metrics.loop_stalled.inc)
                 group.create_task(beating, name="heartbeat")
             group.create_task(world.run(), name="world")
             group.create_task(events.run(), name="events")
             group.create_task(self._tell_synced(world), name="sync")
             if elector is not None:
-                election = elector if self._beside is None else ThreadedElection(elector, self._beside.thread)
+                election = (
+                    elector if self._process.beside is None else ThreadedElection(elector, self._process.beside.thread)
+                )
                 leaving = LeavingWatch(self._cluster, self.settings.namespace, self.settings.lease_name, self._clock)
                 group.create_task(leaving.run(), name="leaving")
                 group.create_task(self._elect(world, events, election, leaving), name="elect")
@@ -130,18 +139,20 @@ class Controller:
 
     async def _serve(self, stack: AsyncExitStack, exposition: Exposition, elector: LeaderElector | None) -> None:
         """Health, and what watches over the main loop where there is a thread beside it, for as long as the stack lasts."""
-        if self._beside is not None:
+        if self._process.beside is not None:
             here = asyncio.get_running_loop()
-            watchdog = Watchdog(self._heartbeat, self.settings, elector, wall=self._clock.wall, end=self._beside.end)
+            watchdog = Watchdog(
+                self._heartbeat, self.settings, elector, wall=self._clock.wall, end=self._process.beside.end
+            )
             heartbeat = self._heartbeat
 
             def serve() -> AbstractAsyncContextManager[int | None]:
-                return watched(watchdog, heartbeat, self._listen, lambda: run_in(here, exposition.render))
+                return watched(watchdog, heartbeat, self._process.listen, lambda: run_in(here, exposition.render))
 
-            bound = await stack.enter_async_context(self._beside.thread.entered(serve))
-        elif self._listen is not None:
+            bound = await stack.enter_async_context(self._process.beside.thread.entered(serve))
+        elif self._process.listen is not None:
             bound = await stack.enter_async_context(
-                serving(*self._listen, render=exposition.render, unready=self._unready)
+                serving(*self._process.listen, render=exposition.render, unready=self._unready)
             )
         else:
             return
@@ -161,14 +172,14 @@ class Controller:
             len(world.pods.store),
             len(world.claims.store),
         )
-        self._on_synced()
+        self._process.on_synced()
 
     # --- leading -----------------------------------------------------------------------------------------------------
 
     def _elector(self) -> LeaderElector:
         settings = self.settings
         return LeaderElector(
-            self._cluster if self._beside is None else self._beside.cluster,
+            self._cluster if self._process.beside is None else self._process.beside.cluster,
             settings.namespace,
             settings.lease_name,
             timings=settings.lease,

@@ -11,6 +11,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from controller.decide import Answer as Decided
@@ -49,27 +50,41 @@ _EVEN_INTERVAL = 5.0
 """For pods that wait until others are bound: when to look although none was."""
 
 
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """What a decision is made with."""
+
+    decide: Decide
+    options: Options
+    assessor: Assessor
+    selectors: SelectorBudgets
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Where pods wait for their decision, and what is remembered of earlier ones."""
+
+    queue: Queue
+    triggers: Triggers
+    patience: Patience
+    refusals: Refusals
+    wake: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """What carries a decision out, or takes it back."""
+
+    in_flight: InFlight
+    aftermath: Aftermath
+    gate: GateKeeper
+    undoer: Undoer
+    claims: ClaimWriter
+    fence: Fence
+
+
 class Placer:
-    def __init__(
-        self,
-        context: Context,
-        *,
-        decide: Decide,
-        options: Options,
-        queue: Queue,
-        triggers: Triggers,
-        patience: Patience,
-        refusals: Refusals,
-        assessor: Assessor,
-        selectors: SelectorBudgets,
-        in_flight: InFlight,
-        aftermath: Aftermath,
-        gate: GateKeeper,
-        undoer: Undoer,
-        claims: ClaimWriter,
-        fence: Fence,
-        wake: asyncio.Event,
-    ) -> None:
+    def __init__(self, context: Context, deciding: Deciding, waiting: Waiting, acting: Acting) -> None:
         self._guard = context.guard("decisions")
         self._world = context.world
         self._inventory = context.inventory
@@ -79,21 +94,21 @@ class Placer:
         self._metrics = context.metrics
         self._decision_log = context.decision_log
         self._held_back = context.held_back
-        self._decide = decide
-        self._options = options
-        self._queue = queue
-        self._triggers = triggers
-        self._patience = patience
-        self._refusals = refusals
-        self._assessor = assessor
-        self._selectors = selectors
-        self._in_flight = in_flight
-        self._aftermath = aftermath
-        self._gate = gate
-        self._undoer = undoer
-        self._claims = claims
-        self._fence = fence
-        self._wake = wake
+        self._decide = deciding.decide
+        self._options = deciding.options
+        self._assessor = deciding.assessor
+        self._selectors = deciding.selectors
+        self._queue = waiting.queue
+        self._triggers = waiting.triggers
+        self._patience = waiting.patience
+        self._refusals = waiting.refusals
+        self._wake = waiting.wake
+        self._in_flight = acting.in_flight
+        self._aftermath = acting.aftermath
+        self._gate = acting.gate
+        self._undoer = acting.undoer
+        self._claims = acting.claims
+        self._fence = acting.fence
         self._group: asyncio.TaskGroup
         self._fence_changed = False
         self._refused: OrderedDict[bytes, Refusal] = OrderedDict()

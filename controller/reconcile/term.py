@@ -29,7 +29,7 @@ from controller.reconcile.gate import GateKeeper
 from controller.reconcile.inflight import InFlight
 from controller.reconcile.orphans import Orphans
 from controller.reconcile.patience import Patience
-from controller.reconcile.placer import Decide, Placer
+from controller.reconcile.placer import Acting, Decide, Deciding, Placer, Waiting
 from controller.reconcile.probe import Prober
 from controller.reconcile.queue import Queue
 from controller.reconcile.quotas import QuotaNotes
@@ -102,15 +102,10 @@ class Term:
         self._quota_notes = QuotaNotes(context)
         self._vanished = VanishedWatch(context)
         self._unreadable = UnreadableObjects(context)
-        self._placer = Placer(
-            context,
-            decide=decide,
-            options=replace(settings.options, managed=settings.managed, search_steps=settings.search_steps),
-            queue=queue,
-            triggers=self._triggers,
-            patience=patience,
-            refusals=refusals,
-            assessor=Assessor(
+        deciding = Deciding(
+            decide,
+            replace(settings.options, managed=settings.managed, search_steps=settings.search_steps),
+            Assessor(
                 context,
                 refusals=refusals,
                 in_flight=in_flight,
@@ -120,14 +115,13 @@ class Term:
                 shared=shared,
                 bridge=bridge,
             ),
-            selectors=SelectorBudgets(settings.selectors, context.clock.cpu, context.metrics),
-            in_flight=in_flight,
-            aftermath=self._aftermath,
-            gate=self._gate,
-            undoer=self._undoer,
-            claims=claims,
-            fence=self._fence,
-            wake=self._wake,
+            SelectorBudgets(settings.selectors, context.clock.cpu, context.metrics),
+        )
+        self._placer = Placer(
+            context,
+            deciding,
+            Waiting(queue, self._triggers, patience, refusals, self._wake),
+            Acting(in_flight, self._aftermath, self._gate, self._undoer, claims, self._fence),
         )
 
     async def run(self) -> None:

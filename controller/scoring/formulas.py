@@ -103,14 +103,18 @@ def group_order(
     return np.array([position for group in sorted(members.values(), key=badness) for position in group], dtype=np.intp)
 
 
+def sort_sign(node_policy: str) -> float:
+    """Return what a node's score is multiplied by so that lower is better: the one definition of the best node."""
+    return 1.0 if node_policy == names.SPREAD else -1.0
+
+
 def best_node(scores: Floats, rank: Ints, candidates: Positions, node_policy: str, tie: Floats | None = None) -> int:
     """Index of the best of `candidates` (not empty): highest score for binpack, lowest for spread.
 
     Of equal ones the highest `tie` (shape of `scores`), then the lower name.
     """
-    values = scores[candidates]
-    best = values.min() if node_policy == names.SPREAD else values.max()
-    tied = candidates[values == best]
+    values = sort_sign(node_policy) * scores[candidates]
+    tied = candidates[values == values.min()]
     if tie is not None:
         tied = tied[tie[tied] == tie[tied].max()]
     return int(tied[np.argmin(rank[tied])])
@@ -118,7 +122,7 @@ def best_node(scores: Floats, rank: Ints, candidates: Positions, node_policy: st
 
 def ranked_nodes(scores: Floats, rank: Ints, candidates: Positions, node_policy: str, most: int) -> Positions:
     """The first `most` of `candidates`, best first, by the rule of `best_node`."""
-    keys = scores[candidates] if node_policy == names.SPREAD else -scores[candidates]
+    keys = sort_sign(node_policy) * scores[candidates]
     if 0 < most < len(candidates):
         near = (keys == keys.min()).nonzero()[0]
         if len(near) > most:  # on an idle cluster all are tied

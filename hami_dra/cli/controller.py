@@ -292,7 +292,7 @@ async def _serve(
     from controller.bridge.converted import LegacyBridge
     from controller.bridge.templates import TemplateCollector
     from controller.reconcile.beside import Beside
-    from controller.reconcile.controller import Controller
+    from controller.reconcile.controller import Controller, Process
     from hami_dra.cluster.http import connect
     from hami_dra.cluster.side_thread import SideThread
     from hami_dra.cluster.transport import Timeouts
@@ -320,9 +320,7 @@ async def _serve(
             settings,
             bridge=LegacyBridge(native=settings.mode == "native"),
             helpers=(collect,),
-            listen=listen,
-            on_synced=on_synced,
-            beside=beside,
+            process=Process(listen=listen, beside=beside, on_synced=on_synced),
         )
         try:
             async with asyncio.TaskGroup() as group:

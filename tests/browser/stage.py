@@ -19,7 +19,7 @@ from controller.dashboard.readings import Target
 from controller.dashboard.serving import Settings as PageSettings
 from controller.dashboard.serving import serving
 from controller.dashboard.source import WorldSource
-from controller.reconcile.controller import Controller
+from controller.reconcile.controller import Controller, Process
 from controller.reconcile.settings import Settings
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile
@@ -168,7 +168,9 @@ class Stage:
         settings = Settings(
             managed=DRIVERS, own_drivers=DRIVERS, quiet_time=0.0, probe=False, leader_election=False, gate_patience=0.5
         )
-        controller = self.controller = Controller(cluster, settings, bridge=LegacyBridge(), on_synced=synced.set)
+        controller = self.controller = Controller(
+            cluster, settings, bridge=LegacyBridge(), process=Process(on_synced=synced.set)
+        )
         async with AsyncExitStack() as stack:
             control_plane = await stack.enter_async_context(EmbeddedControlPlane(cluster))
             running = asyncio.create_task(controller.run())

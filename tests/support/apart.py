@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from urllib.error import HTTPError
 
 from controller.reconcile.beside import Beside
-from controller.reconcile.controller import Controller
+from controller.reconcile.controller import Controller, Process
 from controller.reconcile.settings import Settings
 from hami_dra.api import kinds, names
 from hami_dra.cluster.lease import Timings
@@ -151,8 +151,7 @@ class Replica:
                 self._connect(),
                 self._settings,
                 decide=self._decide,
-                listen=("127.0.0.1", self.port),
-                beside=Beside(thread, self._connect(), end=self._end),
+                process=Process(listen=("127.0.0.1", self.port), beside=Beside(thread, self._connect(), end=self._end)),
             )
             self._started.set()
             await self.controller.run()

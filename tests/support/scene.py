@@ -153,7 +153,7 @@ def first_fit(inventory: Inventory, demand: Demand, options: Options) -> Decisio
                 found.append((name, allocations))
     if not found:
         reasons = Counter(code for codes in refused.values() for code in codes)
-        return Refusal(f"no available node, {len(refused)} nodes do not meet", dict(reasons), refused)
+        return Refusal(f"no available node, {len(refused)} nodes do not meet", reasons=dict(reasons), nodes=refused)
     company = Company(inventory, demand)
     rows = np.array([inventory.nodes.index_of(name) for name, _ in found], dtype=np.int64)
     best = inventory.nodes.names[next(company.tiers(rows))[0]]

@@ -25,8 +25,8 @@ def test_the_texts_are_those_of_hami():
     )
     refusal = Refusal(
         "no available node, 3 nodes do not meet",
-        {"CardInsufficientMemory": 8, "NodeNotReady": 1},
-        {"b": {"CardInsufficientMemory": 4}, "a": {"CardInsufficientMemory": 4}, "c": {"NodeNotReady": 1}},
+        reasons={"CardInsufficientMemory": 8, "NodeNotReady": 1},
+        nodes={"b": {"CardInsufficientMemory": 4}, "a": {"CardInsufficientMemory": 4}, "c": {"NodeNotReady": 1}},
     )
     assert [message.note for message in messages.refused(refusal)] == [
         "no available node, 3 nodes do not meet",
@@ -203,8 +203,8 @@ def test_an_event_that_cannot_be_sent_stops_nothing(error):
 def test_each_reason_counts_all_nodes_that_have_it_and_names_some():
     refusal = Refusal(
         "no available node, 40 nodes do not meet",
-        {"CardInsufficientMemory": 160},
-        {"b": {"CardInsufficientMemory": 4}, "a": {"CardInsufficientMemory": 4}},
+        reasons={"CardInsufficientMemory": 160},
+        nodes={"b": {"CardInsufficientMemory": 4}, "a": {"CardInsufficientMemory": 4}},
         node_counts={"CardInsufficientMemory": 40},
     )
     assert messages.refused(refusal)[1].note == "40 nodes CardInsufficientMemory(a,b,...)"

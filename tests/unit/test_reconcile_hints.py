@@ -54,7 +54,7 @@ def test_which_change_of_a_node_is_which():
 
 def test_what_helps_follows_from_the_reasons():
     def of(*codes):
-        return helpful(Refusal("no", dict.fromkeys(codes, 1)))
+        return helpful(Refusal("no", reasons=dict.fromkeys(codes, 1)))
 
     assert Change.QUOTA in of(names.RESOURCE_QUOTA_NOT_FIT)
     assert Change.QUOTA not in of(names.CARD_INSUFFICIENT_MEMORY)
