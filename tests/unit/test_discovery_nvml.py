@@ -468,3 +468,13 @@ def test_nvml_of_a_driver_root(nvml, tmp_path, folder):
     library.with_name("libnvidia-ml.so.1").symlink_to(f"/{folder}/{library.name}")  # as the driver container sees it
     found = nvml.ask("below_driver_root", str(tmp_path / "root"), library=False)
     assert [each["uuid"] for each in found["cards"]] == [uuid(0), uuid(1)]
+
+
+def test_a_gpu_whose_instances_this_driver_may_not_see_takes_nothing_new(nvml):
+    """B6: as under NVIDIA's runtime in legacy mode, without NVIDIA_MIG_CONFIG_DEVICES. Its claims would all be refused."""
+    nvml.describe(machine(1, mig=1) + gpu(1) + H100_PROFILES + "fail nvmlDeviceGetGpuInstances * 4\n")
+    found = nvml.ask("discover_and_look")
+    for faults in (found["discovered"], found["looked"]):
+        assert faults == {uuid(0): ["mig-not-permitted"], uuid(1): []}
+    nvml.describe(machine(1, mig=1) + H100_PROFILES)
+    assert nvml.ask("discover_and_look")["looked"] == {uuid(0): []}

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from hami_dra.api.hardware import Fault, GpuRecord
+from hami_dra.api.hardware import Fault, GpuRecord, MigState
 from hami_dra.discovery.backend import Findings, Health
 from hami_dra.discovery.errors import DiscoveryError, ToolFailed
 from hami_dra.discovery.matching import Trace
@@ -31,6 +31,7 @@ from hami_dra.discovery.nvml.library import (
     NvmlFailed,
     same,
 )
+from hami_dra.discovery.nvml.mig import permission_fault
 from hami_dra.discovery.nvml.noted_faults import NOTED_FAULTS_FILE, NotedFaults
 from hami_dra.discovery.nvml.partitions import NvmlPartitioner
 from hami_dra.discovery.nvml.visits import Visits, open_library
@@ -185,21 +186,26 @@ class NvmlBackend:
         faults: dict[str, tuple[Fault, ...]] = {}
         back = False
         for uuid, card in self._memory.cards.items():
-            state = self._look(library, uuid)
+            state = self._look(library, uuid, card.mig if isinstance(card, GpuRecord) else None)
             faults[uuid] = (*state.faults, *self._noted.of(uuid))
             back = back or (not card.present and not state.lost)
         return Health(faults, (*problems, *self._noted_problems()), outdated=back)
 
-    def _look(self, library: Library, uuid: str) -> "_State":
-        """What shows without an event."""
+    def _look(self, library: Library, uuid: str, mig: MigState | None = None) -> "_State":
+        """What shows without an event. `mig`: as it was read last."""
         try:
             handle = self._handle(library, uuid)
         except NvmlFailed as failed:
             return _state_of(failed, lost=failed.lost or failed.code == NOT_FOUND)
         try:
-            return _State((REMAPPING_FAILED,) if library.remapping_failed(handle) else ())
+            permission = permission_fault(library, handle, mig)
         except NvmlFailed as failed:
-            return _State(()) if failed.absent else _state_of(failed, lost=failed.lost)
+            return _state_of(failed, lost=failed.lost)
+        try:
+            remapping = (REMAPPING_FAILED,) if library.remapping_failed(handle) else ()
+        except NvmlFailed as failed:
+            return _State(permission) if failed.absent else _state_of(failed, lost=failed.lost)
+        return _State((*remapping, *permission))
 
     def _handle(self, library: Library, uuid: str) -> Handle:
         """One that leads to this GPU now: handles may have gone to others. Raises NvmlFailed, NOT_FOUND for a GPU that is gone."""

@@ -21,7 +21,7 @@ from hami_dra.discovery.errors import Unexpected
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.nvml.library import NOT_SUPPORTED, Handle, Library, NvmlFailed
 from hami_dra.discovery.nvml.links import Lanes, lanes_of, links, one_sided
-from hami_dra.discovery.nvml.mig import mig_state
+from hami_dra.discovery.nvml.mig import mig_state, permission_fault
 from hami_dra.discovery.reading import bus_id, identity, name, name_if_said
 from hami_dra.discovery.sysfs import SYS, placed, text_of
 
@@ -185,6 +185,8 @@ def _record(library: Library, index: int, gpu: Handle, problem: Callable[[str], 
     def known(read: Callable[[Handle], T], otherwise: T) -> T:
         return _optional(lambda: read(gpu), otherwise, problem)
 
+    mig = mig_state(library, gpu, problem)
+    remapping = (REMAPPING_FAILED,) if known(library.remapping_failed, otherwise=False) else ()
     return GpuRecord(
         vendor=VENDOR,
         index=index,
@@ -195,11 +197,11 @@ def _record(library: Library, index: int, gpu: Handle, problem: Callable[[str], 
         numa_node=known(library.numa_node, None),
         minor=known(library.minor, None),
         serial=name_if_said(known(library.serial, "")),
-        faults=(REMAPPING_FAILED,) if known(library.remapping_failed, otherwise=False) else (),
+        faults=(*remapping, *permission_fault(library, gpu, mig)),
         brand=_BRANDS.get(known(library.brand, 0), ""),
         architecture=_ARCHITECTURES.get(known(library.architecture, 0), ""),
         compute_capability=known(library.compute_capability, ""),
-        mig=mig_state(library, gpu, problem),
+        mig=mig,
     )
 
 

@@ -1,9 +1,12 @@
 """How a GPU can be cut, and how it is cut now. Called by `cards` and `partitions`. Reads only."""
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
-from hami_dra.api.hardware import MigInstance, MigProfile, MigState
-from hami_dra.discovery.nvml.library import PROFILE_NUMBERS, Handle, Library, NvmlFailed
+from hami_dra.api.hardware import Fault, MigInstance, MigProfile, MigState
+from hami_dra.discovery.nvml.library import NO_PERMISSION, PROFILE_NUMBERS, Handle, Library, NvmlFailed
+
+NOT_PERMITTED: Final = "mig-not-permitted"
 
 
 def mig_state(library: Library, gpu: Handle, problem: Callable[[str], None]) -> MigState | None:
@@ -20,6 +23,26 @@ def mig_state(library: Library, gpu: Handle, problem: Callable[[str], None]) -> 
     profiles = sorted(found, key=lambda profile: profile.id)
     instances = _instances(library, gpu, profiles, problem) if enabled else []
     return MigState(enabled=enabled, pending=pending, profiles=tuple(profiles), instances=tuple(instances))
+
+
+def permission_fault(library: Library, gpu: Handle, state: MigState | None) -> tuple[Fault, ...]:
+    """Return a fault where NVML shows this process no MIG instances of a GPU in MIG mode.
+
+    Then none can be made, and nobody can tell what of the GPU is in use: every claim for it or a part of it would be refused.
+    NVIDIA's container runtime hides what is needed from containers without NVIDIA_MIG_CONFIG_DEVICES. `state`: as last
+    read. Raises NvmlFailed when the GPU is lost.
+    """
+    if state is None or not state.profiles:
+        return ()
+    try:
+        if library.mig_mode(gpu)[0]:
+            library.gpu_instances(gpu, state.profiles[0])
+    except NvmlFailed as failed:
+        if failed.lost:
+            raise
+        if failed.code == NO_PERMISSION:
+            return (Fault(code=NOT_PERMITTED, message=f"this driver may not look at its MIG instances: {failed}"),)
+    return ()
 
 
 def _profile(library: Library, gpu: Handle, number: int, problem: Callable[[str], None]) -> MigProfile | None:

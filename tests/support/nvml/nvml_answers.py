@@ -67,6 +67,13 @@ class Story:
         backend.close()
         return found
 
+    def discover_and_look(self):
+        """Codes of faults by uuid, as discovery and the first look after it tell them."""
+        backend = self.backend()
+        cards = backend.discover().cards
+        looked = health(backend.health())["faults"]
+        return {"discovered": {card.uuid: [fault.code for fault in card.faults] for card in cards}, "looked": looked}
+
     def below_driver_root(self, root):
         """NVML is nowhere but below the driver root."""
         use_driver_root(Path(root))
