@@ -1,1 +1,1 @@
-"""Typer commands, thin: they read input, call the library and print."""
+"""Typer commands. They are thin: they read input, call the library and print."""

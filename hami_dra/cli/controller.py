@@ -1,4 +1,4 @@
-"""`hami-dra controller`: decides, per pending pod, node and devices, and writes the allocations."""
+"""`hami-dra controller`: selects node and devices for pending pods, and writes the allocations."""
 
 import asyncio
 import gc
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from controller.scoring.policies import Policies
     from hami_dra.cluster.lease import Timings
 
-HELP = """Run the controller: it scores nodes and devices for every pending pod with claims and writes the allocations.
+HELP = """Run the controller: it scores nodes and devices for pending pods with claims and writes the allocations.
 
-One replica leads, by a Lease; any number may stand by. /healthz, /readyz and /metrics are on the port.
+One replica leads, elected by a Lease; any number may be on standby. /healthz, /readyz and /metrics are on the port.
 
 Examples:
 
@@ -55,12 +55,12 @@ def controller(
     *,
     kubeconfig: Kubeconfig = None,
     mode: Annotated[
-        Mode, typer.Option(help="native: kube-scheduler allocates, this only observes and accounts.")
+        Mode, typer.Option(help="native: kube-scheduler allocates; the controller only observes and accounts.")
     ] = Mode.exclusive,
-    gate: Annotated[Gate, typer.Option(help="off: pods that carry the scheduling gate are let go at once.")] = Gate.on,
+    gate: Annotated[Gate, typer.Option(help="off: the scheduling gate is removed from pods at once.")] = Gate.on,
     manage: Annotated[
         list[str] | None,
-        typer.Option(metavar="DRIVER", help="A DRA driver to manage beside hami-dra's own; may be repeated."),
+        typer.Option(metavar="DRIVER", help="A DRA driver to manage in addition to hami-dra's own; may be repeated."),
     ] = None,
     node_policy: Annotated[
         str, typer.Option(help="Default below annotations: binpack, spread or fair-share.")
@@ -82,7 +82,7 @@ def controller(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="A vendor's annotation that holds where pod, claim, template and class say nothing; may be repeated: "
+            help="Default for a vendor's annotation, unless pod, claim, template or class set it; may be repeated: "
             "hami.io/gpu-topology=required.",
         ),
     ] = None,
@@ -91,25 +91,27 @@ def controller(
     ] = None,
     feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
     installation: Annotated[
-        str, typer.Option(help="What claims that were allocated here are marked with.")
+        str, typer.Option(help="Value of the annotation hami.io/allocated-by on claims that this controller allocates.")
     ] = names.MANAGED_BY,
-    namespace: Annotated[str, typer.Option(help="Where the lease lives.")] = names.SYSTEM_NAMESPACE,
+    namespace: Annotated[str, typer.Option(help="Namespace of the lease.")] = names.SYSTEM_NAMESPACE,
     unschedulable_timeout: Annotated[
         str, typer.Option(help="How long kube-scheduler may refuse a pod before its allocation is undone.")
     ] = "15s",
     gate_patience: Annotated[
-        str, typer.Option(help="How long a pod without room keeps the gate; then autoscalers see it.")
+        str, typer.Option(help="How long an unschedulable pod keeps the gate; autoscalers see it afterwards.")
     ] = "10s",
     orphan_age: Annotated[
-        str, typer.Option(help="After how long an allocation that no pod refers to is freed.")
+        str, typer.Option(help="How long an allocation may exist without a pod that refers to it, before it is freed.")
     ] = "60s",
     event_interval: Annotated[
-        str, typer.Option(help="How long newer figures of the same warning about a pod wait to be told.")
+        str, typer.Option(help="Least time between two warnings about a pod that differ only in their figures.")
     ] = "30s",
     quiet_time: Annotated[
-        str, typer.Option(help="How long nothing is committed after the fence was made or mended.")
+        str, typer.Option(help="How long nothing is committed after the fence was created or restored.")
     ] = "10s",
-    probe: Annotated[bool, typer.Option(help="Show with a probe claim that the fence holds before committing.")] = True,
+    probe: Annotated[
+        bool, typer.Option(help="Verify with a probe claim that the fence holds before committing.")
+    ] = True,
     probe_image: Annotated[
         str,
         typer.Option(
@@ -117,13 +119,15 @@ def controller(
         ),
     ] = names.PROBE_IMAGE,
     leader_elect: Annotated[
-        bool, typer.Option(help="Act only while holding the lease; off only where one replica runs.")
+        bool, typer.Option(help="Act only while holding the lease; switch it off only for a single replica.")
     ] = True,
-    lease_duration: Annotated[str, typer.Option(help="After how long without a sign another replica leads.")] = "15s",
-    renew_deadline: Annotated[str, typer.Option(help="How long a leader goes on without renewing.")] = "8s",
-    retry_period: Annotated[str, typer.Option(help="Between two tries to get or renew the lease.")] = "2s",
+    lease_duration: Annotated[
+        str, typer.Option(help="Time without a renewal after which another replica may lead.")
+    ] = "15s",
+    renew_deadline: Annotated[str, typer.Option(help="How long a leader continues without renewing.")] = "8s",
+    retry_period: Annotated[str, typer.Option(help="Time between two attempts to acquire or renew the lease.")] = "2s",
     write_timeout: Annotated[
-        str, typer.Option(help="Longest write; a new leader waits as long before it acts.")
+        str, typer.Option(help="Longest duration of a write; a new leader waits that long before it acts.")
     ] = "5s",
     stall_limit: Annotated[
         str,
@@ -135,35 +139,41 @@ def controller(
     host: Annotated[str, typer.Option(help="Address of the health and metrics server.")] = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
     port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 8080,
     card_metrics: Annotated[
-        bool, typer.Option(help="A line for each card, and each pod that has some of it, on /metrics.")
+        bool, typer.Option(help="Export a series for each card, and for each pod that holds part of it, on /metrics.")
     ] = True,
     legacy_metrics: Annotated[
         list[LegacyNames] | None,
         typer.Option(
             metavar="NAMES",
-            help="Say them under HAMi's names too: hami (hami_gpu_*), hami-2.7 (GPUDeviceMemoryLimit, ...); may be repeated.",
+            help="Also export them under HAMi's names: hami (hami_gpu_*), hami-2.7 (GPUDeviceMemoryLimit, ...); may be repeated.",
         ),
     ] = None,
     dashboard_bind: Annotated[
         str,
-        typer.Option(metavar="HOST:PORT", help="Where the page is served, 127.0.0.1:8090 for example; empty: nowhere."),
+        typer.Option(
+            metavar="HOST:PORT", help="Address of the dashboard, for example 127.0.0.1:8090; empty: no dashboard."
+        ),
     ] = "",
     dashboard_auth: Annotated[
         DashboardAuth,
-        typer.Option(help="Who may look: those whom the cluster knows and lets; off: everybody, on loopback only."),
+        typer.Option(
+            help="Authentication: cluster uses TokenReview and SubjectAccessReview; off disables it, on loopback only."
+        ),
     ] = DashboardAuth.cluster,
-    dashboard_cert: Annotated[Path | None, typer.Option(help="The page's certificate (PEM): makes it HTTPS.")] = None,
+    dashboard_cert: Annotated[Path | None, typer.Option(help="The dashboard's certificate (PEM), for HTTPS.")] = None,
     dashboard_key: Annotated[Path | None, typer.Option(help="Its key.")] = None,
     dashboard_readings: Annotated[
         Readings,
         typer.Option(
-            help="on: while somebody looks, the node drivers are asked on their metrics port what cards really use."
+            help="on: while a dashboard page is open, read the cards' actual use from the node drivers' metrics port."
         ),
     ] = Readings.on,
-    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.text,
+    log_format: Annotated[LogFormat, typer.Option(help="Log format.")] = LogFormat.text,
     verbosity: Annotated[
         int,
-        typer.Option("-v", "--verbosity", help="0 warnings only, 2 what happens, 4 one line per node, 5 everything."),
+        typer.Option(
+            "-v", "--verbosity", help="Log level: 0 warnings only, 2 normal, 4 one line per node, 5 everything."
+        ),
     ] = 2,
 ) -> None:
     from controller.reconcile import logs
@@ -238,7 +248,9 @@ def _own_drivers() -> frozenset[str]:
 def _managed(more: list[str]) -> frozenset[str]:
     for driver in more:
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", driver):
-            raise CommandError(f"--manage: {driver!r} is no driver name; write it as ResourceSlices do: gpu.nvidia.com")
+            raise CommandError(
+                f"--manage: {driver!r} is not a driver name; write it as in ResourceSlices: gpu.nvidia.com"
+            )
     return _own_drivers() | frozenset(more)
 
 
@@ -274,7 +286,7 @@ def _lease(duration: str, renew_deadline: str, retry_period: str, write_timeout:
 
     whole = seconds(duration, "--lease-duration")
     if whole != int(whole):
-        raise CommandError(f"--lease-duration: {duration!r}: a lease lasts whole seconds")
+        raise CommandError(f"--lease-duration: {duration!r}: the lease duration must be whole seconds")
     try:
         return Timings(
             duration=int(whole),
@@ -305,7 +317,8 @@ async def _serve(
             cluster, lambda: world.templates.store, world.is_template_used, may_write=may_write
         ).run()
 
-    # parsing lists makes garbage by the megabyte but no cycles: with Python's defaults collecting takes most of the time
+    # parsing lists makes garbage by the megabyte but no cycles: with Python's defaults collecting
+    # takes most of the time
     gc.set_threshold(100_000, 50, 100)
     synced = asyncio.Event()
 
@@ -333,6 +346,6 @@ async def _serve(
 
 
 def _freeze() -> None:
-    """What is in the stores now stays: no collection need look at it again."""
+    """Exclude the present contents of the stores from garbage collection."""
     gc.collect()
     gc.freeze()

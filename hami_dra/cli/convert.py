@@ -1,4 +1,4 @@
-"""`hami-dra convert`: legacy manifests as claims, on stdout."""
+"""`hami-dra convert`: prints legacy manifests converted to claims on stdout."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -11,8 +11,8 @@ from hami_dra.cli.service_options import RuntimeClasses, runtime_classes
 
 HELP = """Convert legacy manifests (nvidia.com/gpu, gpumem, gpucores, ...) to ResourceClaims, as the webhook would.
 
-Pods and the pod templates of Deployments, StatefulSets, Jobs and the like are converted; the ResourceClaimTemplates they need
-come before them. Other objects are printed as they are. Nothing is sent anywhere. Notes go to stderr.
+Pods and the pod templates of Deployments, StatefulSets, Jobs and similar kinds are converted; the
+ResourceClaimTemplates they need come before them. Other objects are printed unchanged. Nothing is sent to a cluster. Notes go to stderr.
 
 Examples:
 
@@ -22,7 +22,7 @@ Examples:
 
     hami-dra convert -f examples/ --runtime-class nvidia=nvidia
 
-Exit status: 0, or 2 when something cannot be converted; then nothing is printed.
+Exit status: 0, or 2 if something cannot be converted; then nothing is printed.
 """
 
 
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 def convert(
     files: Annotated[list[Path], typer.Option("-f", "--filename", help="File or folder; may be repeated.")],
     *,
-    output: Annotated[Output, typer.Option("-o", "--output", help="How to print the result.")] = Output.yaml,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.yaml,
     runtime_class: RuntimeClasses = None,
 ) -> None:
     from controller.bridge.convert import Options

@@ -1,4 +1,4 @@
-"""`hami-dra demo`: the four patterns on the embedded cluster, as a newcomer sees them first."""
+"""`hami-dra demo`: the four patterns on the embedded cluster, for newcomers."""
 
 import asyncio
 import os
@@ -33,9 +33,11 @@ TITLES: Final = {
     ("spread", "spread"): ("D", "Both nodes, a card for each pod", "a node may fail, with the steadiest latency"),
 }
 WIDTH: Final = 100
-"""What the tables need; a narrower terminal wraps them."""
+"""Width of the tables; a narrower terminal wraps them."""
 BAR: Final = 13
-"""Characters for a card. Blocks are rounded down, so a bar shows a little more room than there is."""
+"""Characters for a card. Blocks are rounded down, so a bar shows slightly more free space than
+there is.
+"""
 MIB: Final = 1 << 20
 COLOURS: Final = ("green", "yellow", "magenta", "blue")
 
@@ -119,7 +121,10 @@ def _picture(pattern: "Pattern", *, ascii_only: bool) -> "Table":
 
 
 def _bar(card: "Card", blocks: str, free: str) -> "Text":
-    """A card: one block for each pod; neighbours differ in colour and, for terminals without, in shade."""
+    """Return a card's bar: one block for each pod.
+
+    Neighbours differ in colour and, for terminals without colours, in shade.
+    """
     from rich.text import Text
 
     text = Text("[")

@@ -1,4 +1,4 @@
-"""`hami-dra doctor`: what is wrong with the cluster, and how to mend it."""
+"""`hami-dra doctor`: finds problems in the cluster and says how to fix them."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from hami_dra.cli.doctor_reading import Read
     from hami_dra.cli.seen import Seen
 
-HELP = """Look for what is wrong with hami-dra in a cluster, and say how to mend it. Changes nothing.
+HELP = """Diagnose hami-dra in a cluster, and say how to fix each problem. Changes nothing.
 
-Looks at Kubernetes' version and gates, the controller's lease, rights, fence, policies, webhook and its certificate, leftovers,
-device classes, slices, device plugins, claims that leak, devices given away twice, pods that wait, quotas. With -f it makes
-the checks that need no living cluster.
+Checks Kubernetes' version and gates, the controller's lease, rights, fence, policies, webhook and its
+certificate, leftovers, device classes, slices, device plugins, leaked claims, devices allocated twice,
+waiting pods, quotas. With -f it runs the checks that need no live cluster.
 
-Exit status: 0 nothing is wrong (there may be warnings), 1 something is, 2 it could not look.
+Exit status: 0 no errors (possibly warnings), 1 errors found, 2 the cluster could not be read.
 
 Examples:
 
@@ -48,16 +48,17 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     *,
-    output: Annotated[Output, typer.Option("-o", "--output", help="How to print.")] = Output.table,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
     mode: Annotated[
-        Mode | None, typer.Option(help="The controller's; default: as its Deployment says, or as its policies tell.")
+        Mode | None, typer.Option(help="The controller's mode; default: read from its Deployment or its policies.")
     ] = None,
     manage: Annotated[
-        list[str] | None, typer.Option(help="A driver that the controller manages beside ours; may be repeated.")
+        list[str] | None,
+        typer.Option(help="A driver that the controller manages in addition to hami-dra's own; may be repeated."),
     ] = None,
-    namespace: Annotated[str, typer.Option(help="Where hami-dra is installed.")] = names.SYSTEM_NAMESPACE,
+    namespace: Annotated[str, typer.Option(help="Namespace in which hami-dra is installed.")] = names.SYSTEM_NAMESPACE,
     installation: Annotated[
-        str, typer.Option(help="The controller's --installation: claims of others are not looked at.")
+        str, typer.Option(help="The controller's --installation: claims of other installations are ignored.")
     ] = names.MANAGED_BY,
     files: Files = None,
     kubeconfig: Kubeconfig = None,
@@ -103,7 +104,7 @@ def _read(connection: Connection, namespace: str, progress: Any) -> "Read":
 
 
 class _Chosen:
-    """The options, and what they leave to be found out."""
+    """The options, and the values to detect where options are missing."""
 
     def __init__(self, mode: str | None, manage: list[str], namespace: str, installation: str) -> None:
         self._mode = mode
@@ -145,7 +146,7 @@ class _Chosen:
 
 
 def _moments(found: "Seen") -> Iterator[str | None]:
-    """All that objects say of when something happened to them."""
+    """Yield all timestamps that objects carry."""
     for items in found.items.values():
         for item in items:
             metadata = item.object.metadata
@@ -155,7 +156,11 @@ def _moments(found: "Seen") -> Iterator[str | None]:
 
 
 def _guessed(live: "Live | None") -> str:
-    """Only exclusive mode has a fence policy; where there is a lease and no such policy, the mode is native."""
+    """Return the mode, guessed from the admission objects.
+
+    Only exclusive mode has a fence policy: with a lease and without that policy, the mode is
+    native.
+    """
     if live is None or live.admission is None or live.lease is None:
         return "exclusive"
     listed = {each["metadata"]["name"] for objects in live.admission.values() for each in objects}

@@ -1,8 +1,10 @@
-"""Collects what the doctor looks at, from a living cluster: the only part of it that talks to one.
+"""Collects the doctor's input from a live cluster: the only part of the doctor that connects to
+one.
 
-Called by `hami-dra doctor`. In: a cluster. Out: documents, and what only a living cluster can say (`Live`). What may not be read
-is left out and named. Nothing is changed: rights are asked by SubjectAccessReviews, and the webhook by a pod that is created
-with `dryRun` and so never is.
+Called by `hami-dra doctor`. In: a cluster. Out: documents, and the facts that only a live cluster
+provides (`Live`). Anything that may not be read is left out and named. Nothing is changed: rights
+are checked with SubjectAccessReviews, and the webhook with a pod that is created with `dryRun`, so
+never stored.
 """
 
 import asyncio
@@ -46,15 +48,18 @@ class Read:
     documents: list[Document]
     live: Live
     unread: dict[str, str]
-    """Name of a check → why what it needs could not be read."""
+    """Name of a check → why its input could not be read."""
     mode: Mode | None = None
-    """As the controller's Deployment says; None: there is none to be seen."""
+    """The mode in the controller's Deployment; None: no Deployment is visible."""
     managed: frozenset[str] = frozenset()
-    """The same: what it manages beside our own drivers."""
+    """Drivers in the controller's Deployment that it manages in addition to our own."""
 
 
 async def read_live(cluster: "HttpCluster", namespace: str, progress: Told) -> Read:
-    """Raises ClusterError where not even nodes, slices, classes, claims and pods can be read."""
+    """Read the cluster.
+
+    Raises ClusterError if not even nodes, slices, classes, claims and pods can be read.
+    """
     return await _Reading(cluster, namespace, progress).read()
 
 
@@ -104,7 +109,10 @@ class _Reading:
         )
 
     def _told(self, text: str) -> None:
-        """That the cluster has no such kind is no gap in what we know of it (1.36 has no DeviceTaintRule)."""
+        """Note what could not be read, except kinds that the cluster does not serve.
+
+        Such a kind leaves no gap in the state (1.36 has no DeviceTaintRule).
+        """
         if "does not serve" not in text:
             self._miss("slices", text)
 
@@ -134,7 +142,9 @@ class _Reading:
         return found
 
     async def _arguments(self, deployment: str) -> str:
-        """Return those of its containers, one a line; nothing where there is none, as when it runs outside the cluster."""
+        """Return the arguments of its containers, one a line; empty if it runs outside the
+        cluster.
+        """
         try:
             raw = await self.cluster.get_raw(kinds.DEPLOYMENT, deployment, self.namespace)
         except (NotFound, Forbidden):
@@ -145,7 +155,10 @@ class _Reading:
         )
 
     async def _gates(self) -> Mapping[str, bool] | None:
-        """Of the API server, which tells them in its metrics. The other components should have the same."""
+        """Return the API server's feature gates from its metrics.
+
+        The other components should have the same gates.
+        """
         try:
             text = await self.cluster.read_text("/metrics")
         except ClusterError as error:
@@ -153,10 +166,10 @@ class _Reading:
             return None
         found = {name: value == "1" for name, value in _GATE.findall(text)}
         if not found:
-            self._miss("version", "the API server's metrics do not tell its feature gates")
+            self._miss("version", "the API server's metrics do not contain its feature gates")
         return found or None
 
-    # --- rights ------------------------------------------------------------------------------------------------------
+    # --- rights -----------------------------------------------------------------------------------
 
     async def _rights(self, installation: Installation) -> tuple[Right, ...] | None:
         slots = asyncio.Semaphore(_AT_ONCE)
@@ -168,7 +181,7 @@ class _Reading:
         wanted = needed_rights(manifests(installation), ACCOUNTS)
         try:
             if wanted:
-                await self._ask(wanted[0])  # who may not ask is told once
+                await self._ask(wanted[0])  # a missing right to ask is reported once
             return tuple(await asyncio.gather(*map(ask, wanted)))
         except (Forbidden, NotFound) as error:
             self._miss("rights", str(error))
@@ -199,7 +212,7 @@ class _Reading:
         answer = await self.cluster.create(SUBJECT_ACCESS_REVIEW, body)
         return replace(right, namespace=namespace, allowed=answer.status.allowed)
 
-    # --- webhook -----------------------------------------------------------------------------------------------------
+    # --- webhook ----------------------------------------------------------------------------------
 
     async def _webhook(self, admission: Mapping[str, tuple[Raw, ...]] | None, documents: list[Document]) -> WebhookSeen:
         hook = _convert_hook(admission)
@@ -235,9 +248,11 @@ class _Reading:
         return True
 
     async def _certificate(self, hook: Raw) -> tuple[bool, bytes | None]:
-        """Whether there is a Secret for a webhook that makes its own certificates, and the one that all replicas share.
+        """Return whether a Secret for a self-issued certificate exists, and the shared certificate
+        in it.
 
-        A webhook that is reached by URL may serve another one; of one that has its certificates from elsewhere, none is seen.
+        A webhook that is reached by URL may serve another certificate. A certificate issued
+        elsewhere is not visible here.
         """
         try:
             secret = await self.cluster.get(kinds.SECRET, names.WEBHOOK_SECRET, self.namespace)
@@ -255,11 +270,12 @@ class _Reading:
             return True, None
 
     async def _converted(self, hook: Raw, documents: list[Document]) -> str | None:
-        """Sends a pod with old resource names; it is never made. None: it could not be sent."""
+        """Send a pod with legacy resource names as a dry run. None: it could not be sent."""
         namespace = _converted_namespace(hook, documents)
         if namespace is None:
             self._miss(
-                "webhook", "no namespace is converted, or only pods with certain labels: no pod was sent to be dry-run"
+                "webhook",
+                "no namespace is converted, or only pods with certain labels: no pod was created as a dry run",
             )
             return None
         try:
@@ -267,9 +283,9 @@ class _Reading:
         except ClusterError as error:
             if any(word in str(error) for word in _CONVERTED_AND_REFUSED):
                 return str(error)
-            self._miss("webhook", f"no pod could be sent to be dry-run: {error}")
+            self._miss("webhook", f"no pod could be created as a dry run: {error}")
             return None
-        return "" if pod.spec.resource_claims else "it came in as it was"
+        return "" if pod.spec.resource_claims else "it was admitted unchanged"
 
 
 def _convert_hook(admission: Mapping[str, tuple[Raw, ...]] | None) -> Raw | None:
@@ -283,7 +299,7 @@ def _convert_hook(admission: Mapping[str, tuple[Raw, ...]] | None) -> Raw | None
 
 
 def _converted_namespace(hook: Raw, documents: list[Document]) -> str | None:
-    """A namespace whose pods without labels are converted, `default` if it is one."""
+    """Return a namespace in which pods without labels are converted, preferably `default`."""
     if not label_selector_matches(_selector(hook.get("objectSelector")), {}):
         return None
     selector = _selector(hook.get("namespaceSelector"))
@@ -301,7 +317,7 @@ def _selector(raw: Any) -> LabelSelector:
 
 
 def _legacy_pod() -> Raw:
-    """A part of a card: converted in either mode."""
+    """Return a pod that requests part of a card: converted in either mode."""
     return {
         "metadata": {"generateName": "hami-dra-doctor-"},
         "spec": {

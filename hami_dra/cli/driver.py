@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from hami_dra.vendors.faults import FaultKind
     from hami_dra.vendors.publishing import Sharing
 
-HELP = """Run the node driver: it finds the cards of this node, publishes them, watches over their health and serves kubelet.
+HELP = """Run the node driver: it finds the cards of this node, publishes them, monitors their health and serves kubelet.
 
-One process serves all vendors whose cards it finds, or those that are named. SIGHUP has the hardware read anew. /healthz,
-/readyz and /metrics are on the port.
+One process serves all vendors whose cards it finds, or the named ones. SIGHUP makes it read the hardware
+again. /healthz, /readyz and /metrics are on the port.
 
 Examples:
 
@@ -37,7 +37,8 @@ Examples:
 
     hami-dra driver --node n1 --machine dgx-h100 --simulated-faults faults
 
-A file of simulated faults has one a line: the card's index or uuid, a code, words for people. It is read again and again.
+A file of simulated faults has one fault a line: the card's index or UUID, a code, a message. Changes to
+the file take effect while the driver runs.
 
     2 xid-79 GPU has fallen off the bus
 """
@@ -82,10 +83,10 @@ def driver(
         str, typer.Option(help="Simulate this machine instead of reading hardware (hami-dra slices --list).")
     ] = "",
     simulated_faults: Annotated[
-        Path | None, typer.Option(help="With --machine: a file that says which cards fail; see above.")
+        Path | None, typer.Option(help="With --machine: a file that lists the cards that fail; see above.")
     ] = None,
     mode: Annotated[
-        Mode, typer.Option(help="As the controller's. native: devices are ordered for kube-scheduler's first fit.")
+        Mode, typer.Option(help="The controller's --mode. native: devices are ordered for kube-scheduler's first fit.")
     ] = Mode.exclusive,
     device_policy: Annotated[
         str,
@@ -94,61 +95,66 @@ def driver(
         ),
     ] = names.SPREAD,
     slots: Annotated[int, typer.Option(help="Allocations that may share a card: NVIDIA, MetaX.")] = 10,
-    memory_scaling: Annotated[str, typer.Option(help="Memory on offer / memory there is: NVIDIA.")] = "1",
-    core_scaling: Annotated[str, typer.Option(help="Cores on offer / cores there are: NVIDIA.")] = "1",
-    card_slices: Annotated[int, typer.Option(help="Slices of a card that is handed out in slices: Enflame.")] = 4,
+    memory_scaling: Annotated[str, typer.Option(help="Memory offered / physical memory: NVIDIA.")] = "1",
+    core_scaling: Annotated[str, typer.Option(help="Cores offered / physical cores: NVIDIA.")] = "1",
+    card_slices: Annotated[
+        int, typer.Option(help="Number of slices of a card that is allocated in slices: Enflame.")
+    ] = 4,
     fence: Annotated[
-        FenceOption, typer.Option(help="The fence taint in the slices: auto goes by what the cluster serves.")
+        FenceOption, typer.Option(help="The fence taint in the slices: auto depends on what the cluster serves.")
     ] = FenceOption.auto,
     publish_beside_plugin: Annotated[
         bool,
-        typer.Option("--publish-beside-plugin", help="Publish although a device plugin hands out the same cards."),
+        typer.Option("--publish-beside-plugin", help="Publish even if a device plugin offers the same cards."),
     ] = False,
     taint_effect: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KIND=EFFECT",
-            help="What a kind of failure does to a card. Kinds: lost (NoExecute), xid, memory-error, unhealthy (NoSchedule). "
+            help="Effect of a kind of failure on a card. Kinds: lost (NoExecute), xid, memory-error, unhealthy (NoSchedule). "
             "Effects: NoSchedule, NoExecute, None. May be repeated.",
         ),
     ] = None,
-    discover_every: Annotated[str, typer.Option(help="How often the hardware is discovered anew.")] = "5m",
-    health_every: Annotated[str, typer.Option(help="How often the health of the cards is asked for.")] = "10s",
+    discover_every: Annotated[str, typer.Option(help="Time between two discoveries of the hardware.")] = "5m",
+    health_every: Annotated[str, typer.Option(help="Time between two health checks of the cards.")] = "10s",
     check_claims_every: Annotated[
         str,
-        typer.Option(
-            help="How often the API server is asked whether the claims that are prepared are still there (one GET for each)."
-        ),
+        typer.Option(help="Time between two checks that prepared claims still exist in the API server (one GET each)."),
     ] = "5m",
     monitor_interval: Annotated[
         str,
         typer.Option(
-            help="How often what the cards report at work (memory, temperature, ...) is read for /metrics; 0: never."
+            help="Time between two readings of the cards' sensors (memory, temperature, ...) for /metrics; 0: never."
         ),
     ] = "15s",
     recovery_time: Annotated[
         str,
-        typer.Option(help="How long a fault must stay away until it is over; twice as long each time it comes back."),
+        typer.Option(help="How long a fault must be absent until it is over; doubled each time it recurs."),
     ] = "1m",
     confirm_time: Annotated[
-        str, typer.Option(help="How long a fault must last until it may drive pods out (NoExecute).")
+        str, typer.Option(help="How long a fault must last before it may evict pods (NoExecute).")
     ] = "30s",
     on_exit: Annotated[
         ExitOption,
-        typer.Option(help="Slices at the end. keep: for whoever comes next; kubelet removes them if nobody does."),
+        typer.Option(
+            help="Slices at exit. keep: for the driver's next start; kubelet removes them if it does not start."
+        ),
     ] = ExitOption.keep,
-    root: Annotated[Path, typer.Option(help="kubelet's root folder.")] = Path("/var/lib/kubelet"),
-    cdi_dir: Annotated[Path, typer.Option(help="Where the container runtime looks for CDI specs.")] = Path(
+    root: Annotated[Path, typer.Option(help="kubelet's root directory.")] = Path("/var/lib/kubelet"),
+    cdi_dir: Annotated[Path, typer.Option(help="Directory from which the container runtime reads CDI specs.")] = Path(
         "/var/run/cdi"
     ),
     instance_uid: Annotated[
-        str, typer.Option(envvar="POD_UID", help="The uid of the driver's pod: two may serve at once during an update.")
+        str,
+        typer.Option(
+            envvar="POD_UID", help="UID of the driver's pod: two may serve at the same time during an update."
+        ),
     ] = "",
     library_folder: Annotated[
-        str, typer.Option(envvar="HOOK_PATH", help="Where limiting libraries are installed on the node.")
+        str, typer.Option(envvar="HOOK_PATH", help="Directory on the node in which limiting libraries are installed.")
     ] = "/usr/local",
-    library_version: Annotated[str, typer.Option(help="Of the library, where several lie side by side.")] = "",
-    library_log_level: Annotated[str, typer.Option(help="Of the library; empty: its own default.")] = "",
+    library_version: Annotated[str, typer.Option(help="Version of the library, if several are installed.")] = "",
+    library_log_level: Annotated[str, typer.Option(help="Log level of the library; empty: its own default.")] = "",
     core_limits: Annotated[
         bool,
         typer.Option("--core-limits/--no-core-limits", help="Whether shares of cores are enforced, or only counted."),
@@ -156,11 +162,11 @@ def driver(
     usage_cache: Annotated[
         KeepingOption,
         typer.Option(
-            help="HAMi-core's file of usage. private: in a small tmpfs of each container. host: in a folder of the node, which "
+            help="HAMi-core's usage file. private: in a small tmpfs of each container. host: in a folder of the node, which "
             "HAMi's monitor can read, and which a container can fill."
         ),
     ] = KeepingOption.private,
-    usage_cache_size: Annotated[str, typer.Option(help="Of that tmpfs, at most.")] = "16Mi",
+    usage_cache_size: Annotated[str, typer.Option(help="Size limit of that tmpfs.")] = "16Mi",
     lock_folder: Annotated[
         KeepingOption,
         typer.Option(
@@ -171,20 +177,20 @@ def driver(
     driver_root: Annotated[
         str,
         typer.Option(
-            help="Where NVIDIA's driver is installed on the node: /, or the folder of a driver container. Its libraries are then "
-            "brought by hami-dra; default: by NVIDIA's container runtime."
+            help="Directory on the node in which NVIDIA's driver is installed: /, or the folder of a driver container. "
+            "hami-dra then mounts its libraries; default: NVIDIA's container runtime does."
         ),
     ] = "",
     driver_root_mount: Annotated[
-        Path | None, typer.Option(help="Where this program sees the driver root; default: under the same path.")
+        Path | None, typer.Option(help="The driver root as this program sees it; default: the same path.")
     ] = None,
     cdi_hook: Annotated[
-        str, typer.Option(help="Path of nvidia-cdi-hook on the node; default: looked for where the driver root is /.")
+        str, typer.Option(help="Path of nvidia-cdi-hook on the node; default: searched for if the driver root is /.")
     ] = "",
     library_runtime_class: Annotated[
         str,
         typer.Option(
-            help="RuntimeClass by which pods get NVIDIA's libraries; default: the node's default runtime has them."
+            help="RuntimeClass that gives pods NVIDIA's libraries; default: the node's default runtime provides them."
         ),
     ] = "",
     imex_channels: Annotated[
@@ -193,13 +199,13 @@ def driver(
             "--imex-channels/--no-imex-channels", help="Give the node's IMEX channels to containers with whole GPUs."
         ),
     ] = True,
-    kernel_root: Annotated[Path, typer.Option(help="Below which the node's /sys and /proc are.")] = Path("/"),
-    device_folder: Annotated[str, typer.Option(help="Where the device nodes of the cards are on the node.")] = "/dev",
+    kernel_root: Annotated[Path, typer.Option(help="Directory that contains the node's /sys and /proc.")] = Path("/"),
+    device_folder: Annotated[str, typer.Option(help="Directory of the cards' device nodes on the node.")] = "/dev",
     host: Annotated[str, typer.Option(help="Address of the health and metrics server.")] = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
     port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 8080,
-    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.text,
+    log_format: Annotated[LogFormat, typer.Option(help="Log format.")] = LogFormat.text,
     verbosity: Annotated[
-        int, typer.Option("-v", "--verbosity", help="0 warnings only, 2 what happens, 5 everything.")
+        int, typer.Option("-v", "--verbosity", help="Log level: 0 warnings only, 2 normal, 5 everything.")
     ] = 2,
 ) -> None:
     from controller.reconcile import logs
@@ -345,7 +351,7 @@ def _effects(options: Sequence[str]) -> "Mapping[FaultKind, Effect]":
 def _backends(
     vendors: Sequence[str], machine_name: str, node: str, faults: Path | None, plugins_dir: Path
 ) -> "tuple[list[Backend], frozenset[str]]":
-    """And the vendors that are served even where nothing is found."""
+    """Return the back ends, and the vendors that are served even if no card is found."""
     from hami_dra.discovery.backends import BACKENDS
     from hami_dra.vendors.registry import containers
 
@@ -355,7 +361,7 @@ def _backends(
     if machine_name:
         return _simulated(vendors, machine_name, node, faults)
     if faults is not None:
-        raise CommandError("--simulated-faults: real cards fail by themselves; it goes with --machine")
+        raise CommandError("--simulated-faults: works with --machine only")
     made = [BACKENDS[name](plugins_dir / containers(name).driver) for name in vendors or BACKENDS]
     return made, frozenset(vendors)
 

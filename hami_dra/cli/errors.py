@@ -1,4 +1,4 @@
-"""What a command raises when its user must change something."""
+"""The error of a command whose input the user must change."""
 
 
 class CommandError(Exception):

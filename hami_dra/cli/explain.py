@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from controller.explain.model import Explanation
     from controller.simulation import Settings
 
-HELP = """Say why a pod got its node and its cards, or why it gets none: every node with its score split into terms, every card with
-the reason against it and the figures compared, the runner-up and by what it lost, each policy and where it comes from.
+HELP = """Say why a pod got its node and its cards, or why it gets none: every node with its score split into
+terms, every card with the reason against it and the compared figures, the runner-up and what it lost by,
+each policy and its origin.
 
-Takes the live cluster, or files such as what hami-dra snapshot wrote, and decides anew, as if the pod had no place yet; pods that wait
-do not count. With --controller the running controller says what it really decided, as far as it still remembers. Notes go to stderr.
+Reads the live cluster, or files such as those of hami-dra snapshot, and decides as if the pod had no node
+yet; waiting pods do not count. With --controller it shows the decision that the running controller made,
+if it is still stored. Notes go to stderr.
 
 Examples:
 
@@ -38,7 +40,8 @@ Examples:
 
     hami-dra explain trainer-0 --controller http://localhost:8090
 
-Exit status: 0 when it could be explained, whatever the outcome; 2 on bad input, and where there is no such pod or no decision on it.
+Exit status: 0 if there is an explanation, whatever the outcome; 2 on bad input, and if there is no such
+pod or no decision on it.
 """
 
 CONTROLLER_VARIABLE: Final = "HAMI_DRA_CONTROLLER"
@@ -58,7 +61,7 @@ def register(app: typer.Typer) -> None:
 def explain(
     target: Annotated[str, typer.Argument(metavar="POD|claim/NAME", help="NAME, NAMESPACE/NAME, or claim/NAME.")],
     *,
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Of the pod or claim.")] = "default",
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod or claim.")] = "default",
     files: Files = None,
     controller: Annotated[
         str | None,
@@ -66,15 +69,13 @@ def explain(
             metavar="URL",
             envvar=CONTROLLER_VARIABLE,
             show_envvar=True,
-            help="Ask the controller for the decision it kept, instead of deciding anew.",
+            help="Show the decision that the controller at this URL has stored, instead of computing it.",
         ),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="With the token that the controller asks for (kubectl create token).")
+        Path | None, typer.Option(help="File with the token that the controller requires (kubectl create token).")
     ] = None,
-    ca_file: Annotated[
-        Path | None, typer.Option(help="Certificates (PEM) to check that of an https:// controller with.")
-    ] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="CA certificates (PEM) for an https:// controller.")] = None,
     node_policy: Annotated[
         str | None, typer.Option(help="The controller's --node-policy, if it is not binpack.")
     ] = None,
@@ -94,10 +95,10 @@ def explain(
     feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
     node: Annotated[
         list[str] | None,
-        typer.Option(help="Show the cards of this node; may be repeated. Without: those that matter most."),
+        typer.Option(help="Show the cards of this node; may be repeated. Default: the most relevant nodes."),
     ] = None,
     all_nodes: Annotated[bool, typer.Option("--all-nodes", help="List all nodes, not only the first 20.")] = False,
-    output: Annotated[Output, typer.Option("-o", "--output", help="How to print.")] = Output.table,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -117,7 +118,7 @@ def explain(
         found = _computed(files, Connection(kubeconfig, context), kind, key, settings)
         if not files:
             note(
-                "computed anew; what the controller really decided: "
+                "computed now; to see the controller's actual decision: "
                 f"kubectl -n {names.SYSTEM_NAMESPACE} port-forward deployment/{names.CONTROLLER} {_PORT}, "
                 f"then the same with --controller http://localhost:{_PORT}"
             )
@@ -125,7 +126,7 @@ def explain(
 
 
 def _target(target: str, namespace: str) -> tuple[str, str]:
-    """(`pod` or `claim`, key). Raises CommandError."""
+    """Return (`pod` or `claim`, key). Raises CommandError."""
     parts = target.split("/")
     kind = "pod"
     if len(parts) > 1 and parts[0] in _KINDS:
@@ -147,7 +148,7 @@ _KINDS: Final = {
 def _computed(
     files: list[Path] | None, connection: Connection, kind: str, key: str, settings: "Settings"
 ) -> "Explanation":
-    """Raises CommandError."""
+    """Compute the explanation from files or the live cluster. Raises CommandError."""
     from controller.explain.explain import explain as compute
     from controller.explain.model import Explanation
     from controller.inventory.selectorbudget import Heartbeat
@@ -175,7 +176,7 @@ def _computed(
 async def _kept(
     url: str, token_file: Path | None, kind: str, key: str, *, ca_file: Path | None = None
 ) -> "Explanation":
-    """What the controller kept. Raises CommandError."""
+    """Return the explanation that the controller has stored. Raises CommandError."""
     import aiohttp
     import msgspec
 
@@ -196,22 +197,22 @@ async def _kept(
     if status == 404:
         raise CommandError(
             f"the controller keeps no decision on {kind} {key}: it forgets old ones, and all when it starts, and of several "
-            "replicas only the one that leads decides; leave out --controller to compute it anew"
+            "replicas only the one that leads decides; leave out --controller to compute it now"
         )
     if status in {401, 403}:
         raise CommandError(
-            f"--controller: {address}: answer {status}; give --token-file with a token of somebody who may see the controller's page"
+            f"--controller: {address}: answer {status}; give --token-file with the token of a user who may view the dashboard"
         )
     if status != 200:
         raise CommandError(f"--controller: {address}: answer {status}")
     try:
         return from_json(body)
     except msgspec.DecodeError as error:
-        raise CommandError(f"--controller: {address}: this is no explanation: {error}") from error
+        raise CommandError(f"--controller: {address}: the answer is not an explanation: {error}") from error
 
 
 def _trusted(ca_file: Path | None) -> "ssl.SSLContext | bool":
-    """True: by what the machine trusts. Raises CommandError."""
+    """Return the TLS settings; True: the machine's own trust store. Raises CommandError."""
     import ssl
 
     if ca_file is None:
@@ -228,7 +229,7 @@ def _token(path: Path) -> str:
     except OSError as error:
         raise CommandError(f"--token-file: {error}") from error
     if not token or not token.isascii() or any(map(str.isspace, token)):
-        raise CommandError(f"--token-file: {path}: one token is wanted, and nothing else")
+        raise CommandError(f"--token-file: {path}: must contain one token, and nothing else")
     return token
 
 
@@ -249,5 +250,5 @@ def _print(found: "Explanation", nodes: list[str], output: Output, *, all_nodes:
 
     known = {node.node for node in found.nodes}
     if unknown := [name for name in nodes if name not in known]:
-        raise CommandError(f"--node: {', '.join(unknown)}: not among the nodes of the explanation; look at --all-nodes")
+        raise CommandError(f"--node: {', '.join(unknown)}: not among the nodes of the explanation; see --all-nodes")
     print_wide(*drawn(found, nodes, all_nodes=all_nodes))

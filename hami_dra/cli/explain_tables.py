@@ -1,4 +1,8 @@
-"""What `hami-dra explain` draws. In: an `Explanation`. Out: rich tables and lines. Nothing from the cluster is markup."""
+"""Tables of `hami-dra explain`.
+
+In: an `Explanation`. Out: rich tables and lines. Text from the cluster is never interpreted as
+markup.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -13,14 +17,19 @@ _NONE: Final = "-"
 _REFUSED_SHOWN: Final = 3
 _NODES_SHOWN: Final = 20
 _LARGE: Final = 100_000
-_HOW: Final = """How to read it: nodes that fit are compared by what the vendors say of the best set of cards (TOPOLOGY, where they say something), then
-by SCORE, of which binpack takes the highest and spread the lowest; of equal ones the lower name wins. The score of a node is
-10 x used / total, before the pod; that of a card the same with the pod on it, times the weights. Under fair-share
-the score of a node is the sum of the costs shown, and the highest is taken. docs/explain.md says more."""
+_HOW: Final = """How to read this: fitting nodes are compared by the vendors' value of the best set of cards (TOPOLOGY, if
+any), then by SCORE: binpack prefers the highest, spread the lowest; the lower name wins ties. The score of
+a node is 10 x used / total, before the pod; that of a card is computed with the pod on it, times the
+weights. Under fair-share the score of a node is the sum of the costs shown, and the highest wins. See
+docs/explain.md."""
 
 
 def drawn(what: "Explanation", nodes: Collection[str], *, all_nodes: bool) -> list[Any]:
-    """`nodes`: whose cards are shown; empty: those that matter most. `all_nodes`: not only the first of them."""
+    """Return the tables and lines.
+
+    `nodes`: nodes whose cards are shown; empty: the most relevant ones. `all_nodes`: list all
+    nodes, not only the first.
+    """
     parts: list[Any] = [_headline(what)]
     parts += [Text(f"note: {note}") for note in what.notes]
     if what.requests:
@@ -32,7 +41,7 @@ def drawn(what: "Explanation", nodes: Collection[str], *, all_nodes: bool) -> li
         parts += ["", _nodes(shown)]
         hidden = len(what.nodes) - len(shown)
         if hidden:
-            parts.append(Text(f"and {hidden} nodes more: --all-nodes, or -o json"))
+            parts.append(Text(f"and {hidden} more nodes: use --all-nodes, or -o json"))
     if what.runner_up is not None:
         parts += ["", _runner_up(what)]
     for node in what.nodes:
@@ -64,7 +73,7 @@ def _requests(what: "Explanation") -> Table:
     table = _table("ASKED", "CLASS", ">CARDS", "OF EACH CARD")
     for each in what.requests:
         count = str(each.count) if each.count else "all"
-        amounts = each.text or "what its driver gives by default"
+        amounts = each.text or "the driver's defaults"
         if not each.ours:
             amounts += " (allocated by kube-scheduler)"
         table.add_row(*_texts(f"{each.claim} {each.request}", each.device_class, count, amounts))
@@ -161,7 +170,7 @@ def _number(value: float) -> str:
 
 
 def _term(terms: "Iterable[Term]", name: str) -> str:
-    """`2.50 (2 of 8)`."""
+    """Return a text such as `2.50 (2 of 8)`."""
     found = next((term for term in terms if term.name == name), None)
     if found is None:
         return _NONE
@@ -173,7 +182,7 @@ def _texts(*values: str) -> Iterator[Text]:
 
 
 def _table(*columns: str) -> Table:
-    """`>` before a column: to the right."""
+    """Return a table; `>` before a column's name aligns it to the right."""
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left")

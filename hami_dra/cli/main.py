@@ -1,6 +1,7 @@
-"""The `hami-dra` command: one entry, commands in their own modules, heavy imports inside the commands.
+"""The `hami-dra` command: one entry, commands in their own modules, heavy imports inside commands.
 
-A command raises `CommandError` (exit 2) for what the user must fix; anything else is a bug and keeps its traceback.
+A command raises `CommandError` (exit 2) for what the user must fix; anything else is a bug and
+keeps its traceback.
 """
 
 import sys
@@ -27,7 +28,7 @@ COMMANDS = (
     "topology",
     "uninstall",
 )
-"""Each is a module of this folder with a `register(app)`; the order is the order of --help."""
+"""Modules of this folder with a `register(app)`, in the order of --help."""
 
 app = typer.Typer(
     name="hami-dra",
@@ -55,7 +56,7 @@ def _root(
 
 
 def application() -> typer.Typer:
-    """With all its commands."""
+    """Return the application with all its commands."""
     if not app.registered_commands:
         for command in COMMANDS:
             import_module(f"hami_dra.cli.{command}").register(app)

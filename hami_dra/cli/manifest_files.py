@@ -1,4 +1,7 @@
-"""The -f option of commands that read manifests: what `hami_dra.cluster.documents` reads, its errors as the user's to fix."""
+"""The -f option of commands that read manifests.
+
+It wraps `hami_dra.cluster.documents`, and turns its errors into errors for the user.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +12,10 @@ from hami_dra.cluster.documents import read_documents as _read_documents
 
 
 def read_documents(paths: Iterable[Path]) -> list[Document]:
-    """All objects of files and folders (recursive, in name order). Raises CommandError, which names file, document, line."""
+    """Return all objects of files and folders (recursive, in name order).
+
+    Raises CommandError, which names file, document and line.
+    """
     try:
         return _read_documents(paths)
     except BadDocument as error:

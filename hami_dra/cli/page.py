@@ -1,4 +1,4 @@
-"""The page of `hami-dra controller`: its options made into settings, and its service beside the controller."""
+"""The dashboard of `hami-dra controller`: its options, and its service next to the controller."""
 
 import asyncio
 from enum import StrEnum
@@ -26,7 +26,7 @@ class Readings(StrEnum):
 def page_settings(
     bind: str, auth: DashboardAuth, cert: Path | None, key: Path | None, readings: Readings = Readings.on
 ) -> "Settings | None":
-    """None: no page is asked for. Raises CommandError."""
+    """Return the dashboard's settings; None if it is disabled. Raises CommandError."""
     from controller.dashboard.serving import Settings, parse_bind
     from hami_dra.cluster.protocol import ConfigError
 
@@ -47,7 +47,7 @@ def page_settings(
 
 
 async def serve_page(controller: "Controller", cluster: "Cluster", settings: "Settings", synced: asyncio.Event) -> None:
-    """Until cancelled, as soon as the controller knows the cluster. Raises ConfigError."""
+    """Serve the dashboard until cancelled, once the controller is in sync. Raises ConfigError."""
     from controller.dashboard.serving import serving
     from controller.dashboard.source import WorldSource
     from hami_dra.cluster.protocol import ConfigError

@@ -1,4 +1,4 @@
-"""Options about policies that several commands share. Errors name the option."""
+"""Policy options that several commands share. Errors name the option."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,11 @@ from hami_dra.vendors.registry import WISH_ANNOTATIONS
 
 
 def default_annotations(options: Iterable[str]) -> dict[str, str]:
-    """`--default NAME=VALUE`: annotations that hold where pod, claim, template and class say nothing. Raises CommandError."""
+    """Parse `--default NAME=VALUE`: annotations for pods without any of their own. Raises
+    CommandError.
+
+    An annotation of pod, claim, template or class takes precedence.
+    """
     found: dict[str, str] = {}
     for option in options:
         name, equals, value = option.partition("=")
@@ -36,7 +40,7 @@ def default_annotations(options: Iterable[str]) -> dict[str, str]:
 
 
 def default_packing(weights: str, option: str = "--packing-weights") -> Packing:
-    """Of `option`; empty: the defaults. Raises CommandError."""
+    """Parse packing weights; empty: the defaults. Raises CommandError, which names `option`."""
     if not weights:
         return Packing()
     try:
@@ -54,9 +58,10 @@ def simulation_settings(
     packing_weights: str = "",
     prefix: str = "--",
 ) -> Settings:
-    """Of `--node-policy`, `--device-policy`, `--default`, `--feature-gates`, `--packing-weights`. Raises CommandError.
+    """Return settings from the policy options of a command. Raises CommandError.
 
-    `prefix`: what the names of the options about policies begin with.
+    The options: `--node-policy`, `--device-policy`, `--default`, `--feature-gates`,
+    `--packing-weights`. `prefix`: the prefix of the policy options' names.
     """
     first_fit = device_policy == names.FIRST_FIT
     node, keys = names.BINPACK, DevicePolicy().keys

@@ -1,7 +1,7 @@
-"""How far something is that takes long: on stderr, and only once it has taken two seconds.
+"""Progress of long operations: on stderr, and only after two seconds.
 
-Used by commands that read a cluster or place many pods. A bar on a terminal, else a line now and then, so that a log stays short.
-Must not write to stdout.
+Used by commands that read a cluster or place many pods. Shows a bar on a terminal, else a line at
+intervals, so that logs stay short. Must not write to stdout.
 """
 
 import sys
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 PATIENCE: Final = 2.0
 """Seconds before anything is shown."""
 BETWEEN_LINES: Final = 10.0
-"""Seconds, where there is no terminal."""
+"""Seconds between two lines without a terminal."""
 
 
 class Told(Protocol):
-    """What the work calls: `what` is being done, so much of so much. `total` is 0 while it is not known."""
+    """Receives progress: the current step, units done and in total (0 while unknown)."""
 
     def __call__(self, what: str, done: int, total: int) -> None: ...
 
 
 def quiet(what: str, done: int, total: int) -> None:
-    """For who wants no progress."""
+    """Ignore progress."""
 
 
 class Progress:
-    """A context manager that is called with the news."""
+    """A context manager to be called with each update."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, terminal: bool | None = None) -> None:
         self._clock = clock

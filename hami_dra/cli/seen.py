@@ -1,7 +1,8 @@
-"""Documents as an inventory and the objects behind it: for commands that look at what is there and place nothing.
+"""Documents as an inventory and its objects, for commands that only read.
 
-Called by `status` and `doctor`, after `hami_dra.cli.state`. In: documents. Out: `Seen`. Objects have uids made of kind and name
-(`controller.simulation.objects.read`), so files that leave uids out can be looked at too.
+Called by `status` and `doctor`, after `hami_dra.cli.state`. In: documents. Out: `Seen`. Objects get
+UIDs derived from kind and name (`controller.simulation.objects.read`), so that files without UIDs
+can be read, too.
 """
 
 from collections import defaultdict
@@ -27,16 +28,20 @@ T = TypeVar("T", bound=Object)
 class Seen:
     inventory: Inventory
     items: dict[str, list[Item]] = field(default_factory=lambda: defaultdict(list))
-    """By name of the kind, in the order in which they came."""
+    """By name of the kind, in order of arrival."""
     notes: list[str] = field(default_factory=list)
-    """What was assumed, and what could not be read."""
+    """Assumptions, and what could not be read."""
 
     def of(self, kind: Kind[T]) -> tuple[T, ...]:
         return tuple(item.object for item in self.items[kind.name])
 
 
 def seen(documents: Iterable[Document]) -> Seen:
-    """Raises CommandError for a document that cannot be read as its kind. Kinds that are not used are left out silently."""
+    """Return the state that the documents describe.
+
+    Unused kinds are silently left out. Raises CommandError for a document that cannot be read as
+    its kind.
+    """
     gates = FeatureGates()
     found = Seen(Inventory(PoolGates(gates.partitionable_devices, gates.compatibility_groups)))
     try:
@@ -66,7 +71,7 @@ def seen(documents: Iterable[Document]) -> Seen:
 
 
 def _assume_nodes(found: Seen) -> None:
-    """Slices alone are enough to look at: without any Node theirs are taken to be there and ready, as `simulate` does."""
+    """Assume ready nodes for slices if there is no Node at all, as `simulate` does."""
     wanted = dict.fromkeys(each.spec.node_name for each in found.of(kinds.RESOURCE_SLICE) if each.spec.node_name)
     for name in wanted:
         found.inventory.node_changed(None, Node(metadata=ObjectMeta(name=name, uid=f"Node//{name}")))

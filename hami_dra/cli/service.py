@@ -1,4 +1,7 @@
-"""How a long-running command starts and ends: SIGTERM and Ctrl-C end it in order, a bad start ends it with one sentence."""
+"""Start and end of a long-running command.
+
+SIGTERM and Ctrl-C end it in an orderly way; a failed start ends it with one sentence.
+"""
 
 import asyncio
 import signal
@@ -13,7 +16,10 @@ _START_FAILURES: Final = (UnsupportedKubernetes, ConfigError, ClusterError)
 
 
 def run_service(service: Coroutine[Any, Any, None]) -> None:
-    """Runs until the service ends or a signal asks it to; cancelled, it may tidy up. Raises CommandError."""
+    """Run until the service ends or a signal arrives; it is then cancelled and may clean up.
+
+    Raises CommandError.
+    """
     try:
         asyncio.run(_until_asked(service))
     except Exception as error:
@@ -36,7 +42,7 @@ async def _until_asked(service: Coroutine[Any, Any, None]) -> None:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Of a task group's failures the first."""
+    """Return the first failure of a task group."""
     found = error
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]

@@ -1,4 +1,4 @@
-"""Options that commands which talk to a cluster have in common: one spelling, one set of values, one help text."""
+"""Options shared by commands that connect to a cluster: one spelling, values and help text each."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Gate(StrEnum):
 Kubeconfig = Annotated[
     str | None, typer.Option(envvar="KUBECONFIG", help="Path; default: in-cluster, else ~/.kube/config.")
 ]
-Context = Annotated[str | None, typer.Option(help="Of the kubeconfig; default: its current one.")]
+Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")]
 RuntimeClasses = Annotated[
     list[str] | None,
     typer.Option(

@@ -1,4 +1,6 @@
-"""`hami-dra simulate`: where would these pods go? Reads manifests, prints a table, JSON or YAML."""
+"""`hami-dra simulate`: reads manifests and prints where their pods would go as a table, JSON or
+YAML.
+"""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -13,11 +15,12 @@ from hami_dra.cli.errors import CommandError
 if TYPE_CHECKING:
     from controller.simulation import Report
 
-HELP = """Place the pods of a set of manifests and print where they go and why. Nothing is sent anywhere.
+HELP = """Place the pods of a set of manifests and print where they go and why. Nothing is sent to a cluster.
 
-Reads files and folders (recursive, in name order): Nodes, ResourceSlices, DeviceClasses, claims, templates, pods and workloads.
-Legacy pods are converted as by the webhook. Pods with spec.nodeName and allocated claims count as they are; the others are
-placed in file order. Without any Node, those that the slices name are assumed, empty. Notes go to stderr.
+Reads files and folders (recursive, in name order): Nodes, ResourceSlices, DeviceClasses, claims,
+templates, pods and workloads. Legacy pods are converted as by the webhook. Pods with spec.nodeName and
+allocated claims count as they are; the others are placed in file order. Without any Node, the nodes that
+the slices name are assumed to be empty. Notes go to stderr.
 
 Examples:
 
@@ -29,7 +32,7 @@ Examples:
 
     hami-dra simulate -f n1.yaml -f examples/claims --device-policy first-fit
 
-Exit status: 0 when it ran, 1 with --fail-unplaced when a pod stayed unplaced, 2 on bad input.
+Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on bad input.
 """
 
 
@@ -46,7 +49,7 @@ def register(app: typer.Typer) -> None:
 def simulate(
     files: Annotated[list[Path], typer.Option("-f", "--filename", help="File or folder; may be repeated.")],
     *,
-    output: Annotated[Output, typer.Option("-o", "--output", help="How to print the answer.")] = Output.table,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
     node_policy: Annotated[
         str | None, typer.Option(help="Default below annotations: binpack, spread or fair-share.")
     ] = None,
@@ -67,11 +70,13 @@ def simulate(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="A vendor's annotation that holds where pod, claim, template and class say nothing; may be repeated.",
+            help="Default for a vendor's annotation, unless pod, claim, template or class set it; may be repeated.",
         ),
     ] = None,
     feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
-    fail_unplaced: Annotated[bool, typer.Option("--fail-unplaced", help="Exit 1 when a pod stays unplaced.")] = False,
+    fail_unplaced: Annotated[
+        bool, typer.Option("--fail-unplaced", help="Exit with status 1 if a pod stays unplaced.")
+    ] = False,
 ) -> None:
     from controller.simulation import BadManifest
     from controller.simulation import simulate as run
@@ -84,7 +89,7 @@ def simulate(
     )
     try:
         with Progress() as progress:
-            report = run(read_documents(files), settings, partial(progress, "pods decided on"))
+            report = run(read_documents(files), settings, partial(progress, "deciding on pods"))
     except BadManifest as error:
         raise CommandError(str(error)) from error
     for note in report.notes:
@@ -128,7 +133,7 @@ def _print_tables(report: "Report") -> None:
         table = Table("UNPLACED", "REASONS", "MESSAGE", box=None, pad_edge=False)
         for entry in report.unplaced:
             reasons = ", ".join(f"{count} {code}" for code, count in sorted(entry["reasons"].items()))
-            # as Text: brackets in messages are no markup
+            # As Text: brackets in messages are not markup.
             table.add_row(entry["pod"], reasons, Text(entry["error"] or entry["message"]))
         print_wide(*([""] if report.placements else []), table)
     if not report.placements and not report.unplaced:
@@ -144,6 +149,6 @@ def _devices(results: Iterable[dict[str, Any]]) -> str:
 
 
 def _scores(score: dict[str, Any]) -> str:
-    """Of the node before the pod came, and of its devices with it."""
+    """Return the scores of the node, without the pod, and of its devices, with the pod."""
     devices = ", ".join(f"{device['score']:.2f}" for device in score["devices"])
     return f"{score['node']:.2f}" + (f" / {devices}" if devices else "")

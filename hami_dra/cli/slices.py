@@ -1,4 +1,4 @@
-"""`hami-dra slices`: print the ResourceSlices of machines, check files of them, publish a simulated fleet."""
+"""`hami-dra slices`: prints or checks ResourceSlices, or publishes a simulated fleet."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HELP = """Print, check or publish ResourceSlices.
 
-What a machine offers is printed exactly as the driver publishes it. A fleet file names machines and how many of each.
+The devices of a machine are printed exactly as the driver publishes them. A fleet file names machines and how many of each.
 
 Examples:
 
@@ -66,17 +66,22 @@ def slices(
     *,
     list_machines: Annotated[bool, typer.Option("--list", help="List the reference machines.")] = False,
     machine: Annotated[str | None, typer.Option(help="Print the slices of one reference machine.")] = None,
-    node: Annotated[str | None, typer.Option(help="Name of its node; default: made of the machine's.")] = None,
+    node: Annotated[
+        str | None, typer.Option(help="Name of its node; default: derived from the machine's name.")
+    ] = None,
     publish_as: Annotated[str, typer.Option(help="Imitate another driver, such as gpu.nvidia.com.")] = "",
     slots: Annotated[int | None, typer.Option(min=1, help="Allocations that may share a card (10).")] = None,
-    memory_scaling: Annotated[str | None, typer.Option(help="Memory on offer / memory there is (1).")] = None,
-    core_scaling: Annotated[str | None, typer.Option(help="Cores on offer / cores there are (1).")] = None,
+    memory_scaling: Annotated[str | None, typer.Option(help="Memory offered / physical memory (1).")] = None,
+    core_scaling: Annotated[str | None, typer.Option(help="Cores offered / physical cores (1).")] = None,
     card_slices: Annotated[
-        int | None, typer.Option(min=1, max=10, help="Slices of a card that is handed out in slices (4): Enflame.")
+        int | None,
+        typer.Option(min=1, max=10, help="Number of slices of a card that is allocated in slices (4): Enflame."),
     ] = None,
     mig: Annotated[
         bool | None,
-        typer.Option("--mig/--no-mig", help="GPUs that can be cut are in MIG mode; default: as the machine is."),
+        typer.Option(
+            "--mig/--no-mig", help="Whether GPUs that support MIG are in MIG mode; default: defined by the machine."
+        ),
     ] = None,
     fleet: Annotated[
         Path | None, typer.Option(help="Print, or with --publish write, the slices of a fleet file.")
@@ -88,14 +93,16 @@ def slices(
             "an API server checks each slice too, and stores nothing."
         ),
     ] = None,
-    output: Annotated[Output, typer.Option("-o", "--output", help="How to print.")] = Output.table,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
     with_nodes: Annotated[bool, typer.Option("--with-nodes", help="Print the Node objects too, for simulate.")] = False,
     fence: Annotated[
-        FenceOption, typer.Option(help="The fence taint in the slices: auto goes by what the cluster serves.")
+        FenceOption, typer.Option(help="The fence taint in the slices: auto depends on what the cluster serves.")
     ] = FenceOption.auto,
-    publish: Annotated[bool, typer.Option("--publish", help="Write the fleet to a cluster and keep it true.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="With --publish: write and end.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Take the fleet off a cluster and end.")] = False,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Write the fleet to a cluster and keep it up to date.")
+    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="With --publish: write once and exit.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the fleet from a cluster and exit.")] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -134,7 +141,7 @@ def slices(
         _print(_without_fleet(objects), output)
 
 
-# --- print -----------------------------------------------------------------------------------------------------------
+# --- print ----------------------------------------------------------------------------------------
 
 
 def _list() -> None:
@@ -142,14 +149,17 @@ def _list() -> None:
 
     from hami_dra.discovery.simulated import machine_names, summary
 
-    table = Table("MACHINE", "WHAT IT IS", box=None)
+    table = Table("MACHINE", "DESCRIPTION", box=None)
     for name in machine_names():
         table.add_row(name, summary(name))
     print_wide(table)
 
 
 def _fleet_objects(file: "FleetFile", *, fence: "FenceMode", with_nodes: bool, where: str = "") -> list[dict[str, Any]]:
-    """Nodes, if asked for, and slices. Without a cluster, `auto` means no fence taint. `where` is left out of errors."""
+    """Return nodes, if requested, and slices.
+
+    Without a cluster, `auto` means no fence taint. `where` is removed from errors.
+    """
     from hami_dra.cluster.protocol import ConfigError
     from hami_dra.driver.fleet_nodes import planned_nodes
     from hami_dra.driver.slices import fenced, slice_bodies
@@ -169,7 +179,7 @@ def _fleet_objects(file: "FleetFile", *, fence: "FenceMode", with_nodes: bool, w
 
 
 def _without_fleet(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One machine is nobody's fleet: no mark of one."""
+    """Remove the fleet label: a single machine belongs to no fleet."""
     from hami_dra.api.names import FLEET_LABEL
 
     for item in objects:
@@ -211,11 +221,11 @@ def _print_table(objects: list[dict[str, Any]]) -> None:
     print_wide(table)
 
 
-# --- check -----------------------------------------------------------------------------------------------------------
+# --- check ----------------------------------------------------------------------------------------
 
 
 def _check(paths: Sequence[Path], kubeconfig: str | None, context: str | None) -> None:
-    """Exit 1 when something is wrong; every violation is one line."""
+    """Check files of slices. Exit status 1 if something is wrong; every violation is one line."""
     import asyncio
 
     from hami_dra.cli.manifest_files import read_documents
@@ -224,7 +234,7 @@ def _check(paths: Sequence[Path], kubeconfig: str | None, context: str | None) -
 
     found = [document for document in read_documents(paths) if document.raw.get("kind") == "ResourceSlice"]
     if not found:
-        raise CommandError(f"{', '.join(map(str, paths))}: no ResourceSlice in there")
+        raise CommandError(f"{', '.join(map(str, paths))}: contains no ResourceSlice")
     problems: list[str] = []
     good: list[Document] = []
     for document in found:
@@ -248,7 +258,7 @@ def _check(paths: Sequence[Path], kubeconfig: str | None, context: str | None) -
 
 
 async def _refused_by_server(documents: "Sequence[Document]", kubeconfig: str | None, context: str | None) -> list[str]:
-    """Create each slice without storing it. Raises ClusterError where the server does not answer the question."""
+    """Create each slice as a dry run. Raises ClusterError if the server does not check them."""
     from hami_dra.api.kinds import RESOURCE_SLICE
     from hami_dra.cluster.http import connect
     from hami_dra.cluster.protocol import AlreadyExists, Invalid
@@ -261,7 +271,7 @@ async def _refused_by_server(documents: "Sequence[Document]", kubeconfig: str | 
             try:
                 await cluster.create(RESOURCE_SLICE, {**document.raw, "metadata": metadata}, dry_run=True)
             except AlreadyExists:
-                pass  # it was found valid before its name was looked up
+                pass  # valid: the server validates before it looks up the name
             except Invalid as error:
                 refused.append(f"{document}: {error}")
     finally:
@@ -269,7 +279,7 @@ async def _refused_by_server(documents: "Sequence[Document]", kubeconfig: str | 
     return refused
 
 
-# --- fleet -----------------------------------------------------------------------------------------------------------
+# --- fleet ----------------------------------------------------------------------------------------
 
 
 def _read(path: Path) -> "FleetFile":
@@ -313,7 +323,7 @@ def _publish(
     except (ConfigError, ClusterError, NotPublished, UnsupportedKubernetes) as error:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt:
-        typer.echo("stopped; nodes and slices stay (--remove takes them away)", err=True)
+        typer.echo("stopped; nodes and slices stay (--remove removes them)", err=True)
 
 
 async def _keep(
@@ -342,7 +352,7 @@ async def _keep(
         typer.echo(f"fleet {file.name!r}: {f'{number} nodes are published' if number else 'nothing is left'}", err=True)
         if once:
             return
-        typer.echo(f"keeping them true, and following {path}; Ctrl-C ends", err=True)
+        typer.echo(f"keeping them up to date, and following {path}; Ctrl-C ends", err=True)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(fleet.run())
             tasks.create_task(follow(fleet, path, version))

@@ -1,4 +1,4 @@
-"""`hami-dra snapshot`: the state of a cluster in one file, as far as decisions read it."""
+"""`hami-dra snapshot`: writes the state of a cluster that decisions read to one file."""
 
 import json
 from collections.abc import Iterable
@@ -13,13 +13,15 @@ from hami_dra.cli.state import KINDS, Connection, Context, Kubeconfig, note, rea
 if TYPE_CHECKING:
     from hami_dra.cluster.documents import Document
 
-HELP = """Write what decisions read of a cluster into one file: nodes, slices, classes, claims, templates, pods, quotas.
+HELP = """Write the state of a cluster that decisions read to one file: nodes, slices, classes, claims, templates,
+pods, quotas.
 
-Nothing else of these objects is in it: no command, argument, environment, image, volume, no annotation that hami-dra does not read,
-no parameter of other drivers. Secrets and ConfigMaps are not even read. Names, labels and namespaces are as they are. Twice the
-same state gives the same text, so that two files can be compared line by line. Inside a pod its service account is used.
+It contains nothing else of these objects: no command, argument, environment, image, volume, no annotation
+that hami-dra does not read, no parameter of other drivers. Secrets and ConfigMaps are not even read. Names,
+labels and namespaces are unchanged. The same state always gives the same text, so that two files can be
+compared line by line. Inside a pod its service account is used.
 
-The file is read by `-f` of simulate, explain, whatif, status and topology.
+Read the file with `-f` of simulate, explain, whatif, status and topology.
 
 Examples:
 
@@ -29,7 +31,7 @@ Examples:
 
     hami-dra snapshot | hami-dra whatif -f /dev/stdin --without-node gpu-7
 
-Exit status: 0 when it was written, 2 when the cluster cannot be read.
+Exit status: 0 if the file was written, 2 if the cluster cannot be read.
 """
 
 
@@ -40,7 +42,7 @@ def register(app: typer.Typer) -> None:
 def snapshot(
     *,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The file: JSON, or YAML where its name ends in .yaml.")
+        Path | None, typer.Option("-o", "--output", help="The file: JSON, or YAML if its name ends in .yaml.")
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -64,7 +66,7 @@ def snapshot(
 
 
 def snapshot_text(documents: "Iterable[Document]", *, as_yaml: bool = False) -> str:
-    """`kind: List`."""
+    """Return the documents as one `kind: List`."""
     from controller.simulation.essence import essence
 
     kinds = {kind.name: kind for kind in KINDS}

@@ -1,10 +1,12 @@
-"""The cluster's state for commands that look at it and change nothing: files, or with none the live cluster.
+"""The state of a cluster for read-only commands: from files, or else from the live cluster.
 
-Used by `explain`, `status`, `doctor`, `snapshot` and `whatif`. In: the shared options. Out: documents as `controller.simulation`
-reads them. Of a live cluster these are whole objects, as JSON: whoever hands them on strips them (`controller.simulation.essence`).
+Used by `explain`, `status`, `doctor`, `snapshot` and `whatif`. In: the shared options. Out:
+documents as `controller.simulation` reads them. Those of a live cluster are whole objects, as JSON:
+code that passes them on strips them (`controller.simulation.essence`).
 
-What is read live: everything that a decision reads (`KINDS`). Not workloads: their pods are there already. Secrets, ConfigMaps and
-Events are never asked for. Pods come in the order in which the controller decides on them: priority, age, name.
+Read live: everything that a decision reads (`KINDS`). Not workloads: their pods exist already.
+Secrets, ConfigMaps and Events are never read. Pods come in the order in which the controller
+decides on them: priority, age, name.
 """
 
 import asyncio
@@ -19,8 +21,8 @@ from hami_dra.api import kinds, names
 from hami_dra.api.kinds import Kind
 from hami_dra.cli.errors import CommandError
 from hami_dra.cli.progress import Told, quiet
-from hami_dra.cli.service_options import Context as Context  # noqa: PLC0414 (the options offered here)
-from hami_dra.cli.service_options import Kubeconfig as Kubeconfig  # noqa: PLC0414 (as above)
+from hami_dra.cli.service_options import Context as Context  # noqa: PLC0414 (re-exported for the commands)
+from hami_dra.cli.service_options import Kubeconfig as Kubeconfig  # noqa: PLC0414 (re-exported for the commands)
 from hami_dra.cluster.documents import Document
 from hami_dra.cluster.protocol import ClusterError, ConfigError, Forbidden, NotFound
 
@@ -32,7 +34,7 @@ Files = Annotated[
     typer.Option(
         "-f",
         "--filename",
-        help="File or folder, such as what `hami-dra snapshot` wrote; may be repeated. Without: the live cluster.",
+        help="File or folder, such as the output of `hami-dra snapshot`; may be repeated. Default: the live cluster.",
     ),
 ]
 
@@ -43,7 +45,7 @@ NEEDED: Final[tuple[Kind[Any], ...]] = (
     kinds.RESOURCE_CLAIM,
     kinds.POD,
 )
-"""Without one of these nothing true can be said."""
+"""Without one of these, no answer would be correct."""
 KINDS: Final[tuple[Kind[Any], ...]] = (
     kinds.NAMESPACE,
     kinds.NODE,
@@ -56,7 +58,7 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
     kinds.RESOURCE_CLAIM,
     kinds.POD,
 )
-"""In the order in which they are read and handed on."""
+"""In the order in which they are read and returned."""
 _MISSED: Final = {
     kinds.NAMESPACE.name: "labels of namespaces (admin access, the webhook's) do not count",
     kinds.PRIORITY_CLASS.name: "pods keep the priority that is written in them",
@@ -66,19 +68,19 @@ _MISSED: Final = {
 }
 _OTHERS_SERVED: Final = {kinds.DEVICE_TAINT_RULE: (kinds.DEVICE_TAINT_RULE_V1BETA2,)}
 SOURCE: Final = Path("cluster")
-"""What messages call the place that live objects come from."""
+"""Name of the source of live objects in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """As `hami_dra.cluster.http.connect` takes it."""
+    """Arguments of `hami_dra.cluster.http.connect`."""
 
     kubeconfig: str | None = None
     context: str | None = None
 
 
 def note(text: str) -> None:
-    """For people, on stderr."""
+    """Print a note on stderr."""
     typer.echo(f"note: {text}", err=True)
 
 
@@ -89,7 +91,10 @@ def read_state(
     progress: Told = quiet,
     tell: Callable[[str], None] = note,
 ) -> list[Document]:
-    """`tell` is given what could not be read and what that means. Raises CommandError."""
+    """Return the documents of the files, or of the live cluster. Raises CommandError.
+
+    `tell` gets what could not be read, with the consequence.
+    """
     if paths:
         from hami_dra.cli.manifest_files import read_documents
 
@@ -117,8 +122,10 @@ async def read_cluster(
     tell: Callable[[str], None] = note,
     skipped: Callable[[str], None] = note,
 ) -> list[Document]:
-    """Raises ClusterError where one of `NEEDED` cannot be read. An object that does not fit its kind is left out: `skipped` is
-    given its name and why. One of which only a part cannot be read stays: whoever reads the documents names it.
+    """Return the objects of a live cluster. Raises ClusterError if one of `NEEDED` cannot be read.
+
+    An object that does not fit its kind is left out: `skipped` gets its name and the reason. An
+    object with a partly unreadable field stays: code that reads the documents names it.
     """
     found: list[dict[str, Any]] = []
     for kind in KINDS:
@@ -132,7 +139,9 @@ async def read_cluster(
 async def _objects(
     cluster: "HttpCluster", kind: Kind[Any], progress: Told, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """With kind and apiVersion, which items of a list do not have. Raises ClusterError."""
+    """Return objects of a kind with kind and apiVersion, which list items lack. Raises
+    ClusterError.
+    """
     what = f"reading {kind.plural}"
     for candidate in (kind, *_OTHERS_SERVED.get(kind, ())):
         try:
@@ -142,7 +151,7 @@ async def _objects(
         except Forbidden as error:
             if kind in NEEDED:
                 raise
-            tell(f"{error}: without them {_MISSED[kind.name]}")
+            tell(f"{error}: therefore {_MISSED[kind.name]}")
             return []
         return [{"apiVersion": candidate.api_version, "kind": kind.name, **item} for item in items]
     if kind in NEEDED:
@@ -152,12 +161,18 @@ async def _objects(
 
 
 def _is_probe(raw: dict[str, Any]) -> bool:
-    """A pod and a claim with which the controller tests its fence: gone in a moment, and nobody's work."""
+    """Return whether it is a pod or claim with which the controller tests its fence.
+
+    Probes exist for a moment only and belong to no user.
+    """
     return names.PROBE_LABEL in (raw["metadata"].get("labels") or {})
 
 
 def _is_readable(kind: Kind[Any], raw: dict[str, Any], skipped: Callable[[str], None]) -> bool:
-    """One object that somebody wrote in a newer form, or to harm, must not keep all others from being looked at."""
+    """Return whether the object can be read; otherwise report it.
+
+    A single object in a newer or malicious form must not keep the others from being read.
+    """
     from controller.simulation.objects import BadManifest, read
 
     try:
@@ -169,7 +184,7 @@ def _is_readable(kind: Kind[Any], raw: dict[str, Any], skipped: Callable[[str], 
 
 
 def _ordered(kind: Kind[Any], objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By namespace and name; pods as `controller.reconcile.queue` takes them."""
+    """Return objects by namespace and name; pods in the order of `controller.reconcile.queue`."""
 
     def rank(raw: dict[str, Any]) -> tuple[int, str, str]:
         metadata = raw["metadata"]

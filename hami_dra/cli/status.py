@@ -1,4 +1,4 @@
-"""`hami-dra status`: the cluster's cards, who has how much of them, how they are packed, and quotas."""
+"""`hami-dra status`: the cluster's cards, their tenants, packing, and quotas."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from hami_dra.api.resource import ResourceClaim
     from hami_dra.cli.status_tables import Line
 
-HELP = """Show the cards of the cluster: memory, cores and shares in use, health, and the pods that have them.
+HELP = """Show the cards of the cluster: memory, cores and shares in use, health, and the pods that hold them.
 
-Reads the cluster, or files, such as what hami-dra snapshot wrote; changes nothing. Needs the rights of the ClusterRole
-hami-dra-viewer.
+Reads the cluster, or files such as those of hami-dra snapshot; changes nothing. Needs the rights of the
+ClusterRole hami-dra-viewer.
 
 Examples:
 
@@ -43,10 +43,10 @@ Examples:
 """
 
 _PAUSE: Final = 0.5
-"""Seconds between two pictures of --watch: many changes at once are one picture."""
+"""Seconds between two updates of --watch: simultaneous changes are one update."""
 
 _PATIENCE: Final = 5.0
-"""Seconds after which --watch looks whether news still come."""
+"""Seconds after which --watch checks that updates still arrive."""
 
 
 class By(StrEnum):
@@ -77,9 +77,9 @@ def status(
     ] = None,
     quota: Annotated[bool, typer.Option("--quota", help="Show how much of the quotas for cards is used.")] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Go on showing what changes, until Ctrl-C; with -o json a line for each.")
+        bool, typer.Option("--watch", help="Keep showing changes until Ctrl-C; with -o json, one line for each.")
     ] = False,
-    output: Annotated[Output, typer.Option("-o", "--output", help="How to print.")] = Output.table,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
     files: Files = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -87,9 +87,7 @@ def status(
     connection = Connection(kubeconfig, context)
     wanted = _Wanted(by, vendor or [], node or [], namespace, quota=quota)
     if watch and files:
-        raise CommandError(
-            "--watch looks at a living cluster, and files do not change: leave out one of --watch and -f"
-        )
+        raise CommandError("--watch needs a live cluster, because files do not change: leave out --watch or -f")
     if watch:
         _watch(wanted, connection, output)
         return
@@ -109,7 +107,7 @@ def status(
 
 
 class _Wanted:
-    """What of the cluster is asked for."""
+    """The part of the cluster to show."""
 
     def __init__(self, by: By, vendors: list[str], nodes: list[str], namespace: str | None, *, quota: bool) -> None:
         self.by = by
@@ -119,7 +117,9 @@ class _Wanted:
         self._nodes = nodes
 
     def of(self, inventory: "Inventory", claims: "Iterable[ResourceClaim]", pods: "Iterable[Pod]") -> "_Picture":
-        """Raises CommandError where a node or vendor that was named is not there."""
+        """Return the requested view. Raises CommandError if a named node or vendor does not
+        exist.
+        """
         import msgspec
 
         from controller.overview.read import namespaces, overview
@@ -132,7 +132,7 @@ class _Wanted:
             there = inventory.nodes.index_of(name) >= 0
             raise CommandError(
                 f"--node {name}: "
-                + ("it has no such cards: no ResourceSlice of a driver names it" if there else "there is no such node")
+                + ("it has no such cards: no driver's ResourceSlice names it" if there else "there is no such node")
             )
         if self.namespace is not None:
             cards = tuple(
@@ -171,7 +171,7 @@ class _Wanted:
 
 
 class _Picture:
-    """The cluster at one moment, as asked for."""
+    """The requested view of the cluster at one moment."""
 
     def __init__(self, wanted: _Wanted, overview: "Overview", quotas: "list[QuotaLine]") -> None:
         self._wanted = wanted
@@ -185,7 +185,7 @@ class _Picture:
         return {**found, "quotas": msgspec.to_builtins(self._quotas)}
 
     def json(self, indent: int = 0) -> str:
-        """Without `indent` in one line."""
+        """Return JSON; without `indent`, in one line."""
         import msgspec
 
         text = msgspec.json.encode(self.document())
@@ -205,11 +205,11 @@ class _Picture:
 
 
 def _print(lines: "list[Line]") -> None:
-    """Colours only on a terminal."""
+    """Print the lines, with colours only on a terminal."""
     typer.echo("\n".join(typer.style(line.text, fg=line.colour) if line.colour else line.text for line in lines))
 
 
-# --- watching --------------------------------------------------------------------------------------------------------
+# --- watching -------------------------------------------------------------------------------------
 
 
 def _watch(wanted: _Wanted, connection: Connection, output: Output) -> None:
@@ -218,12 +218,12 @@ def _watch(wanted: _Wanted, connection: Connection, output: Output) -> None:
     from hami_dra.cli.service import run_service
 
     if output is Output.table and not sys.stdout.isatty():
-        raise CommandError("--watch draws on a terminal, and stdout is none: use -o json, one line for each change")
+        raise CommandError("--watch needs a terminal, and stdout is not one: use -o json, one line for each change")
     run_service(_watching(wanted, connection, output))
 
 
 async def _watching(wanted: _Wanted, connection: Connection, output: Output) -> None:
-    """Until cancelled. Raises ClusterError, ConfigError."""
+    """Show updates until cancelled. Raises ClusterError, ConfigError."""
     from controller.inventory.inventory import Inventory
     from controller.reconcile.clock import LoopClock
     from controller.reconcile.world import World, taint_rule_kind
@@ -234,7 +234,7 @@ async def _watching(wanted: _Wanted, connection: Connection, output: Output) -> 
     cluster = connect(connection.kubeconfig, connection.context)
     try:
         for kind in NEEDED:
-            # a reflector goes on asking; whoever may not read, or mistyped the cluster, must hear it now
+            # A reflector retries indefinitely; report a missing right or a wrong address now.
             await cluster.list(kind, field_selector="metadata.name=-")
         inventory = Inventory()
         world = World(cluster, inventory, LoopClock(), await taint_rule_kind(cluster))
@@ -246,7 +246,8 @@ async def _watching(wanted: _Wanted, connection: Connection, output: Output) -> 
             try:
                 return wanted.of(inventory, world.claims.store, world.pods.store)
             except CommandError as error:
-                raise ConfigError(str(error)) from error  # out of a task group, as `run_service` expects it
+                # unwrapped from the task group, as `run_service` expects it
+                raise ConfigError(str(error)) from error
 
         async with asyncio.TaskGroup() as group:
             group.create_task(world.run())
@@ -258,7 +259,10 @@ async def _watching(wanted: _Wanted, connection: Connection, output: Output) -> 
 
 
 async def _synced(world: "World") -> None:
-    """Raises Unavailable where a kind cannot be read: a reflector itself never gives up."""
+    """Wait until all copies are in sync.
+
+    Raises Unavailable if a kind cannot be read: a reflector itself never gives up.
+    """
     from hami_dra.cluster.protocol import Unavailable
 
     while True:
@@ -271,7 +275,7 @@ async def _synced(world: "World") -> None:
 
 
 async def _lines(picture: Callable[[], _Picture], changed: asyncio.Event, problems: Callable[[], list[str]]) -> None:
-    """What stops the news is told on stderr, once."""
+    """Print a line for each change. Interruptions of the updates are reported on stderr, once."""
     last, said = "", ""
     while True:
         changed.clear()
@@ -285,7 +289,7 @@ async def _lines(picture: Callable[[], _Picture], changed: asyncio.Event, proble
 
 
 async def _screen(picture: Callable[[], _Picture], changed: asyncio.Event, problems: Callable[[], list[str]]) -> None:
-    """On the terminal's second screen, which is given back at the end; drawn only when something changed."""
+    """Draw on the terminal's alternate screen, which is restored at the end; only after changes."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -296,7 +300,7 @@ async def _screen(picture: Callable[[], _Picture], changed: asyncio.Event, probl
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             changed.clear()
-            lines = [Line(f"no news: {trouble}", "red") for trouble in problems()] + picture().lines()
+            lines = [Line(f"no updates: {trouble}", "red") for trouble in problems()] + picture().lines()
             room = console.size.height
             if len(lines) > room:
                 lines[room - 1 :] = [Line(f"... {len(lines) - room + 1} lines more: --by node, or --node, shows less")]
@@ -306,7 +310,7 @@ async def _screen(picture: Callable[[], _Picture], changed: asyncio.Event, probl
 
 
 async def _news(changed: asyncio.Event) -> None:
-    """Until something changed, or it is time to see whether news still come."""
+    """Wait for a change, or until it is time to check that updates still arrive."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE):
             await changed.wait()

@@ -1,6 +1,7 @@
-"""What `hami-dra status` draws. In: an `Overview`, quota lines. Out: lines of text, each with a colour or none.
+"""Tables of `hami-dra status`. In: an `Overview`, quota lines. Out: lines of text with colours.
 
-Plain text and not rich's tables, which take half a minute for 16,000 cards. Nothing from the cluster is markup.
+Plain text instead of rich's tables, which take half a minute for 16,000 cards. Text from the
+cluster is never interpreted as markup.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 class Line(NamedTuple):
     text: str
     colour: str = ""
-    """As click and rich name it; empty: the terminal's own."""
+    """Name in click and rich; empty: the terminal's default."""
 
 
 def cards(overview: "Overview") -> list[Line]:
@@ -98,7 +99,7 @@ def quotas(lines: "Sequence[QuotaLine]") -> list[Line]:
 
 
 def summary(overview: "Overview") -> list[Line]:
-    """How each vendor's cards are packed, pools that cannot be used, claims that are gone while their devices are held."""
+    """Return each vendor's packing, unusable pools, and deleted claims whose devices are held."""
     found: list[Line] = []
     if overview.packing:
         sizes = list(overview.packing[0].free_islands)
@@ -132,11 +133,11 @@ def summary(overview: "Overview") -> list[Line]:
 def _vanished(each: "Vanished") -> str:
     what = f"ResourceClaim {each.namespace}/{each.claim} is gone" if each.uid else "several ResourceClaims are gone"
     holders = f"pod {', '.join(each.pods)}" if each.pods else f"node {each.node}"
-    return _printable(f"{what}, and {holders} holds {', '.join(each.devices)}: they count until it is over")
+    return _printable(f"{what}, but {holders} still holds {', '.join(each.devices)}: they count until it is over")
 
 
 def in_bytes(amount: int) -> str:
-    """`16GiB`, `1.5GiB`: at most one digit after the point, for people."""
+    """Return `16GiB`, `1.5GiB`: at most one decimal place."""
     size, place = float(amount), 0
     while abs(size) >= 1024 and place < len(_UNITS) - 1:
         size, place = size / 1024, place + 1
@@ -144,14 +145,14 @@ def in_bytes(amount: int) -> str:
 
 
 class _Table:
-    """Columns as wide as they need to be. `>` before a name: numbers, flush right."""
+    """A table with columns as wide as needed. `>` before a name: numbers, aligned right."""
 
     def __init__(self, *columns: str) -> None:
         self._right = [name.startswith(">") for name in columns]
         self._rows: list[tuple[tuple[str, ...], str]] = [(tuple(name.removeprefix(">") for name in columns), "")]
 
     def add(self, *cells: str, colour: str = "") -> None:
-        """A cell may have several lines."""
+        """Add a row. A cell may have several lines."""
         for row in zip_longest(*(cell.split("\n") for cell in cells), fillvalue=""):
             self._rows.append((tuple(map(_printable, row)), colour))
 
@@ -166,7 +167,7 @@ class _Table:
 
 
 def _printable(text: str) -> str:
-    """What a driver publishes may hold anything, terminal commands too."""
+    """Replace unprintable characters: published text may contain terminal commands."""
     return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
@@ -184,7 +185,7 @@ def _health(card: "Card") -> str:
 
 
 def _tenant(card: "Card", tenant: "Tenant") -> str:
-    """`team/pod (4GiB, 30 cores)`; what only looks on, and what has a part of the card, says so."""
+    """Return `team/pod (4GiB, 30 cores)`, with a note for admin access and for partitions."""
     who = f"{tenant.namespace}/{tenant.pod}" if tenant.pod else f"{tenant.namespace}/claim/{tenant.claim}"
     if tenant.more_pods:
         who += f" and {len(tenant.more_pods)} more"
@@ -203,7 +204,7 @@ def _tenant(card: "Card", tenant: "Tenant") -> str:
 def _unpublished(overview: "Overview") -> list[Line]:
     return [
         Line(
-            f"{held.device} is held by {each.namespace}/{each.pod or f'claim/{each.claim}'}, and nobody publishes it",
+            f"{held.device} is held by {each.namespace}/{each.pod or f'claim/{each.claim}'}, but no slice publishes it",
             _BAD,
         )
         for held in overview.unpublished

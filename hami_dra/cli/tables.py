@@ -1,4 +1,4 @@
-"""Rich tables that are never cut: as wide as they need to be, also in a pipe and in a narrow terminal."""
+"""Rich tables that are never truncated: as wide as needed, even in a pipe or narrow terminal."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ _ENOUGH = 10_000
 
 
 def print_wide(*what: Any) -> None:
-    """Tables and plain text; text is printed as it is, without markup."""
+    """Print tables and plain text; text is printed without markup."""
     from rich.console import Console
 
     console = Console(highlight=False)

@@ -1,4 +1,4 @@
-"""`hami-dra topology`: how the cards of a node are connected, as a matrix."""
+"""`hami-dra topology`: the connections between the cards of a node, as a matrix."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from hami_dra.api.resource import ResourceClaim, ResourceSlice
     from hami_dra.driver.cards_view import CardView
 
-HELP = """Draw how the cards of a node are connected, as `nvidia-smi topo -m` does for any vendor: fast links, PCIe distance, NUMA
-nodes and islands; and what is free of them.
+HELP = """Show how the cards of a node are connected, like `nvidia-smi topo -m` but for any vendor: fast links, PCIe
+distance, NUMA nodes and islands; and which cards are free.
 
-Shows what is published in the node's ResourceSlices and allocated in ResourceClaims, so it is what the scheduler knows.
+Shows the contents of the node's ResourceSlices and of ResourceClaims: the data that the scheduler uses.
 
 Examples:
 
@@ -31,7 +31,7 @@ Examples:
 """
 
 _NARROW = 6
-"""Characters of a column's name; where names are longer, columns are named by the index of the card."""
+"""Widest column name in characters; with longer names, columns are named by the card's index."""
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +41,8 @@ def register(app: typer.Typer) -> None:
 def topology(
     *,
     node: Annotated[
-        str | None, typer.Argument(metavar="[NODE]", help="The node; alone: read from the cluster.")
+        str | None,
+        typer.Argument(metavar="[NODE]", help="The node; without other options its devices are read from the cluster."),
     ] = None,
     machine: Annotated[str | None, typer.Option(help="A reference machine (hami-dra slices --list).")] = None,
     files: Annotated[
@@ -77,7 +78,7 @@ def topology(
     _legend([card for card in cards if not card.partition])
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 Found = tuple[list["ResourceSlice"], list["ResourceClaim"]]
 
@@ -152,7 +153,7 @@ async def _list(node: str, kubeconfig: str | None, context: str | None) -> "Foun
     return current, list(claims.items)
 
 
-# --- drawing ---------------------------------------------------------------------------------------------------------
+# --- drawing --------------------------------------------------------------------------------------
 
 
 def _draw(node: str, driver: str, members: "Sequence[CardView]", *, with_use: bool) -> None:
@@ -210,7 +211,7 @@ def _islands(cards: "Sequence[CardView]") -> None:
 
 
 def _partitions(cards: "Sequence[CardView]", parts: "Sequence[CardView]") -> None:
-    """Into what cards can be cut; cards that are alike in one line."""
+    """Print the possible partitions of cards; equal cards share a line."""
     from hami_dra.driver.cards_view import spans
 
     alike: dict[str, list[CardView]] = {}
@@ -223,7 +224,7 @@ def _partitions(cards: "Sequence[CardView]", parts: "Sequence[CardView]") -> Non
             text = ", ".join(f"{count} x {name}" for name, count in counts.items())
             alike.setdefault(text, []).append(card)
     for text, members in alike.items():
-        print_wide(f"{spans(members)} can be cut into {text}, as far as they do not overlap")
+        print_wide(f"{spans(members)} can be partitioned into {text}, if these do not overlap")
 
 
 def _legend(cards: "Sequence[CardView]") -> None:

@@ -1,4 +1,4 @@
-"""`hami-dra uninstall`: leave a cluster without anything getting stuck."""
+"""`hami-dra uninstall`: removes hami-dra from a cluster so that nothing is left stuck."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,13 +10,14 @@ from hami_dra.cli.service_options import Context, Kubeconfig
 if TYPE_CHECKING:
     from controller.reconcile.uninstall import Plan
 
-HELP = """Take hami-dra out of a cluster: admission policies and webhook, then scheduling gates, the fence, probes, our marks.
+HELP = """Remove hami-dra from a cluster: admission policies and webhook, then scheduling gates, the fence, probes,
+annotations and finalizers.
 
-Running pods keep their devices; pending claims are allocated by kube-scheduler again. It may be run any number of times; a
-controller that still runs stands down while it works, and stays down for ten minutes: remove it in that time.
+Running pods keep their devices; kube-scheduler allocates pending claims again. You can run it any number of
+times. A controller that still runs pauses meanwhile, and for ten minutes more: remove it in that time.
 
-Nothing is removed before everything was listed. An object that cannot be read or written does not stop the rest: it is named,
-and what could not be removed makes the exit status 2 at the end.
+Nothing is removed before everything has been listed. An object that cannot be read or written does not stop
+the rest: it is named, and the exit status is 2 at the end.
 
 Examples:
 
@@ -35,9 +36,9 @@ def uninstall(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     installation: Annotated[
-        str, typer.Option(help="The controller's --installation: claims of others are left alone.")
+        str, typer.Option(help="The controller's --installation: claims of other installations are left alone.")
     ] = names.MANAGED_BY,
-    namespace: Annotated[str, typer.Option(help="Where the controller's lease is.")] = names.SYSTEM_NAMESPACE,
+    namespace: Annotated[str, typer.Option(help="Namespace of the controller's lease.")] = names.SYSTEM_NAMESPACE,
 ) -> None:
     from controller.reconcile.uninstall import Plan
     from hami_dra.cli.service import run_service

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 HELP = """Run the admission server that turns legacy pods (nvidia.com/gpu, ...) into pods with claims.
 
-Certificates are made and renewed here, kept in a Secret that all replicas share, and the authority is written into the webhook
-configuration; both must be there already. With --authority-folder replicas sign their certificates by an authority that is there
-(the chart's way), with --cert-file and --key-file somebody else keeps them. Nothing else is written.
+It creates and renews its certificates, keeps them in a Secret that all replicas share, and writes the
+authority into the webhook configuration; both objects must exist already. With --authority-folder replicas
+sign their certificates with an existing authority (the chart does this); with --cert-file and --key-file
+the certificate is managed elsewhere. Nothing else is written.
 
 Examples:
 
@@ -43,33 +44,35 @@ def webhook(
         list[str] | None, typer.Option(help="Only pods of these schedulers are gated; may be repeated.")
     ] = None,
     runtime_class: RuntimeClasses = None,
-    namespace: Annotated[str, typer.Option(help="Where its Service and Secret live.")] = names.SYSTEM_NAMESPACE,
+    namespace: Annotated[str, typer.Option(help="Namespace of its Service and Secret.")] = names.SYSTEM_NAMESPACE,
     certificate_host: Annotated[
-        list[str] | None, typer.Option(help="A further name or address for the certificate; may be repeated.")
+        list[str] | None, typer.Option(help="An additional name or address in the certificate; may be repeated.")
     ] = None,
-    cert_file: Annotated[Path | None, typer.Option(help="Serving certificate that somebody else keeps.")] = None,
+    cert_file: Annotated[Path | None, typer.Option(help="Serving certificate that is managed elsewhere.")] = None,
     key_file: Annotated[Path | None, typer.Option(help="Its key.")] = None,
     authority_folder: Annotated[
         Path | None,
-        typer.Option(help="Folder with ca.crt and ca.key, which the API server trusts: certificates are signed by it."),
+        typer.Option(
+            help="Folder with ca.crt and ca.key, an authority that the API server trusts and that signs the certificates."
+        ),
     ] = None,
     client_ca_file: Annotated[
         Path | None,
         typer.Option(
-            help="Answer only clients with a certificate of this authority: an API server that was given one."
+            help="Answer only clients with a certificate of this authority: an API server configured to present one."
         ),
     ] = None,
     refuse_over_quota: Annotated[
         bool,
         typer.Option(
             "--refuse-over-quota",
-            help="Refuse pods that can never fit a quota. Tells the quota to whoever reaches the port: see that only the API "
-            "server does. On with --client-ca-file.",
+            help="Refuse pods that can never fit a quota. Reveals the quota to every client: make sure that only the API "
+            "server reaches the port. On with --client-ca-file.",
         ),
     ] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.text,
+    log_format: Annotated[LogFormat, typer.Option(help="Log format.")] = LogFormat.text,
     verbosity: Annotated[
-        int, typer.Option("-v", "--verbosity", help="0 warnings only, 2 what happens, 5 everything.")
+        int, typer.Option("-v", "--verbosity", help="Log level: 0 warnings only, 2 normal, 5 everything.")
     ] = 2,
 ) -> None:
     from controller.bridge.convert import Options

@@ -1,4 +1,4 @@
-"""`hami-dra whatif`: what would be different under another policy, with more pods, with a node less."""
+"""`hami-dra whatif`: effects of another policy, more pods, or fewer nodes."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -12,11 +12,13 @@ from hami_dra.cli.state import Connection, Context, Files, Kubeconfig, note, rea
 if TYPE_CHECKING:
     from controller.whatif import Change, Comparison
 
-HELP = """Say what a change would do: who would be placed where, cards freed, nodes emptied, pods that would not fit. Changes nothing.
+HELP = """Show the effects of a change: the placement of each pod, cards freed, nodes emptied, pods that would not
+fit. Changes nothing.
 
-Takes the live cluster, or files such as what hami-dra snapshot wrote. Pods that run stay where they are, but those of a node that is
-taken away; with --replace all pods that have devices are placed anew, in the order in which they were created. Compared is with how
-things go on without the change: pods that wait are placed in both. The last line says what to conclude. Notes go to stderr.
+Reads the live cluster, or files such as those of hami-dra snapshot. Running pods stay where they are, except
+those of removed nodes; with --replace all pods that have devices are placed again, in order of creation. The
+comparison is with the state reached without the change: pending pods are placed in both. The last line has
+the conclusion. Notes go to stderr.
 
 Examples:
 
@@ -32,7 +34,8 @@ Examples:
 
     hami-dra whatif -f monday.json --with more.yaml --without-node gpu-7
 
-Exit status: 0 when it ran, 1 with --fail-unplaced when a pod would lose its place or a new one find none, 2 on bad input.
+Exit status: 0 on success, 1 with --fail-unplaced if a pod would lose its node or a new one find none, 2 on
+bad input.
 """
 
 
@@ -49,19 +52,19 @@ def whatif(
     *,
     files: Files = None,
     node_policy: Annotated[
-        str | None, typer.Option(help="Instead of binpack, where no annotation asks for another.")
+        str | None, typer.Option(help="Node policy instead of binpack, unless an annotation sets one.")
     ] = None,
     device_policy: Annotated[
         str | None,
         typer.Option(
-            help="Instead of spread, where no annotation asks for another; first-fit (Kubernetes' own order) "
-            "holds for all."
+            help="Device policy instead of spread, unless an annotation sets one; first-fit (Kubernetes' own order) "
+            "applies to all."
         ),
     ] = None,
     packing_weights: Annotated[
         str,
         typer.Option(
-            help="Instead of theta=0.65,left=0.5,rare=0,large=0, any of them, where no annotation asks for others; for "
+            help="Any weights instead of theta=0.65,left=0.5,rare=0,large=0, unless an annotation sets others; for "
             "fair-share and scarce cards."
         ),
     ] = "",
@@ -72,12 +75,12 @@ def whatif(
         str | None, typer.Option(help="The controller's --device-policy, if it is not spread.")
     ] = None,
     present_packing_weights: Annotated[
-        str, typer.Option(help="The controller's --packing-weights, if they are not the usual ones.")
+        str, typer.Option(help="The controller's --packing-weights, if they are not the defaults.")
     ] = "",
     override_annotations: Annotated[
         bool,
         typer.Option(
-            "--override-annotations", help="The policies and weights given hold for who asks for others, too."
+            "--override-annotations", help="Apply the given policies and weights to pods that ask for others, too."
         ),
     ] = False,
     additions: Annotated[
@@ -85,15 +88,16 @@ def whatif(
         typer.Option("--with", metavar="FILE", help="More pods or workloads, file or folder; may be repeated."),
     ] = None,
     without_node: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", help="A node that is gone; may be repeated.")
+        list[str] | None, typer.Option(metavar="NODE", help="A node to remove; may be repeated.")
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="All pods that have devices are placed anew, oldest first.")
+        bool, typer.Option("--replace", help="Place all pods that have devices again, oldest first.")
     ] = False,
     feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
-    output: Annotated[Output, typer.Option("-o", "--output", help="How to print.")] = Output.table,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
     fail_unplaced: Annotated[
-        bool, typer.Option("--fail-unplaced", help="Exit 1 when a pod loses its place or a new one finds none.")
+        bool,
+        typer.Option("--fail-unplaced", help="Exit with status 1 if a pod loses its node or a new one finds none."),
     ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -149,14 +153,14 @@ def _policies(node: str | None, device: str | None, weights: str) -> tuple[tuple
 
 
 def _check(change: "Change") -> None:
-    """Before a cluster is read."""
+    """Check the options before a cluster is read."""
     if change.override and not change.policies:
         raise CommandError(
-            "--override-annotations: give what is to hold: --node-policy, --device-policy or --packing-weights"
+            "--override-annotations: give the overriding --node-policy, --device-policy or --packing-weights"
         )
     if change.is_nothing:
         raise CommandError(
-            "nothing is said to be different: give one or more of --node-policy, --device-policy, --packing-weights, --with, "
+            "the change is empty: give one or more of --node-policy, --device-policy, --packing-weights, --with, "
             "--without-node, --replace"
         )
 

@@ -1,4 +1,7 @@
-"""A comparison as tables for people; called by `hami-dra whatif`. What has not changed is left out; the conclusion comes last."""
+"""A comparison as tables; called by `hami-dra whatif`.
+
+Unchanged values are left out; the conclusion comes last.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -12,7 +15,7 @@ from hami_dra.cli.tables import print_wide
 
 GIB: Final = 1 << 30
 _ROWS: Final = 50
-"""Of one table; of more the number is told, and -o json has them all."""
+"""Rows of one table; of more only the number is given, and -o json has all of them."""
 
 
 def print_comparison(found: Comparison) -> None:
@@ -24,12 +27,12 @@ def print_comparison(found: Comparison) -> None:
         _unplaced(found.unplaced),
     ]
     for table, left in filter(None, tables):
-        print_wide(table, *([f"and {left} more: -o json has them all"] if left else []), "")
+        print_wide(table, *([f"and {left} more: -o json has all of them"] if left else []), "")
     print_wide(found.conclusion)
 
 
 Shown = tuple[Table, int] | None
-"""A table and how many rows are left out; None where there is nothing to show."""
+"""A table and the number of rows left out; None if there is nothing to show."""
 
 
 def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Shown:
@@ -38,7 +41,7 @@ def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Shown:
         return None
     table = Table(*headers, box=None, pad_edge=False)
     for row in every[:_ROWS]:
-        table.add_row(*map(Text, row))  # names and messages are no markup
+        table.add_row(*map(Text, row))  # names and messages are not markup
     return table, max(len(every) - _ROWS, 0)
 
 

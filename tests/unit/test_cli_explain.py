@@ -212,8 +212,8 @@ async def test_the_controllers_own_decision_with_a_token(tmp_path):
         (401, b"", "--token-file"),
         (403, b"", "--token-file"),
         (500, b"", "answer 500"),
-        (200, b"<html>", "this is no explanation"),
-        (200, b'{"pod": 1}', "this is no explanation"),
+        (200, b"<html>", "the answer is not an explanation"),
+        (200, b'{"pod": 1}', "the answer is not an explanation"),
     ],
 )
 async def test_answers_that_are_no_explanation(status, body, problem):
@@ -233,5 +233,5 @@ async def test_nobody_answers(tmp_path):
     with pytest.raises(CommandError, match="--ca-file"):
         await _kept("https://127.0.0.1:1", None, "pod", "ns/p", ca_file=tmp_path / "missing")
     (tmp_path / "two").write_text("a b")
-    with pytest.raises(CommandError, match="one token is wanted"):
+    with pytest.raises(CommandError, match="must contain one token"):
         await _kept("http://127.0.0.1:1", tmp_path / "two", "pod", "ns/p")

@@ -73,8 +73,8 @@ def test_what_may_not_be_read_is_named_with_what_it_means(read):
     documents, told, _, _ = read([*cluster("n1"), live("a")], forbidden=["resourcequotas", "resourceclaimtemplates"])
     assert keys(documents, "Pod") == ["a"]
     quotas, templates = told
-    assert quotas == 'list resourcequotas: cannot list resource "resourcequotas": without them quotas do not count'
-    assert templates.endswith(": without them pods whose claims are not generated yet cannot be decided on")
+    assert quotas == 'list resourcequotas: cannot list resource "resourcequotas": therefore quotas do not count'
+    assert templates.endswith(": therefore pods whose claims are not generated yet cannot be decided on")
 
 
 @pytest.mark.parametrize("plural", ["nodes", "pods", "resourceslices", "resourceclaims", "deviceclasses"])

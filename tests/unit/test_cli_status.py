@@ -127,7 +127,7 @@ def test_only_one_node_vendor_or_namespace(hami_dra, some):
     [
         (["--vendor", "intel"], "vendors with cards here: nvidia"),
         (["--node", "n9"], "--node n9: there is no such node"),
-        (["--watch"], "leave out one of --watch and -f"),
+        (["--watch"], "leave out --watch or -f"),
     ],
 )
 def test_what_is_not_there_is_named(hami_dra, some, options, words):
@@ -154,7 +154,7 @@ def test_names_are_never_markup_and_a_held_device_that_is_gone_is_told(hami_dra,
     path = file(cluster("n1"), holder("[red]a", "gpu-0"), holder("b", "gpu-77"))
     shown = hami_dra("status", "-f", path).stdout
     assert "team/pod-[red]a (4GiB, 30 cores)" in shown
-    assert "nvidia.hami.io/n1/gpu-77 is held by team/pod-b, and nobody publishes it" in shown
+    assert "nvidia.hami.io/n1/gpu-77 is held by team/pod-b, but no slice publishes it" in shown
 
 
 def test_what_a_driver_publishes_cannot_command_the_terminal(hami_dra, file):

@@ -57,8 +57,8 @@ def test_who_waits_already_is_no_failure(hami_dra, file):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "nothing is said to be different: give one or more of --node-policy"),
-        (["--override-annotations", "--replace"], "--override-annotations: give what is to hold"),
+        ([], "the change is empty: give one or more of --node-policy"),
+        (["--override-annotations", "--replace"], "--override-annotations: give the overriding"),
         (["--node-policy", "pack"], "--node-policy: 'pack' is not one of"),
         (["--device-policy", "pack"], "--device-policy: 'pack' is not one of"),
         (["--packing-weights", "theta=2"], "--packing-weights: 'theta=2': theta must be above 0"),

@@ -101,7 +101,7 @@ def test_spans_of_time(text, expected):
 
 @pytest.mark.parametrize("text", ["", "s", "10 s", "ten", "-5s", "5d", "1s5"])
 def test_what_is_no_span_of_time(text):
-    with pytest.raises(CommandError, match=r"--x: .* is no span of time"):
+    with pytest.raises(CommandError, match=r"--x: .* is not a duration"):
         seconds(text, "--x")
 
 
@@ -110,10 +110,10 @@ def test_what_is_no_span_of_time(text):
     [
         (["--node-policy", "tight"], "--node-policy: 'tight' is not one of binpack"),
         (["--device-policy", "loose"], "'loose' is not one of"),
-        (["--manage", "Not A Driver"], "--manage: 'Not A Driver' is no driver name"),
-        (["--quiet-time", "soon"], "--quiet-time: 'soon' is no span of time"),
+        (["--manage", "Not A Driver"], "--manage: 'Not A Driver' is not a driver name"),
+        (["--quiet-time", "soon"], "--quiet-time: 'soon' is not a duration"),
         (["--lease-duration", "10s"], "raise the duration"),
-        (["--lease-duration", "10.5s"], "a lease lasts whole seconds"),
+        (["--lease-duration", "10.5s"], "must be whole seconds"),
         (["--feature-gates", "Nope=true"], "unknown feature gate 'Nope'"),
     ],
 )

@@ -245,7 +245,7 @@ def test_pools_are_checked_as_a_whole(tmp_path):
 def test_nothing_to_check_is_an_error(tmp_path):
     path = tmp_path / "pod.yaml"
     path.write_text("kind: Pod\n")
-    assert "no ResourceSlice in there" in refused("slices", "--check", path)
+    assert "contains no ResourceSlice" in refused("slices", "--check", path)
 
 
 # --- publish ---------------------------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ def test_the_wings_of_kunlunxin_are_islands_although_cards_are_linked_across():
 def test_parts_of_cards_are_no_cards_and_cards_say_what_they_can_be_cut_into():
     text = run("topology", "--machine", "a2-ultragpu-2g-mig")
     assert matrix(text)[1][:3] == ["gpu-0", "gpu-1", "NUMA"]
-    assert "gpu-0, gpu-1 can be cut into 7 x 1g.10gb, 4 x 1g.20gb, 3 x 2g.20gb, 2 x 3g.40gb" in text
+    assert "gpu-0, gpu-1 can be partitioned into 7 x 1g.10gb, 4 x 1g.20gb, 3 x 2g.20gb, 2 x 3g.40gb" in text
 
 
 def held(node, *devices, driver="nvidia.hami.io", name="held"):
