@@ -1,15 +1,17 @@
-"""Serve an aiohttp application so that no client holds a file descriptor for ever and no crowd of clients takes them all.
+"""Serve an aiohttp application with bounds on connections, time and memory.
 
     async with listening(app, "0.0.0.0", 8080) as port: ...
 
-Used for /healthz and /metrics of controller and driver (`controller.reconcile.server`) and by the webhook
-(`controller.bridge.server`). aiohttp has one timeout (`keepalive_timeout`) and accepts any number of connections; what is
-missing is here: a limit on connections that counts TLS handshakes, one on the bytes of requests without an answer, and
-deadlines for headers, idle connections and requests.
+No client can hold a file descriptor indefinitely, and no set of clients can use up all of them.
+Used for /healthz and /metrics of controller and driver (`controller.reconcile.server`) and by the
+webhook (`controller.bridge.server`). aiohttp has one timeout (`keepalive_timeout`) and accepts any
+number of connections. This module adds a limit on connections that includes TLS handshakes, one on
+the bytes of unanswered requests, and deadlines for headers, idle connections and requests.
 
-At a limit the address with the most connections loses the one that has been without a complete request for longest; so
-clients that send nothing, or never finish (slowloris), shut nobody out, and one address that opens connections without
-end takes them from itself. A new connection is refused only while all others have a request in their handler.
+At a limit, the address with the most connections loses the one that has been without a complete
+request for longest. Clients that send nothing, or never finish (slowloris), therefore lock out no
+other client, and an address that keeps opening connections takes them from itself. A new connection
+is refused only while all others have a request in their handler.
 """
 
 import asyncio
@@ -34,23 +36,31 @@ _OUT_OF_FILES_PAUSE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds, and a number of connections. A connection that exceeds its time is cut, without an answer."""
+    """Seconds, and a number of connections.
+
+    A connection that exceeds its time is closed, without an answer.
+    """
 
     connections: int = 256
     unanswered_bytes: int = 64 << 20
-    """Received on all connections together, of requests that have no answer yet."""
+    """Bytes received on all connections together, for requests without an answer yet."""
     headers: float = 10.0
-    """From the connection to the end of its first request's headers and body; a TLS handshake takes some of it."""
+    """From the connection to the end of its first request's headers and body, including a TLS
+    handshake.
+    """
     idle: float = 120.0
-    """From the end of one request to the end of the next one's headers and body. Go's clients (the API server, Prometheus)
-    close theirs after 90 s: a server that does so first may cut a request that is just being sent."""
+    """From the end of one request to the end of the next one's headers and body. Go's clients (the
+    API server, Prometheus) close their connections after 90 s: a server that does so first may cut
+    a request that is just being sent.
+    """
     request: float = 30.0
-    """In the handler, until it has returned its answer or, where it streams, has written it. Reading the answer of a handler
-    that returned counts as `idle`."""
+    """In the handler, until it has returned its answer or, if it streams, has written it. Time that
+    the client takes to read the answer after that counts as `idle`.
+    """
 
 
 class _Connection:
-    """One accepted socket, from `accept` on. `since`: when its present state began, on the loop's clock."""
+    """One accepted socket. `since`: when its present state began, on the loop's clock."""
 
     def __init__(self, now: float, peer: str) -> None:
         self.since = now
@@ -61,7 +71,7 @@ class _Connection:
         self.requests = 0
         self.transport: asyncio.Transport | None = None
         self.opening: asyncio.Task[None] | None = None
-        """Handshake and what follows it, until the protocol has the transport."""
+        """Handshake and setup, until the protocol has the transport."""
 
     def cut(self) -> None:
         if self.transport is not None:
@@ -71,7 +81,7 @@ class _Connection:
 
 
 class _Protocol(asyncio.Protocol):
-    """Stands between the transport and aiohttp's protocol, to see connections come and go."""
+    """Wraps aiohttp's protocol to observe connections opening and closing."""
 
     def __init__(self, inner: "web.RequestHandler", connection: _Connection, crowd: "_Crowd") -> None:
         self._inner = inner
@@ -113,7 +123,7 @@ class _Crowd:
         self.unanswered_bytes = 0
 
     def enter(self, now: float, peer: str) -> _Connection | None:
-        """A place for one more connection; None where every other one is at work."""
+        """Return a new connection; None if the limit is reached and all others are busy."""
         if len(self.connections) >= self.limits.connections and not self.make_room():
             return None
         connection = _Connection(now, peer)
@@ -121,7 +131,7 @@ class _Crowd:
         return connection
 
     def receive(self, connection: _Connection, count: int) -> bool:
-        """Count bytes of a request. False where the connection had to go for them."""
+        """Count bytes of a request. Returns False if the connection had to be closed for them."""
         connection.unanswered_bytes += count
         self.unanswered_bytes += count
         while self.unanswered_bytes > self.limits.unanswered_bytes and self.make_room():
@@ -133,9 +143,10 @@ class _Crowd:
         connection.unanswered_bytes = 0
 
     def make_room(self) -> bool:
-        """Cut one connection of the address that has most of them: the one that has been without a request for longest.
+        """Close one connection of the address that has the most of them.
 
-        Those that never had one go first.
+        It is the one that has been without a request for longest; connections that never had one go
+        first.
         """
         waiting = [each for each in self.connections if not each.handling]
         if not waiting:
@@ -170,14 +181,16 @@ class _Crowd:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Mark the connection as one at work. The body is read before that, so that who sends it slowly can be cut."""
+        """Mark the connection as busy. The body is read first, so that a slow sender can be cut
+        off.
+        """
         connection = self.known.get(request.protocol)
         try:
             await request.read()
         except (ConnectionError, web.RequestPayloadError) as error:
-            log.debug("a request from %s ends in the middle: %s", request.remote, error)
+            log.debug("a request from %s was truncated: %s", request.remote, error)
             return web.Response(status=400)
-        if connection is None:  # another server's, where an application has several
+        if connection is None:  # a connection of another server of this application
             return await handler(request)
         loop = asyncio.get_running_loop()
         connection.handling, connection.since = True, loop.time()
@@ -199,9 +212,10 @@ async def listening(
     tls: ssl.SSLContext | None = None,
     shutdown_timeout: float = 1.0,
 ) -> AsyncIterator[int]:
-    """Yield the port (a free one for 0). Adds a middleware to `app`. Raises OSError when the port is taken.
+    """Serve within the block and yield the port (a free one for 0).
 
-    `shutdown_timeout`: seconds that requests under way get when the block ends.
+    Adds a middleware to `app`. `shutdown_timeout`: seconds that pending requests get when the block
+    ends. Raises OSError if the port is taken.
     """
     chosen = limits or Limits()
     crowd = _Crowd(chosen)
@@ -233,7 +247,7 @@ async def listening(
 
 
 async def _bind(host: str, port: int) -> list[socket.socket]:
-    """Listening sockets at every address that the name means, as asyncio's own servers have them."""
+    """Return listening sockets at every address of the name, like asyncio's own servers."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
@@ -260,7 +274,7 @@ async def _accept(listener: socket.socket, runner: web.AppRunner, crowd: _Crowd,
         try:
             accepted, address = await loop.sock_accept(listener)
         except OSError as error:
-            # no file descriptor left, or a client that gave up before it was accepted
+            # No file descriptor left, or the client gave up before it was accepted.
             log.debug("a connection could not be accepted: %s", error)
             crowd.make_room()
             await asyncio.sleep(_OUT_OF_FILES_PAUSE)
@@ -288,7 +302,7 @@ async def _open(
             ssl=tls,
             ssl_handshake_timeout=crowd.limits.headers if tls is not None else None,
         )
-    except OSError as error:  # an SSLError is one, and so is a handshake that takes too long
+    except OSError as error:  # an SSLError is one, and so is a handshake timeout
         log.debug("a connection was not opened: %s", error)
     finally:
         if connection.transport is None:
