@@ -1,11 +1,13 @@
-"""The selector language of Dynamic Resource Allocation: CEL in the environment that kube-scheduler evaluates, exact.
+"""The selector language of Dynamic Resource Allocation: CEL as kube-scheduler evaluates it,
+exactly.
 
-lexer -> parser (with macros) -> checker -> validate -> compiler (closures); library/ holds the functions.
+lexer -> parser (with macros) -> checker -> validate -> compiler (closures); library/ holds the
+functions.
 
     selector = compile_selector('device.attributes["gpu.example.com"].productName == "T4"')
     selector.evaluate(DeviceInput.of("gpu.example.com", {"productName": {"string": "T4"}}))
 
-Not here: messages (`Type{...}`), which no selector has use for.
+Not implemented: messages (`Type{...}`), which no selector needs.
 """
 
 from hami_dra.cel.device import DeviceInput

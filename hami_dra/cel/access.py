@@ -1,4 +1,5 @@
-"""Selecting and indexing at run time: `a.b`, `a[b]`, `a.?b`, has(a.b), over plain values and optionals.
+"""Selecting and indexing at run time: `a.b`, `a[b]`, `a.?b`, has(a.b), over plain values and
+optionals.
 
 Used by the compiler. Semantics: cel-go interpreter/attributes.go.
 """
@@ -11,7 +12,7 @@ from hami_dra.cel.values import INT_MAX, INT_MIN, MISSING, NONE, OpenMap, Option
 
 Run = Callable[[list[Any]], Any]
 Step = tuple[Any, Run | None, bool]
-"""One selection: (constant key, code for the key if it is not constant, whether it is optional)."""
+"""(constant key, code for the key if it is not constant, whether the step is optional)"""
 
 KEY_TYPES: Final = (str, int, Uint, bool, float)
 
@@ -21,7 +22,7 @@ def no_such_key(key: Any) -> CelError:
 
 
 def select(value: Any, key: Any) -> Any:
-    """`value[key]`. Raises CelError."""
+    """Return `value[key]`. Raises CelError."""
     found = lookup(value, key)
     if found is MISSING:
         raise CelError(f"index out of bounds: {show(key)}") if type(value) is list else no_such_key(key)
@@ -29,7 +30,10 @@ def select(value: Any, key: Any) -> Any:
 
 
 def lookup(value: Any, key: Any) -> Any:
-    """`value[key]`, or MISSING. Raises CelError only for a key of a type that `value` can never have."""
+    """Return `value[key]`, or MISSING.
+
+    Raises CelError only for a key of a type that `value` can never have.
+    """
     kind = type(value)
     if kind is dict or kind is OpenMap:
         return find(value, key)
@@ -51,14 +55,17 @@ def _index(key: Any) -> int:
 
 
 def require_key(key: Any) -> Any:
-    """`key` itself if it is of a type that can be a key. Raises CelError."""
+    """Return `key` if its type is allowed for keys. Raises CelError."""
     if type(key) not in KEY_TYPES:
         raise CelError(f"invalid qualifier type: {type_name(key)}")
     return key
 
 
 def walk(value: Any, steps: list[Step], env: list[Any]) -> Any:
-    """A chain of selections. One optional step makes all behind it optional, and the result an optional."""
+    """Follow a chain of selections.
+
+    One optional step makes all following steps optional, and the result an optional.
+    """
     optional = type(value) is Optional
     if optional:
         if value.value is MISSING:
@@ -77,7 +84,7 @@ def walk(value: Any, steps: list[Step], env: list[Any]) -> Any:
 
 
 def follow(root: Run, steps: list[Step]) -> Run:
-    """Code for a chain of selections."""
+    """Return code for a chain of selections."""
     if not all(code is None and not optional and type(key) is str for key, code, optional in steps):
         return lambda env: walk(root(env), steps, env)
     keys = [key for key, _, _ in steps]
@@ -94,7 +101,7 @@ def follow(root: Run, steps: list[Step]) -> Run:
 
 
 def follow_metered(root: Run, steps: list[Step]) -> Run:
-    """As `follow`, paying for each step that finds something."""
+    """Return code for a chain of selections that pays for each step that finds something."""
 
     def run(env: list[Any]) -> Any:
         value = root(env)
@@ -110,7 +117,7 @@ def follow_metered(root: Run, steps: list[Step]) -> Run:
 
 
 def test_presence(root: Run, steps: list[Step], name: str) -> Run:
-    """Code for has(root.steps.name)."""
+    """Return code for has(root.steps.name)."""
     chain = follow(root, steps) if steps else root
 
     def run(env: list[Any]) -> bool:

@@ -1,7 +1,8 @@
-"""Derived attributes: expressions that give a value instead of a verdict (alpha gate DRADerivedAttributes).
+"""Derived attributes: expressions that return a value (alpha gate DRADerivedAttributes).
 
-Called by the allocator's constraints. In: an expression; then DeviceInputs. Out: an attribute as a device would publish it.
-Rules: k8s.io/dynamic-resource-allocation v0.37 cel/compile.go, EvaluateDerivedAttribute.
+Called by the allocator's constraints. In: an expression; then DeviceInputs. Out: an attribute as a
+device would publish it. Rules: k8s.io/dynamic-resource-allocation v0.37 cel/compile.go,
+EvaluateDerivedAttribute.
 """
 
 from functools import lru_cache
@@ -27,7 +28,7 @@ _FIELDS: Final[dict[type, tuple[str, str]]] = {
     str: ("string", "strings"),
     SemVer: ("version", "versions"),
 }
-"""Python type → field of DeviceAttribute for one value, and for a list of them."""
+"""Python type → field of DeviceAttribute for one value, and for a list of values."""
 
 
 class DerivedAttribute:
@@ -40,7 +41,7 @@ class DerivedAttribute:
         self._program: Final = program
 
     def evaluate(self, device: DeviceInput) -> DeviceAttribute:
-        """The attribute of this device. Raises EvaluationError."""
+        """Return the attribute of this device. Raises EvaluationError."""
         if device.problem:
             raise EvaluationError(device.problem)
         try:
@@ -53,7 +54,10 @@ class DerivedAttribute:
 
 
 def compile_attribute(expression: str) -> DerivedAttribute:
-    """Raises CompileError. Cached, as selectors are; compiled as kube-scheduler does, whatever the gates."""
+    """Compile an expression as kube-scheduler does, whatever the gates. Raises CompileError.
+
+    Results are cached, as for selectors.
+    """
     outcome = _compile(expression)
     if isinstance(outcome, CompileError):
         raise outcome.with_traceback(None)

@@ -1,7 +1,8 @@
 """Closures for function and operator calls.
 
-Used by compiler.Compiler. A call whose overload the checker settled goes straight to its code, after a test of those
-arguments that the checker could not know; a call with several possible overloads picks one by the arguments.
+Used by compiler.Compiler. If the checker determined the overload, the call goes straight to its
+code, after tests of the arguments whose types the checker could not know. A call with several
+possible overloads selects one by its arguments.
 """
 
 from __future__ import annotations
@@ -27,18 +28,21 @@ _PATTERN_FUNCTIONS: Final = {"matches", "find", "findAll"}
 
 
 class _Plan(NamedTuple):
-    """How to run a call: test the arguments, pay, run the code."""
+    """Steps of a call: test the arguments, pay, run the code."""
 
     name: str
     code: Callable[..., Any]
     guards: list[tuple[int, Guard]]
     price: CostFunction | None
-    """None is 1."""
+    """None: the price is 1."""
     takes_meter: bool
 
 
 def constant_call(compiler: Compiler, node: Call) -> Any:
-    """The value of a call that cel-go computes while planning: a conversion of a constant, `x in []`. Else MISSING."""
+    """Return the value of a call that cel-go computes while planning, else MISSING.
+
+    These are conversions of a constant, and `x in []`.
+    """
     if node.function == "@in" and _only(node) and compiler.constant(node.args[1]) == []:
         compiler.compile(node.args[0])  # for its errors; it will never run
         return False
@@ -83,7 +87,7 @@ def _arguments(node: Call) -> list[Node]:
 
 
 def _only(node: Call) -> Overload | None:
-    """The overload, where only one fits."""
+    """Return the overload if only one fits."""
     overload: Overload | None = node.overloads[0] if len(node.overloads) == 1 else None
     return overload
 
@@ -100,7 +104,7 @@ def _plan(node: Call) -> _Plan:
 
 
 def _needed_guards(overload: Overload, args: Sequence[Node]) -> list[tuple[int, Guard]]:
-    """Tests for the arguments whose type the checker did not settle."""
+    """Return tests for the arguments whose types the checker did not determine."""
     guards: list[tuple[int, Guard]] = []
     for index, (param, arg) in enumerate(zip(overload.params, args, strict=True)):
         test = None if _is_sure(param, arg) else guard(param)
@@ -110,7 +114,10 @@ def _needed_guards(overload: Overload, args: Sequence[Node]) -> list[tuple[int, 
 
 
 def _is_sure(param: Type, arg: Node) -> bool:
-    """Whether `arg` can only be of this type. What the checker says is not enough: it guesses where it meets `dyn`."""
+    """Return whether `arg` can only be of this type.
+
+    The checker's type is not enough: it guesses when it meets `dyn`.
+    """
     if isinstance(arg, Constant):
         return param == arg.type
     if not isinstance(arg, Call) or not arg.overloads or param.params or is_dyn(param):
@@ -119,14 +126,17 @@ def _is_sure(param: Type, arg: Node) -> bool:
 
 
 def _dispatcher(node: Call, *, takes_meter: bool) -> Callable[..., Any]:
-    """Pick the first overload that the arguments fit at run time, out of all the function has."""
+    """Return code that selects the first overload of the function that the arguments fit at run
+    time.
+    """
     arity = len(_arguments(node))
     candidates = [
         (overload.code, [guard(param) for param in overload.params])
         for overload in functions[node.function]
         if overload.code is not None and len(overload.params) == arity and overload.member == (node.target is not None)
     ]
-    # what fits is remembered by the arguments' types, unless elements of lists or maps were looked at
+    # The selection is cached by the arguments' types, unless it depends on elements of lists or
+    # maps.
     by_type = not any(param.name in {"list", "map"} for overload in node.overloads for param in overload.params)
     known: dict[tuple[type, ...], Callable[..., Any]] = {}
 
@@ -148,7 +158,7 @@ def _dispatcher(node: Call, *, takes_meter: bool) -> Callable[..., Any]:
 
 
 def _with_constant_pattern(plan: _Plan, pattern: Any) -> _Plan:
-    """A constant pattern is compiled now, and refused now if it is wrong."""
+    """Compile a constant pattern now, and refuse it now if it is wrong."""
     if type(pattern) is not str:
         return plan
     try:

@@ -1,7 +1,8 @@
-"""The static check: resolves names, picks overloads, gives every node a type. A transcription of cel-go's checker.
+"""The static check: resolves names, selects overloads, gives every node a type.
 
-Called by selector.compile_selector between parser and compiler. It writes `type`, `overloads` and `slot` into the tree.
-The first problem found is reported.
+A transcription of cel-go's checker. Called by selector.compile_selector between parser and
+compiler. It writes `type`, `overloads` and `slot` into the tree. The first problem found is
+reported.
 """
 
 from typing import Final, NoReturn
@@ -18,7 +19,9 @@ MAX_TYPE_PARTS: Final = 1_000  # types can grow exponentially with the length of
 
 
 def check(tree: Node, source: str, features: Features) -> int:
-    """Returns how many slots the variables of macros need. Raises CompileError."""
+    """Check the tree and return how many slots the variables of macros need. Raises
+    CompileError.
+    """
     checker = _Checker(source, features)
     checker.check(tree)
     checker.finish()
@@ -26,13 +29,13 @@ def check(tree: Node, source: str, features: Features) -> int:
 
 
 def require_condition(tree: Node, features: Features) -> None:
-    """The whole must be a bool, or of unknown type. Raises CompileError."""
+    """Require that the whole expression is a bool or of unknown type. Raises CompileError."""
     if tree.type not in (t.BOOL, features.attribute_type):
         raise CompileError(f"must evaluate to bool or the unknown type, not {tree.type}")
 
 
 def shown(type_: Type) -> str:
-    """A type in a message."""
+    """Return how messages show the type."""
     if type_ == t.NULL:
         return "null"
     if type_ in (t.DURATION, t.TIMESTAMP):
@@ -115,7 +118,7 @@ class _Checker:
         return self._fail(node.at, f"undeclared reference to '{node.name}' (in container '')")
 
     def _qualified_type(self, node: Select) -> Ident | None:
-        """The type that a chain such as google.protobuf.Duration names."""
+        """Return the type that a chain such as google.protobuf.Duration names."""
         dotted = _dotted(node)
         if dotted is None:
             return None
@@ -214,7 +217,10 @@ class _Checker:
     # ---- literals ----
 
     def _joined(self, previous: Type | None, current: Type) -> Type:
-        """The type of an aggregate with one more element; validate.py complains of mixtures, except inside format()."""
+        """Return the type of an aggregate with one more element.
+
+        validate.py reports mixed types, except inside format().
+        """
         if previous is None or previous == current:
             return current
         return t.most_general(previous, current) if self._substitutions.assignable(previous, current) else t.DYN
@@ -295,7 +301,9 @@ class _Checker:
             self._fail(node.at, f"found no matching overload for '_?_:_' applied to '({types})'")
 
     def _range_types(self, node: Fold, over: Type) -> tuple[Type, Type]:
-        """What the variables of a loop over `over` are. One variable of a map is its key."""
+        """Return the types of the variables of a loop over `over`. A single variable of a map is
+        its key.
+        """
         two = node.variable2 is not None
         if over.name == "list":
             return (t.INT, over.params[0]) if two else (over.params[0], t.DYN)
@@ -321,7 +329,7 @@ def _unwrapped(type_: Type) -> tuple[Type, bool]:
 
 
 def _dotted(node: Node) -> str | None:
-    """The name that a chain of selections spells."""
+    """Return the name that a chain of selections spells."""
     names: list[str] = []
     root = node
     while isinstance(root, Select) and not root.test_only:

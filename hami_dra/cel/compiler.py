@@ -1,8 +1,9 @@
-"""A checked tree to Python closures.
+"""Compiles a checked tree to Python closures.
 
-Called by selector.compile_selector. Every closure takes the evaluation's list: the device, the meter, then the slots of the
-variables of macros. With `metered` the closures pay for what they do, exactly as cel-go's CostTracker counts; without,
-they rely on `worst_cost` having shown that the limit cannot be reached.
+Called by selector.compile_selector. Every closure takes the evaluation's list: the device, the
+meter, then the slots of the variables of macros. With `metered` the closures pay for their work,
+exactly as cel-go's CostTracker counts; without it they rely on `worst_cost` having shown that the
+limit cannot be reached.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ _MAP_PRICE: Final = 30
 
 
 class Compiler:
-    """Use `compile` once per tree. Raises CompileError where a constant cannot be computed."""
+    """Compiler of one tree. Call `compile` once; it raises CompileError for an invalid constant."""
 
     def __init__(self, *, metered: bool) -> None:
         self.metered = metered
@@ -56,7 +57,7 @@ class Compiler:
         raise AssertionError(f"unknown node {node!r}")
 
     def paid(self, run: Run, price: int) -> Run:
-        """`run`, for a fixed price."""
+        """Return `run` with a fixed price."""
         if not self.metered or price == 0:
             return run
 
@@ -67,14 +68,18 @@ class Compiler:
         return metered
 
     def constant(self, node: Node) -> Any:
-        """The value of a node that is known now, or MISSING: literals, types, aggregates of constants, conversions."""
+        """Return the value of a node that is known at compile time, or MISSING.
+
+        Known are literals, types, aggregates of constants, and conversions.
+        """
         match node:
             case Constant():
                 return node.value
             case Ident() if node.slot < 0 and node.name.removeprefix(".") != "device":
                 return TypeName(node.name.removeprefix("."))
             case Ident() if node.type.name == "type":
-                # cel-go takes a variable that holds a type for the name of one, whatever it holds
+                # cel-go treats a variable that holds a type as the name of a type, whatever its
+                # value.
                 if node.name not in TYPE_IDENTIFIERS:
                     raise _instantiation_error(CelError(f"reference to undefined type: {node.name}"))
                 return TypeName(node.name)
@@ -95,9 +100,10 @@ class Compiler:
     # ---- names and selections ----
 
     def _chain(self, node: Node, *, free_root: bool = False) -> Run:
-        """A variable or expression with all selections on it: one price for the root, one for each step.
+        """Return code for a variable or expression with all its selections.
 
-        `free_root`: as a branch of a conditional the root costs nothing.
+        The root has one price, and so has each step. `free_root`: the root is free, as in a branch
+        of a conditional.
         """
         steps: list[Step] = []
         test_only = isinstance(node, Select) and node.test_only
@@ -135,7 +141,7 @@ class Compiler:
         return operand, (constant, None, node.function != "_[_]")
 
     def _key(self, key: Node) -> Run:
-        # a variable as key costs nothing of its own, the step is paid for
+        # A variable as key has no price of its own: the step is paid for.
         return self._chain(key, free_root=True) if _is_attribute(key) else self.compile(key)
 
     def _root(self, node: Node) -> Run:
@@ -165,7 +171,10 @@ class Compiler:
         return run
 
     def _alternative(self, node: Call) -> Run:
-        """optional.or(optional), optional.orValue(value): the right side only if it is needed, and for free."""
+        """Return code for optional.or(optional) and optional.orValue(value).
+
+        The right side is evaluated only if needed, and is free.
+        """
         assert node.target is not None
         left, right = self.compile(node.target), self.compile(node.args[0])
         unwrap = node.function == "orValue"
@@ -246,7 +255,7 @@ def _is_conditional(node: Node) -> bool:
 
 
 def _is_attribute(node: Node) -> bool:
-    """Whether cel-go plans the node as an attribute, whose own price is left out in some places."""
+    """Return whether cel-go plans the node as an attribute, which is free in some places."""
     if isinstance(node, Ident):
         return node.slot >= 0 or node.name.removeprefix(".") == "device"
     if isinstance(node, Select):
@@ -254,11 +263,11 @@ def _is_attribute(node: Node) -> bool:
     return isinstance(node, Call) and node.function in _CHAIN_CALLS
 
 
-# ---- the selections that selectors are made of ----
+# ---- common selections of selectors ----
 
 
 def _constant_names(root: Node, steps: list[Step]) -> list[str] | None:
-    """The names of a chain on `device` that consists of constant names only."""
+    """Return the names of a chain on `device` that consists of constant names only."""
     if not (isinstance(root, Ident) and root.slot < 0):
         return None
     if any(code is not None or optional or type(key) is not str for key, code, optional in steps):
@@ -267,7 +276,10 @@ def _constant_names(root: Node, steps: list[Step]) -> list[str] | None:
 
 
 def _device_chain(root: Node, steps: list[Step]) -> Run | None:
-    """Code for device.driver, device.attributes["d"] and the like, without a map of the device in between."""
+    """Return code for device.driver, device.attributes["d"] and similar chains.
+
+    It needs no intermediate map of the device.
+    """
     names = _constant_names(root, steps)
     match names:
         case ["driver"]:

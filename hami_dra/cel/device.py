@@ -1,4 +1,6 @@
-"""What a selector sees of a device. Built once per device and kept: evaluation reads it and never changes it."""
+"""The device as a selector sees it. Built once per device and cached: evaluation never
+changes it.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,10 +17,12 @@ RawAttribute = DeviceAttribute | Mapping[str, Any]
 
 
 class DeviceInput:
-    """`attributes` and `capacity` by domain, then by name; names without a domain belong to the driver's.
+    """Input of a selector.
 
-    Values are int, bool, str, SemVer, lists of these, and Quantity. `problem` says why no selector can be evaluated on
-    this device, or is empty. `largest` bounds the size of every string, list and map in it.
+    `attributes` and `capacity` are by domain, then by name; names without a domain belong to the
+    driver's. Values are int, bool, str, SemVer, lists of these, and Quantity. `problem` says why no
+    selector can be evaluated on this device, or is empty. `largest` bounds the size of every
+    string, list and map in it.
     """
 
     __slots__ = ("_whole", "allow_multiple_allocations", "attributes", "capacity", "driver", "largest", "problem")
@@ -53,9 +57,10 @@ class DeviceInput:
         *,
         allow_multiple_allocations: bool | None = False,
     ) -> "DeviceInput":
-        """From the parts of a published device: attributes as in the API ({"string": "T4"}), capacity as quantities.
+        """Build the input from the parts of a published device.
 
-        A value that Kubernetes cannot use makes the device unusable for selectors (`problem`), as there.
+        Attributes are given as in the API ({"string": "T4"}), capacity as quantities. As in
+        Kubernetes, an unusable value makes the whole device unusable for selectors (`problem`).
         """
         problem = ""
         values: dict[str, dict[str, Any]] = {}
@@ -76,7 +81,7 @@ class DeviceInput:
 
     @staticmethod
     def from_device(driver: str, device: Device) -> "DeviceInput":
-        """From a device of a ResourceSlice."""
+        """Build the input from a device of a ResourceSlice."""
         return DeviceInput.of(
             driver,
             device.attributes,
@@ -86,7 +91,7 @@ class DeviceInput:
 
     @property
     def whole(self) -> dict[str, Any]:
-        """The device as one map: what `dyn(device)` is."""
+        """Return the device as one map: the value of `dyn(device)`."""
         if self._whole is None:
             self._whole = {
                 "driver": self.driver,
@@ -106,7 +111,7 @@ def _file(target: dict[str, dict[str, Any]], driver: str, name: str, value: Any)
 
 
 def _value(raw: RawAttribute) -> Any:
-    """The one value that is set; lists come first, as in Kubernetes."""
+    """Return the value that is set; lists take precedence, as in Kubernetes."""
     attribute = raw if isinstance(raw, DeviceAttribute) else msgspec.convert(raw, DeviceAttribute)
     for values in (attribute.ints, attribute.bools, attribute.strings):
         if values is not None:
@@ -129,7 +134,7 @@ def _version(text: str) -> SemVer:
 
 
 def _clean(value: Any) -> Any:
-    # a text that is no UTF-8 cannot come from the API, but it can from a file
+    # The API contains only valid UTF-8, but a file may contain other text.
     if isinstance(value, str) and not value.isascii():
         return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
     return value

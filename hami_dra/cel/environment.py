@@ -1,7 +1,8 @@
-"""What a device selector can name: the variable `device`, and the types.
+"""The names available to a device selector: the variable `device`, and the types.
 
-Three forms of the environment exist (k8s.io/dynamic-resource-allocation/cel, compile.go): kube-scheduler evaluates what is
-stored, with every feature there is; the API server accepts new selectors only with the features that are enabled.
+Three forms of the environment exist (k8s.io/dynamic-resource-allocation/cel, compile.go):
+kube-scheduler evaluates stored selectors with all features; the API server accepts new selectors
+only with the enabled features.
 """
 
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ class Features:
     list_type_attributes: bool = False
     """Attributes may be lists, and includes() exists (DRAListTypeAttributes)."""
     stored: bool = True
-    """Compile as kube-scheduler does what the API server has once accepted: the gates do not matter, everything exists.
-    False compiles as the API server does for a new object."""
+    """True: compile like kube-scheduler, which accepts whatever the API server has stored; all
+    features exist, whatever the gates. False: compile like the API server for a new object.
+    """
 
     @property
     def multiple_allocations(self) -> bool:
@@ -32,7 +34,7 @@ class Features:
 
     @property
     def attribute_type(self) -> Type:
-        """What the checker knows of an attribute: nothing; as `any` it is no range for a loop."""
+        """Return the static type of attributes: unknown. The type `any` cannot be looped over."""
         return DYN if self.lists else ANY
 
 

@@ -1,6 +1,6 @@
-"""What can go wrong with a selector. `CompileError` and `EvaluationError` leave the package; the other two do not.
+"""Errors of selectors. `CompileError` and `EvaluationError` leave the package; the others do not.
 
-The messages are Kubernetes' own wherever a user may have met them in an event or an API error.
+The messages are Kubernetes' own if users know them from events or API errors.
 """
 
 from typing import Final
@@ -13,15 +13,17 @@ class CompileError(ValueError):
 
 
 class EvaluationError(ValueError):
-    """The selector failed on this device (which is not the same as "does not match")."""
+    """The selector failed on this device (which differs from "does not match")."""
 
 
 class CostLimitExceeded(EvaluationError):
-    """The evaluation was ended because it cost more than the caller allows."""
+    """The evaluation was stopped because it cost more than the caller allows."""
 
 
 class CelError(Exception):
-    """A CEL error value. `&&`, `||`, `all` and `exists` may absorb it; at the top it becomes an EvaluationError."""
+    """A CEL error value. `&&`, `||`, `all` and `exists` may absorb it; at the top it becomes an
+    EvaluationError.
+    """
 
 
 class CostExceeded(Exception):
@@ -34,7 +36,9 @@ def no_such_overload() -> CelError:
 
 
 def located(source: str, offset: int, message: str) -> CompileError:
-    """The message as cel-go prints it: position, the line, and a pointer to the column (columns count from 1)."""
+    """Return the error as cel-go prints it: position, line, and a pointer to the column
+    (from 1).
+    """
     before = source[:offset]
     line_number = before.count("\n") + 1
     column = offset - (before.rfind("\n") + 1)

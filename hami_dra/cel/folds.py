@@ -1,7 +1,7 @@
 """Closures for macros with a variable: loops over lists and maps, and bindings.
 
-Used by compiler.Compiler. The prices are those of the comprehensions that cel-go expands the macros to: per element the
-loop condition and the accumulator, once the result.
+Used by compiler.Compiler. The prices are those of the comprehensions to which cel-go expands the
+macros: the loop condition and the accumulator for each element, the result once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NODES_OF_A_STEP: Final = 4
 
 
 class _Failed:
-    """A bound value that could not be computed: every use of it fails in the same way."""
+    """A bound value that could not be computed: every use of it raises the error again."""
 
     __slots__ = ("error",)
 
@@ -35,7 +35,7 @@ class _Failed:
 
 
 def lazy_variable(index: int, code: Run) -> Run:
-    """A variable of cel.bind: computed when it is first used."""
+    """Return code for a variable of cel.bind, which is computed at its first use."""
 
     def run(env: list[Any]) -> Any:
         value = env[index]
@@ -65,7 +65,7 @@ def compile_fold(compiler: Compiler, node: Fold) -> Run:
         case "exists_one":
             body = _exactly_one(step)
         case "append":
-            # the accumulator, a new list with the element unless that is a constant, and their sum
+            # The accumulator, a new list with the element unless that is a constant, and their sum.
             price = 2 if compiler.constant(node.step) is not MISSING else 12
             body = _collect(_predicate(compiler, node), step, price)
         case _:
@@ -89,9 +89,10 @@ def _bind(compiler: Compiler, node: Fold) -> Run:
 
 
 def _loop(over: Run, node: Fold, body: Body) -> Run:
-    """Set the variables to each element in turn; `body` gets a generator that does so.
+    """Return code that sets the variables to each element in turn.
 
-    Each turn counts as work, since much of what a body may hold has no price.
+    `body` gets a generator that does so. Each iteration counts as work, because much of what a body
+    may contain has no price.
     """
     first = node.slot + _FIRST_SLOT
     two = node.variable2 is not None
@@ -136,7 +137,10 @@ def _predicate(compiler: Compiler, node: Fold) -> Run | None:
 
 
 def _quantifier(step: Run, *, decisive: bool, price: int, check_price: int) -> Body:
-    """All (decided by false) and exists (decided by true); an error counts only if nothing decides."""
+    """Return the body of all (decided by false) or exists (decided by true).
+
+    An error counts only if no element decides.
+    """
 
     def body(env: list[Any], elements: Iterable[Any]) -> bool:
         spend = env[1].spend

@@ -1,6 +1,7 @@
-r"""Text to tokens, and string literals to strings, by the grammar of CEL (cel-go's CEL.g4 and unescape.go).
+r"""Tokenizes text, and unquotes string literals, by CEL's grammar (cel-go's CEL.g4 and
+unescape.go).
 
-Used by the parser; `quote` also by everyone who builds a selector from text that is not his own.
+Used by the parser; `quote` also by all code that builds a selector from foreign text.
 """
 
 import re
@@ -40,13 +41,15 @@ _SIMPLE: Final = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
 
 class Token(NamedTuple):
     kind: str
-    """string, bytes, float, uint, int, ident, escaped, end; symbols and keywords stand for themselves."""
+    """string, bytes, float, uint, int, ident, escaped, end; symbols and keywords stand for
+    themselves.
+    """
     text: str
     at: int
 
 
 def tokenize(source: str) -> list[Token]:
-    """All tokens, the last of kind "end". Raises CompileError."""
+    """Return all tokens, the last of kind "end". Raises CompileError."""
     tokens: list[Token] = []
     position = 0
     while position < len(source):
@@ -64,13 +67,18 @@ def tokenize(source: str) -> list[Token]:
 
 
 def unquote(literal: str) -> str:
-    """The text of a string token. Raises ValueError for an escape that is no Unicode character."""
+    """Return the text of a string token. Raises ValueError for an escape of an invalid
+    character.
+    """
     body, raw = _body(literal)
     return body if raw else _ESCAPES.sub(lambda match: _character(match.group()), body)
 
 
 def unquote_bytes(literal: str) -> bytes:
-    """The value of a bytes token (with its b). Octal and hex escapes are bytes, other characters their UTF-8."""
+    """Return the value of a bytes token (with its b).
+
+    Octal and hex escapes are bytes, other characters their UTF-8.
+    """
     body, raw = _body(literal[1:])
     if raw:
         return body.encode()
@@ -84,9 +92,10 @@ def unquote_bytes(literal: str) -> bytes:
 
 
 def quote(text: str) -> str:
-    """`text` as a CEL string literal: whatever it contains, the literal is one token that means exactly `text`.
+    """Return `text` as a CEL string literal: always one token that means exactly `text`.
 
-    Everything but printable ASCII is escaped. Surrogates, which no CEL string can hold, become U+FFFD.
+    Everything but printable ASCII is escaped. Surrogates, which no CEL string can hold, become
+    U+FFFD.
     """
     return '"' + "".join(map(_quoted, text)) + '"'
 
@@ -103,7 +112,7 @@ def _quoted(character: str) -> str:
 
 
 def _body(literal: str) -> tuple[str, bool]:
-    """What stands between the quotes, with line ends normalised, and whether it is raw."""
+    """Return the text between the quotes, with normalised line ends, and whether it is raw."""
     raw = literal[0] in "rR"
     if raw:
         literal = literal[1:]
@@ -114,7 +123,7 @@ def _body(literal: str) -> tuple[str, bool]:
 def _character(escape: str) -> str:
     mark = escape[1]
     if mark in "xXuU":
-        code = int(escape[2:], base=16)  # noqa: FURB166 (\\u is no prefix that int() knows)
+        code = int(escape[2:], base=16)  # noqa: FURB166 (int() does not know the prefix \\u)
     elif mark in "0123":
         code = int(escape[1:], 8)
     else:

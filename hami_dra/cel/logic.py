@@ -1,6 +1,6 @@
 """Closures for `&&`, `||`, `==`, `!=` and `in`.
 
-Used by compiler.Compiler. `&&` and `||` are the only places where an error may vanish.
+Used by compiler.Compiler. `&&` and `||` are the only operators that can absorb an error.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _HASHED: Final = {str, bool, int, Uint, float}
 
 
 def conjunction(terms: Sequence[Run]) -> Run:
-    """`&&`: false if any term is, else the first error, else true."""
+    """Return code for `&&`: false if any term is, else the first error, else true."""
     return _junction(terms, decisive=False)
 
 
 def disjunction(terms: Sequence[Run]) -> Run:
-    """`||`: true if any term is, else the first error, else false."""
+    """Return code for `||`: true if any term is, else the first error, else false."""
     return _junction(terms, decisive=True)
 
 
@@ -73,7 +73,7 @@ def compile_equality(compiler: Compiler, node: Call) -> Run:
 
 
 def _or_false(left: Any, right: Any, work: Work) -> bool:
-    # values that cannot be compared are different for `!=`, while `==` fails
+    # Values that cannot be compared are different for `!=`, while `==` fails.
     try:
         return equal(left, right, work)
     except CelError:
@@ -105,7 +105,10 @@ def _metered_equality(left: Run, right: Run, *, negated: bool) -> Run:
 
 
 def constant_members(compiler: Compiler, node: Call) -> frozenset[tuple[bool, Any]] | None:
-    """The elements of a constant list of numbers, texts and booleans, which cel-go turns into a set; else None."""
+    """Return the elements of a constant list of numbers, strings and booleans, else None.
+
+    cel-go turns such lists into sets.
+    """
     values = compiler.constant(node.args[1]) if len(node.overloads) == 1 else MISSING
     if type(values) is not list or not all(type(value) in _HASHED for value in values):
         return None
@@ -113,7 +116,7 @@ def constant_members(compiler: Compiler, node: Call) -> frozenset[tuple[bool, An
 
 
 def membership(element: Run, members: frozenset[tuple[bool, Any]]) -> Run:
-    """`element in [constants]`, which costs nothing in Kubernetes."""
+    """Return code for `element in [constants]`, which is free in Kubernetes."""
     texts = frozenset(value for _, value in members if type(value) is str)
 
     def run(env: list[Any]) -> bool:

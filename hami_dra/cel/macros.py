@@ -1,6 +1,7 @@
-"""Macros: calls that are rewritten while parsing, as cel-go, its extensions and Kubernetes do.
+"""Macros: calls that are rewritten while parsing, as in cel-go, its extensions and Kubernetes.
 
-Called by the parser. In: name, receiver and arguments of a call. Out: the node that replaces it, or None for an ordinary call.
+Called by the parser. In: name, receiver and arguments of a call. Out: the node that replaces it, or
+None for an ordinary call.
 """
 
 from collections.abc import Callable
@@ -8,7 +9,8 @@ from typing import Final
 
 from hami_dra.cel.tree import Call, Constant, Entry, Fold, FoldKind, Ident, ListLiteral, MapLiteral, Node, Select
 
-MAX_COPIED: Final = 5_000  # nodes; optMap doubles its receiver, so a chain of them would grow without bound
+# nodes; optMap copies its receiver, so a chain of them would grow without bound
+MAX_COPIED: Final = 5_000
 SORT_VARIABLE: Final = "@sorted"
 _ACCUMULATORS: Final = {"@result", "__result__"}
 
@@ -24,7 +26,7 @@ class MacroError(ValueError):
 
 
 def expand(at: int, name: str, target: Node | None, args: list[Node]) -> Node | None:
-    """Raises MacroError."""
+    """Expand a call. Raises MacroError."""
     if target is None:
         return _has(at, args[0]) if name == "has" and len(args) == 1 else None
     expander = _RECEIVER_MACROS.get((name, len(args)))

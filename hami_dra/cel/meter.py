@@ -1,11 +1,13 @@
 """The cost of an evaluation, as Kubernetes counts it, and a bound on the memory that it may take.
 
-Costs are those of cel-go (interpreter/runtimecost.go, common/cost.go) with Kubernetes' prices for its own functions
-(apiserver pkg/cel/library/cost.go). Kubernetes ends an evaluation that costs more than a million; so do we, with the same error.
-On top come two bounds of our own, both far above what the cost limit leaves of honest work. `Meter.allocate` bounds what one
-evaluation may build, since Kubernetes prices some functions (replace, format, join, list concatenation) without regard
-to the size of what they return; `Meter.work` bounds the steps that cost next to nothing there but take their time here.
-All three bounds are in `Limits`: callers with less time than Kubernetes allows pass smaller ones.
+Costs are those of cel-go (interpreter/runtimecost.go, common/cost.go) with Kubernetes' prices for
+its own functions (apiserver pkg/cel/library/cost.go). Kubernetes stops an evaluation that costs
+more than a million; so does this module, with the same error. Two bounds of our own are added, both
+far above what legitimate expressions reach within the cost limit. `Meter.allocate` bounds what one
+evaluation may build, because Kubernetes prices some functions (replace, format, join, list
+concatenation) regardless of the size of their results. `Meter.work` bounds steps that cost next to
+nothing there but take time here. All three bounds are in `Limits`: callers with less time than
+Kubernetes allows pass smaller ones.
 """
 
 import math
@@ -26,12 +28,15 @@ _PER_CHARACTER: Final = 0.1
 _PER_PATTERN_CHARACTER: Final = 0.25
 
 CostFunction = Callable[[Sequence[Any]], int]
-"""The price of a call, from its arguments; paid before the code runs."""
+"""Returns the price of a call for its arguments; paid before the code runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one evaluation may spend before it ends with `CostExceeded`. Counted, so equal on every machine."""
+    """Limits of one evaluation, which ends with `CostExceeded` beyond them.
+
+    They are counts, so results are equal on every machine.
+    """
 
     cost: int = COST_LIMIT
     allocation: int = ALLOCATION_LIMIT
@@ -41,11 +46,13 @@ class Limits:
 KUBERNETES: Final = Limits()
 """The limits of kube-scheduler. The most expensive evaluation takes about 0.15 s of CPU here."""
 SHORT: Final = Limits(cost=120_000, allocation=960_000, work=24_000)
-"""About an eighth of `KUBERNETES`: for callers that must not be held up, 20 ms or less an evaluation."""
+"""About an eighth of `KUBERNETES`, 20 ms or less an evaluation: for callers that must stay
+responsive.
+"""
 
 
 class Meter:
-    """Counts one evaluation."""
+    """Counts the cost of one evaluation."""
 
     __slots__ = ("allocated", "cost", "limits", "worked")
 
@@ -56,26 +63,26 @@ class Meter:
         self.limits = limits
 
     def spend(self, cost: int) -> None:
-        """Raises CostExceeded."""
+        """Add a cost. Raises CostExceeded."""
         self.cost += cost
         if self.cost > self.limits.cost:
             raise CostExceeded
 
     def allocate(self, amount: int) -> None:
-        """Say what is about to be built, before it is. Raises CostExceeded."""
+        """Announce the size of what is about to be built. Raises CostExceeded."""
         self.allocated += amount
         if self.allocated > self.limits.allocation:
             raise CostExceeded
 
     def work(self, steps: int) -> None:
-        """Say how many steps are about to be taken. Raises CostExceeded."""
+        """Announce the number of steps about to be taken. Raises CostExceeded."""
         self.worked += steps
         if self.worked > self.limits.work:
             raise CostExceeded
 
 
 def size(value: Any) -> int:
-    """Elements, characters or bytes; 1 for what has no size."""
+    """Return the number of elements, characters or bytes; 1 for values without a size."""
     if isinstance(value, (str, list, dict, bytes)):
         return len(value)
     if type(value) is Optional and value.value is not MISSING:
@@ -84,20 +91,20 @@ def size(value: Any) -> int:
 
 
 def scan(length: int, factor: float = 1) -> int:
-    """The price of reading a text once."""
+    """Return the price of reading a text once."""
     return math.ceil(length * factor * _PER_CHARACTER)
 
 
 def pattern(text: Any, expression: Any) -> int:
-    """The price of a regular expression applied to a text."""
+    """Return the price of a regular expression applied to a text."""
     return scan(1 + size(text)) * math.ceil(size(expression) * _PER_PATTERN_CHARACTER)
 
 
 def traversal(value: Any, counter: Meter | None = None) -> int:
     """Return the price of a walk through a value with all its parts.
 
-    Nested lists cost nothing in Kubernetes, however many there are, so the parts below the first level also count as work.
-    Raises CostExceeded for a value that is larger than the work that is left.
+    Nested lists cost nothing in Kubernetes, however many there are, so the parts below the first
+    level also count as work. Raises CostExceeded for a value that exceeds the remaining work.
     """
     price = steps = 0
     most = WORK_LIMIT if counter is None else counter.limits.work - counter.worked
@@ -156,7 +163,10 @@ def pattern_in_first(args: Sequence[Any]) -> int:
 
 
 def traverse_first(args: Sequence[Any]) -> int:
-    """Calls with this price are counted by `calls`, which has the meter at hand: the walk itself is work."""
+    """Return the price of a walk through the first argument.
+
+    Calls with this price are counted by `calls`, which has the meter: the walk itself is work.
+    """
     return traversal(args[0])
 
 
@@ -165,12 +175,12 @@ def size_of_second(args: Sequence[Any]) -> int:
 
 
 def build_list(length: int) -> int:
-    """The price of a new list."""
+    """Return the price of a new list."""
     return length + 1 + LIST
 
 
 def compare_all_pairs(values: Any) -> int:
-    """The price of sorting a list, or of finding duplicates, as an all-against-all comparison."""
+    """Return the price of sorting a list, or of finding duplicates, as an all-pairs comparison."""
     of_texts = type(values) is list and bool(values) and isinstance(values[0], (str, bytes))
     return int(size(values) ** 2 * (2 + (_PER_CHARACTER if of_texts else 0))) + 1 + LIST
 

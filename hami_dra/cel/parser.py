@@ -1,6 +1,8 @@
-"""Tokens to a syntax tree: precedence climbing over cel-go's grammar (CEL.g4), with its limits.
+"""Parses tokens to a syntax tree: precedence climbing over cel-go's grammar (CEL.g4), with its
+limits.
 
-Called by selector.compile_selector. Macros are expanded on the way (macros.py). No names are resolved here.
+Called by selector.compile_selector. Macros are expanded while parsing (macros.py). No names are
+resolved here.
 """
 
 from typing import Final
@@ -40,11 +42,11 @@ _PRECEDENCE: Final = {
     "||": 1, "&&": 2, **dict.fromkeys(_RELATIONS, 3), "+": 4, "-": 4, "*": 5, "/": 5, "%": 5,
 }  # fmt: skip
 _AND: Final = 2
-_TERNARY: Final = 0.5  # weaker than any operator, yet not the top
+_TERNARY: Final = 0.5  # weaker than any operator, but not the top
 
 
 def parse(source: str) -> Node:
-    """Raises CompileError."""
+    """Parse an expression. Raises CompileError."""
     if len(source) > MAX_LENGTH:
         raise CompileError(
             f"compilation failed: ERROR: <input>:-1:0: expression code point size exceeds limit: "
@@ -64,10 +66,11 @@ class _Parser:
         self._nesting = 0
 
     def expression(self, weakest: float = 0) -> Node:
-        """An expression of operators that bind stronger than `weakest`, all of them left-associative.
+        """Parse operators that bind stronger than `weakest`, all of them left-associative.
 
-        At the top (`weakest` 0) also `a ? b : c`, whose middle part takes no unparenthesised ternary. Few calls lie between
-        one level of nesting and the next, so that Python's own recursion limit is not met before MAX_DEPTH.
+        At the top (`weakest` 0) also `a ? b : c`, whose middle part is no unparenthesised ternary.
+        Few calls lie between one level of nesting and the next, so that MAX_DEPTH is reached before
+        Python's own recursion limit.
         """
         self._nesting += weakest == 0
         if self._nesting > MAX_DEPTH:
@@ -103,9 +106,10 @@ class _Parser:
         return token
 
     def _operand(self) -> Node:
-        """A value with its signs and everything applied to it: `.name`, `.method()`, `[index]`.
+        """Parse a value with its signs and suffixes: `.name`, `.method()`, `[index]`.
 
-        A minus before a number belongs to the number; signs in even number vanish, as in cel-go.
+        A minus before a number belongs to the number; an even number of signs vanishes, as in
+        cel-go.
         """
         sign = self._tokens[self._next]
         count = 0
@@ -182,7 +186,7 @@ class _Parser:
         return Ident(token.at, name)
 
     def _refuse_message(self, start: Token) -> None:
-        # `a.b.Message{...}`: no message type is of use in a selector
+        # `a.b.Message{...}`: no message type is useful in a selector
         index = self._next
         while self._tokens[index].kind == "." and self._tokens[index + 1].kind == "ident":
             index += 2
@@ -277,7 +281,10 @@ class _Parser:
         return self._nested(Call(token.at, function, None, args), args, counts=counts)
 
     def _nested(self, node: Node, children: list[Node], *, counts: bool = True) -> Node:
-        """Note how deep `node` is; the nodes that cel-go counts are ternaries, relations, sums, products and members."""
+        """Record the depth of `node`.
+
+        cel-go counts ternaries, relations, sums, products and members.
+        """
         node.depth = counts + max((child.depth for child in children), default=0)
         if node.depth > MAX_DEPTH:
             raise _too_deep("max recursion depth exceeded")
@@ -294,7 +301,9 @@ class _Parser:
 
 
 def _integer(text: str) -> int:
-    """The value of decimal or hexadecimal digits; too many of them are too large."""
+    """Return the value of decimal or hexadecimal digits; an excess of digits counts as too
+    large.
+    """
     digits = text.removeprefix("0x").lstrip("0") or "0"
     return int(digits, 16 if text.startswith("0x") else 10) if len(digits) <= 20 else 2**64
 

@@ -1,6 +1,7 @@
-"""Which attributes and capacities a selector reads.
+"""Attributes and capacities that a selector reads.
 
-Used for reason codes and caches: devices that agree in these get the same verdict, if the list is complete.
+Used for reason codes and caches: devices that agree in these get the same result, if the list is
+complete.
 """
 
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ _SCALARS: Final = {"driver", "allowMultipleAllocations"}
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """(domain, name) of what is named literally; the domain is None where it is computed.
+    """(domain, name) of literal references; the domain is None if it is computed.
 
-    `complete`: beyond these, the expression depends on nothing but the driver and on whether multiple allocations are allowed.
+    `complete`: otherwise the expression depends only on the driver and on whether multiple
+    allocations are allowed.
     """
 
     names: frozenset[tuple[str | None, str]]
@@ -26,14 +28,16 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class _Map:
-    """An expression that is the device, its attributes or capacity ("part"), or those of one domain."""
+    """An expression that is the device, its attributes or capacity ("part"), or those of one
+    domain.
+    """
 
     level: str  # device, part, domain
     domain: str | None = None
 
 
 def find_references(nodes: list[Node]) -> References:
-    """Of all nodes of a checked tree, the root first."""
+    """Return the references in all nodes of a checked tree, the root first."""
     bound = {node.slot: node.over for node in nodes if isinstance(node, Fold) and node.kind == "bind"}
     names: set[tuple[str | None, str]] = set()
     complete = _map(nodes[0], bound) is None
@@ -47,7 +51,7 @@ def find_references(nodes: list[Node]) -> References:
                 names.add((found.domain, key))
             if found.level == "domain":
                 complete = complete and key is not None and found.domain is not None
-            else:  # membership in a part depends on what else is published
+            else:  # membership in a part depends on its other entries
                 complete = complete and key is not None and not _is_membership(node)
     return References(frozenset(names), complete)
 
@@ -73,7 +77,7 @@ def _map(node: Node, bound: dict[int, Node]) -> _Map | None:
 
 
 def _key(node: Node, operand: Node) -> str | None:
-    """The literal key with which `node` reads `operand`, or None."""
+    """Return the literal key with which `node` reads `operand`, or None."""
     if isinstance(node, Select) and node.name:
         return node.name
     if isinstance(node, Call) and node.function in _SELECTIONS and operand is node.args[0]:

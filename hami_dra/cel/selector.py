@@ -1,7 +1,8 @@
-"""Compile a selector once, evaluate it on many devices. The public face of the package.
+"""Compile a selector once, evaluate it on many devices. The public interface of the package.
 
-Callers: the allocator and the admission checks. In: an expression; then DeviceInputs. Out: true, false, or an error that
-says what Kubernetes would say. Pure: no clock, no I/O, no shared state but the cache of compiled selectors.
+Callers: the allocator and the admission checks. In: an expression; then DeviceInputs. Out: true,
+false, or an error with Kubernetes' message. Pure: no clock, no I/O, no shared state but the cache
+of compiled selectors.
 """
 
 import math
@@ -23,15 +24,17 @@ from hami_dra.cel.tree import Call, Constant, Fold, ListLiteral, MapLiteral, Nod
 from hami_dra.cel.values import MISSING, Optional, type_name
 
 SMALL_DEVICE: Final = 1_024
-"""Up to this size of its strings and lists a device is evaluated without counting, where the expression allows."""
+"""Devices whose strings and lists are at most this large are evaluated without counting, if the
+expression allows.
+"""
 _LONG: Final = 1_024
-"""Characters. A compiled expression takes some 50 bytes for each of them, so few longer ones are kept."""
+"""Characters. A compiled expression takes some 50 bytes for each, so few longer ones are cached."""
 _NUMBERS: Final = {"int", "uint", "double", "google.protobuf.Duration", "google.protobuf.Timestamp"}
 _LIMIT: Final = "operation cancelled: the expression is nested too deeply"
 
 
 class Selector:
-    """A compiled expression. Immutable; evaluation keeps nothing."""
+    """A compiled expression. Immutable; evaluation stores nothing."""
 
     __slots__ = ("_fast", "_metered", "_slots", "_tree", "expression", "references")
 
@@ -47,16 +50,18 @@ class Selector:
 
     @property
     def attributes(self) -> frozenset[tuple[str | None, str]]:
-        """(domain, name) of the attributes and capacities that the expression names; the domain None if computed.
+        """Return (domain, name) of the attributes and capacities that the expression names.
 
-        `references.complete` tells whether the expression can read anything else.
+        The domain is None if it is computed. `references.complete` says whether the expression can
+        read anything else.
         """
         return self.references.names
 
     def evaluate(self, device: DeviceInput, limits: Limits = KUBERNETES) -> bool:
         """Return whether the device matches. Raises EvaluationError, which is neither yes nor no.
 
-        `limits` do not apply to expressions without loops whose cost is bounded beforehand: they take no time to speak of.
+        `limits` do not apply to expressions without loops whose cost is bounded beforehand: their
+        time is negligible.
         """
         if device.problem:
             raise EvaluationError(device.problem)
@@ -76,14 +81,16 @@ class Selector:
         return _as_bool(value)
 
     def cost(self, device: DeviceInput) -> int:
-        """What Kubernetes would count for this evaluation (or the part of it before an error)."""
+        """Return what Kubernetes would count for this evaluation (or for its part before an
+        error).
+        """
         meter = Meter()
         with suppress(CelError, CostExceeded, RecursionError):
             self.run_metered(device, meter)
         return meter.cost
 
     def run_metered(self, device: DeviceInput, meter: Meter) -> Any:
-        """The bare value, counted. Raises CelError and CostExceeded."""
+        """Return the unconverted value, with counting. Raises CelError and CostExceeded."""
         if self._metered is None:
             self._metered = Compiler(metered=True).compile(self._tree)
         return self._metered([device, meter, *self._slots])
@@ -93,7 +100,10 @@ class Selector:
 
 
 def compile_selector(expression: str, *, features: Features = Features()) -> Selector:  # noqa: B008 (frozen)
-    """Raises CompileError. Cached: compiling the same text again costs a look-up, for a wrong one too."""
+    """Compile a selector. Raises CompileError.
+
+    Results are cached, errors included: compiling the same text again costs a look-up.
+    """
     try:
         outcome = (_compile if len(expression) <= _LONG else _compile_long)(expression, features)
     except RecursionError:  # depends on the caller's stack, so it is not cached
@@ -122,14 +132,18 @@ _compile_long = lru_cache(maxsize=64)(_compiled)
 
 
 def worst_cost(nodes: list[Node]) -> float:
-    """A bound on the cost for any device up to SMALL_DEVICE; infinite if the expression may loop or build large values."""
+    """Return a bound on the cost for any device up to SMALL_DEVICE.
+
+    It is infinite if the expression may loop or build large values.
+    """
     largest = SMALL_DEVICE
     for node in nodes:
         if isinstance(node, Constant) and isinstance(node.value, str | bytes):
             largest = max(largest, len(node.value))
     price = 40 + math.ceil(largest * 0.2)
     if any(isinstance(node, Fold) for node in nodes) and any(map(_is_built, nodes)):
-        return math.inf  # with names for parts, a value can be exponentially larger than its expression
+        # with bound variables, a value can be exponentially larger than its expression
+        return math.inf
     total = 0.0
     for node in nodes:
         if isinstance(node, Fold) and node.kind != "bind":
@@ -150,14 +164,14 @@ def worst_cost(nodes: list[Node]) -> float:
 
 
 def _is_built(node: Node) -> bool:
-    """Whether the node puts a list or map together at run time."""
+    """Return whether the node builds a list or map at run time."""
     if isinstance(node, ListLiteral):
         return not all(isinstance(element, Constant) for element in node.elements)
     return isinstance(node, MapLiteral)
 
 
 def _as_bool(value: Any) -> bool:
-    """An expression of unknown type may yield anything."""
+    """Return the result as a bool: an expression of unknown type may return anything."""
     inner = value
     while type(inner) is Optional:
         if inner.value is MISSING:

@@ -1,5 +1,8 @@
-"""The syntax tree. The parser makes it (macros already expanded), the checker writes types and overloads into it,
-the compiler turns it into closures. Every node knows `at`, the offset of its characteristic token in the source.
+"""The syntax tree.
+
+The parser creates it (macros already expanded), the checker writes types and overloads into it, the
+compiler turns it into closures. Every node has `at`, the offset of its characteristic token in the
+source.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +33,8 @@ class Ident(Node):
     """A variable, or the name of a type. A leading dot means: not a variable of a macro."""
 
     name: str
-    slot: int = field(default=-1, init=False)  # place of a macro's variable in the evaluation's list; -1 = not one
+    # index of a macro's variable in the evaluation's list; -1: none
+    slot: int = field(default=-1, init=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +48,8 @@ class Select(Node):
 
 @dataclass(slots=True, eq=False)
 class Call(Node):
-    """A function, a method (`target` is its receiver) or an operator under its CEL name (`_+_`, `_[_]`, `_?._`, ...).
+    """A function, a method (`target` is its receiver) or an operator under its CEL name (`_+_`,
+    `_[_]`, `_?._`, ...).
 
     `_&&_` and `_||_` take any number of arguments, in the order of the source.
     """
@@ -54,7 +59,7 @@ class Call(Node):
     args: list[Node]
     overloads: tuple[Any, ...] = field(
         default=(), init=False
-    )  # of library.Overload, those that the checker found to fit
+    )  # overloads of the library that fit, according to the checker
 
 
 @dataclass(slots=True, eq=False)
@@ -81,8 +86,10 @@ class Fold(Node):
 
     - all, exists, exists_one: `step` is the predicate
     - append (map, filter, transformList): `step` is the new element, kept if `predicate` holds
-    - insert (transformMap, transformMapEntry): `step` is the new value under the key `variable` or, without `keyed`, a map of entries
-    - bind (cel.bind, optMap, sortBy): no loop; `step` is the result, `over` the value of `variable`, evaluated when it is first used
+    - insert (transformMap, transformMapEntry): `step` is the new value under the key `variable` or,
+      without `keyed`, a map of entries
+    - bind (cel.bind, optMap, sortBy): no loop; `step` is the result, `over` the value of
+      `variable`, evaluated at its first use
     """
 
     kind: FoldKind
@@ -92,4 +99,4 @@ class Fold(Node):
     step: Node
     predicate: Node | None = None
     keyed: bool = True
-    slot: int = field(default=-1, init=False)  # of `variable`; `variable2` has the next one
+    slot: int = field(default=-1, init=False)  # slot of `variable`; `variable2` has the next one

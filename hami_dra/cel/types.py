@@ -1,13 +1,14 @@
-"""Static types and when they fit each other: a transcription of cel-go's checker/types.go.
+"""Static types and their compatibility: a transcription of cel-go's checker/types.go.
 
-Used by the checker and by the declarations of the library. Types are values: equal when they are written the same.
+Used by the checker and by the declarations of the library. Types are values: equal if written
+equally.
 """
 
 from typing import Final, NamedTuple
 
 
 class Type(NamedTuple):
-    """`name` of a type, and its parameters: list 1, map 2, optional_type 1, type 0 or 1.
+    """A type by `name`, with parameters: list 1, map 2, optional_type 1, type 0 or 1.
 
     Names that start with % are type variables.
     """
@@ -73,7 +74,7 @@ def is_variable(t: Type) -> bool:
 
 
 def read_type(text: str) -> Type:
-    """The type that is written in `text`, e.g. `map(K, list(string))`; single capitals are variables."""
+    """Parse a type such as `map(K, list(string))`; single capitals are variables."""
     name, _, rest = text.strip().partition("(")
     if len(name) == 1 and name.isupper():
         return Type("%" + name)
@@ -82,7 +83,7 @@ def read_type(text: str) -> Type:
 
 
 def read_types(text: str) -> list[Type]:
-    """A comma-separated list of types."""
+    """Parse a comma-separated list of types."""
     parts, depth, start = [], 0, 0
     for index, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -93,7 +94,7 @@ def read_types(text: str) -> list[Type]:
 
 
 class Substitutions:
-    """What the type variables stand for. A test that fails leaves no trace."""
+    """Values of the type variables. A failed test leaves no trace."""
 
     def __init__(self) -> None:
         self._bound: dict[str, Type] = {}
@@ -105,7 +106,7 @@ class Substitutions:
         return Type(f"%_var{self._fresh}")
 
     def assignable(self, source: Type, target: Type) -> bool:
-        """Whether a value of type `source` may stand where `target` is wanted; binds variables if so."""
+        """Return whether a value of type `source` fits `target`; binds variables if so."""
         return self.all_assignable((source,), (target,))
 
     def all_assignable(self, sources: tuple[Type, ...], targets: tuple[Type, ...]) -> bool:
@@ -121,7 +122,7 @@ class Substitutions:
         return False
 
     def resolve(self, t: Type, *, free_as_dyn: bool = False) -> Type:
-        """`t` with its variables replaced."""
+        """Return `t` with its variables replaced."""
         if is_variable(t):
             bound = self._bound.get(t.name)
             if bound is not None:
@@ -153,7 +154,7 @@ class Substitutions:
         return source.name == target.name and self._all_fit(source.params, target.params)
 
     def _bind(self, value: Type, variable: Type) -> tuple[bool, bool]:
-        """(whether `value` can stand for `variable`, whether the variable had a meaning already)."""
+        """Return (whether `value` fits `variable`, whether the variable was bound before)."""
         if value == variable:
             return True, True
         bound = self._bound.get(variable.name)
@@ -185,7 +186,7 @@ class Substitutions:
 
 
 def most_general(first: Type, second: Type) -> Type:
-    """The more general one of two types that are known to unify."""
+    """Return the more general one of two types that are known to unify."""
     return first if _no_more_specific(first, second) else second
 
 
@@ -204,7 +205,7 @@ def has_variables(t: Type) -> bool:
 
 
 def rename_variables(types: tuple[Type, ...], substitutions: Substitutions) -> tuple[Type, ...]:
-    """A copy of a signature with fresh variables."""
+    """Return a copy of a signature with fresh variables."""
     fresh: dict[str, Type] = {}
 
     def renamed(t: Type) -> Type:

@@ -1,6 +1,8 @@
-"""What Kubernetes checks of literals after the types: patterns, durations, timestamps, format strings, mixed aggregates.
+"""Checks of literals after the types: patterns, durations, timestamps, format strings, mixed
+aggregates.
 
-Called by selector.compile_selector on a checked tree. (cel-go: cel/validator.go, ext/formatting.go)
+These are Kubernetes' own (cel-go: cel/validator.go, ext/formatting.go). Called by
+selector.compile_selector on a checked tree.
 """
 
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from hami_dra.cel.types import Type
 
 
 def validate(tree: Node, source: str) -> None:
-    """Raises CompileError."""
+    """Check all literals. Raises CompileError."""
     for node, in_format in _walk(tree):
         match node:
             case Call(function="matches" | "duration" | "timestamp"):
@@ -43,12 +45,12 @@ def children(node: Node) -> list[Node]:
 
 
 def walk(tree: Node) -> Iterator[Node]:
-    """Every node, parents first."""
+    """Yield every node, parents first."""
     return (node for node, _ in _walk(tree))
 
 
 def _walk(tree: Node) -> Iterator[tuple[Node, bool]]:
-    """Every node, and whether it stands inside a call of format (whose list may mix types)."""
+    """Yield every node, and whether it is inside a call of format (whose list may mix types)."""
     pending = [(tree, False)]
     while pending:
         node, in_format = pending.pop()
@@ -122,7 +124,7 @@ def _validate_map(node: MapLiteral, source: str) -> None:
 
 
 def _type_of(node: Node, *, optional: bool) -> Type:
-    """Of an optional the type of its value, if that is known."""
+    """Return the node's type; for an optional, the type of its value if known."""
     return node.type.params[0] if optional and node.type.params else node.type
 
 

@@ -1,4 +1,4 @@
-"""Run-time values: what is not a plain Python value, and equality and order over all of them.
+"""Run-time values that are not plain Python values; equality and order over all values.
 
 | CEL | Python |
 |---|---|
@@ -8,8 +8,8 @@
 | duration, timestamp, optional, type | Duration, Timestamp, Optional, TypeName |
 | Quantity, Semver | api.Quantity, api.SemVer |
 
-A map is a dict whose keys are strings and integers as they are, and anything else wrapped (`map_key`), since Python
-holds True, 1 and 1.0 for the same key. Semantics: cel-go common/types.
+A map is a dict with plain strings and integers as keys, and anything else wrapped (`map_key`),
+because True, 1 and 1.0 are one key in Python. Semantics: cel-go common/types.
 """
 
 import math
@@ -29,15 +29,17 @@ MAX_TIMESTAMP: Final = 253_402_300_800 * SECOND - 1  # the end of 9999
 MISSING: Final = object()
 
 Work = Callable[[int], None]
-"""Told about steps before they are done, may raise CostExceeded: Meter.work, or `free_work` where there is no need."""
+"""Called with a number of steps before they run; may raise CostExceeded: Meter.work, or `free_work`
+if no count is needed.
+"""
 
 
 def free_work(_: int) -> None:
-    """Nobody counts."""
+    """Count nothing."""
 
 
 class Uint(int):
-    """An unsigned integer; the sum of two is made with `unsigned`."""
+    """An unsigned integer; use `unsigned` for the sum of two."""
 
     __slots__ = ()
 
@@ -49,7 +51,7 @@ class Duration(int):
 
 
 class Timestamp:
-    """An instant, and the offset from UTC that it was written with (seen only in its text)."""
+    """An instant, and the offset from UTC that it was written with (used only in its text)."""
 
     __slots__ = ("nanos", "offset_seconds")
 
@@ -77,11 +79,13 @@ class Optional:
 
 
 class SumQuantity(Quantity, frozen=True, eq=False):
-    """The result of Quantity.add or .sub: Kubernetes cannot compare with it when it stands on the right of `==`."""
+    """Result of Quantity.add or .sub: Kubernetes cannot compare with it on the right of `==`."""
 
 
 class OpenMap(dict[Any, Any]):
-    """device.attributes and device.capacity: a domain that is not there reads as an empty map, yet is not `in`."""
+    """device.attributes and device.capacity: a missing domain reads as an empty map, but is not
+    `in`.
+    """
 
     __slots__ = ()
 
@@ -95,7 +99,7 @@ TYPE_NAMES: Final[dict[type, str]] = {
     Timestamp: "google.protobuf.Timestamp", TypeName: "type", Optional: "optional_type",
     Quantity: "kubernetes.Quantity", SumQuantity: "kubernetes.Quantity", SemVer: "kubernetes.Semver",
 }  # fmt: skip
-"""The network types add themselves (library/network.py and its neighbours)."""
+"""The network types add themselves (library/network.py and similar modules)."""
 
 _NUMBERS: Final = {int, Uint, float}
 _PLAIN_KEYS: Final = {str, int, Uint}
@@ -107,7 +111,7 @@ def type_name(value: Any) -> str:
 
 
 def map_key(value: Any) -> Any:
-    """The dict key for a CEL key. Raises CelError for bytes, lists and maps."""
+    """Return the dict key for a CEL key. Raises CelError for bytes, lists and maps."""
     kind = type(value)
     if kind in _PLAIN_KEYS:
         return value
@@ -117,12 +121,12 @@ def map_key(value: Any) -> Any:
 
 
 def key_value(key: Any) -> Any:
-    """The CEL key of a dict key."""
+    """Return the CEL key of a dict key."""
     return key[1] if type(key) is tuple else key
 
 
 def find(mapping: dict[Any, Any], key: Any) -> Any:
-    """The entry, or MISSING; an OpenMap has an empty map for what it lacks."""
+    """Return the entry, or MISSING; an OpenMap returns an empty map for a missing entry."""
     found = mapping.get(key, MISSING) if type(key) is str else _find(mapping, key)
     if found is MISSING and type(mapping) is OpenMap:
         return EMPTY
@@ -130,7 +134,7 @@ def find(mapping: dict[Any, Any], key: Any) -> Any:
 
 
 def contains_key(mapping: dict[Any, Any], key: Any) -> bool:
-    """`key in mapping`: an OpenMap contains only what it was made with."""
+    """Return `key in mapping`: an OpenMap contains only its real entries."""
     return _find(mapping, key) is not MISSING
 
 
@@ -147,7 +151,10 @@ def _find(mapping: dict[Any, Any], key: Any) -> Any:
 
 
 def equal(left: Any, right: Any, work: Work = free_work) -> bool:
-    """CEL's `==`. Raises CelError where Kubernetes' own types refuse to be compared with another type."""
+    """Return CEL's `==`.
+
+    Raises CelError where Kubernetes' own types refuse comparison with another type.
+    """
     kind, other = type(left), type(right)
     if kind is str or kind is bool or kind is bytes:
         return kind is other and bool(left == right)
@@ -164,7 +171,7 @@ def equal(left: Any, right: Any, work: Work = free_work) -> bool:
 
 
 def surely_equal(left: Any, right: Any, work: Work = free_work) -> bool:
-    """As `equal`, an error being no equality: what `in` and the list functions go by."""
+    """Return `equal`, with errors as False: the rule of `in` and of the list functions."""
     try:
         return equal(left, right, work)
     except CelError:
@@ -172,7 +179,7 @@ def surely_equal(left: Any, right: Any, work: Work = free_work) -> bool:
 
 
 def _not_unequal(left: Any, right: Any, work: Work) -> bool:
-    # inside lists and maps an error counts as equal, as in cel-go
+    # Inside lists and maps an error counts as equal, as in cel-go.
     try:
         return equal(left, right, work)
     except CelError:
@@ -233,7 +240,7 @@ def _numbers_equal(left: Any, right: Any) -> bool:
 
 
 def compare(left: Any, right: Any) -> int:
-    """-1, 0 or 1. Raises CelError for values without an order between them."""
+    """Return -1, 0 or 1. Raises CelError for values without a common order."""
     kind, other = type(left), type(right)
     if kind in _NUMBERS and other in _NUMBERS:
         if kind is float or other is float:
@@ -254,7 +261,7 @@ def is_comparable(value: Any) -> bool:
 
 
 def _compare_with_float(left: Any, right: Any) -> int:
-    # cel-go turns the integer into a double unless the double lies beyond all integers
+    # cel-go converts the integer to a double unless the double is beyond all integers.
     return _order(float(left), float(right))
 
 
@@ -263,7 +270,7 @@ def _order(left: Any, right: Any) -> int:
 
 
 def is_zero(value: Any) -> bool:
-    """Whether optional.ofNonZeroValue counts `value` as nothing."""
+    """Return whether optional.ofNonZeroValue treats `value` as empty."""
     if value is None:
         return True
     if isinstance(value, (bool, int, float, str, bytes, list, dict)):
@@ -298,7 +305,7 @@ def timestamp(nanos: int, offset_seconds: int = 0) -> Timestamp:
 
 
 def show(value: Any) -> str:
-    """A key or value in a message."""
+    """Return a key or value for a message."""
     if value is True or value is False:
         return "true" if value else "false"
     return str(value)

@@ -27,8 +27,9 @@ _FIRST: Final = {
     "isGreaterThan": "kubernetes.Quantity",
     "isLessThan": "kubernetes.Quantity",
 }
-"""Function → receiver of the overload that Kubernetes declares first. Its order counts where the type of a variable is still
-open: in `{}.all(v, v.indexOf("a") == 0)` the variable is a string from then on, for that is what the first overload wants.
+"""Function → receiver of the overload that Kubernetes declares first. The order matters while the
+type of a variable is open: in `{}.all(v, v.indexOf("a") == 0)` the variable becomes a string, the
+receiver of the first overload.
 """
 for _name, _receiver in _FIRST.items():
     functions[_name].sort(key=lambda overload: overload.params[0].name != _receiver)

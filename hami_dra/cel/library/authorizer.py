@@ -1,5 +1,7 @@
-"""Kubernetes' authorizer library. It is part of the environment, but a device selector has no authorizer to apply it to:
-the functions are only known to the checker, and calling one on a dynamic value is a run-time error.
+"""Kubernetes' authorizer library. It belongs to the environment, but device selectors have no
+authorizer.
+
+Only the checker knows the functions; calling one on a dynamic value is a run-time error.
 """
 
 from typing import Final

@@ -101,7 +101,10 @@ wants_meter.update({"_+_", "@in"})
 
 
 def add(counter: meter.Meter | None, left: Any, right: Any) -> Any:
-    """`left + right`. Only results that grow need a meter, and selectors with + always have one."""
+    """Return `left + right`.
+
+    Only results that grow need a meter, and selectors with + always have one.
+    """
     kind = type(left)
     other = type(right)
     if kind is other:
@@ -201,7 +204,7 @@ def invert(value: Any) -> bool:
 
 
 def contained(counter: meter.Meter | None, element: Any, container: Any) -> bool:
-    """`element in container`."""
+    """Return `element in container`."""
     if type(container) is list:
         work = counter.work if counter is not None else free_work
         return any(surely_equal(element, other, work) for other in container)
@@ -217,7 +220,7 @@ def size(value: Any) -> int:
 
 
 def _unsupported(left: Any, operator: str, supporting: set[type]) -> CelError:
-    # cel-go names the operator only where the left side has no such operator at all
+    # cel-go names the operator only if the left side does not support it at all.
     return no_such_overload() if type(left) in supporting else CelError(f"no such overload: {operator}")
 
 
@@ -382,7 +385,10 @@ def int_to_text(value: int) -> str:
 
 @function("string", "double -> string", conversion=True)
 def double_to_text(value: float) -> str:
-    """Go's %g: the shortest digits that mean `value`, with an exponent of at least two digits below 1e-4 and from 1e6 on."""
+    """Return Go's %g: the shortest digits that mean `value`.
+
+    It has an exponent of at least two digits below 1e-4 and from 1e6 on.
+    """
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -395,7 +401,7 @@ def double_to_text(value: float) -> str:
 
 
 def decimal_digits(value: float) -> tuple[str, str, int]:
-    """(sign, shortest digits, power of ten of the first digit)."""
+    """Return (sign, shortest digits, power of ten of the first digit)."""
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
     text = "".join(map(str, digits)).rstrip("0") or "0"
     power = len(digits) - 1 + int(exponent) if text != "0" else 0
@@ -403,7 +409,7 @@ def decimal_digits(value: float) -> tuple[str, str, int]:
 
 
 def positional(digits: str, power: int) -> str:
-    """The number without an exponent; its first digit stands for 10^power."""
+    """Return the number without an exponent; its first digit stands for 10^power."""
     if power < 0:
         return "0." + "0" * (-power - 1) + digits
     if len(digits) <= power + 1:

@@ -1,4 +1,7 @@
-"""Kubernetes' format library: named formats and their validation, with the messages of apimachinery's validation package."""
+"""Kubernetes' format library: named formats and their validation.
+
+The messages are those of apimachinery's validation package.
+"""
 
 import base64
 import re
@@ -100,7 +103,10 @@ def _label_1035_problems(text: str) -> list[str]:
 
 
 def _prefix(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """For the beginning of a generated name: a dash may end it (the letter before it goes too, as in Kubernetes)."""
+    """Return the check for a prefix of a generated name, which may end in a dash.
+
+    As in Kubernetes, the letter before the dash is dropped, too.
+    """
     return lambda text: check(text[:-2] + "a" if len(text) > 1 and text.endswith("-") else text)
 
 
@@ -156,7 +162,7 @@ def _is_date(text: str) -> bool:
     if match is None:
         return False
     try:
-        # a leap year for the year 0, which Python does not have
+        # A leap year in place of the year 0, which Python does not have.
         date(int(match[1]) or 4, int(match[2]), int(match[3]))
     except ValueError:
         return False

@@ -1,4 +1,4 @@
-"""string.format(list): clauses %s %d %f %e %b %x %X %o, as cel-go's ext/formatting.go writes them for en_US.
+"""string.format(list): clauses %s %d %f %e %b %x %X %o, as in cel-go's ext/formatting.go for en_US.
 
 Used by the strings library at run time, and by the checker (`clauses`) for literal templates.
 """
@@ -29,7 +29,7 @@ _WANTED: Final = {
 }
 ACCEPTED: Final = {
     "d": {"int", "uint"},
-    "f": {"double", "string"},  # "NaN", "Infinity" and "-Infinity" are texts
+    "f": {"double", "string"},  # "NaN", "Infinity" and "-Infinity" are strings
     "e": {"double", "string"},
     "b": {"int", "uint", "bool"},
     "x": {"int", "uint", "string", "bytes"},
@@ -43,14 +43,14 @@ _BASES: Final = {"b": "b", "x": "x", "X": "X", "o": "o"}
 
 
 def refusal(verb: str, given: str) -> str:
-    """The message for an argument that the clause cannot show."""
+    """Return the message for an argument that the clause cannot format."""
     return "error during formatting: " + _WANTED[verb.lower()].format(given)
 
 
 def clauses(template: str, arguments: int) -> Iterator[tuple[str, str, int]]:
-    """The parts of a template: (text before, verb or "", precision); the last has no verb. Raises CelError.
+    """Yield the parts of a template: (text before, verb or "", precision); the last has no verb.
 
-    `arguments` is how many there are to show.
+    `arguments` is the number of arguments. Raises CelError.
     """
     position = used = 0
     text = ""
@@ -88,7 +88,7 @@ def _clause(match: re.Match[str]) -> tuple[str, int]:
 
 
 def format_text(meter: Meter, template: str, args: list[Any]) -> str:
-    """Raises CelError."""
+    """Return the formatted text. Raises CelError."""
     parts: list[str] = []
     remaining = iter(args)
     for text, verb, precision in clauses(template, len(args)):
@@ -98,7 +98,7 @@ def format_text(meter: Meter, template: str, args: list[Any]) -> str:
                 meter.allocate(precision)
             value = next(remaining)
             if isinstance(value, list | dict):
-                traversal(value, meter)  # refuses what is too large to be shown
+                traversal(value, meter)  # refuses values that are too large to format
             part = _show(verb, value, precision)
             meter.allocate(len(part))
             parts.append(part)
@@ -137,7 +137,7 @@ def _fixed(number: float, precision: int) -> str:
 
 
 def _scientific(number: float, width: int) -> str:
-    """Always six digits: what is written as the precision is taken for the width, in cel-go."""
+    """Format with six digits always: cel-go takes the given precision as the width."""
     text = _special(number)
     if not text:
         mantissa, _, exponent = f"{number or 0.0:.{_DEFAULT_PRECISION}e}".partition("e")
@@ -154,7 +154,7 @@ def _special(number: float) -> str:
 
 
 def _plain(value: Any) -> str:  # noqa: C901 (one case for each type)
-    """A value by itself."""
+    """Format a top-level value."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -189,7 +189,7 @@ def _key(key: Any) -> str:
 
 
 def _literal(value: Any) -> str:
-    """A value inside a list or map: as it would be written in an expression."""
+    """Format a value inside a list or map: as in an expression."""
     match value:
         case str():
             return go_quote(value)
@@ -210,7 +210,7 @@ def _literal(value: Any) -> str:
 
 
 def go_quote(text: str) -> str:
-    """strconv.Quote."""
+    """Return the result of strconv.Quote."""
     return '"' + "".join(map(_go_quoted, text)) + '"'
 
 

@@ -1,4 +1,6 @@
-"""Lists: cel-go's extension library lists (version 3) and sets, Kubernetes' lists library, and optionals."""
+"""Lists: cel-go's extension library lists (version 3) and sets, Kubernetes' lists library, and
+optionals.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import cmp_to_key
@@ -43,7 +45,7 @@ def is_sorted(values: list[Any]) -> bool:
 
 
 def _order(left: Any, right: Any) -> int:
-    # as Kubernetes: two values that cannot be compared are in order
+    # As in Kubernetes, two values that cannot be compared are in order.
     try:
         return compare(left, right)
     except CelError:
@@ -137,7 +139,7 @@ declare("flatten", "list(list(T)) -> list(T)", "list(dyn), int -> list(dyn)", me
 
 
 def flatten(counter: meter.Meter, values: Any, depth: Any = 1) -> list[Any]:
-    """Any list will do, nested or not."""
+    """Flatten any list, nested or not."""
     if type(values) is not list or type(depth) is not int:
         raise no_such_overload()
     if depth < 0:
@@ -178,7 +180,7 @@ def sort(values: Any) -> list[Any]:
 
 
 def sort_by_keys(values: Any, keys: Any) -> list[Any]:
-    """`values` in the order of `keys`, which belong to them one by one."""
+    """Return `values` in the order of `keys`, one key for each value."""
     if type(values) is not list or type(keys) is not list:
         raise CelError("no such overload: sort")
     if len(values) != len(keys):

@@ -1,4 +1,6 @@
-"""Kubernetes' ip and cidr libraries, with the strictness of Go's net/netip (no zones, no IPv4 in IPv6)."""
+"""Kubernetes' ip and cidr libraries, with the strictness of Go's net/netip (no zones, no IPv4 in
+IPv6).
+"""
 
 import re
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
@@ -10,7 +12,7 @@ from hami_dra.cel.library.formatting import go_quote
 from hami_dra.cel.library.registry import cost_by_name, function, method
 from hami_dra.cel.values import TYPE_NAMES
 
-_LONGEST: Final = 100  # characters; no address is that long
+_LONGEST: Final = 100  # characters; no address is longer
 _PREFIX_LENGTH: Final = re.compile(r"0|[1-9][0-9]{0,2}")
 
 
@@ -34,7 +36,7 @@ class IP:
 
 
 class CIDR:
-    """An address and the length of a prefix; the bits behind the prefix are kept."""
+    """An address and a prefix length; the bits behind the prefix are kept."""
 
     __slots__ = ("address", "bits")
 
@@ -53,7 +55,7 @@ class CIDR:
         return hash((self.address, self.bits))
 
     def network(self, bits: int) -> int:
-        """The first `bits` bits of the address."""
+        """Return the first `bits` bits of the address."""
         return int(self.address) >> (self.address.max_prefixlen - bits)
 
     def contains(self, address: IPv4Address | IPv6Address) -> bool:
@@ -95,7 +97,7 @@ def _address(text: str) -> IPv4Address | IPv6Address:
 
 
 def parse_ip(text: str) -> IPv4Address | IPv6Address:
-    """Raises CelError."""
+    """Parse an address. Raises CelError."""
     try:
         address = _address(text)
     except AddressValueError as error:

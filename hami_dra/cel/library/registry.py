@@ -1,7 +1,8 @@
-"""How the library is declared: every function once, its signature beside its code.
+"""Declaration of the library: every function once, its signature next to its code.
 
-The checker reads the signatures, the compiler the code and its price. Signatures are written as in the CEL documents:
-`string, int -> string`; capitals are type variables; a method has its receiver first.
+The checker reads the signatures, the compiler the code and its price. Signatures are written as in
+the CEL documents: `string, int -> string`; capitals are type variables; a method has its receiver
+first.
 """
 
 from collections.abc import Callable
@@ -26,30 +27,34 @@ class Overload:
     params: tuple[Type, ...]
     result: Type
     code: Callable[..., Any] | None
-    """None for operators, which the compiler knows or `operators` holds."""
+    """None for operators, which are part of the compiler or of `operators`."""
     cost: CostFunction | None = None
-    """Used where this overload is the only one that fits; None is 1."""
+    """Used if this overload is the only one that fits; None is 1."""
     conversion: bool = False
-    """Evaluated while compiling where the argument is a constant."""
+    """Evaluated while compiling if the argument is a constant."""
     generic: bool = False
     """The signature has type variables."""
 
 
 functions: Final[dict[str, list[Overload]]] = {}
 operators: Final[dict[str, Callable[..., Any]]] = {}
-"""Code of functions that look at their arguments' types themselves."""
+"""Code of functions that check their arguments' types themselves."""
 cost_by_name: Final[dict[str, CostFunction]] = {}
-"""Kubernetes prices its functions by name, whichever overload is meant."""
+"""Prices by function name, for any overload, as in Kubernetes."""
 wants_meter: Final[set[str]] = set()
-"""Functions whose code takes the Meter first (None in a selector that needs none), whichever overload is meant."""
+"""Functions whose code takes the Meter first (None in a selector that needs none), for any
+overload.
+"""
 heavy: Final[set[str]] = set()
-"""Functions that may take or return much more than the size of their arguments; selectors with them are always metered."""
+"""Functions that may use or return much more than the size of their arguments; selectors with them
+are always metered.
+"""
 loops: Final[set[str]] = set()
-"""Functions that go through the lists they are given."""
+"""Functions that iterate over their list arguments."""
 
 
 def declare(name: str, *signatures: str, member: bool = False, cost: CostFunction | None = None) -> None:
-    """Signatures without code."""
+    """Declare signatures without code."""
     for signature in signatures:
         _add(name, signature, None, member=member, cost=cost)
 
@@ -85,7 +90,10 @@ def _add(name: str, signature: str, code: Callable[..., Any] | None, *, member: 
 
 
 def guard(param: Type) -> Guard | None:
-    """A test whether a run-time value may be passed for `param`; None when any may. Of lists the first element is tested."""
+    """Return a test whether a run-time value fits `param`; None if any value does.
+
+    Only the first element of a list is tested.
+    """
     if is_dyn(param) or is_variable(param):
         return None
     if param.name in {"list", "map"} and any(map(guard, param.params)):

@@ -1,4 +1,6 @@
-"""Strings: contains and its kin, regular expressions, and the extension library strings (version 2) of cel-go."""
+"""Strings: contains and similar functions, regular expressions, and cel-go's strings library
+(version 2).
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,7 +13,8 @@ from hami_dra.cel.errors import CelError
 from hami_dra.cel.library.formatting import format_text
 from hami_dra.cel.library.registry import cost_by_name, function, heavy, loops, method, wants_meter
 
-# what Go's strings.TrimSpace removes; Python's strip() would also take the separators U+001C to U+001F
+# Go's strings.TrimSpace removes these; Python's strip() would also remove the separators U+001C to
+# U+001F.
 _SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
@@ -38,7 +41,10 @@ def _joined_length(args: Sequence[Any]) -> int:
 
 
 def count_search(counter: meter.Meter | None, pattern: str, text: str) -> None:
-    """Count the steps of a search, which RE2 may need for every instruction of the pattern at every character."""
+    """Count the steps of a search.
+
+    RE2 may execute every instruction of the pattern at every character.
+    """
     if counter is not None:
         counter.work(len(text) * compile_pattern(pattern).programsize // 50)
 
@@ -47,19 +53,20 @@ _GO_WORDS: Final = {"missing )": "missing closing )", "missing ]": "missing clos
 
 
 class BadPattern(ValueError):
-    """Not a regular expression of RE2."""
+    """Not a regular expression that RE2 accepts."""
 
 
 @lru_cache(maxsize=128)
 def compile_pattern(text: str) -> Any:
-    """Raises BadPattern. RE2 is linear in the length of the text, whatever the pattern.
+    """Compile a pattern. Raises BadPattern.
 
-    Search bytes with it: for a str the binding spends more time on character offsets than on the search.
+    RE2 is linear in the length of the text, whatever the pattern. Search bytes with it: for a str
+    the binding spends more time on character offsets than on the search.
     """
     if "\\C" in text.replace("\\\\", ""):
         raise BadPattern(
             f"error parsing regexp: invalid escape sequence: `\\C` in `{text}`"
-        )  # C++ knows it, Go does not
+        )  # RE2 in C++ knows it, Go does not
     try:
         return re2.compile(text, _options)
     except re2.error as error:
@@ -71,11 +78,11 @@ def compile_pattern(text: str) -> Any:
 _WORK_OF_A_MATCH: Final = 20
 _options: Final = re2.Options()
 _options.log_errors = False
-_options.max_mem = 2**20  # bytes; a pattern that needs more was not written in good faith
+_options.max_mem = 2**20  # bytes; no reasonable pattern needs more
 
 
 def _pattern(counter: meter.Meter | None, text: str, prefix: str = "") -> Any:
-    """A pattern that was perhaps computed, so that compiling it is part of the work."""
+    """Compile a pattern that may be computed, so that compiling it counts as work."""
     try:
         compiled = compile_pattern(text)
     except BadPattern as error:
@@ -110,12 +117,15 @@ def find_all(counter: meter.Meter, text: str, pattern: str) -> list[str]:
 
 @method("findAll", "string, string, int -> list(string)")
 def find_some(counter: meter.Meter, text: str, pattern: str, limit: int) -> list[str]:
-    """At most `limit` matches, all if it is negative. As in Go, an empty match right behind a match does not count."""
+    """Return at most `limit` matches, or all if it is negative.
+
+    As in Go, an empty match right behind a match does not count.
+    """
     found: list[str] = []
     previous_end = -1
     compiled = _pattern(counter, pattern, "Illegal regex: ")
     count_search(counter, pattern, text)
-    # an empty match is followed by a step of one byte, or of one character in a str
+    # After an empty match the search advances by one byte, or by one character of a str.
     for match in compiled.finditer(text.encode() if text.isascii() else text):
         if 0 <= limit <= len(found):
             break
@@ -210,7 +220,7 @@ def split(counter: meter.Meter, text: str, separator: str) -> list[str]:
 
 @method("split", "string, string, int -> list(string)")
 def split_some(counter: meter.Meter, text: str, separator: str, limit: int) -> list[str]:
-    """At most `limit` parts, the last one with the rest; all if it is negative."""
+    """Return at most `limit` parts, the last one with the rest; all if it is negative."""
     if limit == 0:
         return []
     counter.allocate(len(text))

@@ -1,6 +1,7 @@
-"""Durations and timestamps: conversions and accessors (cel-go common/types, and Go's time package for the texts).
+"""Durations and timestamps: conversions and accessors.
 
-Time zones by name come from the machine's database (zoneinfo).
+Sources: cel-go common/types, and Go's time package for the text formats. Named time zones come from
+the machine's database (zoneinfo).
 """
 
 import re
@@ -41,7 +42,7 @@ for _name in ("Duration", "Timestamp"):
 
 @function("duration", "string -> Duration", conversion=True)
 def text_to_duration(text: str) -> Duration:
-    """Go's time.ParseDuration: "1h30m", "-1.5s", "0"."""
+    """Parse like Go's time.ParseDuration: "1h30m", "-1.5s", "0"."""
     unsigned_text = text[1:] if text[:1] in {"+", "-"} else text
     if unsigned_text == "0":
         return Duration(0)
@@ -54,7 +55,7 @@ def text_to_duration(text: str) -> Duration:
             match = None
             break
         fraction = part["fraction"] or ""
-        # Go reads as many digits of the fraction as an int64 holds, and drops what is below a nanosecond
+        # Go reads as many fraction digits as an int64 holds, and drops anything below a nanosecond.
         total += int(part["whole"] or "0") * unit + int(fraction[:18] or "0") * unit // 10 ** len(fraction[:18])
     if match is None or total > INT_MAX + (match["sign"] == "-"):
         raise CelError("type conversion error from 'string' to 'google.protobuf.Duration'")
@@ -63,7 +64,7 @@ def text_to_duration(text: str) -> Duration:
 
 @function("string", "Duration -> string", conversion=True)
 def duration_to_text(value: Duration) -> str:
-    """Seconds, with the shortest digits of a double, no exponent."""
+    """Return seconds, with the shortest digits of a double, without exponent."""
     seconds, rest = divmod(abs(int(value)), SECOND)
     sign, digits, power = decimal_digits((seconds + rest / SECOND) * (-1 if value < 0 else 1))
     return sign + positional(digits, power) + "s"
@@ -76,7 +77,10 @@ def duration_to_int(value: Duration) -> int:
 
 @function("timestamp", "string -> Timestamp", conversion=True)
 def text_to_timestamp(text: str) -> Timestamp:
-    """RFC 3339, with the liberties of Go's time.Parse (hours of one digit, a comma before the fraction, offsets to 24:60)."""
+    """Parse RFC 3339 as liberally as Go's time.Parse.
+
+    That is: hours of one digit, a comma before the fraction, offsets up to 24:60.
+    """
     failed = CelError("type conversion error from 'string' to 'google.protobuf.Timestamp'")
     match = _RFC3339.fullmatch(text) if len(text) <= 1_000 else None
     if match is None:
@@ -87,7 +91,7 @@ def text_to_timestamp(text: str) -> Timestamp:
     if int(offset_hours or 0) > 24 or int(offset_minutes or 0) > 60:
         raise failed
     try:
-        # a year that Python's datetime lacks is out of CEL's range too
+        # A year that Python's datetime does not support is outside CEL's range, too.
         moment = datetime(max(year, 1), month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
         raise failed from None
@@ -106,7 +110,7 @@ def int_to_timestamp(seconds: int) -> Timestamp:
 
 @function("string", "Timestamp -> string", conversion=True)
 def timestamp_to_text(value: Timestamp) -> str:
-    """RFC 3339 in the offset that the timestamp was written with, with as many digits of the fraction as there are."""
+    """Return RFC 3339 in the timestamp's original offset, with all digits of the fraction."""
     seconds, nanos = divmod(value.nanos, SECOND)
     moment = _EPOCH.replace(tzinfo=None) + timedelta(seconds=seconds + value.offset_seconds)
     fraction = f".{nanos:09d}".rstrip("0") if nanos else ""
@@ -149,7 +153,10 @@ def _moment(value: Timestamp, zone: str) -> datetime:
 
 
 def _shift(value: Timestamp) -> timedelta:
-    """Near the ends of what Python can hold: 400 years, after which weekdays and leap years repeat."""
+    """Return a shift for values near the ends of Python's range.
+
+    It is 400 years, after which weekdays and leap years repeat.
+    """
     if value.nanos < MIN_TIMESTAMP + _MARGIN:
         return _CYCLE
     return -_CYCLE if value.nanos > MAX_TIMESTAMP - _MARGIN else timedelta()

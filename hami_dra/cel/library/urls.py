@@ -1,6 +1,6 @@
-"""Kubernetes' url library: a transcription of what it uses of Go's net/url (1.26).
+"""Kubernetes' url library: a transcription of the parts of Go's net/url (1.26) that it uses.
 
-Texts are handled as bytes, as Go does, and decoded at the end.
+As in Go, texts are handled as bytes, and decoded at the end.
 """
 
 import re
@@ -26,15 +26,17 @@ _FRAGMENT: Final = _PATH | frozenset(b"?!()*")
 _HOST: Final = _PLAIN | frozenset(b"!$&'()*+,;=:[]<>\"")
 _USER: Final = _PLAIN | frozenset(b"$&+,;=")
 _USER_ALLOWED: Final = _PLAIN | frozenset(b":!$&'()*+,;=%@")
-_VALID_EXTRA: Final = frozenset(b"!$&'()*+,;=:@[]%")  # need no escape where an encoded path is given
+_VALID_EXTRA: Final = frozenset(b"!$&'()*+,;=:@[]%")  # need no escape in an encoded path
 
 
 class BadURL(ValueError):
-    """As Go's url.Error, without the operation."""
+    """Go's url.Error, without the operation."""
 
 
 class URL:
-    """The parts of an absolute URL, or of a path that starts with a slash; decoded unless said otherwise."""
+    """The parts of an absolute URL, or of a path that starts with a slash; decoded unless said
+    otherwise.
+    """
 
     __slots__ = ("force_query", "fragment", "host", "omit_host", "opaque", "path", "query", "scheme", "user")
 
@@ -56,7 +58,7 @@ class URL:
         return hash(self.text())
 
     def text(self) -> bytes:
-        """Go's String()."""
+        """Return the result of Go's String()."""
         out = self.scheme + b":" if self.scheme else b""
         if self.opaque:
             out += self.opaque
@@ -80,12 +82,15 @@ TYPE_NAMES[URL] = "kubernetes.URL"
 
 
 def parse_request(text: str) -> URL:
-    """Go's url.ParseRequestURI. Raises BadURL."""
+    """Parse like Go's url.ParseRequestURI. Raises BadURL."""
     return _parse(text.encode(), request=True)
 
 
 def parse(text: str) -> URL:
-    """As stringToUrl in Kubernetes: must be a request URI; the fragment is then split off. Raises BadURL."""
+    """Parse like stringToUrl in Kubernetes. Raises BadURL.
+
+    The text must be a request URI; the fragment is split off afterwards.
+    """
     parse_request(text)
     before, _, fragment = text.encode().partition(b"#")
     url = _parse(before, request=False)
@@ -93,7 +98,7 @@ def parse(text: str) -> URL:
     return url
 
 
-def _parse(raw: bytes, *, request: bool) -> URL:  # noqa: C901 (kept side by side with Go's)
+def _parse(raw: bytes, *, request: bool) -> URL:  # noqa: C901 (structured like Go's)
     if _CONTROL.search(raw):
         raise BadURL("net/url: invalid control character in URL")
     if not raw and request:
@@ -193,7 +198,11 @@ def _unescape(raw: bytes) -> bytes:
 
 
 def _unescape_host(raw: bytes, *, zone: bool) -> bytes:
-    """As _unescape; in a host only bytes beyond ASCII may be escaped, in a zone only what could stand there as it is."""
+    """Replace %XX in a host.
+
+    Outside a zone only bytes beyond ASCII may be escaped, in a zone only bytes that could appear
+    unescaped.
+    """
     for index, byte in enumerate(raw):
         if byte == ord("%"):
             escape = raw[index : index + 3]
@@ -216,7 +225,10 @@ def _escaped_byte(byte: int, plain: frozenset[int]) -> bytes:
 
 
 def _encoded(raw: bytes, plain: frozenset[int]) -> bytes:
-    """`raw` if it is a valid encoding, else the standard encoding of what it means (Go's EscapedPath). Raises BadURL."""
+    """Return `raw` if it is a valid encoding, else the standard encoding of its meaning.
+
+    This is Go's EscapedPath. Raises BadURL.
+    """
     meaning = _unescape(raw)
     if not raw.translate(None, bytes(plain | _VALID_EXTRA)):
         return raw
@@ -267,7 +279,7 @@ method("getEscapedPath", "URL -> string")(_reader(lambda url: url.path))
 
 @method("getQuery", "URL -> map(string, list(string))")
 def get_query(counter: meter.Meter | None, url: URL) -> dict[str, list[str]]:
-    """Parameters that cannot be read are left out, as in Go."""
+    """Return the query's parameters. As in Go, unreadable ones are left out."""
     values: dict[str, list[str]] = {}
     if counter is not None:
         counter.work(len(url.query))
