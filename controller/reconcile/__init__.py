@@ -1,4 +1,6 @@
-"""The shell of the controller: watches, queue, commit, fence, undo, leader. The only code that talks to a cluster.
+"""Everything of the controller that writes to a cluster: watches, queue, commit, fence,
+deallocation, leader.
 
-`controller.Controller` assembles the parts; the protocol of one decision is in docs/decision.md.
+`controller.Controller` assembles the parts; docs/decision.md describes the protocol of one
+decision.
 """

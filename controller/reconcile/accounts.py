@@ -1,4 +1,4 @@
-"""What of the devices is in use, whoever allocated it, as the ledger has it when Prometheus asks.
+"""Amounts of devices in use, regardless of who allocated them, from the ledger at scrape time.
 
 Registered by `collectors.scrape`, in either mode.
 """
@@ -19,7 +19,9 @@ class Accounts(Collector):
         self._uses = uses
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Labels are drivers and their capacities: few, and none before the first allocation."""
+        """Describe the metrics. Labels are drivers and their capacities: few, and none before the
+        first allocation.
+        """
         yield GaugeMetricFamily(
             "hami_dra_devices_in_use", "Devices of which something is allocated, by whomever.", labels=["driver"]
         )

@@ -1,8 +1,9 @@
-"""What follows a decision: assume it, write it in the background, then tell, lift the gate, or begin again.
+"""The binding cycle: assume a decision, write it in the background, then report, ungate, or retry.
 
-Called by the placer. Between `start` and the end of the commit the result counts in the inventory as assumed, and pod and
-claims are in flight: nobody else decides on them. The end is one of: written; stale (decided again, with growing pauses);
-rejected by the API server (told, tried again rarely). Whatever the end, pods that had to wait for it are looked at.
+Called by the placer. Between `start` and the end of the commit the result counts in the inventory
+as assumed, and pod and claims are in flight: no other decision is made about them. The end is one
+of: written; stale (decided again, with growing pauses); rejected by the API server (reported,
+retried rarely). In every case, pods that had to wait for it are evaluated next.
 """
 
 import asyncio
@@ -57,15 +58,16 @@ class Aftermath:
             context.settings.commits_at_once, context.settings.write_timeout, context.settings.slow_commits_at_once
         )
         self._assumed: dict[str, list[str]] = {}
-        """Uid of the pod -> uids of claims: what is being written."""
+        """UID of the pod → UIDs of claims that are being written."""
         context.events.yield_to(lambda: bool(self._assumed))
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
 
     def paused_until(self, pod: Pod) -> float:
-        """When the next commit of the pod may begin: whatever wakes it, it keeps the pause after a failed one.
+        """Return when the next commit of the pod may start.
 
-        Without that, two pods of one claim whose commits fail would wake each other for ever.
+        Whatever wakes the pod, the pause after a failed commit stays in force. Otherwise two pods
+        of one claim whose commits fail would wake each other indefinitely.
         """
         return self._not_before.get(pod.metadata.uid, float("-inf"))
 
@@ -80,7 +82,7 @@ class Aftermath:
         group.create_task(finish, name=f"commit {pod.key}")
 
     def abandon(self) -> None:
-        """The term is over: what is still being written is nobody's assumption any more."""
+        """End the term: whatever is still being written is no longer assumed."""
         for pod_uid, claim_uids in self._assumed.items():
             self._inventory.forget_pod(pod_uid)
             for uid in claim_uids:
@@ -88,14 +90,21 @@ class Aftermath:
         self._events.yield_to(lambda: False)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Subscribed by the term: a pod that is over, or asks for something else now, needs no pause any more."""
+        """Forget the pause of a pod that has ended or requests something else now.
+
+        Subscribed by the term.
+        """
         if old is None or old.metadata.uid not in self._not_before:
             return
         if new is None or not is_live(new) or new.metadata.uid != old.metadata.uid or new.spec != old.spec:
             self._forget(old.metadata.uid)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        """Subscribed by the term: another claim under the name may do better than the one that could not be written."""
+        """Forget pauses when a claim is created: it may succeed where its predecessor of that name
+        failed.
+
+        Subscribed by the term.
+        """
         if old is None and new is not None and self._not_before:
             for pod in self._world.pods_of(new.key):
                 self._forget(pod.metadata.uid)
@@ -131,7 +140,7 @@ class Aftermath:
         self._end(pod)
 
     def _written(self, pod: Pod, decision: Decision, current: Pod) -> None:
-        """The claims as written are in the world already: what was assumed is known now."""
+        """Forget what was assumed: the informers have the written claims already."""
         for entry in decision.allocations:
             self._inventory.confirm(entry.claim.metadata.uid)
         self._forget(pod.metadata.uid)
@@ -144,7 +153,9 @@ class Aftermath:
             self._gate.lift(current, "allocated", placed=True)
 
     def _failed(self, pod: Pod, decision: Decision, result: str, pause: float) -> None:
-        """`result`: as the metric names it. The pod is decided again, after `pause` seconds."""
+        """Decide the pod again after `pause` seconds. `result`: name of the failure in the
+        metric.
+        """
         for entry in decision.allocations:
             self._inventory.forget(entry.claim.metadata.uid)
         self._inventory.forget_pod(pod.metadata.uid)
@@ -162,9 +173,11 @@ class Aftermath:
             self._wake()
 
     def _end(self, pod: Pod) -> None:
-        """Pods whose turn had to wait for this have it now, and the pod itself where something happened to it meanwhile.
+        """Evaluate the pods that waited for this commit, and the pod itself if it changed
+        meanwhile.
 
-        Our own writes are events about the pod too: when everything is as they left it there is nothing to look at.
+        Our own writes cause events about the pod, too: if everything is as they left it, there is
+        nothing to do.
         """
         uid = pod.metadata.uid
         for key in self._in_flight.end([uid, *self._assumed.pop(uid)]):
@@ -187,7 +200,7 @@ class Aftermath:
         self._not_before.pop(pod_uid, None)
 
     def _pause(self, pod: Pod) -> float:
-        """0 the first time, then doubling: most of what is stale is so once."""
+        """Return 0 the first time, then doubling pauses: most stale decisions are stale once."""
         failures = self._failures.get(pod.metadata.uid, 0)
         self._failures[pod.metadata.uid] = failures + 1
         if failures == 0:

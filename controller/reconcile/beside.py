@@ -1,6 +1,7 @@
-"""What lives in the thread beside the main loop, put together: /healthz and /metrics, and the watchdog.
+"""The parts in the side thread: /healthz and /metrics, and the watchdog.
 
-Made by the CLI (`Beside`) and used by the controller. The lease lives there too (`hami_dra.cluster.lease_thread`).
+Created by the CLI (`Beside`) and used by the controller. The lease is renewed there, too
+(`hami_dra.cluster.lease_thread`).
 """
 
 import asyncio
@@ -19,12 +20,16 @@ from hami_dra.cluster.side_thread import SideThread
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """`cluster` belongs to the thread: a connection of its own, for the lease. Close it there. `end` ends the process."""
+    """Parts of the side thread.
+
+    `cluster` belongs to the thread: a separate connection, for the lease. Close it there. `end`
+    ends the process.
+    """
 
     thread: SideThread
     cluster: Cluster
     end: Callable[[int], None] = os._exit
-    """At once: the main thread is stuck, and nothing gentler would end it."""
+    """Ends the process immediately: the main thread is stuck, so no graceful exit is possible."""
 
 
 @asynccontextmanager
@@ -34,7 +39,10 @@ async def watched(
     listen: tuple[str, int] | None,
     render: Callable[[], Awaitable[Rendered]],
 ) -> AsyncIterator[int | None]:
-    """Run in the thread. Yields the port where there is one; `render` asks the main loop. Raises ConfigError."""
+    """Run in the thread. Yields the port if there is one; `render` calls the main loop.
+
+    Raises ConfigError.
+    """
     async with AsyncExitStack() as stack:
         bound = None
         if listen is not None:

@@ -1,7 +1,8 @@
-"""The bodies of every write to claims and pods. Pure: objects in, JSON out.
+"""The patches of every write to claims and pods. Pure: objects in, JSON out.
 
-All are merge patches guarded by uid and resourceVersion: each changes what was read, or nothing. Only the nomination of a node
-is guarded by the uid alone, for it holds whatever else changed.
+All are merge patches guarded by UID and resourceVersion: each applies to the version that was read,
+or not at all. Only the nomination of a node is guarded by the UID alone, because it is valid
+whatever else changed.
 """
 
 from typing import Any
@@ -19,7 +20,7 @@ def guard(about: Object) -> Json:
 
 
 def is_marked(claim: ResourceClaim, installation: str) -> bool:
-    """Finalizer and annotation are there: the status may be written."""
+    """Return whether finalizer and annotation are set, so that the status may be written."""
     return names.DELETE_PROTECTION in claim.metadata.finalizers and is_ours(claim, installation)
 
 
@@ -28,7 +29,9 @@ def is_ours(claim: ResourceClaim, installation: str) -> bool:
 
 
 def mark(claim: ResourceClaim, installation: str) -> Json:
-    """First write: the finalizer that keeps an allocated claim from vanishing, and who allocates it."""
+    """Return the first write: the finalizer that protects an allocated claim, and the allocator's
+    name.
+    """
     finalizers = list(claim.metadata.finalizers)
     if names.DELETE_PROTECTION not in finalizers:
         finalizers.append(names.DELETE_PROTECTION)
@@ -37,30 +40,38 @@ def mark(claim: ResourceClaim, installation: str) -> Json:
 
 
 def allocate(claim: ResourceClaim, allocation: Json, pod: Pod) -> Json:
-    """Second write: allocation and reservation in one, so that the claim controller frees it when the pod goes."""
+    """Return the second write: allocation and reservation together.
+
+    The claim controller then deallocates the claim when the pod is gone.
+    """
     consumer = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
     return {"metadata": guard(claim), "status": {"allocation": allocation, "reservedFor": [consumer]}}
 
 
 def clear(claim: ResourceClaim) -> Json:
-    """Takes an allocation back."""
+    """Return the write that deallocates the claim."""
     return {"metadata": guard(claim), "status": {"allocation": None, "reservedFor": None, "devices": None}}
 
 
 def unmark(claim: ResourceClaim) -> Json:
-    """Last write of a claim that is not allocated any more: our annotation goes, and the finalizer with it."""
+    """Return the last write of a deallocated claim: it removes our annotation and the finalizer."""
     finalizers = [name for name in claim.metadata.finalizers if name != names.DELETE_PROTECTION]
     annotations = {names.ALLOCATED_BY: None}
     return {"metadata": {**guard(claim), "finalizers": finalizers, "annotations": annotations}}
 
 
 def disown(claim: ResourceClaim) -> Json:
-    """Only our annotation goes: the allocation and its finalizer stay with the pod that uses them."""
+    """Return the write that removes only our annotation.
+
+    The allocation and its finalizer stay with the pod that uses them.
+    """
     return {"metadata": {**guard(claim), "annotations": {names.ALLOCATED_BY: None}}}
 
 
 def nominate(pod: Pod, node: str) -> Json:
-    """Where the pod is expected. kube-scheduler tries this node first, and no other if it fits."""
+    """Return the nomination of a node. kube-scheduler tries this node first, and no other if it
+    fits.
+    """
     return {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node}}
 
 
@@ -69,16 +80,17 @@ def withdraw_nomination(pod: Pod) -> Json:
 
 
 def lift_gate(pod: Pod) -> Json:
-    """Our gate goes, others stay. The resourceVersion makes sure that the list is the one that was read.
+    """Return the write that removes our gate and no other.
 
-    A merge patch like every other write here; a JSON patch that tests and removes costs the API server just as much.
+    The resourceVersion guarantees that the list is the one that was read. A merge patch like every
+    other write here; a JSON patch that tests and removes costs the API server just as much.
     """
     others = [{"name": gate.name} for gate in pod.spec.scheduling_gates if gate.name != names.GATE]
     return {"metadata": guard(pod), "spec": {"schedulingGates": others or None}}
 
 
 def pinned_node(claim: ResourceClaim) -> str:
-    """The one node an allocation can be used from, or empty."""
+    """Return the only node from which the allocation can be used, or empty."""
     allocation = claim.status.allocation
     selector = allocation.node_selector if allocation is not None else None
     if selector is None or len(selector.node_selector_terms) != 1:

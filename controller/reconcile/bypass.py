@@ -1,6 +1,6 @@
-"""Tells the owners of pods that should have been converted by the webhook, and were not, what to do.
+"""Reports to owners of pods that the webhook should have converted, but did not, what to do.
 
-Subscribed by the controller. Needs the bridge, which knows what legacy resources look like.
+Subscribed by the controller. Needs the bridge, which knows the legacy resources.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ class BypassWatch:
         self._bridge = bridge
         self._events = events
         self._offered: Counter[str] = Counter()
-        """Extended resource -> number of nodes whose device plugin offers it."""
+        """Extended resource → number of nodes whose device plugin offers it."""
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         if old is not None:

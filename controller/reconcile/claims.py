@@ -1,15 +1,19 @@
-"""The writes to a claim: each is tried a few times, then the caller goes on with something else.
+"""The writes to a claim: each is attempted a few times, then the caller continues with other work.
 
-Called by commit, undo, orphans and foreign. In: the newest known claim and what to write. Out: the claim as written, or one
-of the errors below. Whatever is learnt on the way goes to the world at once. Must not decide anything.
+Called by commit, undo, orphans and foreign. In: the newest known claim and what to write. Out: the
+claim as written, or one of the errors below. Newer versions read meanwhile go to the informers at
+once. Must not decide anything.
 
-After a conflict the claim is read and the write sent again soon; any other failure is tried again with longer pauses. Enough
-of either (`_Attempts`) are raised as `GivenUp`: a claim that cannot be written, or that somebody changes all the time, must
-not hold up those after it. To give up is safe for all writes but one. An allocation without a clear answer may still land,
-and its devices must not be given to another claim before: `allocate` returns only when that is out of the question.
+After a conflict the claim is read and the write sent again soon; any other failure is retried with
+longer pauses. When either is exhausted (`_Attempts`), `GivenUp` is raised: a claim that cannot be
+written, or that another client keeps changing, must not block the following ones. Giving up is safe
+for all writes but one. An allocation without a clear answer may still take effect, and its devices
+must not be allocated to another claim before that is settled: `allocate` returns only when it can
+no longer happen.
 
-Why an unclear status write may be sent again: it is guarded by the resourceVersion. Either the first one lands and the second
-conflicts, and the read after that finds our own allocation; or the second one lands and voids the first.
+Why an unclear status write may be sent again: it is guarded by the resourceVersion. Either the
+first one takes effect and the second conflicts, and the read after that finds our own allocation;
+or the second one takes effect and voids the first.
 """
 
 import logging
@@ -30,30 +34,38 @@ log = logging.getLogger(__name__)
 
 _CONFLICTS_MOST = 10
 _CONFLICT_PAUSE = 0.02
-"""Conflicts of one write, and seconds before it is sent again after the first; doubles: ten seconds in all."""
+"""Conflicts of one write, and seconds before it is sent again after the first; doubles: ten seconds
+in total.
+"""
 _FAILURES_MOST = 6
 _FAILURE_PAUSE = 0.2
-"""Other failures of one write and the reads that belong to it, and the pause after the first; doubles: six seconds in all."""
+"""Other failures of one write and its reads, and the pause after the first; doubles: six seconds in
+total.
+"""
 _LATEST_WRITE = 120.0
-"""Seconds after which no write is under way any more: twice what kube-apiserver gives a request by default."""
+"""Seconds after which no write can still take effect: twice kube-apiserver's default limit for a
+request.
+"""
 _READ_AGAIN = 15.0
 
 
 class Stale(Exception):
-    """The world is not as it was when this was decided: decide again."""
+    """The cluster changed since this was decided: decide again."""
 
 
 class GivenUp(Stale):
-    """Tried several times without success: go on with something else, and try again later."""
+    """Several attempts failed: continue with other work, and try again later."""
 
 
 class Rejected(Exception):
-    """The API server refuses the content or the right: the same again will not help. The message is for people."""
+    """The API server refuses the content or the right: a retry will not help. The message is for
+    people.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What identifies an allocation as the one we wrote."""
+    """The identity of an allocation that we wrote."""
 
     request: str
     device: str
@@ -74,11 +86,11 @@ class ClaimWriter:
         return bodies.is_ours(claim, self._installation)
 
     def is_clearing(self, claim: ResourceClaim) -> bool:
-        """Whether it is us who take this allocation back right now."""
+        """Return whether this process is deallocating the claim right now."""
         return claim.metadata.uid in self._clearing
 
     async def mark(self, claim: ResourceClaim) -> ResourceClaim:
-        """Finalizer and annotation, unless they are there. Raises Stale, Rejected, LeadershipLost."""
+        """Set finalizer and annotation, if missing. Raises Stale, Rejected, LeadershipLost."""
         attempts = _Attempts(self._clock)
         while True:
             _check_free(claim)
@@ -91,14 +103,16 @@ class ClaimWriter:
     async def allocate(
         self, claim: ResourceClaim, allocation: bodies.Json, pod: Pod, may_go_on: Callable[[], bool]
     ) -> ResourceClaim:
-        """The one status write of a marked claim. Raises Stale, Rejected, LeadershipLost.
+        """Write the status of a marked claim, once. Raises Stale, Rejected, LeadershipLost.
 
-        Then the claim is not allocated by us, or the world knows that it is.
+        Afterwards either we have not allocated the claim, or the informers know that we have.
         """
         attempts = _Attempts(self._clock)
         wanted = _shares(allocation)
         may_land_on = ""
-        """resourceVersion that a write without an answer was guarded by, as long as nothing newer was read."""
+        """resourceVersion that guarded a write without an answer, as long as nothing newer was
+        read.
+        """
         try:
             while may_go_on():
                 may_land_on = claim.metadata.resource_version
@@ -117,10 +131,11 @@ class ClaimWriter:
         raise problem
 
     async def clear(self, claim: ResourceClaim, still_wanted: Callable[[ResourceClaim], bool]) -> bool:
-        """Take the allocation back while `still_wanted(newest)` holds. Returns whether we did.
+        """Deallocate the claim while `still_wanted(newest)` holds. Returns whether this process
+        did.
 
-        A claim that is being deleted is never written: the claim controller clears it. Raises LeadershipLost, Rejected,
-        GivenUp.
+        A claim that is being deleted is never written: the claim controller clears it. Raises
+        LeadershipLost, Rejected, GivenUp.
         """
         attempts = _Attempts(self._clock)
         uid = claim.metadata.uid
@@ -139,7 +154,7 @@ class ClaimWriter:
         return False
 
     async def unmark(self, claim: ResourceClaim, still_wanted: Callable[[ResourceClaim], bool]) -> None:
-        """Our annotation and the finalizer go from a claim that is not allocated.
+        """Remove our annotation and the finalizer from a claim that is not allocated.
 
         Raises LeadershipLost, Rejected, GivenUp.
         """
@@ -157,7 +172,7 @@ class ClaimWriter:
             return
 
     async def read(self, claim: ResourceClaim) -> ResourceClaim:
-        """Return the newest state. Raises Stale when the claim is gone, GivenUp."""
+        """Return the newest state. Raises Stale if the claim is gone, GivenUp."""
         return await self._read(claim, _Attempts(self._clock))
 
     async def _read(self, claim: ResourceClaim, attempts: "_Attempts") -> ResourceClaim:
@@ -178,7 +193,10 @@ class ClaimWriter:
     async def _try(
         self, claim: ResourceClaim, patch: dict[str, Any], subresource: str, attempts: "_Attempts"
     ) -> tuple[bool, ResourceClaim]:
-        """(True, as written) or (False, as it is now). Raises Stale when the claim is gone, Rejected, GivenUp."""
+        """Return (True, claim as written) or (False, present claim).
+
+        Raises Stale if the claim is gone, Rejected, GivenUp.
+        """
         meta = claim.metadata
         try:
             written = await self._writer.patch(
@@ -201,10 +219,11 @@ class ClaimWriter:
         return True, written
 
     async def _void(self, claim: ResourceClaim, wanted: frozenset[Share]) -> None:
-        """Make sure that a status write of ours without an answer does not land later.
+        """Ensure that an unanswered status write of ours cannot take effect later.
 
-        Any other change of the claim voids it. Where the API server takes none, the time does in which it could. If the
-        allocation is there and cannot be taken back, the world knows it, and it counts like any other.
+        Any other change of the claim voids it. If the API server accepts none, waiting until the
+        write's time is over does. If the allocation is there and cannot be removed, the informers
+        know it, and it counts like any other.
         """
         try:
             await self.unmark(claim, lambda _: True)
@@ -220,7 +239,7 @@ class ClaimWriter:
             log.info("%s", error)
 
     async def _read_at_last(self, claim: ResourceClaim) -> ResourceClaim:
-        """Return the newest state, however long it takes. Raises Stale when the claim is gone."""
+        """Return the newest state, however long it takes. Raises Stale if the claim is gone."""
         while True:
             try:
                 return await self.read(claim)
@@ -230,7 +249,7 @@ class ClaimWriter:
 
 
 class _Attempts:
-    """What one write, with the reads that belong to it, may still spend."""
+    """The remaining attempts of one write and its reads."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -238,13 +257,13 @@ class _Attempts:
         self._failures = Backoff(_FAILURE_PAUSE)
 
     async def conflicted(self, claim: ResourceClaim) -> None:
-        """Wait before the next attempt. Raises GivenUp when there have been enough."""
+        """Wait before the next attempt. Raises GivenUp if none is left."""
         if self._conflicts.failures == _CONFLICTS_MOST - 1:
             raise GivenUp(f"claim {claim.key}: changed too often")
         await self._clock.sleep(self._conflicts.next())
 
     async def failed(self, claim: ResourceClaim, error: ClusterError) -> None:
-        """Wait before the next attempt. Raises GivenUp when there have been enough."""
+        """Wait before the next attempt. Raises GivenUp if none is left."""
         if self._failures.failures == _FAILURES_MOST - 1:
             raise GivenUp(f"claim {claim.key}: {error}") from error
         await self._clock.sleep(self._failures.next())
@@ -255,7 +274,7 @@ def _is_writable(claim: ResourceClaim) -> bool:
 
 
 def _check_free(claim: ResourceClaim) -> None:
-    """Raises Stale when the claim may not be allocated any more."""
+    """Raise Stale if the claim may not be allocated any more."""
     if not _is_writable(claim):
         raise Stale(f"claim {claim.key} is being deleted")
     if claim.status.allocation is not None:

@@ -1,6 +1,7 @@
-"""Time, injected: everything in `reconcile` asks a `Clock`, so that tests run hours of it in no time.
+"""Injected time: all of `reconcile` uses a `Clock`, so that tests run hours of it in no time.
 
-`monotonic` is for waiting and for comparing; `wall` is only for what is written into objects. The two are never mixed.
+`monotonic` is for waiting and comparing; `wall` only for timestamps in objects. The two are never
+mixed.
 """
 
 import asyncio
@@ -13,19 +14,19 @@ from typing import Protocol
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds; only differences mean anything."""
+        """Return seconds; only differences are meaningful."""
 
     def wall(self) -> datetime:
-        """Now, in UTC."""
+        """Return the present time in UTC."""
 
     def cpu(self) -> float:
-        """CPU seconds of this thread: what work costs, however busy the machine is."""
+        """Return CPU seconds of this thread: the cost of work, however busy the machine is."""
 
     async def sleep(self, seconds: float) -> None: ...
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
-    """Return when the event is set or `seconds` of the running loop are over; infinite: when it is set."""
+    """Wait until the event is set, but at most `seconds` of the running loop (may be infinite)."""
     with suppress(TimeoutError):
         async with asyncio.timeout(max(seconds, 0.0) if seconds < math.inf else None):
             await event.wait()

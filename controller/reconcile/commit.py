@@ -1,9 +1,9 @@
-"""Writes a decision down: all claims of the pod, or none.
+"""Writes a decision: all claims of the pod, or none.
 
-Called by the placer, many at a time, each for another pod. The order (docs/decision.md): the pod is told its node, and so
-read once more, while every claim gets the finalizer and our annotation; then every claim gets allocation and reservation in
-one status write. A crash between any two of them leaves something that the next leader finishes or takes back. Lifting the
-gate is the caller's.
+Called by the placer, for many pods concurrently. The order (docs/decision.md): the pod gets its
+nominated node, and so is read again, while every claim gets the finalizer and our annotation; then
+every claim gets allocation and reservation in one status write. After a crash between any two
+writes the next leader finishes or reverts the rest. The caller removes the gate.
 """
 
 import asyncio
@@ -26,7 +26,11 @@ log = logging.getLogger(__name__)
 
 
 class Committer:
-    """`is_fenced`: whether the fences of these drivers hold; asked right before each write of an allocation."""
+    """Commits decisions.
+
+    `is_fenced`: whether the fences of these drivers hold; called right before each write of an
+    allocation.
+    """
 
     def __init__(
         self,
@@ -44,7 +48,10 @@ class Committer:
         self._share_id = share_id
 
     async def commit(self, pod: Pod, decision: Decision) -> Pod:
-        """Returns the pod as it was before the first allocation. Raises Stale (decide again), Rejected, LeadershipLost."""
+        """Commit a decision. Returns the pod as it was before the first allocation.
+
+        Raises Stale (decide again), Rejected, LeadershipLost.
+        """
         marks = [self._claims.mark(entry.claim) for entry in decision.allocations]
         outcomes = await _all([self._nominate(pod, decision), *marks])
         current: Pod | BaseException = outcomes[0]
@@ -71,10 +78,12 @@ class Committer:
         return await self._claims.allocate(claim, allocation, pod, lambda: self._is_fenced(drivers))
 
     async def _nominate(self, pod: Pod, decision: Decision) -> Pod:
-        """Writes the node into the pod's status and returns the pod as it is now. Raises Stale, LeadershipLost.
+        """Write the node into the pod's status and return the present pod. Raises Stale,
+        LeadershipLost.
 
-        kube-scheduler, which otherwise asks every node of the cluster and then writes the name itself, tries that one only.
-        It is a hint: where it cannot be written the pod is just read.
+        kube-scheduler otherwise evaluates every node of the cluster and then writes the name
+        itself; with a nomination it tries that node only. It is a hint: if it cannot be written,
+        the pod is just read.
         """
         current = await self._told(pod, decision.node)
         self._check(pod, current, decision)
@@ -109,7 +118,7 @@ class Committer:
 
     @staticmethod
     def _check(pod: Pod, current: Pod, decision: Decision) -> None:
-        """Whether the decision still suits the pod. Raises Stale."""
+        """Raise Stale if the decision no longer suits the pod."""
         if current.metadata.uid != pod.metadata.uid or not is_live(current):
             raise Stale(f"pod {pod.key} is gone")
         if current.spec.node_name not in ("", decision.node):
@@ -120,7 +129,7 @@ class Committer:
             log.debug("pod %s: the gate was lifted meanwhile", pod.key)
 
     async def _unmark(self, decision: Decision, marked: list[Any]) -> None:
-        """Nothing comes of the decision: claims that nobody had marked before are as they were."""
+        """Unmark the claims of a failed decision that were not marked before it."""
         pairs = zip(decision.allocations, marked, strict=True)
         new = [
             claim
@@ -130,7 +139,10 @@ class Committer:
         await _all([self._claims.unmark(claim, lambda _: True) for claim in new])
 
     async def _take_back(self, done: list[ResourceClaim], pod: Pod) -> None:
-        """Nobody but the pod itself can have come to rely on them: it cannot be bound while a claim is missing."""
+        """Deallocate the claims that were written.
+
+        Only the pod itself can rely on them, and it cannot be bound while a claim is missing.
+        """
 
         def only_ours(claim: ResourceClaim) -> bool:
             return self._claims.is_ours(claim) and all(
@@ -141,7 +153,9 @@ class Committer:
 
 
 async def _all(steps: list[Any]) -> list[Any]:
-    """Results and exceptions, in order. One step runs by itself: most pods have one claim."""
+    """Return results and exceptions, in order. A single step runs directly: most pods have one
+    claim.
+    """
     if len(steps) == 1:
         try:
             return [await steps[0]]

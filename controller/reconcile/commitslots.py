@@ -1,9 +1,10 @@
-"""How many commits run at a time, so that no object and no namespace can keep the others from it.
+"""Limits concurrent commits, so that no object and no namespace can block the others.
 
-A commit holds a slot until it ends, but no longer than one write may take (`patience`): what has not ended by then, because the
-API server does not answer about it or an admission webhook takes its time, goes on without a slot. For a minute after such a
-commit its namespace may have only a few (`slow_share`) at a time. So a namespace in which nothing can be written holds all
-slots once, for one write timeout, and then a small part of them.
+A commit holds a slot until it ends, but no longer than one write may take (`patience`): a commit
+that takes longer, because the API server does not answer or an admission webhook is slow, continues
+without a slot. For a minute after such a commit its namespace may have only a few slots
+(`slow_share`). A namespace in which nothing can be written therefore holds all slots once, for one
+write timeout, and a small part of them afterwards.
 """
 
 import asyncio
@@ -13,11 +14,11 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 _REMEMBERED: Final = 60.0
-"""Seconds after its last slow commit for which a namespace has fewer slots."""
+"""Seconds for which a namespace has fewer slots after its last slow commit."""
 
 
 class CommitSlots:
-    """`patience` in seconds of the running loop."""
+    """Slots for commits. `patience` in seconds of the running loop."""
 
     def __init__(self, total: int, patience: float, slow_share: int) -> None:
         self._free = asyncio.Semaphore(total)
@@ -28,20 +29,23 @@ class CommitSlots:
         self._parked: dict[str, dict[str, None]] = {}
 
     async def wait(self) -> None:
-        """Until one more commit may be started."""
+        """Wait until one more commit may start."""
         async with self._free:
             return
 
     def may_start(self, namespace: str) -> bool:
-        """Whether one more commit of the namespace may be started."""
+        """Return whether one more commit of the namespace may start."""
         return not self._is_slow(namespace) or self._running[namespace] < self._slow_share
 
     def park(self, namespace: str, pod_key: str) -> None:
-        """The pod is to be looked at when `may_start` is true again."""
+        """Evaluate the pod again once `may_start` is true."""
         self._parked.setdefault(namespace, {})[pod_key] = None
 
     def admitted(self, namespace: str) -> list[str]:
-        """Keys of parked pods that may be looked at now; call it when a commit of the namespace has ended."""
+        """Return the parked pods that may be evaluated now.
+
+        Call it when a commit of the namespace has ended.
+        """
         parked = self._parked.get(namespace, {})
         room = self._slow_share - self._running[namespace] if self._is_slow(namespace) else len(parked)
         admitted = list(parked)[: max(room, 0)]
@@ -53,7 +57,7 @@ class CommitSlots:
 
     @asynccontextmanager
     async def held(self, namespace: str) -> AsyncGenerator[None]:
-        """A slot, for the length of one commit or of `patience`, whichever is shorter."""
+        """Hold a slot for one commit or for `patience`, whichever is shorter."""
         loop = asyncio.get_running_loop()
         slow = False
 

@@ -1,4 +1,4 @@
-"""What every acting part of one term shares. Made by `term`."""
+"""Objects shared by all acting parts of one term. Created by `term`."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ from hami_dra.cluster.protocol import Cluster
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`cluster` is for reading; what matters is written through `writer`."""
+    """Shared objects. `cluster` is for reading; all writes that matter go through `writer`."""
 
     cluster: Cluster
     writer: Writer
@@ -31,5 +31,7 @@ class Context:
     decision_log: DecisionLog = field(default_factory=DecisionLog)
 
     def guard(self, loop: str, *passing: type[Exception]) -> LoopGuard:
-        """Return the guard of one loop of the term: lost leadership ends the loop, `passing` is handled in it."""
+        """Return the guard of one loop of the term: lost leadership ends the loop, `passing` is
+        handled in it.
+        """
         return self.metrics.guard(loop, (LeadershipLost, *passing))

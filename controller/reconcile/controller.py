@@ -1,8 +1,9 @@
-"""The controller: one object that runs until it is cancelled. Made by the CLI, by the demo and by tests.
+"""The controller: one object that runs until it is cancelled. Created by the CLI, demo and tests.
 
     await Controller(cluster, settings, bridge=..., ...).run()
 
-Standby and leader keep the same local copies; only the leader acts (`term`). Losing the lease ends a term, not the process.
+Standby and leader keep the same local copies; only the leader acts (`term`). Losing the lease ends
+a term, not the process.
 """
 
 import asyncio
@@ -46,12 +47,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """How the controller lives in its process."""
+    """The controller's environment in its process."""
 
     listen: tuple[str, int] | None = None
     """(host, port) of the health and metrics server."""
     beside: Beside | None = None
-    """Where lease and health live; None: in the loop of the controller itself, for tests and the demo."""
+    """Side thread for lease and health; None: the controller's own loop, for tests and the demo."""
     on_synced: Callable[[], None] = lambda: None
 
 
@@ -59,7 +60,7 @@ _ALONE: Final = Process()
 
 
 class Controller:
-    """`elector_clock`: see `LeaderElector`."""
+    """The controller. `elector_clock`: see `LeaderElector`."""
 
     def __init__(
         self,
@@ -91,7 +92,10 @@ class Controller:
         self._heartbeat = Heartbeat()
 
     async def run(self) -> None:
-        """Until cancelled; the lease is given back last. Raises UnsupportedKubernetes, ConfigError, ClusterError at start."""
+        """Run until cancelled; the lease is released last.
+
+        Raises UnsupportedKubernetes, ConfigError, ClusterError at start.
+        """
         await require_version(self._cluster)
         rule_kind = await taint_rule_kind(self._cluster)
         if self.settings.mode is Mode.EXCLUSIVE:
@@ -138,7 +142,9 @@ class Controller:
                 group.create_task(self._lead(world, events, NoElection()), name="lead")
 
     async def _serve(self, stack: AsyncExitStack, exposition: Exposition, elector: LeaderElector | None) -> None:
-        """Health, and what watches over the main loop where there is a thread beside it, for as long as the stack lasts."""
+        """Serve health until the stack ends, and supervise the main loop if there is a side
+        thread.
+        """
         if self._process.beside is not None:
             here = asyncio.get_running_loop()
             watchdog = Watchdog(
@@ -174,7 +180,7 @@ class Controller:
         )
         self._process.on_synced()
 
-    # --- leading -----------------------------------------------------------------------------------------------------
+    # --- leading ----------------------------------------------------------------------------------
 
     def _elector(self) -> LeaderElector:
         settings = self.settings
@@ -191,13 +197,14 @@ class Controller:
     async def _elect(self, world: World, events: Events, election: Election, leaving: LeavingWatch) -> None:
         while True:
             await leaving.wait_back()
-            # comes back when the cluster is left; the lease is then free, so that uninstall sees it
+            # Returns during an uninstall; the lease is then free, so that uninstall sees it.
             await election.run(lambda: _first_of(lambda: self._lead(world, events, election), leaving.wait_leaving))
 
     async def _lead(self, world: World, events: Events, election: Election) -> None:
-        """One term, until it is cancelled or finds that the lease is gone; then the elector begins anew.
+        """Run one term, until it is cancelled or the lease is lost; the elector then starts again.
 
-        It must not wait to be cancelled: a task group that is ending because of an error swallows a cancellation.
+        It must not wait to be cancelled: a task group that is ending because of an error swallows a
+        cancellation.
         """
         context = Context(
             cluster=self._cluster,
@@ -223,14 +230,14 @@ class Controller:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Of a task group's failures the first."""
+    """Return the first failure of a task group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 async def _first_of(*starts: Callable[[], Awaitable[None]]) -> None:
-    """Run side by side; when one ends, or this is cancelled, all end."""
+    """Run concurrently; when one ends, or this is cancelled, all end."""
     tasks = [asyncio.ensure_future(start()) for start in starts]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

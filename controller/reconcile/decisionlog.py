@@ -1,9 +1,10 @@
-"""The latest decisions, kept so that people can ask why: in memory, bounded in number and bytes, gone with the process.
+"""The latest decisions, stored for explanations: in memory, bounded in number and bytes.
 
-Filled by the placer at the moment of each decision; read by the page and by `hami-dra explain --controller`. Keeping copies a
-few figures (`explain.picture`); the explanation is made of them when somebody asks. Clusters of up to 64 nodes are kept whole;
-of larger ones the chosen node, the runner-up and two more. While many pods are decided at once most are kept without nodes
-and cards. It never raises, and never holds up a decision for long.
+They are lost with the process. Filled by the placer at each decision; read by the dashboard and by
+`hami-dra explain --controller`. Storing copies a few figures (`explain.picture`); the explanation
+is rendered on demand. Clusters of up to 64 nodes are stored whole; of larger ones the chosen node,
+the runner-up and two more. While many pods are decided at once, most are stored without nodes and
+cards. It never raises, and never delays a decision for long.
 """
 
 import logging
@@ -35,7 +36,7 @@ class _Kept:
     at: datetime
     uid: str
     picture: Picture | None
-    """None: it was not decided on."""
+    """None: it was not decided."""
     waiting: Explanation | None = None
     claims: tuple[str, ...] = ()
 
@@ -51,7 +52,9 @@ class _Kept:
 
 
 class DecisionLog:
-    """The latest decision of each pod; of those the latest `most`, in at most `most_bytes` (roughly)."""
+    """The latest decision of each pod; of those the latest `most`, in at most about
+    `most_bytes`.
+    """
 
     def __init__(
         self, most: int = MOST, most_bytes: int = MOST_BYTES, details_per_second: float = _DETAILS_PER_SECOND
@@ -66,7 +69,7 @@ class DecisionLog:
         """By key of the pod, oldest first."""
         self._pod_of_claim: dict[str, str] = {}
 
-    # -- filling -----------------------------------------------------------------------------------------------------
+    # -- filling -----------------------------------------------------------------------------------
 
     def record(
         self,
@@ -78,7 +81,9 @@ class DecisionLog:
         at: datetime,
         now: float,
     ) -> None:
-        """Before the inventory changes. `at`: wall clock, `now`: monotonic seconds."""
+        """Record a decision before the inventory changes. `at`: wall clock, `now`: monotonic
+        seconds.
+        """
         key = demand.pod.key
         before = self._kept.get(key)
         if answer.trace is None and before is not None and _is_same(before, demand, answer):
@@ -90,7 +95,7 @@ class DecisionLog:
             picture = (take if detailed else bare)(inventory, demand, options, answer)
         except (SliceSpent, SelectorOverBudget):
             picture = bare(inventory, demand, options, answer)
-        except Exception:  # a decision is not to fail because it cannot be explained
+        except Exception:  # a decision must not fail because it cannot be explained
             log.exception("pod %s: its decision cannot be kept in detail", key)
             picture = bare(inventory, demand, options, answer)
         self._keep(key, _Kept(at, demand.pod.metadata.uid, picture, claims=picture.claims))
@@ -98,9 +103,10 @@ class DecisionLog:
     def waiting(
         self, pod: Pod, why: str, claims: Iterable[str] = (), *, passing: bool, at: datetime, replacing: bool = False
     ) -> None:
-        """It is not decided on, for now. What passes by itself does not replace a decision on the same pod.
+        """Record that the pod is not decided for now.
 
-        `replacing`: but this does, for the decision was not carried out.
+        A passing condition does not replace a decision on the pod, unless `replacing`: the decision
+        was then not carried out.
         """
         before = self._kept.get(pod.key)
         decided = before is not None and before.picture is not None and before.uid == pod.metadata.uid
@@ -136,26 +142,26 @@ class DecisionLog:
             if self._pod_of_claim.get(claim) == key:
                 del self._pod_of_claim[claim]
 
-    # -- reading -----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def of_pod(self, key: str) -> Explanation | None:
-        """`ns/name`."""
+        """Return the decision on a pod, `ns/name`."""
         kept = self._kept.get(key)
         return kept.explanation() if kept is not None else None
 
     def of_claim(self, key: str) -> Explanation | None:
-        """`ns/name`: the latest decision on a pod that uses the claim."""
+        """Return the latest decision on a pod that uses the claim, `ns/name`."""
         pod = self._pod_of_claim.get(key)
         return self.of_pod(pod) if pod else None
 
     def latest(self, most: int) -> list[Explanation]:
-        """Newest first, without nodes and cards."""
+        """Return the latest decisions, newest first, without nodes and cards."""
         newest = list(reversed(self._kept))[: max(most, 0)]
         return [self._kept[key].explanation(brief=True) for key in newest]
 
 
 def _is_same(kept: _Kept, demand: Demand, answer: Decision | Refusal) -> bool:
-    """The same pod was refused for the same reasons before, perhaps in detail."""
+    """Return whether the pod was refused for the same reasons before, perhaps in more detail."""
     picture = kept.picture
     return (
         picture is not None

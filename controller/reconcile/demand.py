@@ -1,12 +1,13 @@
-"""From a pod and the stores to what `decide` needs to know, or why there is nothing to decide.
+"""Assesses a pod: the input of `decide`, or why there is nothing to decide.
 
-Called by the placer, once per look at a pod. Reads the world, changes nothing, talks to nobody: what is to be said or done
-is in the answer.
+Called by the placer, once per evaluation of a pod. Reads the informers, changes nothing, and makes
+no calls: the answer says what to report or do.
 
 - `Ready`: decide now.
-- `Wait`: not now. It ends by an event about the pod, its claims, template or classes, or at `until`.
-- `NotOurs`: nothing to allocate here, now or ever: a gate of ours goes at once.
-- `Foreign`: the same, until devices appear that are ours.
+- `Wait`: not now. It ends by an event about the pod, its claims, template or classes, or at
+  `until`.
+- `NotOurs`: nothing to allocate here, now or ever: our gate is removed at once.
+- `Foreign`: like NotOurs, until managed devices appear.
 """
 
 from collections import Counter
@@ -32,19 +33,23 @@ from hami_dra.vendors.registry import plugin_resources
 
 
 class Bridge(Protocol):
-    """What the controller needs to know about pods that were converted from legacy resources."""
+    """Facts about pods that were converted from legacy resources."""
 
     def plugin_resources(self, pod: Pod) -> tuple[str, ...]:
-        """The extended resources it asked for before; raises ValueError when its annotation is not ours."""
+        """Return the extended resources it requested originally. Raises ValueError for a foreign
+        annotation.
+        """
 
     def template(self, pod: Pod) -> Mapping[str, Any] | None:
-        """Return the ResourceClaimTemplate that the pod was converted to, or None for other pods. Raises ValueError."""
+        """Return the ResourceClaimTemplate that the pod was converted to, or None for other pods.
+        Raises ValueError.
+        """
 
     def is_template(self, body: Mapping[str, Any], stored: ResourceClaimTemplate) -> bool:
-        """Whether a stored template asks for what `body`, an answer of `template`, asks for."""
+        """Return whether a stored template requests the same as `body`, a result of `template`."""
 
     def bypassed(self, pod: Pod, offered: Collection[str]) -> str | None:
-        """What to do about a pod that should have been converted and was not, or None.
+        """Return what to do about a pod that should have been converted but was not, or None.
 
         `offered`: extended resources that device plugins offer on some node.
         """
@@ -54,7 +59,7 @@ class Bridge(Protocol):
 class Ready:
     demand: Demand
     signature: bytes
-    """Equal for pods that ask for the same."""
+    """Equal for pods with equal requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +67,10 @@ class Wait:
     why: str
     until: float | None = None
     passing: bool = True
-    """It ends by itself or by the cluster's own doing: the pod keeps its gate meanwhile."""
+    """It ends without the user's help: the pod keeps its gate meanwhile."""
     tell: Message | None = None
     behind: str = ""
-    """Uid of what is being written: the pod is looked at when that is over."""
+    """UID of an object that is being written: the pod is evaluated when that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +80,22 @@ class NotOurs:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """All devices that match are of drivers that are not managed, as of now: kube-scheduler allocates them."""
+    """All matching devices are at present of unmanaged drivers: kube-scheduler allocates them."""
 
     why: str
     signature: bytes
-    """Equal for pods that ask for the same."""
+    """Equal for pods with equal requests."""
 
 
 Answer = Ready | Wait | NotOurs | Foreign
 
 
 class Assessor:
-    """`in_flight`: pods and claims that are being written right now. `shared`: which pending pods refer to which claims."""
+    """Assesses pods.
+
+    `in_flight`: pods and claims that are being written. `shared`: claims that pending pods refer
+    to.
+    """
 
     def __init__(
         self,
@@ -108,7 +117,11 @@ class Assessor:
         self._bridge = bridge
 
     def assess(self, pod: Pod, now: float) -> Answer:
-        """Raises SliceSpent where a selector budget is in force: assess it again, what was evaluated is kept."""
+        """Assess the pod.
+
+        Raises SliceSpent if a selector budget is in force: assess it again, evaluated results are
+        kept.
+        """
         if (not_ours := self._not_ours(pod)) is not None:
             return not_ours
         if gates := other_gates(pod):
@@ -152,7 +165,7 @@ class Assessor:
         if not ref.key:
             if self._world.template(ref.template) is not None:
                 return Wait(f"{where}: its claim is not generated yet")
-            # the controller makes that of a converted pod (`templates`)
+            # The controller creates the template of a converted pod (`templates`).
             passing = names.CONVERTED_REQUEST in pod.metadata.annotations
             return Wait(f"{where}: ResourceClaimTemplate {ref.template} does not exist", passing=passing)
         claim = self._world.claim(ref.key)
@@ -211,7 +224,10 @@ class Assessor:
     def _companions(
         self, pod: Pod, open_claims: list[ResourceClaim], now: float
     ) -> tuple[tuple[Companions, ...], Counter[str]]:
-        """The other pods that wait for one of these claims, and for how many of them kube-scheduler refused which node."""
+        """Return the other pods that wait for one of these claims.
+
+        Also returns by node how many of them kube-scheduler refused there.
+        """
         keys = [claim.key for claim in open_claims if not _is_own(claim, pod)]
         companions = self._shared.companions(pod, keys, lambda uid: bool(self._inventory.assumed_node(uid)))
         sharers = {uid for uids in self._shared.uids(keys) for uid in uids} if companions else set()
@@ -219,9 +235,10 @@ class Assessor:
 
 
 def signature(demand: Demand) -> bytes:
-    """A digest of all that `decide` looks at, except who asks: pods with equal ones fit or do not fit together.
+    """Return a digest of everything that `decide` reads, except the pod's identity.
 
-    Companions are left out: they decide which node is the best, and never whether one fits.
+    Pods with equal digests either all fit or all do not. Companions are left out: they affect which
+    node is best, and never whether one fits.
     """
     pod = demand.pod
     asked = (
@@ -236,19 +253,21 @@ def signature(demand: Demand) -> bytes:
 
 
 def _claim(claim: ResourceClaim, pod: Pod) -> object:
-    """What decides of a claim. That of one pod alone is like that of another pod with the same spec."""
+    """Return what matters of a claim. A claim of one pod alone equals that of another with its
+    spec.
+    """
     if claim.status.allocation is None and _is_own(claim, pod):
         return claim.spec
     return claim.key, claim.metadata.uid, claim.spec, claim.status.allocation
 
 
 def _is_own(claim: ResourceClaim, pod: Pod) -> bool:
-    """Generated for this pod: nobody else may use it."""
+    """Return whether it was generated for this pod, so that no other pod may use it."""
     return any(owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references)
 
 
 def _policies(policies: Policies, claim_keys: list[str]) -> object:
-    """What the policies come to for each claim, wherever they were written."""
+    """Return the effective policies of each claim, wherever they were set."""
     per_claim = [policies.for_claim(key) for key in claim_keys]
     wishes = [repr(policies.wishes[key]) for key in claim_keys if key in policies.wishes]
     return policies.node, policies.packing, [(device.keys, device.weights) for device in per_claim], wishes

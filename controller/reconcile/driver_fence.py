@@ -1,14 +1,16 @@
-"""The fence of one driver: keeps kube-scheduler's own allocator off its devices, and says when that is certain.
+"""The fence of one driver: keeps kube-scheduler's allocator off its devices, and verifies that.
 
-Made and run by `fence`. The fence is a DeviceTaintRule; where the cluster has no such kind (1.36 by default), our drivers put the
-same taint into their slices, and this only watches that they all do. `ready` is True from the moment the fence is known to
-hold: rule in place, quiet time over, probe claim refused, claims listed afresh. Where no device is free for a probe, the fence
-holds untested: nothing could be allocated natively, and the probe follows when a device is free.
+Created and run by `fence`. The fence is a DeviceTaintRule. If the cluster has no such kind (1.36 by
+default), our drivers put the same taint into their slices, and this only checks that all of them
+do. `ready` is True from the moment the fence is known to hold: rule in place, quiet time over,
+probe claim refused, claims listed again. If no device is free for a probe, the fence holds
+untested: nothing could be allocated natively, and the probe follows when a device is free.
 
-A rule that somebody deletes stays in force by its finalizer. Another one is made at once, under the driver's other name; when that
-is proven, the first is let go. `ready` stays True all the while, for kube-scheduler never sees a moment without a rule.
-`ready` is False at once when a rule is changed, or goes although we did not let it go, or a slice without the taint appears;
-rules are put back right then, and all begins anew.
+A rule that is being deleted stays in force by its finalizer. Another one is created at once, under
+the driver's other name; when that is proven, the first is released. `ready` stays True meanwhile,
+because kube-scheduler never sees a moment without a rule. `ready` becomes False immediately if a
+rule is changed, disappears without our release, or a slice without the taint appears; the rules are
+then restored, and verification starts again.
 """
 
 import asyncio
@@ -32,29 +34,32 @@ log = logging.getLogger(__name__)
 _PROBE_AGAIN = 2.0
 _TEST_AGAIN = 10.0
 _TEST_AGAIN_MOST = 600.0
-"""Seconds, doubling from the one to the other, between two probes of a fence that holds untested."""
+"""Seconds between two probes of an untested fence; doubles from the first to the second value."""
 _RETRY_MOST = 0.8
-"""Seconds: a fence that is down is put back within a second."""
+"""Seconds: a broken fence is restored within a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the fences of all drivers share. `rules` is None where the cluster serves no DeviceTaintRule."""
+    """Objects shared by the fences of all drivers.
+
+    `rules` is None if the cluster serves no DeviceTaintRule.
+    """
 
     rules: FenceKeeper | None
     probe: Callable[[str], Awaitable[Outcome]]
-    """Raises ClusterError, LeadershipLost."""
+    """Runs a probe. Raises ClusterError, LeadershipLost."""
     target: Callable[[str], Target | None]
-    """Where a probe of the driver would prove something now."""
+    """Returns where a probe of the driver would prove something now."""
     list_claims: Callable[[], Awaitable[None]]
-    """Afresh. Raises ClusterError."""
+    """Lists all claims again. Raises ClusterError."""
     changed: Callable[[], None]
-    """To be called when `ready` or `is_untested` of a fence changes."""
+    """Called when `ready` or `is_untested` of a fence changes."""
 
 
 @dataclass(slots=True)
 class _Test:
-    """When a fence that holds untested is to be tested next."""
+    """Time of the next probe of an untested fence."""
 
     pauses: Backoff = field(default_factory=lambda: Backoff(_TEST_AGAIN, _TEST_AGAIN_MOST))
     not_before: float = float("-inf")
@@ -71,12 +76,12 @@ class DriverFence:
         self._rules = shared.rules
         self._untested: _Test | None = None
         self._open_slices: set[str] = set()
-        """Slices without the taint; only where the cluster has no rules."""
+        """Slices without the taint; used only if the cluster has no rules."""
         self._ready = False
         self._again = asyncio.Event()
-        """Something is not as it should be, whether or not the fence holds."""
+        """Set when something must be repaired, whether or not the fence holds."""
         self._closed = asyncio.Event()
-        """No slice is open any more."""
+        """Set when no slice lacks the taint."""
 
     @property
     def ready(self) -> bool:
@@ -84,10 +89,10 @@ class DriverFence:
 
     @property
     def is_untested(self) -> bool:
-        """Return whether the fence holds as far as can be told."""
+        """Return whether the fence holds, but without a probe that verified it."""
         return self._untested is not None
 
-    # --- what the world says -------------------------------------------------------------------------------------------
+    # --- what the world says ----------------------------------------------------------------------
 
     def rule_changed(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
         assert self._rules is not None
@@ -106,10 +111,10 @@ class DriverFence:
             self._closed.clear()
             self._fall(f"slice {name} of {self._driver} does not carry the fence taint")
 
-    # --- keeping it up -------------------------------------------------------------------------------------------------
+    # --- keeping it up ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled. Raises LeadershipLost."""
+        """Run until cancelled. Raises LeadershipLost."""
         backoff = Backoff(first=0.2, most=_RETRY_MOST, uniform=lambda: 0.5)
         while True:
             self._again.clear()
@@ -130,7 +135,10 @@ class DriverFence:
                 await self._clock.sleep(backoff.next())
 
     async def _rest(self) -> None:
-        """Until something is not as it should be; what holds untested is tested meanwhile. Raises ClusterError, LeadershipLost."""
+        """Wait until something must be repaired, and test an untested fence meanwhile.
+
+        Raises ClusterError, LeadershipLost.
+        """
         while self._untested is not None and not self._again.is_set():
             await self._quiet(_TEST_AGAIN)
             if not self._again.is_set():
@@ -138,7 +146,10 @@ class DriverFence:
         await self._again.wait()
 
     async def _raise_up(self) -> bool:
-        """Whether the fence holds now; False: something changed meanwhile. Raises ClusterError, LeadershipLost."""
+        """Set up the fence. Returns whether it holds; False: something changed meanwhile.
+
+        Raises ClusterError, LeadershipLost.
+        """
         self._set_untested(None)
         proven = False
         if self._rules is not None:
@@ -158,7 +169,9 @@ class DriverFence:
         return not self._again.is_set()
 
     async def _prove(self) -> bool:
-        """Quiet time, then a probe. Whether it held and nothing changed meanwhile."""
+        """Wait for the quiet time, then probe. Returns whether it held and nothing changed
+        meanwhile.
+        """
         await self._quiet(self._settings.quiet_time)
         if self._again.is_set():
             return False
@@ -177,7 +190,8 @@ class DriverFence:
             log.info("the fence of %s holds untested: no device is free for a probe", self._driver)
             self._set_untested(_Test())
             if self._rules is not None:
-                # one that it takes the place of may go: kube-scheduler hears of that after it heard of this one
+                # A replaced rule may be released: kube-scheduler receives its deletion after the
+                # new rule.
                 self._rules.hold(self._driver)
         return not self._again.is_set()
 
@@ -196,7 +210,7 @@ class DriverFence:
             await self._rules.note_proof(self._driver)
 
     async def _test(self, test: _Test) -> None:
-        """Probe a fence that holds untested, where a probe can prove something now."""
+        """Probe an untested fence, if a probe can prove something now."""
         if self._clock.monotonic() < test.not_before or self._shared.target(self._driver) is None:
             return
         outcome = await self._shared.probe(self._driver)
@@ -211,7 +225,7 @@ class DriverFence:
             test.not_before = self._clock.monotonic() + test.pauses.next()
 
     async def _quiet(self, seconds: float) -> None:
-        """So long, or until something falls."""
+        """Wait for `seconds`, or until something must be repaired."""
         await wait_at_most(self._again, seconds)
 
     def _report_failed_probe(self, outcome: Outcome) -> None:

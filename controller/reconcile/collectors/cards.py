@@ -1,10 +1,11 @@
-"""One line per card and gauge: limit, allocated, shares, health. Under the names and labels of HAMi-DRA; those of HAMi on demand.
+"""One series per card and gauge: limit, allocated, shares, health. Names and labels of HAMi-DRA.
 
-Made by `scrape` for the life of the controller. In: a `CardTable` that is kept. Out: text. What a card is called changes only when it
-is published anew, so its labels are kept as text and mended; amounts are copied in one go and then written out.
+Those of HAMi are optional. Created by `scrape` for the lifetime of the controller. In: a
+`CardTable` that is kept. Out: text. A card's labels change only when it is published again, so they
+are kept as text and updated; amounts are copied at once and written out afterwards.
 
-Ratios: HAMi-DRA's go from 0 to 1, HAMi's from 0 to 100. A card is 1 (or 100) whatever its driver counts cores in. A role that
-the driver does not publish has no sample.
+Ratios: HAMi-DRA's go from 0 to 1, HAMi's from 0 to 100. A card is 1 (or 100) whatever unit its
+driver counts cores in. A role that the driver does not publish has no sample.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,11 +26,11 @@ from hami_dra.vendors.registry import vendor_of
 PERCENT: Final = 100
 _MIB: Final = 1 << 20
 _ZONE: Final = ("zone", "zone")
-"""On all of HAMi's: `zone="vGPU"`."""
+"""On all of HAMi's series: `zone="vGPU"`."""
 
 Numbers = Ints | Floats
 Labels = tuple[tuple[str, str], ...]
-"""(name of the label, what it says)"""
+"""(name of the label, source of its value)"""
 
 _DRA: Final[Labels] = (
     ("node", "node"),
@@ -54,7 +55,7 @@ _OLD_OVERVIEW: Final[Labels] = (*_OLD_CORES, ("devicememorylimit", "memory"))
 
 
 class Amounts:
-    """Of the cards at one moment. Arrays have shape (cards,)."""
+    """Amounts of the cards at one moment. Arrays have shape (cards,)."""
 
     def __init__(self, table: CardTable, healthy: Bools) -> None:
         devices, rows = table.inventory.devices, table.cards
@@ -121,7 +122,7 @@ _OURS: Final = (
 def _of_hami(
     names_of: Sequence[str], plain: Labels, cores: Labels, short: Labels, overview: Labels
 ) -> tuple[_CardGauge, ...]:
-    """HAMi says the same under both generations of names."""
+    """Return HAMi's gauges, which are equal under both generations of names."""
     texts = (
         (plain, "Device memory limit for a certain GPU", lambda it: it.memory_limit, _memory),
         (plain, "Device core limit for a certain GPU, 0 to 100", lambda it: it.percent_limit, _cores),
@@ -164,10 +165,13 @@ class CardGauges:
         """By row."""
         self._structure = LogReader(table.inventory.devices.structure)
         self._healthy: list[bool] = []
-        """By kind of taints."""
+        """By taint set."""
 
     def blocks(self) -> Iterator[str]:
-        """Text, in pieces; the empty ones are there so that others can run. What happens meanwhile is not in it."""
+        """Yield text in pieces; empty pieces only let other tasks run.
+
+        Changes after the start are not included.
+        """
         yield from self._follow()
         self._table.refresh()
         amounts = Amounts(self._table, self._health())
@@ -185,7 +189,9 @@ class CardGauges:
             yield from blocks(gauge.gauge, labelled, values.tolist())
 
     def _follow(self) -> Iterator[str]:
-        """Ends only when all is mended: what is published between two pieces is mended too."""
+        """Update the labels until nothing is left, including devices published between two
+        pieces.
+        """
         devices = self._table.inventory.devices
         while not self._structure.is_current:
             changed = self._structure.take()
@@ -215,7 +221,10 @@ class CardGauges:
 
 
 def _first_of_each(labelled: Sequence[str]) -> Bools:
-    """Prometheus takes nothing of a scrape in which a series is there twice: cards that have no names of their own are left out."""
+    """Return the first card of each set of labels; duplicates are left out.
+
+    Prometheus rejects a whole scrape that contains a series twice.
+    """
     said = np.ones(len(labelled), dtype=np.bool_)
     if len(set(labelled)) < len(labelled):
         seen: set[str] = set()
@@ -226,7 +235,7 @@ def _first_of_each(labelled: Sequence[str]) -> Bools:
 
 
 def node_of(table: CardTable, row: int) -> str:
-    """Empty for a device that several nodes can reach."""
+    """Return the node, empty for a device that several nodes can reach."""
     node = int(table.inventory.devices.node[row])
     if node >= 0:
         return table.inventory.nodes.names[node]
@@ -234,12 +243,14 @@ def node_of(table: CardTable, row: int) -> str:
 
 
 def core_unit(device: Device, total: int) -> int:
-    """What of its cores make 1 (or 100 percent)."""
+    """Return the number of the device's core units that make 1 (or 100 percent)."""
     return PERCENT if device.profile.cores == names.CAP_CORES else max(total, 1)
 
 
 def _core_units(table: CardTable, rows: Positions, limit: Ints) -> Ints:
-    """Shape (cards,). The same for all cards of a driver, or the card's own total."""
+    """Return core units per card, shape (cards,): one value for the driver, or the card's own
+    total.
+    """
     by_driver = np.ones(max(len(table.drivers), 1), dtype=np.bool_)
     for number in set(np.unique(table.driver[rows]).tolist()):
         vendor = vendor_of(table.drivers[number])

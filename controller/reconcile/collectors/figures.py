@@ -1,7 +1,7 @@
-"""Figures by driver and by quota: how cards are packed, what is allocated, what of each quota is used.
+"""Figures by driver and by quota: packing, allocations, and usage of each quota.
 
-Registered by `scrape`. In: a `CardTable` that is kept, the inventory's quotas. Few samples: labels are drivers, vendors, sizes and names of
-quotas.
+Registered by `scrape`. In: a `CardTable` that is kept, the inventory's quotas. Few samples: labels
+are drivers, vendors, sizes and names of quotas.
 """
 
 from collections import Counter
@@ -73,7 +73,9 @@ class PackingFigures(Collector):
 
 
 class VanishedFigures(Collector):
-    """Claims that are gone and held all the same, by driver; 0 for each driver that publishes cards."""
+    """Deleted claims whose devices are still held, by driver; 0 for each driver that publishes
+    cards.
+    """
 
     def __init__(self, table: CardTable) -> None:
         self._table = table
@@ -95,7 +97,11 @@ class VanishedFigures(Collector):
 
 
 class QuotaFigures(Collector):
-    """Names of HAMi. Several ResourceQuotas of a namespace may have the same key: `resourcequota` tells them apart."""
+    """HAMi's quota metrics.
+
+    Several ResourceQuotas of a namespace may have the same key: the label `resourcequota`
+    distinguishes them.
+    """
 
     def __init__(self, inventory: Inventory, also: frozenset[NameSet] = frozenset()) -> None:
         self._inventory = inventory
@@ -116,7 +122,9 @@ class QuotaFigures(Collector):
 
 
 def _old_quotas(found: list[QuotaLine]) -> GaugeMetricFamily:
-    """HAMi 2.7.0 knows one limit for each resource of a namespace: the least."""
+    """Return the metric of HAMi 2.7.0, which has one limit per resource of a namespace: the
+    lowest.
+    """
     family = GaugeMetricFamily(
         "QuotaUsed", "resourcequota usage for a certain device", labels=["quotanamespace", "quotaName", "limit", "zone"]
     )

@@ -1,7 +1,8 @@
 """Prometheus' text format for gauges with very many samples.
 
-Used by `cards` and `pods`. The library's way (a `Sample` each, all in one go) takes seconds for 40,000 cards and as long nothing else
-runs; here labels are text that is kept, and the lines come in blocks of a few milliseconds, between which others run.
+Used by `cards` and `pods`. The library's way (a `Sample` each, all at once) takes seconds for
+40,000 cards and blocks the loop meanwhile. Here labels are cached text, and the lines come in
+blocks of a few milliseconds, between which other tasks run.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import Final
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 BLOCK: Final = 2_000
-"""Lines."""
+"""Lines in one block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,12 @@ class Gauge:
 
 
 def labels(pairs: Iterable[tuple[str, str]]) -> str:
-    """`node="n1",device_uuid="GPU-1"`"""
+    """Return `node="n1",device_uuid="GPU-1"`."""
     return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in pairs)
 
 
 def blocks(gauge: Gauge, labelled: Sequence[str], values: Sequence[float]) -> Iterator[str]:
-    """The family, in pieces. `labelled` and `values` go together."""
+    """Yield the family in pieces. `labelled` and `values` are parallel."""
     yield gauge.header
     name = gauge.name
     for start in range(0, len(labelled), BLOCK):

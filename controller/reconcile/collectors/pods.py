@@ -1,10 +1,12 @@
-"""One line per pod and card: what the pod was given of it. Under the names and labels of HAMi-DRA; those of HAMi on demand.
+"""One series per pod and card: the pod's allocation. Names and labels of HAMi-DRA; HAMi's optional.
 
-Made by `scrape` for the life of the controller. In: claims, as they change. Out: text. Kept by difference: a claim is looked at
-when it changed since the last scrape, or when one of its devices was published anew. Of a claim that is gone nothing is kept.
+Created by `scrape` for the lifetime of the controller. In: claims, as they change. Out: text.
+Incremental: a claim is evaluated if it changed since the last scrape, or if one of its devices was
+published again. Nothing is kept of deleted claims.
 
-What a pod has of one card is added up over its claims. A claim that several pods share is said of each of them, as HAMi-DRA does. The
-container is the first one that uses the claim; empty where only init containers do.
+A pod's holdings on one card are summed over its claims. A claim that several pods share counts for
+each of them, as in HAMi-DRA. The container is the first one that uses the claim; empty if only init
+containers do.
 """
 
 from collections import defaultdict
@@ -24,7 +26,7 @@ from hami_dra.api.resource import ResourceClaim
 from hami_dra.cluster.store import Store
 
 _MILLIONTHS: Final = 1_000_000
-"""Of a card: sums of whole numbers stay exact, whatever comes and goes."""
+"""Parts of a card: sums of whole numbers stay exact."""
 
 
 class _Style(NamedTuple):
@@ -32,7 +34,7 @@ class _Style(NamedTuple):
     cores: Gauge
     labels: tuple[tuple[str, str], ...]
     per_card: int
-    """What a card is: 1 or 100."""
+    """Value of a whole card: 1 or 100."""
 
 
 _MEMORY: Final = "Memory of the card that the pod was given."
@@ -65,7 +67,7 @@ _SETS: Final = {
 
 
 class _Part(NamedTuple):
-    """What one claim adds to the lines of one pod and card."""
+    """What one claim contributes to the series of one pod and card."""
 
     texts: tuple[str, ...]
     """Labels, one for each style."""
@@ -75,7 +77,10 @@ class _Part(NamedTuple):
 
 
 class PodGauges:
-    """`pod_of`: a pod by key, None where it is not known. `claims` must have the index `device`."""
+    """Series of pods.
+
+    `pod_of`: returns a pod by key, None if unknown. `claims` must have the index `device`.
+    """
 
     def __init__(
         self,
@@ -98,7 +103,7 @@ class PodGauges:
         self._structure = LogReader(table.inventory.devices.structure)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        """To be subscribed."""
+        """Note a changed claim. To be subscribed."""
         if (
             old is None or new is None or old.status.allocation != new.status.allocation
             or old.status.reserved_for != new.status.reserved_for
@@ -106,14 +111,14 @@ class PodGauges:
             claim = new or old
             assert claim is not None
             if new is None:
-                # at once: where nobody scrapes, nothing must be kept of claims that are gone
+                # Immediately: without scrapes, nothing may be kept of deleted claims.
                 self._drop(claim.key)
                 self._dirty.discard(claim.key)
             else:
                 self._dirty.add(claim.key)
 
     def blocks(self) -> Iterator[str]:
-        """Text, in pieces; the empty ones are there so that others can run."""
+        """Yield text in pieces; empty pieces only let other tasks run."""
         self._table.refresh()
         self._follow()
         looked_at = 0
@@ -131,10 +136,10 @@ class PodGauges:
             yield from blocks(style.memory, texts, [memory for _, memory, _ in entries])
             yield from blocks(style.cores, texts, [cores * style.per_card / _MILLIONTHS for _, _, cores in entries])
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Claims whose devices were published anew, or are not published any more."""
+        """Note the claims whose devices were published again, or are no longer published."""
         devices = self._table.inventory.devices
         changed = self._structure.take()
         if changed is None:
@@ -207,7 +212,7 @@ class PodGauges:
         )
 
     def _container(self, claim: ResourceClaim, pod_name: str) -> str:
-        """Index of the first container that uses the claim. Only HAMi's names have it."""
+        """Return the index of the first container that uses the claim, for HAMi's names only."""
         pod = self._pod_of(f"{claim.metadata.namespace}/{pod_name}") if len(self._styles) > 1 else None
         if pod is None:
             return ""

@@ -1,4 +1,4 @@
-"""How the controller itself gets on: pods that wait, and how fresh its copies of the cluster are.
+"""Health of the controller itself: waiting pods, and the freshness of its copies of the cluster.
 
 Registered by `scrape`. Labels: states of the queue, kinds of objects.
 """
@@ -17,7 +17,11 @@ _STATES: Final[tuple[State, ...]] = ("ready", "no_room", "waiting")
 
 
 class QueueFigures(Collector):
-    """`queue`: of the term that is running, None while another replica leads. `now`: with a time zone."""
+    """Figures of the queue.
+
+    `queue`: the queue of the present term, None while another replica leads. `now`: with a time
+    zone.
+    """
 
     def __init__(self, queue: Callable[[], QueueStats | None], now: Callable[[], datetime]) -> None:
         self._queue = queue

@@ -1,7 +1,7 @@
-"""Puts together what /metrics says besides what is counted: registers the collectors, and makes the text of cards and pods.
+"""Assembles the computed part of /metrics: registers the collectors, renders cards and pods.
 
-Made by the controller once it knows the world. What is about the cluster is said by the replica that leads and by no other: sums over
-all replicas are then right. While nobody leads nobody says it.
+Created by the controller once it is in sync. Only the leader reports figures of the cluster, so
+that sums over all replicas are right. Without a leader nothing reports them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,7 @@ from controller.reconcile.world import World
 
 
 class Scrape:
-    """`cards`: whether cards and pods have lines of their own."""
+    """The computed metrics. `cards`: whether cards and pods have series of their own."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Scrape:
             metrics.registry.register(_OfLeader(collector, leads))
 
     def blocks(self) -> Iterator[str]:
-        """What comes after the registry's text, in pieces of a few milliseconds."""
+        """Yield the text after the registry's, in pieces of a few milliseconds."""
         if self._leads():
             for gauges in (self._cards, self._pods):
                 if gauges is not None:
