@@ -21,6 +21,7 @@ from controller.decide.companions import Companions, SharedClaims, pod_shape
 from controller.inventory.digests import digest_of
 from controller.reconcile.context import Context
 from controller.reconcile.inflight import InFlight
+from controller.reconcile.joinable import joined_in_a_container
 from controller.reconcile.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
 from controller.reconcile.pods import ClaimRef, claim_refs, is_live, is_probe, other_gates
 from controller.reconcile.refusals import Refusals
@@ -190,6 +191,10 @@ class Assessor:
         if all(standing.owner is Owner.FOREIGN for standing in standings):
             asked = [pod.metadata.namespace, *(_claim(claim, pod) for claim in open_claims)]
             return Foreign("its claims match only devices of drivers that are not managed", digest_of(asked))
+        drivers = {claim.key: standing.drivers for claim, standing in zip(open_claims, standings, strict=True)}
+        joinable = {entry.pod_claim_name: not _is_own(entry.claim, pod) for entry in claims}
+        if note := joined_in_a_container(pod, joinable, _own_driver_of(claims, drivers, self._settings.own_drivers)):
+            return Wait(note, passing=False, tell=warning(INVALID_CLAIM, note))
         if (until := self._refusals.settling(pod.metadata.uid, now)) is not None:
             return Wait("kube-scheduler is deciding what to do about it", until=until)
         templates: dict[str, ResourceClaimTemplate] = {}
@@ -259,6 +264,23 @@ def _claim(claim: ResourceClaim, pod: Pod) -> object:
     if claim.status.allocation is None and _is_own(claim, pod):
         return claim.spec
     return claim.key, claim.metadata.uid, claim.spec, claim.status.allocation
+
+
+def _own_driver_of(
+    claims: list[PodClaim], drivers: Mapping[str, Collection[str]], ours: frozenset[str]
+) -> dict[str, str]:
+    """Return by its name in the pod the driver of ours that each claim is for; claims that may get others' devices are left out.
+
+    `drivers`: key of a claim without an allocation -> the drivers whose devices it may get.
+    """
+    found = {}
+    for entry in claims:
+        allocation = entry.claim.status.allocation
+        given = allocation and {result.driver for result in allocation.devices.results}
+        possible = given or drivers.get(entry.claim.key, ())
+        if len(possible) == 1 and ours.issuperset(possible):
+            (found[entry.pod_claim_name],) = possible
+    return found
 
 
 def _is_own(claim: ResourceClaim, pod: Pod) -> bool:

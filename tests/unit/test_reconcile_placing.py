@@ -248,6 +248,54 @@ def test_a_generated_claim_of_another_pod_is_not_used():
     play(story, controller=False)
 
 
+def using(body, *containers):
+    """The pod with a container for each list of claims, by their names in the pod."""
+    body["spec"]["containers"] = [
+        {"name": f"c{number}", "image": "none", "resources": {"claims": [{"name": name} for name in used]}}
+        for number, used in enumerate(containers)
+    ]
+    return body
+
+
+def test_a_container_does_not_use_a_claim_that_others_may_join_together_with_another():
+    """The driver would refuse it on the node: a pod that joins the claim is given what this container got."""
+
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("a"), claim("b"), claim("c"), claim("d"))
+        await scene.add(kinds.POD, using(pod("both", claims=["a", "b"]), ["c0", "c1"]))
+        await scene.sleep(1)
+        [event] = await scene.events("InvalidClaim")
+        assert event["note"] == (
+            "spec.containers[c0].resources.claims: uses claim c0, which other pods may join, together with c1, and such a pod would be "
+            "given the devices of both: put the requests of this container into one claim, or use ResourceClaimTemplates"
+        )
+        assert (await scene.claim("a")).status.allocation is None
+        await scene.add(kinds.POD, using(pod("apart", claims=["c", "d"]), ["c0"], ["c1"]))
+        await scene.bound("apart")
+
+    play(story, **QUICK)
+
+
+def test_generated_claims_of_one_container_are_used_together():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("a"), template("b"))
+        await scene.add(kinds.POD, using(pod("both", templates=["a", "b"]), ["t0", "t1"]))
+        await scene.bound("both")
+
+    play(story, **QUICK)
+
+
+def test_a_managed_claim_and_one_of_another_driver_are_used_together():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_SLICE, gpu_slice("n1", driver=FOREIGN))
+        await scene.add(kinds.RESOURCE_CLAIM, claim("ours"), claim("theirs", device_class="foreign"))
+        await scene.add(kinds.POD, using(pod("p", claims=["ours", "theirs"]), ["c0", "c1"]))
+        await scene.sleep(1)
+        assert (await scene.claim("ours")).status.allocation is not None
+
+    play(story, **QUICK)
+
+
 # --- no room -------------------------------------------------------------------------------------------------------------
 
 
