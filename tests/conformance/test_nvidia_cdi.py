@@ -36,6 +36,11 @@ LIMITS = r"env CUDA_DEVICE_(MEMORY_LIMIT_0|SM_LIMIT): ours only"
 
 
 BARE = frozenset({MKNOD, BY_RUNTIME, ASKS_RUNTIME})
+PROFILE = r"hooks update-application-profile: upstream only"
+"""For graphics, and unknown to toolkits before 1.20: a hook that fails keeps the container from starting."""
+USERS_LIMIT = r"hooks apply-cuda-memory-limits GPU-\S+: upstream only"
+"""Acts on variables that a container sets for itself, and is as new."""
+BROUGHT = frozenset({MKNOD, PROFILE})
 PART = result("gpu-2-mig-1g-10gb-0")
 
 
@@ -69,6 +74,10 @@ class Case(NamedTuple):
     known: frozenset[str] = frozenset()
     installed: bool = True
     """The node has a specification, and it knows the device."""
+    older: bool = False
+    """The specification was written before the instance was made; so our containers get its common edits."""
+    brings: bool = False
+    """The driver finds the libraries itself, below its driver root."""
 
 
 CASES = {
@@ -76,6 +85,11 @@ CASES = {
     "a shared GPU": Case(share("gpu-0"), WHOLE, frozenset({LIMITS})),
     "a whole GPU by NVIDIA's runtime": Case(result("gpu-0"), WHOLE, BARE | {GRAPHICS}, installed=False),
     "a MIG instance by NVIDIA's runtime": Case(PART, INSTANCE, BARE, installed=False),
+    "a whole GPU from the driver root": Case(
+        result("gpu-0"), WHOLE, BROUGHT | {GRAPHICS, USERS_LIMIT}, installed=False, brings=True
+    ),
+    "a MIG instance that the specification does not know": Case(PART, INSTANCE, frozenset({MKNOD}), older=True),
+    "a MIG instance from the driver root": Case(PART, INSTANCE, BROUGHT, installed=False, brings=True),
     "a GPU in one piece by NVIDIA's runtime": Case(result("gpu-2"), CUT, BARE | {GRAPHICS}, installed=False),
 }
 """A GPU in one piece: its MIG mode is on, and switched off for the claim."""
@@ -88,8 +102,8 @@ def test_a_container_gets_what_nvidia_ctk_says(node, ask, case):
     theirs = node.upstream(ask)
     node.describe(described(mig=1))
     if case.installed:
-        node.install(theirs)
-    [answer] = node.ours(claim_json("c", case.granted))
+        node.install(node.upstream(ask) if case.older else theirs)
+    [answer] = node.ours(claim_json("c", case.granted), brings=case.brings)
     assert "ids" in answer, answer
     got = node.gives(answer["ids"], node.documents())
     differences = got.against(node.gives([f"nvidia.com/gpu={case.device}"], [theirs]))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.containers import kernel_with_mig
-from tests.support.nvml.fake import LIBRARY, FakeNvml, library_folder
+from tests.support.nvml.fake import LIBRARY, FakeNvml, empty_library, library_folder
 
 DRIVER = "550.90.07"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
@@ -36,6 +36,7 @@ class NvidiaRoot:
             self._graphics(minor, address.removeprefix("0000").lower())
         for name in _VERSIONED:
             self.file(f"{LIBRARIES}/lib{name}.so.{DRIVER}")
+        empty_library(self._at(f"{LIBRARIES}/libcuda.so.{DRIVER}"), "libcuda.so.1")
         self.file(f"{LIBRARIES}/libnvidia-ml.so.{DRIVER}")
         shutil.copy(library_folder() / LIBRARY, self._at(f"{LIBRARIES}/libnvidia-ml.so.{DRIVER}"))
         self.link(f"{LIBRARIES}/{LIBRARY}", f"libnvidia-ml.so.{DRIVER}")
@@ -98,8 +99,8 @@ class NvidiaRoot:
         """Put the specification where runtimes find it, as nvidia-cdi-refresh does."""
         self.file(SPEC, json.dumps(spec))
 
-    def ours(self, *claims) -> list:
-        return self.nvml.ask("prepared", str(self.root), list(claims))
+    def ours(self, *claims, brings: bool = False) -> list:
+        return self.nvml.ask("prepared", str(self.root), list(claims), brings)
 
     def documents(self):
         """Every CDI file on the node."""

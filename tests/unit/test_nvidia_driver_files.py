@@ -106,10 +106,6 @@ def test_hooks_make_the_links_and_the_cache_of_libraries(tmp_path):
     assert compat == ["enable-cuda-compat", f"--host-driver-version={VERSION}"]
     assert cache == ["update-ldcache", "--folder", LIB, "--folder", f"{LIB}/vdpau"]
     assert params == ["disable-device-node-modification"]
-    older = driver_root(tmp_path / "older", hook=False)
-    (tmp_path / "older/usr/bin/nvidia-ctk").touch()
-    first = edits(host(older)).hooks[0]
-    assert (first.path, first.args[:3]) == ("/usr/bin/nvidia-ctk", ("nvidia-ctk", "hook", "create-symlinks"))
 
 
 def test_without_the_hook_tool_libraries_are_mounted_by_all_their_names_and_the_claim_says_so(tmp_path):

@@ -55,8 +55,10 @@ _SOCKET_FOLDERS: Final = ("/run", "/var/run")
 _MPS: Final = "/tmp/nvidia-mps"  # noqa: S108 (where MPS listens)
 READ_ONLY: Final = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 SOCKET: Final = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
-HOOK_PATHS: Final = ("/usr/bin/nvidia-cdi-hook", "/usr/local/nvidia/toolkit/nvidia-cdi-hook", "/usr/bin/nvidia-ctk")
-"""The toolkit's package, GPU Operator; older packages have it as a subcommand of nvidia-ctk."""
+HOOK_PATHS: Final = ("/usr/bin/nvidia-cdi-hook", "/usr/local/nvidia/toolkit/nvidia-cdi-hook")
+"""The toolkit's package, GPU Operator. The hooks below need version 1.17.8; those of later ones (update-application-profile,
+apply-cuda-memory-limits) are left out, since a hook that the tool does not know keeps the container from starting.
+"""
 _UNVERSIONED: Final = "libcuda.so"
 
 
@@ -230,11 +232,8 @@ def _hook_tool(host: Host, tree: FileTree) -> str:
 
 
 def _hooks(tool: str, version: str, links: Sequence[str], folders: Sequence[str]) -> Iterator[Hook]:
-    name = tool.rpartition("/")[2]
-    program = (name, "hook") if name == "nvidia-ctk" else (name,)
-
-    def hook(what: str, *args: str) -> Hook:
-        return Hook(tool, (*program, what, *args), ("NVIDIA_CTK_DEBUG=false",))
+    def hook(*args: str) -> Hook:
+        return Hook(tool, (tool.rpartition("/")[2], *args), ("NVIDIA_CTK_DEBUG=false",))
 
     if links:
         yield hook("create-symlinks", *(word for link in links for word in ("--link", link)))

@@ -30,18 +30,29 @@ def library_folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"hami-dra-fake-nvml-{os.getuid()}-{mark}"
     if (folder / LIBRARY).exists():
         return folder
-    compiler = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
-    if compiler is None:
-        why = "no C compiler (cc, gcc or clang): install one to test against NVML"
-        if os.environ.get("REQUIRE_ALL") == "1":
-            pytest.fail(why, pytrace=False)
-        pytest.skip(f"NOT RUN: {why}")
+    compiler = _compiler()
     folder.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as building:
         target = Path(building) / LIBRARY
         subprocess.run([compiler, *FLAGS, f"-Wl,-soname,{LIBRARY}", "-o", target, SOURCE], check=True)
         target.rename(folder / LIBRARY)  # another worker may have done the same meanwhile
     return folder
+
+
+def empty_library(path: Path, soname: str) -> None:
+    """Make a library without functions."""
+    command = [_compiler(), "-shared", f"-Wl,-soname,{soname}", "-o", path, "-x", "c", os.devnull]
+    subprocess.run(command, check=True)
+
+
+def _compiler() -> str:
+    compiler = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
+    if compiler is None:
+        why = "no C compiler (cc, gcc or clang): install one to test against NVML"
+        if os.environ.get("REQUIRE_ALL") == "1":
+            pytest.fail(why, pytrace=False)
+        pytest.skip(f"NOT RUN: {why}")
+    return compiler
 
 
 class FakeNvml:

@@ -26,7 +26,7 @@ from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.prepare.jobs import Prepare
 from hami_dra.driver.slices import machine_pools
 from hami_dra.monitor.nvml import NvmlSampler
-from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
+from hami_dra.vendors.containers import HostSettings, PartitionPlace, PartitionRefused
 from hami_dra.vendors.nvidia.containers import Containers
 from hami_dra.vendors.nvidia.published import Published
 from hami_dra.vendors.publishing import Sharing
@@ -152,8 +152,12 @@ class Story:
         [pool] = machine_pools(Machine(name="n1", instance_type="x", cpu=1, memory=1, cards=cards))
         return [device for content in pool.slices for device in content.devices]
 
-    def prepared(self, root, claims):
-        """Prepare the claims on the node whose files are below `root`: the CDI files, what kubelet is told, and notes."""
+    def prepared(self, root, claims, brings=False):
+        """Prepare the claims on the node whose files are below `root`: the CDI files, what kubelet is told, and notes.
+
+        `brings`: the driver brings libraries from its driver root, which is the whole node.
+        """
+        settings = HostSettings(driver_root="/", cdi_hook="/usr/bin/nvidia-cdi-hook") if brings else HostSettings()
         uncut = UncutCards(Path(root) / "uncut.json")
         backend = self.backend(uncut=uncut)
         cards, published, driver, node = backend.discover().cards, Published(), NVIDIA.driver, "n1"
@@ -163,7 +167,9 @@ class Story:
         work = work_of(
             lambda: inventory,
             vendor=NVIDIA,
-            host=RootedHost(Path(root), not_from=[kind(driver)]),
+            host=RootedHost(
+                Path(root), settings=settings, not_from=[kind(driver)], driver_root=Path(root) if brings else None
+            ),
             partitioner=backend.partitioner(),
             state_folder=Path(root) / "state",
             cdi_folder=Path(root) / CDI_FOLDERS[1].relative_to("/"),
