@@ -3,6 +3,8 @@
 Called by `decide` and `scope`. In: as `prepare`. Out: as `prepare`, for a fraction of its cost. One `Problem` is kept for each
 of the latest combinations of specs, as long as their DeviceClasses stay the same objects; claims with admin access, whose
 namespace matters, are resolved each time. A cache and nothing else.
+
+Saves 0.05 of 0.24 ms of a decision (a shared card; `hack/bench/decide.py` at 1,000 nodes, CPython 3.11).
 """
 
 import hashlib

@@ -45,7 +45,11 @@ _ORDERS_KEPT: Final = 1 << 12
 
 
 class _Orders(Recent[tuple[list[int], list[float]]]):
-    """Of one inventory: for cards in some states, the order of their positions and their scores."""
+    """Of one inventory: for cards in some states, the order of their positions and their scores.
+
+    A cache and nothing else. Saves 0.05 of 0.24 ms of a decision (a shared card; `hack/bench/decide.py` at 1,000 nodes,
+    CPython 3.11).
+    """
 
     def __init__(self, _: Inventory) -> None:
         super().__init__(_ORDERS_KEPT)
