@@ -107,11 +107,11 @@ ROWS: Final = (
             Panel(
                 "Free linked groups", "none",
                 [Query(_sum("hami_dra_free_islands", "vendor, size"), "{{vendor}} x {{size}}")],
-                text="How many groups of so many linked free cards could be handed out.",
+                text="Number of groups of linked free cards that could be allocated, by group size.",
             ),
             Panel(
                 "Fragmentation", "percentunit", [Query(_sum("hami_dra_fragmentation_ratio"), "{{vendor}}")],
-                text="Share of what is free that lies on cards of which somebody holds some.",
+                text="Share of the free capacity that is on partly used cards.",
             ),
             Panel(
                 "Free capacity in cards", "none", [Query(_sum("hami_dra_free_capacity"), "{{vendor}}")], width=12

@@ -23,11 +23,13 @@ class Accounts(Collector):
         first allocation.
         """
         yield GaugeMetricFamily(
-            "hami_dra_devices_in_use", "Devices of which something is allocated, by whomever.", labels=["driver"]
+            "hami_dra_devices_in_use",
+            "Number of devices with at least one allocation, regardless of who made it.",
+            labels=["driver"],
         )
         yield GaugeMetricFamily(
             "hami_dra_allocated_capacity",
-            "What shares of devices take, in the capacity's unit (memory: bytes).",
+            "Capacity consumed by shares of devices, in the capacity's unit (memory: bytes).",
             labels=["driver", "capacity"],
         )
 

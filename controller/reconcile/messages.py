@@ -134,8 +134,8 @@ def decision_stalled(note: str) -> Message:
 def gate_not_lifted(problem: str) -> Message:
     """`problem`: the API server's words."""
     note = (
-        f"the scheduling gate {names.GATE} cannot be removed, so kube-scheduler does not look at the pod: {problem}. "
-        "hami-dra goes on trying"
+        f"the scheduling gate {names.GATE} cannot be removed, so kube-scheduler ignores the pod: {problem}. "
+        "hami-dra keeps retrying"
     )
     return Message(WARNING, GATE_NOT_LIFTED, shortened(note), GATE_NOT_LIFTED)
 

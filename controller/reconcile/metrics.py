@@ -28,26 +28,26 @@ class Metrics:
         )
         self.decisions = Counter(
             "hami_dra_decisions",
-            "Pods decided on, by result: placed, refused, error.",
+            "Decisions on pods, by result: placed, refused, error.",
             ["result"],
             registry=self.registry,
         )
         self.decision_seconds = Histogram(
             "hami_dra_decision_seconds",
-            "Time of one decision, by result; unfinished: it was interrupted so that others get their turn.",
+            "Duration of one decision in seconds, by result; unfinished: interrupted so that other pods get their turn.",
             ["result"],
             buckets=_DECISION_BUCKETS,
             registry=self.registry,
         )
         self.selector_seconds = Counter(
             "hami_dra_selector_cpu_seconds",
-            "CPU time of evaluating selectors, by where they stand: claim, class.",
+            "CPU seconds spent on evaluating selectors, by their place: claim, class.",
             ["payer"],
             registry=self.registry,
         )
         self.selector_overruns = Counter(
             "hami_dra_selector_overruns",
-            "Selectors that were not evaluated any further, by limit: evaluation, expression, claim, namespace.",
+            "Selectors whose evaluation was stopped, by limit: evaluation, expression, claim, namespace.",
             ["limit"],
             registry=self.registry,
         )
@@ -58,30 +58,36 @@ class Metrics:
             registry=self.registry,
         )
         self.commit_seconds = Histogram(
-            "hami_dra_commit_seconds", "From decision to written.", buckets=_COMMIT_BUCKETS, registry=self.registry
+            "hami_dra_commit_seconds",
+            "Seconds from a decision until it is written.",
+            buckets=_COMMIT_BUCKETS,
+            registry=self.registry,
         )
         self.undos = Counter(
-            "hami_dra_undos", "Allocations taken back, by cause: node, unschedulable, scheduler, sibling, misplaced, overlap.", ["cause"],
+            "hami_dra_undos", "Allocations undone, by cause: node, unschedulable, scheduler, sibling, misplaced, overlap.", ["cause"],
             registry=self.registry,
         )  # fmt: skip
         self.gates_lifted = Counter("hami_dra_gates_lifted", "Scheduling gates removed.", registry=self.registry)
         self.gates_not_lifted = Gauge(
             "hami_dra_gates_not_lifted",
-            "Pods whose scheduling gate cannot be removed because the API server does not take the change.",
+            "Pods whose scheduling gate cannot be removed because the API server refuses the change.",
             registry=self.registry,
         )
         self.orphans_freed = Counter(
-            "hami_dra_orphans_freed", "Allocations nobody referred to, freed.", registry=self.registry
+            "hami_dra_orphans_freed", "Allocations freed because no pod referred to them.", registry=self.registry
         )
         self.foreign = Counter(
-            "hami_dra_foreign_allocations", "Allocations of managed devices by somebody else.", ["driver"],
+            "hami_dra_foreign_allocations", "Allocations of managed devices by other allocators.", ["driver"],
             registry=self.registry,
         )  # fmt: skip
         self.overlaps = Counter(
-            "hami_dra_overlaps", "Foreign allocations that overlap with ours.", ["driver"], registry=self.registry
+            "hami_dra_overlaps",
+            "Allocations by other allocators that overlap with our own.",
+            ["driver"],
+            registry=self.registry,
         )
         self.fence_restored = Counter(
-            "hami_dra_fence_restored", "Fence rules that somebody deleted or changed, replaced or put back.", ["driver"],
+            "hami_dra_fence_restored", "Fence rules that were deleted or changed by others and replaced or restored.", ["driver"],
             registry=self.registry,
         )  # fmt: skip
         self.fence_ready = Gauge(
@@ -89,44 +95,46 @@ class Metrics:
         )
         self.fence_untested = Gauge(
             "hami_dra_fence_untested",
-            "1 while the fence of a driver holds as far as can be told, but there was no free device to prove it with.",
+            "1 while the fence of a driver seems to hold, but no free device was available for a probe.",
             ["driver"],
             registry=self.registry,
         )
         self.exclusive = Gauge(
-            "hami_dra_exclusive", "1 where the controller allocates, 0 in native mode.", registry=self.registry
+            "hami_dra_exclusive", "1 if the controller allocates, 0 in native mode.", registry=self.registry
         )
         self.leader = Gauge("hami_dra_leader", "1 while this process leads.", registry=self.registry)
         self.refusals = Counter(
             "hami_dra_refusals",
-            "Decisions that found no place, by reason code: each counts once for each code that cards or nodes were refused with.",
+            "Refused decisions by reason code; each counts once for every code with which it refused cards or nodes.",
             ["reason"],
             registry=self.registry,
         )
         self.conflicts = Counter(
-            "hami_dra_write_conflicts", "Writes to claims that somebody else was faster than.", registry=self.registry
+            "hami_dra_write_conflicts",
+            "Writes to claims that conflicted with another client's write.",
+            registry=self.registry,
         )
         self.unclear_writes = Counter(
-            "hami_dra_unclear_writes", "Writes without a clear answer, settled by reading.", registry=self.registry
+            "hami_dra_unclear_writes", "Writes without a clear answer, resolved by a read.", registry=self.registry
         )
         self.events_dropped = Counter(
-            "hami_dra_events_dropped", "Events not sent because too many were waiting.", registry=self.registry
+            "hami_dra_events_dropped", "Events dropped because too many were waiting.", registry=self.registry
         )
         self.internal_errors = Counter(
             "hami_dra_internal_errors",
-            "Errors nobody planned for while one object was handled, by loop: it was logged and left out, the loop went on.",
+            "Unexpected errors on single objects, by loop: the object was logged and skipped, the loop continued.",
             ["loop"],
             registry=self.registry,
         )
 
         self.loop_stalled = Counter(
             "hami_dra_loop_stalled_seconds",
-            "Seconds for which the main loop was held up, each time for more than a second.",
+            "Seconds for which the main loop was stalled, counting stalls of more than a second.",
             registry=self.registry,
         )
         self.held_back_pods = Gauge(
             "hami_dra_held_back_pods",
-            "Pods that are not decided on for a while because deciding on them held up a leader until it gave up.",
+            "Pods that are postponed because the decision on them stalled a leader until it gave up.",
             registry=self.registry,
         )
 

@@ -95,25 +95,25 @@ def _memory_share(it: Amounts) -> Numbers:
 
 _OURS: Final = (
     _CardGauge(
-        Gauge("hami_dra_gpu_memory_limit_bytes", "Memory of the card that may be allocated."),
+        Gauge("hami_dra_gpu_memory_limit_bytes", "Allocatable memory of the card."),
         _DRA, lambda it: it.memory_limit, _memory,
     ),
     _CardGauge(
-        Gauge("hami_dra_gpu_memory_allocated_bytes", "Memory of the card that is allocated, by whomever."),
+        Gauge("hami_dra_gpu_memory_allocated_bytes", "Allocated memory of the card, regardless of the allocator."),
         _DRA, lambda it: it.memory, _memory,
     ),
     _CardGauge(
-        Gauge("hami_dra_gpu_core_limit_ratio", "Cores of the card that may be allocated; 1 is a card."),
+        Gauge("hami_dra_gpu_core_limit_ratio", "Allocatable cores of the card; 1 is a whole card."),
         _DRA, lambda it: it.percent_limit / PERCENT, _cores,
     ),
     _CardGauge(
-        Gauge("hami_dra_gpu_core_allocated_ratio", "Cores of the card that are allocated; 1 is a card."),
+        Gauge("hami_dra_gpu_core_allocated_ratio", "Allocated cores of the card; 1 is a whole card."),
         _DRA, lambda it: it.percent / PERCENT, _cores,
     ),
-    _CardGauge(Gauge("hami_dra_gpu_shares_limit", "How many may share the card."), _DRA, lambda it: it.shares_limit),
-    _CardGauge(Gauge("hami_dra_gpu_shares_allocated", "How many share the card."), _DRA, lambda it: it.shares),
+    _CardGauge(Gauge("hami_dra_gpu_shares_limit", "Largest number of allocations that may share the card."), _DRA, lambda it: it.shares_limit),
+    _CardGauge(Gauge("hami_dra_gpu_shares_allocated", "Number of allocations that share the card."), _DRA, lambda it: it.shares),
     _CardGauge(
-        Gauge("hami_dra_gpu_health", "1 while no taint but an operator's cordon is on the card, else 0."),
+        Gauge("hami_dra_gpu_health", "1 if the card has no taint other than an operator's cordon, else 0."),
         _DRA, lambda it: it.health,
     ),
 )  # fmt: skip

@@ -22,16 +22,24 @@ from hami_dra.vendors.quotas import PREFIX
 _DRIVER: Final = ("driver", "vendor")
 
 _AMOUNTS: Final[tuple[tuple[str, str, Callable[[Packing], float]], ...]] = (
-    ("memory_limit_bytes", "Memory of all cards that may be allocated.", lambda it: it.memory_total),
-    ("memory_allocated_bytes", "Memory of all cards that is allocated.", lambda it: it.memory_used),
+    ("memory_limit_bytes", "Allocatable memory of all cards.", lambda it: it.memory_total),
+    ("memory_allocated_bytes", "Allocated memory of all cards.", lambda it: it.memory_used),
     ("cores_limit", "Cores of all cards, as the driver counts them (100 a card).", lambda it: it.cores_total),
-    ("cores_allocated", "Cores of all cards that are allocated, as the driver counts them.", lambda it: it.cores_used),
-    ("shares_limit", "How many may share all cards.", lambda it: it.shares_total),
-    ("shares_allocated", "How many share all cards.", lambda it: it.shares_used),
-    ("free_capacity", "What is free of usable cards, in cards.", lambda it: it.free_capacity),
+    ("cores_allocated", "Allocated cores of all cards, as the driver counts them.", lambda it: it.cores_used),
+    (
+        "shares_limit",
+        "Largest number of allocations that may share the cards, summed over all cards.",
+        lambda it: it.shares_total,
+    ),
+    (
+        "shares_allocated",
+        "Number of allocations that share the cards, summed over all cards.",
+        lambda it: it.shares_used,
+    ),
+    ("free_capacity", "Free capacity of usable cards, in cards.", lambda it: it.free_capacity),
     (
         "fragmentation_ratio",
-        "Share of the free capacity that lies on cards of which somebody holds some: 0 to 1.",
+        "Share of the free capacity that is on partly used cards: 0 to 1.",
         lambda it: it.fragmentation,
     ),
 )
@@ -54,7 +62,9 @@ class PackingFigures(Collector):
             "hami_dra_nodes", "Nodes with cards, by state: empty (all of its cards are free), used.", "state"
         )
         islands = _gauge(
-            "hami_dra_free_islands", "How many groups of so many linked free cards could be handed out.", "size"
+            "hami_dra_free_islands",
+            "Number of groups of linked free cards that could be allocated, by group size.",
+            "size",
         )
         for each in found:
             driver = [each.driver, each.vendor]
@@ -83,7 +93,7 @@ class VanishedFigures(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(
             "hami_dra_held_by_vanished_claims",
-            "Devices that are held by claims that are gone: they count until their pods are over.",
+            "Devices held by deleted claims: they count until the claims' pods have ended.",
             labels=["driver"],
         )
         held: Counter[str] = Counter()
@@ -110,8 +120,12 @@ class QuotaFigures(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         found = lines(self._inventory)
         labels = ["namespace", "quota_name", "resourcequota", "unit"]
-        used = GaugeMetricFamily("hami_resource_quota_used", "What of a key of a ResourceQuota is used.", labels=labels)
-        limit = GaugeMetricFamily("hami_resource_quota_limit", "A key of a ResourceQuota for cards.", labels=labels)
+        used = GaugeMetricFamily(
+            "hami_resource_quota_used", "Amount used of a key of a ResourceQuota for cards.", labels=labels
+        )
+        limit = GaugeMetricFamily(
+            "hami_resource_quota_limit", "Limit of a key of a ResourceQuota for cards.", labels=labels
+        )
         for each in found:
             values = [each.namespace, each.resource.removeprefix(PREFIX), each.quota, each.unit]
             used.add_metric(values, each.used)

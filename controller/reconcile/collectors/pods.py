@@ -37,10 +37,10 @@ class _Style(NamedTuple):
     """Value of a whole card: 1 or 100."""
 
 
-_MEMORY: Final = "Memory of the card that the pod was given."
+_MEMORY: Final = "Memory of the card that is allocated to the pod."
 _OURS: Final = _Style(
     Gauge("hami_dra_vgpu_memory_allocated_bytes", _MEMORY),
-    Gauge("hami_dra_vgpu_core_allocated_ratio", "Cores of the card that the pod was given; 1 is a card."),
+    Gauge("hami_dra_vgpu_core_allocated_ratio", "Cores of the card that are allocated to the pod; 1 is a whole card."),
     (("node", "node"), ("device_uuid", "uuid"), ("namespace", "namespace"), ("pod", "pod")),
     1,
 )

@@ -33,7 +33,7 @@ class QueueFigures(Collector):
         )
         ages = GaugeMetricFamily(
             "hami_dra_pending_pod_oldest_seconds",
-            "Age of the oldest pod in the queue, by state; 0 where there is none.",
+            "Age of the oldest pod in the queue in seconds, by state; 0 if there is none.",
             labels=["state"],
         )
         queue = self._queue()
@@ -54,16 +54,16 @@ class WatchFigures(Collector):
         labels = ["resource"]
         age = GaugeMetricFamily(
             "hami_dra_watch_age_seconds",
-            "Time since the API server last said anything of a kind, be it that nothing happened (about each minute).",
+            "Seconds since the API server last sent anything about a kind, including bookmarks (about once a minute).",
             labels=labels,
         )
         objects = GaugeMetricFamily("hami_dra_watched_objects", "Objects in the local copy.", labels=labels)
         unreadable = GaugeMetricFamily(
             "hami_dra_unreadable_objects",
-            "Objects of which something cannot be read: they are named in the log, and all others count as ever.",
+            "Objects that cannot be read completely: the log names them, and all others count as usual.",
             labels=labels,
         )
-        lists = CounterMetricFamily("hami_dra_watch_lists", "Lists of all objects of a kind.", labels=labels)
+        lists = CounterMetricFamily("hami_dra_watch_lists", "Complete lists of a kind.", labels=labels)
         failures = CounterMetricFamily("hami_dra_watch_failures", "Lists and watches that failed.", labels=labels)
         for feed in self._world.feeds():
             name = [feed.kind.plural]

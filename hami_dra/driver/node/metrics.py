@@ -31,7 +31,7 @@ class DriverMetrics:
         self.readings_failed = gauge("readings_failed", "Readings of the hardware that failed since the start.")
         self.internal_errors = Counter(
             "hami_dra_driver_internal_errors",
-            "Errors nobody planned for while one object was handled, by loop: it was logged and left out, the loop went on.",
+            "Unexpected errors on single objects, by loop: the object was logged and skipped, the loop continued.",
             ["loop"],
             registry=self.registry,
         )
