@@ -1,16 +1,18 @@
-"""Sends events without ever holding anybody up.
+"""Sends events without ever delaying the caller.
 
-Called by every part of `reconcile`: `tell` queues a message and returns at once; `run` sends in the background.
-The same message about the same object again becomes a series of the first event, counted up at most once a minute. So does
-one of the same topic with other figures, for a time that is a setting (Kubernetes does not let an event's note be changed); the newest
-figures are told when that time is over, unless something went well for the object meanwhile.
-Too many are dropped and counted; a lost event loses nobody's allocation. It must not raise.
+Called by every part of `reconcile`: `tell` queues a message and returns at once; `run` sends in the
+background. A repeated message about an object becomes a series of the first event, whose count is
+updated at most once a minute. So does a message of the same topic with other figures, for a
+configurable time (Kubernetes does not allow changes to an event's note); the newest figures are
+sent when that time is over, unless a normal event of the object came in between. Excess events are
+dropped and counted; a lost event never affects an allocation. It must not raise.
 
-Namespaces take turns, a few events of each at a time (`Lanes`): one that has thousands to tell, or whose admission webhook takes its
-time, delays nobody else's, and loses its own first.
+Namespaces take turns, a few events of each at a time (`Lanes`): a namespace with thousands of
+events, or a slow admission webhook, delays no other namespace, and loses its own events first.
 
-An event costs the API server half of what a write to a claim costs. So warnings and what went well have a pace each, and what went
-well is told slowly while warnings wait or commits are under way (`yield_to`).
+An event costs the API server half of what a write to a claim costs. Warnings and normal events
+therefore have separate rates, and normal events are slowed down while warnings wait or commits are
+in progress (`yield_to`).
 """
 
 import asyncio
@@ -38,20 +40,22 @@ log = logging.getLogger(__name__)
 
 CONTROLLER: Final = "hami.io/controller"
 _WAITING_MOST: Final = 2_000
-"""Of warnings, and of all others. When there are more, the namespace with the most waiting loses its last one."""
+"""Limit for warnings, and for all others. Beyond it, the namespace with the most waiting events
+loses its last one.
+"""
 _AT_ONCE: Final = 16
 _PER_NAMESPACE: Final = 4
-"""Events that are sent side by side, of each of the two, and those of one namespace."""
+"""Concurrent requests for each of the two kinds, and those for one namespace."""
 _REMEMBERED: Final = 4_000
 _SERIES_SECONDS: Final = 60.0
 _FORGET_SECONDS: Final = 600.0
 _NAME_LENGTH: Final = 200
 _BUSY_SHARE: Final = 0.05
 _LOOK_AGAIN: Final = 0.5
-"""Seconds after which it is seen that a busy time is over."""
+"""Seconds after which the end of a busy period is noticed."""
 
 _Key = tuple[str, str, str]
-"""Object, reason, topic: what makes a series."""
+"""(object, reason, topic): the identity of a series."""
 
 
 @dataclass(slots=True)
@@ -69,12 +73,12 @@ class _Series:
 class _Job:
     series: _Series
     body: dict[str, Any] | None
-    """The event to create, or None: bring the count of the series up to date."""
+    """The event to create; None: update the count of the series."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Later:
-    """News that joined a series and say something else."""
+    """Messages that joined a series with another text."""
 
     kind: Kind[Any]
     about: Object
@@ -83,10 +87,10 @@ class _Later:
 
 
 class _Pace:
-    """`burst` events at once, then `per_second`. Those who wait are served in order."""
+    """A token bucket: `burst` events at once, then `per_second`. Waiters are served in order."""
 
     def __init__(self, burst: float, per_second: float, clock: Clock, share: Callable[[], float]) -> None:
-        """`share` of the pace holds at the moment."""
+        """Create a bucket. `share`: the fraction of the rate that applies at present."""
         self._burst = burst
         self._per_second = per_second
         self._clock = clock
@@ -96,7 +100,7 @@ class _Pace:
         self._order = asyncio.Lock()
 
     async def wait(self) -> None:
-        """Until one more may be sent; it counts as sent."""
+        """Wait for a token and take it."""
         async with self._order:
             while pause := self._missing():
                 await self._clock.sleep(min(pause, _LOOK_AGAIN))
@@ -111,7 +115,7 @@ class _Pace:
 
 
 class _Outbox:
-    """Events of one importance on their way."""
+    """Waiting events of one importance."""
 
     def __init__(self, pace: _Pace) -> None:
         self.lanes = Lanes(_PER_NAMESPACE, _AT_ONCE)
@@ -122,7 +126,10 @@ class Events:
     def __init__(
         self, cluster: Cluster, clock: Clock, metrics: Metrics, identity: str, *, same_topic: float = 30.0
     ) -> None:
-        """`same_topic`: seconds during which other figures of the same topic belong to the series."""
+        """Create the sender.
+
+        `same_topic`: seconds during which other figures of the same topic belong to the series.
+        """
         self._cluster = cluster
         self._clock = clock
         self._metrics = metrics
@@ -138,10 +145,10 @@ class Events:
         self._later: dict[str, dict[_Key, _Later]] = {}
         """By object and series."""
         self._due: list[tuple[float, _Key]] = []
-        """A heap. Entries whose news are gone stay until their time."""
+        """A heap. Entries without messages stay until their time."""
 
     def yield_to(self, is_busy: Callable[[], bool]) -> None:
-        """While this is true there is more urgent work for the API server than news of what went well."""
+        """Slow down normal events while `is_busy` is true, in favour of more urgent requests."""
         self._is_busy = is_busy
 
     def tell(self, kind: Kind[Any], about: Object, message: Message, action: str = "Allocate") -> None:
@@ -172,7 +179,7 @@ class Events:
         self._enqueue(outbox, _Job(series, {**self._body(kind, about, message, action), **_naming(series, moment)}))
 
     def _goes_on(self, series: _Series, message: Message, now: float) -> bool:
-        """Whether the message is one more of the series."""
+        """Return whether the message continues the series."""
         same = series.note == message.note or now - series.began_at < self._same_topic
         return same and now - series.last_at < _FORGET_SECONDS
 
@@ -193,15 +200,15 @@ class Events:
                 self._later.pop(key[0], None)
             if later is not None:
                 if (series := self._known.get(key)) is not None:
-                    series.began_at = float("-inf")  # it is over, however its time is rounded
+                    series.began_at = float("-inf")  # over, however its time is rounded
                 self.tell(later.kind, later.about, later.message, later.action)
 
     async def _wait(self) -> None:
-        """Until there is something to send, or something put off is due."""
+        """Wait until there is something to send, or a postponed message is due."""
         await wait_at_most(self._wake, self._due[0][0] - self._clock.monotonic() if self._due else math.inf)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send events until cancelled."""
         async with self._warnings.lanes, self._others.lanes:
             while True:
                 await self._wait()
@@ -246,7 +253,8 @@ class Events:
                 patch = {"series": {"count": series.count, "lastObservedTime": micro_timestamp(self._clock.wall())}}
                 await self._cluster.patch(kinds.EVENT, series.name, patch, namespace=series.namespace)
         except NotFound:
-            # its namespace is going, or the event itself has expired: the next one starts anew
+            # The namespace is being deleted, or the event has expired: the next message starts a
+            # new series.
             series.last_at = float("-inf")
         except ClusterError as error:
             self._metrics.events_dropped.inc()

@@ -1,8 +1,10 @@
-"""/metrics as text for Prometheus: rendered at most once at a time, compressed once for all who ask meanwhile.
+"""/metrics as text for Prometheus: one rendering at a time, compressed once for all concurrent
+scrapes.
 
-Made by the controller and by the node driver for `server`. `Exposition.render` runs in the loop that owns what is counted;
-`SharedRender` belongs to the loop that serves, which may be another thread's. A crowd of scrapes costs one render, and
-renders that follow each other leave the loop free for most of the time.
+Created by the controller and by the node driver for `server`. `Exposition.render` runs in the loop
+that owns the metrics; `SharedRender` belongs to the loop that serves, possibly in another thread.
+Any number of concurrent scrapes costs one rendering, and pauses between renderings leave the loop
+free for most of the time.
 """
 
 import asyncio
@@ -15,14 +17,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _IN_THREAD: Final = 1 << 14
-"""Bytes from which compressing is worth a thread: it takes longer than the change of threads."""
+"""Size from which compression is worth a thread, because it takes longer than the switch."""
 _REST_FACTOR: Final = 4.0
 _REST_MOST: Final = 2.0
-"""Seconds of rest after a render: four times as long as it took, and at most this."""
+"""Longest pause after a rendering; it is four times as long as the rendering took, up to this."""
 
 
 class HasRegistry(Protocol):
-    """What a program counts."""
+    """The metrics of a program."""
 
     registry: CollectorRegistry
 
@@ -34,7 +36,7 @@ class Rendered:
     pieces: tuple[bytes, ...]
 
     def plain(self) -> Iterator[bytes]:
-        """The text itself, piece by piece, for clients that take no gzip."""
+        """Yield the uncompressed text in pieces, for clients without gzip."""
         unpacker = zlib.decompressobj(_GZIP)
         for piece in self.pieces:
             if text := unpacker.decompress(piece):
@@ -42,7 +44,10 @@ class Rendered:
 
 
 class Exposition:
-    """`more`: what follows the registry's text, in pieces of a few milliseconds; between two of them others run."""
+    """The metrics as text. `more`: text after the registry's, in pieces of a few milliseconds.
+
+    Other tasks run between two pieces.
+    """
 
     def __init__(self, metrics: HasRegistry, more: Callable[[], Iterable[str]] = tuple) -> None:
         self._metrics = metrics
@@ -64,7 +69,7 @@ async def _packed(compress: Callable[[bytes], bytes], data: bytes) -> bytes:
 
 
 class SharedRender:
-    """One render at a time: who asks while one runs gets its result."""
+    """One rendering at a time: calls during a rendering share its result."""
 
     def __init__(self, render: Callable[[], Awaitable[Rendered]]) -> None:
         self._render = render
@@ -72,7 +77,7 @@ class SharedRender:
         self._not_before = float("-inf")
 
     async def get(self) -> Rendered:
-        """Raises what the render raises."""
+        """Return the result. Raises what the rendering raises."""
         if self._running is None or self._running.done():
             self._running = asyncio.ensure_future(self._after_rest())
         return await asyncio.shield(self._running)
@@ -88,7 +93,7 @@ class SharedRender:
             self._not_before = loop.time() + min(_REST_FACTOR * took, _REST_MOST)
 
     async def close(self) -> None:
-        """End the render that is under way."""
+        """Stop a rendering in progress."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])

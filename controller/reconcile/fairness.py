@@ -1,9 +1,10 @@
 """Whose turn it is: start-time fair queueing between namespaces. Pure.
 
-Called by `queue`, one `FairOrder` for each priority. Each namespace has a tag: the virtual time at which its next turn starts. The
-namespace with the lowest tag is next, and its tag then grows by what the turn has cost. A namespace that comes back after a
-while starts at the present virtual time, so it is next soon, but has no credit from the time it was away. Between two
-namespaces that both have pods all the time, time used differs by at most one turn of each (Goyal, Vin, Chen 1996).
+Called by `queue`, one `FairOrder` for each priority. Each namespace has a tag: the virtual time at
+which its next turn starts. The namespace with the lowest tag is next, and its tag then grows by
+what the turn has cost. A namespace that comes back after a while starts at the present virtual
+time, so it is next soon, but has no credit from the time it was away. Between two namespaces that
+both have pods all the time, time used differs by at most one turn of each (Goyal, Vin, Chen 1996).
 
     >>> order = FairOrder(least=1.0)
     >>> for name in ("a/1", "a/2", "a/3", "b/1"):
@@ -24,28 +25,28 @@ _FEW: Final = 64
 
 
 class Turn(NamedTuple):
-    """A pod that is ready. Within a namespace: pods that were never decided on first, then the older, then by name."""
+    """A pod that is ready. Within a namespace: never decided first, then older, then by name."""
 
     tried: bool
     created: str
     key: str
     version: int
-    """Of the queue's item: the turn is void once that has changed."""
+    """Version of the queue's item: the turn is void once that has changed."""
 
 
 @dataclass(slots=True)
 class _Flow:
-    """One namespace."""
+    """The turns of one namespace."""
 
     tag: float = 0.0
     turns: list[Turn] = field(default_factory=list)
     """A heap."""
     is_waiting: bool = False
-    """It is in the heap of namespaces."""
+    """Whether it is in the heap of namespaces."""
 
 
 class FairOrder:
-    """`least`: seconds that a turn costs at least, whatever it took."""
+    """Order of the turns of all namespaces. `least`: seconds that a turn costs at least."""
 
     def __init__(self, least: float) -> None:
         self._least = least
@@ -53,8 +54,9 @@ class FairOrder:
         """Virtual time: the tag of the namespace that was served last."""
         self._flows: dict[str, _Flow] = {}
         self._waiting: list[tuple[float, Turn, str]] = []
-        """Heap of (tag, a turn, namespace); between equal tags the older pod is first. A tag that has grown since is put right
-        when it comes to the top."""
+        """Heap of (tag, a turn, namespace); the older pod first among equal tags. An entry whose
+        tag has grown since is corrected when it reaches the top.
+        """
         self._served: _Flow | None = None
 
     def push(self, namespace: str, turn: Turn) -> None:
@@ -68,7 +70,9 @@ class FairOrder:
             heapq.heappush(self._waiting, (flow.tag, turn, namespace))
 
     def pop(self, is_valid: Callable[[Turn], bool]) -> Turn | None:
-        """Return the next turn, or None where no namespace has one. Void ones are dropped on the way."""
+        """Return the next turn, or None if no namespace has one. Void turns are dropped on
+        the way.
+        """
         while self._waiting:
             tag, _, namespace = self._waiting[0]
             flow = self._flows[namespace]
@@ -86,7 +90,7 @@ class FairOrder:
         return None
 
     def charge(self, seconds: float) -> None:
-        """What the turn that `pop` gave last has cost."""
+        """Charge the cost of the turn that `pop` returned last."""
         if self._served is not None:
             self._served.tag += max(0.0, seconds - self._least)
             self._served = None
@@ -104,7 +108,7 @@ class FairOrder:
         return turn
 
     def _rest(self) -> None:
-        """Nobody waits: whoever comes next starts with all others."""
+        """Reset, because no namespace waits: all start equal the next time."""
         self._flows.clear()
         self._now = 0.0
         self._served = None

@@ -1,8 +1,10 @@
-"""Keeps kube-scheduler's own allocator off the managed devices, and says of which drivers that is certain.
+"""Keeps kube-scheduler's allocator off the managed devices, and says for which drivers that is
+certain.
 
-Run by the leader. Each managed driver has a fence of its own (`driver_fence`), with a task of its own: one that cannot be put up, or
-that somebody damages all the time, stops the pods of its driver and of no other. This hands them what the world says, and
-what they share: the probe, of which there is one at a time, and the fresh list of claims.
+Run by the leader. Each managed driver has a fence of its own (`driver_fence`), in a task of its
+own: a fence that cannot be set up, or is damaged repeatedly, stops the pods of its driver and of no
+other. This module passes events to them, and holds what they share: the probe, of which there is
+one at a time, and the fresh list of claims.
 """
 
 import asyncio
@@ -21,7 +23,9 @@ from hami_dra.cluster.protocol import ClusterError, ConfigError
 
 
 def require_fenceable(settings: Settings, taint_rule_kind: Kind[DeviceTaintRule] | None) -> None:
-    """Raises ConfigError when a managed driver can be fenced neither by a rule nor by its own slices."""
+    """Raise ConfigError if a managed driver can be fenced neither by a rule nor by its own
+    slices.
+    """
     if taint_rule_kind is not None:
         return
     foreign = sorted(settings.managed - settings.own_drivers)
@@ -46,24 +50,26 @@ class Fence:
         self._fences = {driver: DriverFence(context, driver, shared) for driver in sorted(context.settings.managed)}
         self._probing = asyncio.Lock()
         self._others = asyncio.Event()
-        """A rule of a driver that nobody manages any more may be let go."""
+        """Set when a rule of an unmanaged driver may be released."""
         self._ready: frozenset[str] = frozenset()
         self._listeners: list[Callable[[], None]] = []
 
     @property
     def is_down(self) -> bool:
-        """Return whether no fence holds: nothing can be committed, whatever it is."""
+        """Return whether no fence holds, so that nothing can be committed."""
         return not self._ready
 
     def holds(self, drivers: Collection[str]) -> bool:
-        """Return whether the fences of all these drivers are known to hold. Drivers that are not managed have none."""
+        """Return whether the fences of all these drivers are known to hold. Unmanaged drivers have
+        none.
+        """
         return all(driver in self._ready for driver in drivers if driver in self._fences)
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Called when a fence is known to hold, or is not any more."""
+        """Call `listener` when a fence starts or stops to be known to hold."""
         self._listeners.append(listener)
 
-    # --- what the world says (subscribed by the term) ------------------------------------------------------------------
+    # --- what the world says (subscribed by the term) ---------------------------------------------
 
     def rule_changed(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
         rule = new or old
@@ -81,10 +87,10 @@ class Fence:
         if self._rules is None and (fence := self._fences.get(published.spec.driver)) is not None:
             fence.slice_changed(published.metadata.name, new)
 
-    # --- keeping them up -----------------------------------------------------------------------------------------------
+    # --- keeping them up --------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled. Raises LeadershipLost, in an exception group."""
+        """Run until cancelled. Raises LeadershipLost, in an exception group."""
         for published in list(self._world.slices.store):
             with self._guard.each(published.key):
                 self.slice_changed(None, published)
@@ -110,7 +116,7 @@ class Fence:
                 await self._clock.sleep(backoff.next())
 
     async def _probe(self, driver: str) -> Outcome:
-        """Raises ClusterError, LeadershipLost."""
+        """Run a probe. Raises ClusterError, LeadershipLost."""
         async with self._probing:
             return await self._prober.probe(driver)
 
@@ -125,7 +131,7 @@ class Fence:
 
 
 class _SharedListing:
-    """A fresh list of all claims: those who ask while one is on its way share the next."""
+    """A fresh list of all claims: calls during a listing share the next one."""
 
     def __init__(self, context: Context) -> None:
         self._world = context.world
@@ -135,7 +141,9 @@ class _SharedListing:
         """Number of the last list that succeeded."""
 
     async def fresh(self) -> None:
-        """Return when the claims were listed by a request made after this call. Raises ClusterError."""
+        """Wait until the claims were listed by a request made after this call. Raises
+        ClusterError.
+        """
         asked = self._begun
         async with self._turn:
             if self._listed > asked:

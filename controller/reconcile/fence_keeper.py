@@ -1,8 +1,10 @@
-"""The fence's DeviceTaintRules as objects of the cluster: found, mended, made, and let go once another one holds.
+"""The fence's DeviceTaintRules in the cluster: found, repaired, created, and released when
+replaced.
 
-Called by `fence`, which says what holds; this says nothing about that and knows no quiet time. For each managed driver `chosen` is the
-rule that is to stay, proven or not yet; `holding` is the one that is known to hold, written by `fence`. They differ while somebody
-deletes the one that holds and its successor is being proven.
+Called by `fence`, which decides what holds; this module makes no such decision and knows no quiet
+time. For each managed driver `chosen` is the rule that is to stay, proven or not yet; `holding` is
+the one that is known to hold, written by `fence`. They differ while the holding rule is being
+deleted and its successor is being proven.
 """
 
 import logging
@@ -44,7 +46,9 @@ class FenceKeeper:
         self.holding: dict[str, DeviceTaintRule] = {}
 
     def lost(self, driver: str, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> bool:
-        """Whether this change took the driver's rule out of force. It is not in `holding` any more then."""
+        """Return whether this change took the driver's rule out of force; it is then removed from
+        `holding`.
+        """
         rule = new or old
         assert rule is not None
         held = self.holding.get(driver)
@@ -54,22 +58,25 @@ class FenceKeeper:
         return True
 
     def asks_for_work(self, driver: str, new: DeviceTaintRule | None) -> bool:
-        """Whether `put` or `let_go` has something to do after this change of one of the driver's rules."""
+        """Return whether `put` or `let_go` has something to do after this change of a driver's
+        rule.
+        """
         return new is None or not is_kept(new, driver)
 
     def may_let_go(self, rule: DeviceTaintRule | None) -> bool:
-        """Whether the rule is a fence that somebody deletes and that only waits for us. Of drivers that nobody manages
-        any more, nobody else lets it go.
+        """Return whether the rule is a fence being deleted that only waits for our release.
+
+        Rules of unmanaged drivers are released only here.
         """
         return rule is not None and is_fence_rule(rule) and waits_for_release(rule)
 
-    # --- the rule that is to stay ----------------------------------------------------------------------------------------
+    # --- the rule that is to stay -----------------------------------------------------------------
 
     def is_proven(self, driver: str) -> bool:
         return is_proven(self.chosen[driver])
 
     def hold(self, driver: str) -> None:
-        """The rule that is to stay is known to hold."""
+        """Record that the chosen rule is known to hold."""
         self.holding[driver] = self.chosen[driver]
 
     async def note_proof(self, driver: str) -> None:
@@ -78,17 +85,17 @@ class FenceKeeper:
         await self._patch(driver, rule, patch)
 
     def tell(self, driver: str, message: messages.Message) -> None:
-        """An event about the rule that is to stay."""
+        """Report an event about the chosen rule."""
         self._events.tell(self._feed.kind, self.chosen[driver], message, "Fence")
 
     async def put(self, driver: str) -> None:
-        """Make or mend the driver's rule. Raises ClusterError, LeadershipLost."""
+        """Create or repair the driver's rule. Raises ClusterError, LeadershipLost."""
         present = rules_of(driver, self._feed.store.get)
         stays = [rule for rule in present if rule.metadata.deletion_timestamp is None]
         if not stays:
             await self._make(driver, present)
             return
-        # of two that are intact the one that holds already; else the best
+        # Of two intact rules, the one that holds already; else the best.
         found = next((rule for rule in stays if is_intact(rule, driver) and self._is_holding(rule, driver)), stays[0])
         if is_kept(found, driver):
             self.chosen[driver] = found
@@ -98,12 +105,13 @@ class FenceKeeper:
             self._tell_restored(driver, self.chosen[driver], "was changed and was put right")
 
     async def _make(self, driver: str, leaving: list[DeviceTaintRule]) -> None:
-        """A new one, under a name that is free. `leaving`: those that somebody deletes."""
+        """Create a rule under a free name. `leaving`: rules that are being deleted."""
         known = driver in self.chosen
         taken = {rule.metadata.name for rule in leaving}
         name = next((name for name in rule_names(driver) if name not in taken), "")
         if not name:
-            # somebody deleted the successor too: it makes room, and the other one stays in force meanwhile
+            # The successor is being deleted, too: release it, and the other one stays in force
+            # meanwhile.
             name = self._to_give_up(driver, leaving).metadata.name
             await self._release(name)
         try:
@@ -122,17 +130,20 @@ class FenceKeeper:
             log.info("fence rule for %s made", driver)
 
     def _to_give_up(self, driver: str, leaving: list[DeviceTaintRule]) -> DeviceTaintRule:
-        """Not the one that holds; else the younger one, for kube-scheduler has known the other for longer."""
+        """Return the rule to release: not the one that holds; else the younger one.
+
+        kube-scheduler has known the older one for longer.
+        """
         return max(
             leaving, key=lambda rule: (not self._is_holding(rule, driver), rule.metadata.creation_timestamp or "")
         )
 
-    # --- the rules that go -----------------------------------------------------------------------------------------------
+    # --- the rules that go ------------------------------------------------------------------------
 
     async def let_go(self, driver: str) -> None:
-        """Let the driver's rules go that somebody deletes and that nothing rests upon any more.
+        """Release the driver's rules that are being deleted and no longer needed.
 
-        `driver`: empty for those of drivers that nobody manages. Raises ClusterError, LeadershipLost.
+        `driver`: empty for rules of unmanaged drivers. Raises ClusterError, LeadershipLost.
         """
         held = self.holding.get(driver)
         for rule in list(self._feed.store):
@@ -150,7 +161,7 @@ class FenceKeeper:
         except NotFound:
             return
 
-    # --- both ------------------------------------------------------------------------------------------------------------
+    # --- both -------------------------------------------------------------------------------------
 
     def _is_holding(self, rule: DeviceTaintRule, driver: str) -> bool:
         return driver in self.holding and self.holding[driver].metadata.uid == rule.metadata.uid
@@ -170,7 +181,10 @@ class FenceKeeper:
 
 
 def _still_holds(holding: DeviceTaintRule, now: DeviceTaintRule | None, driver: str) -> bool:
-    """Whether the rule is the one that was proven. To be deleted changes its generation, but not what it does."""
+    """Return whether the rule is the one that was proven.
+
+    A deletion request changes its generation, but not its effect.
+    """
     if now is None or now.metadata.uid != holding.metadata.uid or not is_in_force(now, driver):
         return False
     return now.metadata.deletion_timestamp is not None or now.metadata.generation == holding.metadata.generation

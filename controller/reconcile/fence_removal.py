@@ -1,6 +1,8 @@
-"""The end of a fence rule: deleted, and our finalizer taken off, for no controller does that any more.
+"""Removal of a fence rule: deleted, and our finalizer removed, because no controller does so any
+more.
 
-Called by `uninstall` and, in native mode, by `term`. To run it again is always right: whatever a crash left half done is finished.
+Called by `uninstall` and, in native mode, by `term`. It is idempotent: whatever a crash left half
+done is finished.
 """
 
 from controller.reconcile.fence_rules import released, waits_for_release
@@ -11,7 +13,10 @@ from hami_dra.cluster.protocol import Cluster, NotFound
 
 
 async def remove_rule(cluster: Cluster, writer: Writer, kind: Kind[DeviceTaintRule], name: str) -> bool:
-    """Whether it was there. Raises ClusterError (Conflict: somebody wrote to it meanwhile, again) and LeadershipLost."""
+    """Return whether the rule existed.
+
+    Raises ClusterError (Conflict: another client wrote to it repeatedly) and LeadershipLost.
+    """
     try:
         await writer.delete(kind, name)
     except NotFound:
@@ -21,5 +26,5 @@ async def remove_rule(cluster: Cluster, writer: Writer, kind: Kind[DeviceTaintRu
         if waits_for_release(left):
             await writer.patch(kind, name, released(left))
     except NotFound:
-        return True  # it carried no finalizer, or somebody was quicker
+        return True  # it carried no finalizer, or another client was faster
     return True

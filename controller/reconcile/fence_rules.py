@@ -1,11 +1,13 @@
-"""What a fence looks like: the DeviceTaintRules of a driver, or the taint in its slices. Pure.
+"""The form of a fence: the DeviceTaintRules of a driver, or the taint in its slices. Pure.
 
-A driver has one rule, under one of two names. Every rule carries a finalizer: one that somebody deletes stays in force, for
-kube-scheduler heeds rules that are being deleted, until another one under the other name is known to hold. So there is no moment
-without a rule, whoever deletes one. What no finalizer keeps (the finalizer taken off by hand, a changed spec) ends the fence at once.
+A driver has one rule, under one of two names. Every rule carries a finalizer: a rule that is being
+deleted stays in force, because kube-scheduler respects such rules, until another one under the
+other name is known to hold. So there is never a moment without a rule, whoever deletes one. What
+the finalizer does not prevent (removal of the finalizer by hand, a changed spec) ends the fence at
+once.
 
-A rule that was proven carries the annotation hami.io/fence-proven with its own uid and generation, so that a new leader need
-not prove it again; a rule that was made anew or changed has other ones.
+A proven rule carries the annotation hami.io/fence-proven with its own UID and generation, so that a
+new leader need not prove it again; a recreated or changed rule has other ones.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,17 +19,23 @@ from hami_dra.api.resource import DeviceTaint, DeviceTaintRule, ResourceSlice
 
 NO_SCHEDULE: Final = "NoSchedule"
 _NAME_PREFIXES: Final = ("hami-dra-fence-", "hami-dra-fence2-")
-"""Neither begins with the other, so no two drivers share a name."""
+"""Neither is a prefix of the other, so no two drivers share a name."""
 
 
 def rule_names(driver: str) -> tuple[str, str]:
-    """The first is the usual one; the second takes over while the first is being deleted, and the other way round."""
+    """Return the usual name, and the one that takes over while the first is being deleted.
+
+    The roles of the two names swap with each replacement.
+    """
     first, second = (f"{prefix}{driver}" for prefix in _NAME_PREFIXES)
     return first, second
 
 
 def rules_of(driver: str, find: Callable[[str], DeviceTaintRule | None]) -> list[DeviceTaintRule]:
-    """Those that are there, the best first: intact and proven, intact, being deleted but in force, the rest. `find`: by name."""
+    """Return the existing rules, best first. `find`: returns a rule by name.
+
+    Order: intact and proven, intact, being deleted but in force, the rest.
+    """
     present = [rule for name in rule_names(driver) if (rule := find(name)) is not None]
     return sorted(
         present,
@@ -40,7 +48,7 @@ def rules_of(driver: str, find: Callable[[str], DeviceTaintRule | None]) -> list
 
 
 def driver_of(name: str, drivers: Iterable[str]) -> str | None:
-    """Whose fence a rule of this name is."""
+    """Return the driver whose fence has this name."""
     return next((driver for driver in drivers if name in rule_names(driver)), None)
 
 
@@ -56,7 +64,9 @@ def rule_body(driver: str, name: str = "") -> dict[str, Any]:
 
 
 def rule_spec(driver: str) -> dict[str, Any]:
-    """A merge patch of it also takes away what would narrow the selector."""
+    """Return the spec; as a merge patch it also removes everything that would narrow the
+    selector.
+    """
     return {
         "deviceSelector": {"driver": driver, "pool": None, "device": None},
         "taint": {"key": names.FENCE_TAINT, "value": None, "effect": NO_SCHEDULE},
@@ -64,17 +74,17 @@ def rule_spec(driver: str) -> dict[str, Any]:
 
 
 def mended(rule: DeviceTaintRule, driver: str) -> dict[str, Any]:
-    """The merge patch that makes it what it should be: spec and finalizer."""
+    """Return the merge patch that restores spec and finalizer."""
     return {**_with_finalizers(rule, {*rule.metadata.finalizers, names.FENCE_FINALIZER}), "spec": rule_spec(driver)}
 
 
 def released(rule: DeviceTaintRule) -> dict[str, Any]:
-    """The merge patch that lets it be deleted."""
+    """Return the merge patch that removes our finalizer."""
     return _with_finalizers(rule, {*rule.metadata.finalizers} - {names.FENCE_FINALIZER})
 
 
 def _with_finalizers(rule: DeviceTaintRule, finalizers: set[str]) -> dict[str, Any]:
-    """Guarded: a merge patch replaces the list, and others may write to it."""
+    """Return a guarded patch: it replaces the list, and other clients may write to it."""
     return {"metadata": {**guard(rule), "finalizers": sorted(finalizers)}}
 
 
@@ -83,17 +93,17 @@ def is_fence_taint(taint: DeviceTaint) -> bool:
 
 
 def is_intact(rule: DeviceTaintRule, driver: str) -> bool:
-    """It fences the driver and nobody is deleting it."""
+    """Return whether the rule fences the driver and is not being deleted."""
     return rule.metadata.deletion_timestamp is None and _fences(rule, driver)
 
 
 def is_in_force(rule: DeviceTaintRule, driver: str) -> bool:
-    """It fences the driver, and goes only when we let it go."""
+    """Return whether the rule fences the driver, and stays until we release it."""
     return _fences(rule, driver) and (rule.metadata.deletion_timestamp is None or has_finalizer(rule))
 
 
 def is_kept(rule: DeviceTaintRule, driver: str) -> bool:
-    """Nothing is to be done about it."""
+    """Return whether the rule needs no repair."""
     return is_intact(rule, driver) and has_finalizer(rule)
 
 
@@ -102,7 +112,7 @@ def has_finalizer(rule: DeviceTaintRule) -> bool:
 
 
 def waits_for_release(rule: DeviceTaintRule) -> bool:
-    """Somebody deletes it, and our finalizer is what keeps it."""
+    """Return whether the rule is being deleted, and our finalizer keeps it."""
     return rule.metadata.deletion_timestamp is not None and has_finalizer(rule)
 
 
@@ -118,12 +128,12 @@ def _fences(rule: DeviceTaintRule, driver: str) -> bool:
 
 
 def is_fence_rule(rule: DeviceTaintRule) -> bool:
-    """One of ours, whatever state it is in."""
+    """Return whether the rule is one of our own, in any state."""
     return is_fence_name(rule.metadata.name) or rule.spec.taint.key == names.FENCE_TAINT
 
 
 def is_fence_name(name: str) -> bool:
-    """Whether a rule of this name can only be one of ours."""
+    """Return whether only our own rules have such names."""
     return name.startswith(_NAME_PREFIXES)
 
 
@@ -136,5 +146,5 @@ def is_proven(rule: DeviceTaintRule) -> bool:
 
 
 def is_fenced_slice(published: ResourceSlice) -> bool:
-    """Every device of the slice carries the taint itself."""
+    """Return whether every device of the slice carries the taint itself."""
     return all(any(is_fence_taint(taint) for taint in device.taints) for device in published.spec.devices)

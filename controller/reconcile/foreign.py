@@ -1,9 +1,12 @@
-"""Watches for allocations of managed devices by somebody else: the fence is the rule, this is the smoke detector.
+"""Detects allocations of managed devices by other allocators. The fence prevents them; this is the
+alarm.
 
-Each one that appears while we lead gives an event on its claim and is counted. Where it overlaps with allocations of ours,
-our unbound ones on that device are undone, the youngest first, until the device holds what is left. What is bound is told
-about and left alone: the driver's prepare is the last line. Devices are settled side by side, the claims of one device in turn,
-for each shows whether the next must go too. A claim that cannot be written is passed over, and the device looked at again later.
+Each one that appears during our term gives an event on its claim and is counted. If it overlaps
+with our allocations, our unbound ones on that device are undone, the youngest first, until the rest
+fits the device. Bound ones are reported and left alone: the driver's prepare is the last line of
+defence. Devices are handled concurrently, the claims of one device one by one, because each shows
+whether the next must be undone, too. A claim that cannot be written is skipped, and the device
+checked again later.
 """
 
 import asyncio
@@ -27,22 +30,24 @@ log = logging.getLogger(__name__)
 
 _LOOK_AGAIN = 5.0
 _LOOK_AGAIN_MOST = 300.0
-"""Seconds, doubling from the one to the other, until a device is looked at again on which a claim could not be written."""
+"""Seconds until a device with an unwritable claim is checked again; doubles from the first to the
+second value.
+"""
 
 Totals = Callable[[str], Mapping[str, int] | None]
-"""`driver/pool/device` -> capacity name -> whole device; None for a device that is not published."""
+"""`driver/pool/device` → capacity name → total of the device; None for an unpublished device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one claim takes of one device."""
+    """What one claim consumes of one device."""
 
     claim: ResourceClaim
     results: tuple[DeviceRequestAllocationResult, ...]
 
 
 def overlaps(uses: Iterable[Use], totals: Mapping[str, int] | None) -> bool:
-    """Whether the device is given away twice, or more of it than there is. Admin access takes nothing."""
+    """Return whether the device is overcommitted. Admin access consumes nothing."""
     exclusive = shared = 0
     taken: Counter[str] = Counter()
     for use in uses:
@@ -75,10 +80,10 @@ class ForeignWatch:
         self._lanes = Lanes(width=1)
         """A lane for each device."""
         self._unsettled: dict[str, Backoff] = {}
-        """Devices on which a claim could not be written: they are looked at again."""
+        """Devices with a claim that could not be written: they are checked again."""
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        """Subscribed by the controller."""
+        """Note a new allocation. Subscribed by the controller."""
         if new is None or new.status.allocation is None or (old is not None and old.status.allocation is not None):
             return
         devices = self._managed_devices(new)
@@ -98,7 +103,7 @@ class ForeignWatch:
             self._suspect(device)
 
     async def run(self) -> None:
-        """Until cancelled. Begins with all devices that somebody else holds now."""
+        """Run until cancelled. Starts with all devices that other allocators' claims hold now."""
         for claim in list(self._world.claims.store):
             with self._guard.each(claim.key):
                 if not self._claims.is_ours(claim):
@@ -121,7 +126,7 @@ class ForeignWatch:
             self._lanes.add_later(pause, device, device, partial(self._look_at, device))
 
     async def _settle(self, device: str) -> bool:
-        """Take back what overlaps; False where a write failed that may succeed later."""
+        """Undo overlapping allocations. Returns False if a write failed that may succeed later."""
         if not self._is_overlapping(device):
             return True
         ours = [claim for claim in self._world.claims_on(device) if self._claims.is_ours(claim)]
@@ -142,7 +147,7 @@ class ForeignWatch:
         return settled
 
     async def _take_back(self, claim: ResourceClaim, device: str) -> bool:
-        """False where it could not be written."""
+        """Undo one allocation. Returns False if it could not be written."""
         try:
             cleared = await self._claims.clear(claim, lambda newest: not self._is_bound(newest))
         except (Stale, Rejected) as error:
@@ -165,12 +170,12 @@ class ForeignWatch:
         return any(map(is_bound, self._world.pods_of(claim.key)))
 
     def _managed_devices(self, claim: ResourceClaim) -> list[tuple[str, str]]:
-        """(driver, `driver/pool/device`) of what it holds of ours."""
+        """Return (driver, `driver/pool/device`) of the managed devices that it holds."""
         results = [result for result in claim.results if not result.admin_access]
         return sorted({(result.driver, result.device_id) for result in results if result.driver in self._managed})
 
 
 def _age(claim: ResourceClaim) -> tuple[str, str]:
-    """Youngest last."""
+    """Return a sort key: youngest last."""
     allocation = claim.status.allocation
     return (allocation.allocation_timestamp or "" if allocation is not None else "", claim.key)

@@ -1,12 +1,14 @@
-"""Takes our scheduling gate off pods, in the background. Nobody waits for it.
+"""Removes our scheduling gate from pods, in the background. No caller waits for it.
 
-Called by the placer and after commits (allocated, not ours, no room), for every pod that still carries the gate in native mode,
-and by uninstall. The patch removes our gate and nothing else; a pod that is gone, or has no such gate any more, is done.
+Called by the placer and after commits (allocated, not ours, unschedulable), for every pod that
+still carries the gate in native mode, and by uninstall. The patch removes our gate and nothing
+else; a pod that was deleted, or has no such gate any more, is done.
 
-A gate that cannot be lifted (an admission webhook refuses the update, say) is tried again as long as the pod is there: soon at
-first, then with pauses that double up to two minutes. There is no other end, as in Kubernetes' own controllers: what refuses
-the update may be gone at any time, and no event of the pod would tell. Nothing that others need is held meanwhile, and the
-pod's owner reads the API server's words in an event.
+A gate that cannot be removed (because an admission webhook refuses the update, for example) is
+retried as long as the pod exists: soon at first, then with pauses that double up to two minutes.
+There is no other end, as in Kubernetes' own controllers: the cause of the refusal may disappear at
+any time, without an event of the pod. Nothing that others need is held meanwhile, and an event
+shows the API server's words to the pod's owner.
 """
 
 import asyncio
@@ -34,19 +36,22 @@ _CONFLICT_PAUSE: Final = 0.05
 """Conflicts of one attempt, and seconds after the second of them; doubles."""
 _PLACED_AT_ONCE: Final = 32
 _OTHERS_AT_ONCE: Final = 8
-"""Gates of one namespace that are lifted side by side, of pods that have their devices and of all others. Thousands of pods may
-find no room at the same time; commits must not wait for the API server because of them."""
+"""Concurrent requests for gates in one namespace, for pods with devices and for all others.
+Thousands of pods may become unschedulable at the same time; commits must not wait for the API
+server because of them.
+"""
 _PAUSE_FIRST: Final = 0.2
 _PAUSE_MOST: Final = 120.0
 """Seconds between attempts: after the first one, and at most; doubles."""
 _FAILURES_UNTOLD: Final = 5
-"""Failures in a row that may pass; a refusal is told at once."""
+"""Consecutive failures that are not reported; a refusal is reported at once."""
 
 
 async def take_off(cluster: Cluster, writer: Writer, clock: Clock, pod: Pod, *, attempts: int) -> Pod | None:
-    """The pod as it is without the gate, or None when it was off or the pod gone before.
+    """Return the pod without the gate, or None if the gate was off or the pod deleted before.
 
-    `attempts`: how many writes may fail before the last ClusterError is raised. Raises LeadershipLost too.
+    `attempts`: number of writes that may fail before the last ClusterError is raised. Raises
+    LeadershipLost, too.
     """
     backoff = Backoff(_CONFLICT_PAUSE)
     conflicts = failures = 0
@@ -59,7 +64,7 @@ async def take_off(cluster: Cluster, writer: Writer, clock: Clock, pod: Pod, *, 
         except NotFound:
             return None
         except Conflict:
-            # somebody else changed the pod: read it again, at once the first time
+            # Another client changed the pod: read it again, immediately the first time.
             conflicts += 1
             if conflicts == _CONFLICTS_MOST:
                 raise
@@ -86,7 +91,7 @@ async def _read(cluster: Cluster, pod: Pod) -> Pod | None:
 
 @dataclass(slots=True)
 class _Wanted:
-    """One gate that is to go."""
+    """One gate to be removed."""
 
     pod: Pod
     why: str
@@ -106,14 +111,14 @@ class GateKeeper:
         self._metrics = context.metrics
         self._guard = context.guard("gates")
         self._wanted: dict[str, _Wanted] = {}
-        """By uid of the pod."""
+        """By UID of the pod."""
         self._placed = Lanes(_PLACED_AT_ONCE)
         self._others = Lanes(_OTHERS_AT_ONCE)
 
     def lift(self, pod: Pod, why: str, *, placed: bool = False) -> None:
-        """The gate is to go; returns at once. Those of pods that were `placed` wait for no others.
+        """Remove the gate in the background. Gates of `placed` pods wait for no others.
 
-        A gate that could not be lifted keeps its pauses.
+        A gate that could not be removed keeps its pauses.
         """
         uid = pod.metadata.uid
         wanted = self._wanted.get(uid)
@@ -127,12 +132,12 @@ class GateKeeper:
             self._try(uid, wanted)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Subscribed by the term: the gate of a pod that is gone, or has none any more, need not be lifted."""
+        """Forget a pod that was deleted, or has no gate any more. Subscribed by the term."""
         if old is not None and (new is None or not has_our_gate(new)) and old.metadata.uid in self._wanted:
             self._forget(old.metadata.uid)
 
     async def run(self) -> None:
-        """Until cancelled. Raises LeadershipLost, in an exception group."""
+        """Run until cancelled. Raises LeadershipLost, in an exception group."""
         async with self._placed, self._others:
             await asyncio.Event().wait()
 
@@ -158,7 +163,7 @@ class GateKeeper:
             self._try(uid, wanted, wanted.backoff.next())
 
     async def _lift(self, uid: str, wanted: _Wanted) -> bool:
-        """Whether nothing is left to do. Raises LeadershipLost."""
+        """Return whether nothing is left to do. Raises LeadershipLost."""
         pod = self._world.pod(wanted.pod.key) or wanted.pod
         if pod.metadata.uid != uid:
             return True
@@ -189,7 +194,7 @@ class GateKeeper:
             self._metrics.gates_not_lifted.dec()
 
     def lift_all(self, why: str) -> Callable[[], None]:
-        """Every gate that is there or turns up. Returns what ends it."""
+        """Remove every present and future gate. Returns a function that ends this."""
 
         def seen(_old: Pod | None, new: Pod | None) -> None:
             if new is not None and has_our_gate(new):

@@ -1,6 +1,7 @@
-"""What the main loop shows of itself to the thread beside it: plain values that it sets and `watchdog` reads.
+"""The main loop's state for the side thread: plain values that it sets and `watchdog` reads.
 
-Each value is replaced as a whole, never changed in place, so that another thread reads the old one or the new one.
+Each value is replaced as a whole, never changed in place, so that another thread reads the old or
+the new one.
 """
 
 import asyncio
@@ -15,12 +16,12 @@ from hami_dra.api.core import Pod
 
 BEAT_SECONDS: Final = 0.5
 _LATE_SECONDS: Final = 1.0
-"""From here on a late beat is counted as a stall."""
+"""Delay of a beat from which it counts as a stall."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """One decision that is under way. `serial` tells two about the same pod apart."""
+    """One decision in progress. `serial` distinguishes two about the same pod."""
 
     pod: PodRef
     serial: int
@@ -32,11 +33,11 @@ class Heartbeat:
         """Grows while the loop runs."""
         self.deciding: Deciding | None = None
         self.unready: tuple[str, ...] = ("the controller is starting",)
-        """Why the controller is not ready, as of the last beat."""
+        """Why the controller was not ready at the last beat."""
         self.in_term = False
-        """Whether a term of leadership is under way here; it may have been lost meanwhile."""
+        """Whether a term of leadership is running here; leadership may have been lost meanwhile."""
         self.thread = threading.main_thread().ident
-        """Where the loop runs."""
+        """The thread in which the loop runs."""
         self._serial = 0
 
     @contextmanager
@@ -50,7 +51,7 @@ class Heartbeat:
             self.deciding = None
 
     async def run(self, unready: Callable[[], Iterable[str]], stalled: Callable[[float], None]) -> None:
-        """Beat until cancelled. `stalled` is told how many seconds the loop was held up, each time that it was."""
+        """Beat until cancelled. `stalled` gets the seconds of each stall of the loop."""
         loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
         while True:

@@ -1,8 +1,9 @@
-"""Which pods wait because deciding on them held up a leader, until when, and when that is forgotten.
+"""Pods that wait because deciding on them stalled a leader: until when, and when that is forgotten.
 
-Made by the controller for each term; asked by the placer before each decision. In: the annotation of the Lease
-(`stalled`), which former leaders wrote, as it is at each renewal. An entry is forgotten when its pod is gone or was decided
-on, and by an operator who removes the annotation. Decides nothing itself.
+Created by the controller for each term; called by the placer before each decision. In: the
+annotation of the Lease (`stalled`), written by former leaders, as of each renewal. An entry is
+forgotten when its pod was deleted or decided, and when an operator removes the annotation. Decides
+nothing itself.
 """
 
 import logging
@@ -32,7 +33,9 @@ class Hold:
 
 
 class HeldBack:
-    """Seconds are those of the monotonic clock. `pod`: the pod of a key, as the cluster has it now."""
+    """The postponed pods. Seconds are of the monotonic clock. `pod`: returns the present pod of a
+    key.
+    """
 
     def __init__(
         self,
@@ -50,12 +53,12 @@ class HeldBack:
         self._text = ""
         self._ends: dict[StalledDecision, float] = {}
         self._freed: set[str] = set()
-        """Namespaces of entries that went since `run` last looked."""
+        """Namespaces of entries removed since the last check of `run`."""
 
-    # --- for the placer ------------------------------------------------------------------------------------------------
+    # --- for the placer ---------------------------------------------------------------------------
 
     def hold(self, pod: Pod, now: float) -> Hold | None:
-        """Why the pod is not to be decided on now, and until when; None where it may."""
+        """Return why the pod must not be decided now, and until when; None if it may be decided."""
         self._read()
         if not self._ends:
             return None
@@ -80,18 +83,20 @@ class HeldBack:
         return Hold(why, end)
 
     def deciding_on(self, pod: Pod) -> AbstractContextManager[None]:
-        """For the time that the loop is busy with the pod."""
+        """Mark the time for which the loop is busy with the pod."""
         return self._heartbeat.deciding_on(pod)
 
     def decided(self, pod: Pod) -> None:
-        """A decision came to its end in time: what was noted about the pod is over."""
+        """Forget the pod: a decision on it ended in time."""
         if self._ends:
             self._forget([entry for entry in self._ends if entry.uid == pod.metadata.uid])
 
-    # --- keeping up ----------------------------------------------------------------------------------------------------
+    # --- keeping up -------------------------------------------------------------------------------
 
     async def run(self, look_again: Callable[[str], None]) -> None:
-        """Until cancelled. `look_again` is called with a namespace when pods of it may be held back no longer."""
+        """Run until cancelled. Calls `look_again` with a namespace whose pods may no longer be
+        postponed.
+        """
         while True:
             await self._clock.sleep(_LOOK_SECONDS)
             self._read()
@@ -112,7 +117,7 @@ class HeldBack:
             return
         self._text = text
         wall, now = self._clock.wall(), self._clock.monotonic()
-        # what this very process noted is a decision that is still under way
+        # Entries of this process are about a decision that is still in progress.
         entries = [entry for entry in read(text) if entry.by != self._election.identity]
         for entry in entries:
             if entry not in self._ends:

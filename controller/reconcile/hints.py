@@ -1,20 +1,21 @@
-"""Queueing hints: which change of which object may make a refused pod fit. Pure.
+"""Queueing hints: which change of which object may make a refused pod schedulable. Pure.
 
-As kube-scheduler's (KEP-4247): a pod that was refused is decided again when something happened that can help against one of the
-reasons it was refused for. A node that is refused has one reason, its first, so nothing helps that does not help against that one.
+As in kube-scheduler (KEP-4247): a refused pod is decided again when something happens that can help
+against one of the reasons for its refusal. A refused node has one reason, its first, so only
+changes that help against that one can help.
 
 | refused because of | may help |
 |---|---|
 | devices: too few, too small, taken, of another type | devices freed or published, labels of a node (they decide which slices it reaches) |
 | a quota | devices of the namespace freed, the quota raised |
 | cordon, readiness, taints | the node's taints and readiness |
-| node affinity, or a claim that is elsewhere | the node's labels |
+| node affinity, or a claim allocated elsewhere | the node's labels |
 | resources | a pod that leaves a node, allocatable of the node |
-| topology spread | pods of the namespace that are placed, leave, or change their labels; nodes that go, their labels and taints |
-| a node that kube-scheduler refused | its refusal ends |
+| topology spread | pods of the namespace that are placed, leave, or change their labels; removed nodes, their labels and taints |
+| a node that kube-scheduler refused | the end of its refusal |
 | an error (class, selector, pool) | any of these |
 
-A new node helps against everything, for it may be the one. Heartbeats and metadata are no change.
+A new node helps against everything, because it may fit. Heartbeats and metadata are no change.
 """
 
 from collections import defaultdict
@@ -29,7 +30,7 @@ from hami_dra.api.core import Node
 
 
 class Change(Flag):
-    """What happened, as far as it may make room."""
+    """Kinds of changes that may make room."""
 
     NOTHING = 0
     DEVICES_FREED = auto()
@@ -42,12 +43,14 @@ class Change(Flag):
     NODE_TAINTS = auto()
     """Taints, cordon, readiness."""
     RESOURCES_FREED = auto()
-    """A node has more left: a pod is gone, was resized, or counts elsewhere."""
+    """A node has more left: a pod was deleted, resized, or counts elsewhere."""
     PODS_MOVED = auto()
-    """Pods of a namespace were placed, left a node, or changed their labels: topology spread counts anew."""
+    """Pods of a namespace were placed, left a node, or changed their labels: topology spread is
+    counted again.
+    """
     QUOTA = auto()
     REFUSAL_ENDED = auto()
-    """kube-scheduler's refusal of a node counts no more, for some pod."""
+    """kube-scheduler's refusal of a node no longer counts, for some pod."""
     CLASS = auto()
     """Classes, and labels of namespaces."""
 
@@ -57,7 +60,7 @@ RELEASED: Final = Change.DEVICES_FREED | Change.RESOURCES_FREED
 _DEVICES: Final = Change.DEVICES_FREED | Change.DEVICES_PUBLISHED | Change.NODE_LABELS
 _ALWAYS: Final = Change.NODE_ADDED | Change.CLASS
 FOREIGN: Final = Change.DEVICES_PUBLISHED | _ALWAYS
-"""A pod all of whose devices are of drivers that are not managed."""
+"""For a pod whose devices are all of unmanaged drivers."""
 _HELPS: Final = {
     names.NODE_UNSCHEDULABLE: Change.NODE_TAINTS,
     names.NODE_NOT_READY: Change.NODE_TAINTS,
@@ -73,7 +76,7 @@ _HELPS: Final = {
 
 
 def helpful(refusal: Refusal) -> Change:
-    """Return what may make a pod fit that was refused like this."""
+    """Return the changes that may make a pod with this refusal schedulable."""
     if refusal.error or not refusal.reasons:
         return ANY
     found = _ALWAYS
@@ -83,7 +86,7 @@ def helpful(refusal: Refusal) -> Change:
 
 
 def node_change(old: Node | None, new: Node | None) -> Change:
-    """Return what a change of a node comes to."""
+    """Return the kinds of change between two states of a node."""
     if new is None:
         return Change.NODE_GONE
     if old is None:
@@ -100,13 +103,13 @@ def node_change(old: Node | None, new: Node | None) -> Change:
 
 @dataclass(slots=True)
 class News:
-    """What changed since somebody looked."""
+    """Changes since they were last read."""
 
     everywhere: Change = Change.NOTHING
     by_namespace: defaultdict[str, Change] = field(default_factory=lambda: defaultdict(lambda: Change.NOTHING))
 
     def add(self, change: Change, namespace: str = "") -> None:
-        """`namespace`: only pods there can be helped by it."""
+        """Add a change. `namespace`: it helps only pods there."""
         if namespace:
             self.by_namespace[namespace] |= change
         else:
@@ -116,5 +119,5 @@ class News:
         return bool(self.everywhere) or bool(self.by_namespace)
 
     def of(self, namespace: str) -> Change:
-        """What may help pods of the namespace."""
+        """Return the changes that may help pods of the namespace."""
         return self.everywhere | self.by_namespace.get(namespace, Change.NOTHING)

@@ -1,8 +1,9 @@
-"""What is being written right now, and which pods have their turn when that is over. Pure.
+"""Objects that are being written, and the pods to evaluate when that has ended. Pure.
 
-While a pod's claims are being allocated or taken back, nothing can be decided about the pod, nor about others that wait for one
-of these claims. A wake-up that comes meanwhile is never dropped: whoever cannot act on it hands it to `put_off`, and `end`
-gives it back, whatever became of the work. docs/decision.md has an example ("No wake-up is lost").
+While a pod's claims are being allocated or deallocated, nothing can be decided about the pod, nor
+about others that wait for one of these claims. A wake-up that comes meanwhile is never dropped:
+code that cannot act on it hands it to `put_off`, and `end` returns it, whatever the result of the
+work. docs/decision.md has an example ("No wake-up is lost").
 """
 
 from collections import Counter
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 
 
 class InFlight:
-    """Pods and claims by uid, so that a namesake is somebody else.
+    """Pods and claims by UID, so that a new object of the same name is distinct.
 
     >>> in_flight = InFlight()
     >>> in_flight.begin(["pod-1", "claim-1"])
@@ -22,22 +23,26 @@ class InFlight:
     def __init__(self) -> None:
         self._works: Counter[str] = Counter()
         self._put_off: dict[str, dict[str, None]] = {}
-        """By uid of what is being written: keys of pods, in order."""
+        """By UID of the object that is being written: keys of pods, in order."""
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._works
 
     def begin(self, uids: Iterable[str]) -> None:
-        """Something is being written to these. Works on one object may overlap; each ends by itself."""
-        self._works.update(list(uids))  # of a mapping Counter would add the values
+        """Record a write to these objects. Writes to one object may overlap; each ends
+        separately.
+        """
+        self._works.update(list(uids))  # given a mapping, Counter would add its values
 
     def put_off(self, uid: str, pod_key: str) -> None:
-        """`pod_key` is to be looked at when what is being written to `uid` now is over."""
+        """Evaluate `pod_key` once the present write to `uid` has ended."""
         assert uid in self._works, "nobody would give it back"
         self._put_off.setdefault(uid, {})[pod_key] = None
 
     def end(self, uids: Iterable[str]) -> list[str]:
-        """Return the keys of the pods to look at now, each once. What is still in their way puts them off again."""
+        """Return the keys of the pods to evaluate now, each once. Remaining obstacles put them off
+        again.
+        """
         keys: dict[str, None] = {}
         for uid in uids:
             self._works[uid] -= 1

@@ -1,7 +1,8 @@
-"""`hami-dra uninstall` at work: while the lease says so, no controller of this installation acts.
+"""The uninstall marker: while the lease carries it, no controller of this installation acts.
 
-The mark is an annotation of the lease with the moment until which it holds; so a controller that was only restarted stays
-quiet, and a forgotten mark ends by itself. Set by uninstall, watched by every controller, leading or not.
+It is an annotation of the lease with an end time; so a controller that was only restarted stays
+quiet, and a forgotten marker expires. Set by `hami-dra uninstall`, watched by every controller,
+leading or not.
 """
 
 import asyncio
@@ -46,11 +47,11 @@ class LeavingWatch:
         self._changed.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch the lease until cancelled."""
         await self._reflector.run()
 
     def seconds_left(self) -> float:
-        """How long the mark still holds; 0 when there is none."""
+        """Return the seconds for which the marker is still valid; 0 if there is none."""
         until = leaving_until(self._reflector.store.get(self._name))
         return max(0.0, (until - self._clock.wall()).total_seconds()) if until is not None else 0.0
 
@@ -61,7 +62,7 @@ class LeavingWatch:
             await self._changed.wait()
 
     async def wait_back(self) -> None:
-        """Until no mark holds."""
+        """Wait until there is no valid marker."""
         await self._reflector.wait_synced()
         while left := self.seconds_left():
             log.warning("hami-dra is being uninstalled: this controller does nothing for the next %.0f s", left)

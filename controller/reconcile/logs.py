@@ -1,4 +1,6 @@
-"""Logging of the controller: text for people, JSON for machines, HAMi's verbosity levels. Set up once, by the CLI."""
+"""Logging of the controller: text for people, JSON for machines, HAMi's verbosity levels. Set up
+once, by the CLI.
+"""
 
 import json
 import logging
@@ -39,7 +41,11 @@ class _Json(_Utc):
 
 
 def configure(verbosity: int, form: LogFormat, stream: TextIO = sys.stderr) -> None:
-    """`verbosity`: 0 warnings only, 1 to 3 what happens, 4 one line per node and decision, 5 everything, cards too."""
+    """Configure logging.
+
+    `verbosity`: 0 warnings only, 1 to 3 normal, 4 one line per node and decision, 5 everything,
+    including cards.
+    """
     logging.addLevelName(narrate.DETAILS, "V5")
     handler = logging.StreamHandler(stream)
     formatter = _Json() if form is LogFormat.JSON else _Utc("%(asctime)s %(levelname)-7s %(name)s: %(message)s")

@@ -1,7 +1,7 @@
 """The texts of events, in HAMi's form. Pure.
 
-Source: HAMi pkg/scheduler/event.go and scheduler.go (FilteringSucceed, FilteringFailed, BindingSucceed, BindingFailed).
-Reasons that HAMi does not have are ours and say what to do.
+Source: HAMi pkg/scheduler/event.go and scheduler.go (FilteringSucceed, FilteringFailed,
+BindingSucceed, BindingFailed). Reasons that HAMi does not have are our own and say what to do.
 """
 
 from collections import defaultdict
@@ -46,11 +46,13 @@ class Message:
     reason: str
     note: str
     topic: str = ""
-    """Notes of one topic about one object say the same with other figures: not each of them is an event of its own."""
+    """Notes of one topic about one object differ only in figures: not each of them becomes an
+    event.
+    """
 
 
 def placed(decision: Decision) -> Message:
-    """`find fit node(<n>), <k> nodes not fit, <m> nodes fit(<n>:<score %.2f>,...)`"""
+    """Return `find fit node(<n>), <k> nodes not fit, <m> nodes fit(<n>:<score %.2f>,...)`."""
     scores = ",".join(f"{node}:{score:.2f}" for node, score in decision.fitting)
     more = ",..." if decision.fitting_count > len(decision.fitting) else ""
     note = (
@@ -61,7 +63,10 @@ def placed(decision: Decision) -> Message:
 
 
 def left_out(pod: Pod, node: str, left: LeftOut) -> Message:
-    """To the pod that was placed: who shares a claim with it and cannot run beside it. One series for each of them."""
+    """Return a message for the placed pod about another that shares a claim and cannot run with it.
+
+    Each such pod gets a series of its own.
+    """
     other, more = left.companions.pod, left.companions.count - 1
     others = f"Pod {other.key}" + (f" and {more} more like it" if more else "")
     note = (
@@ -72,7 +77,7 @@ def left_out(pod: Pod, node: str, left: LeftOut) -> Message:
 
 
 def was_left_out(pod: Pod, node: str, left: LeftOut) -> Message:
-    """To one of those who cannot run beside the pod."""
+    """Return a message for a pod that cannot run together with the placed one."""
     other = left.companions.pod
     note = (
         f"ResourceClaim {_shared(pod, other)} is allocated on node {node} for Pod {pod.key}, and this pod does not fit there: "
@@ -87,7 +92,10 @@ def _shared(pod: Pod, other: Pod) -> str:
 
 
 def refused(refusal: Refusal) -> list[Message]:
-    """`no available node, <k> nodes do not meet`, then one `<k> nodes <Code>(<node>,<node>)` per code; then ours."""
+    """Return `no available node, <k> nodes do not meet`, then messages by code.
+
+    HAMi's `<k> nodes <Code>(<node>,<node>)` come first, then our own.
+    """
     if refusal.error:
         reason = INVALID_CLAIM if refusal.invalid_claim else FILTERING_FAILED
         return [Message(WARNING, reason, shortened(refusal.error))]
@@ -106,7 +114,9 @@ def refused(refusal: Refusal) -> list[Message]:
 
 
 def over_budget(refusal: Refusal, pause: float) -> Message:
-    """A selector takes too long. `pause`: seconds until it is tried again."""
+    """Return a message about a selector that takes too long. `pause`: seconds until the next
+    attempt.
+    """
     note = (
         f"{refusal.error}. The pod is not placed. Write the selector without loops, or ask your administrator for a DeviceClass; "
         f"hami-dra tries again in {_span(pause)}"
@@ -127,12 +137,12 @@ def warning(reason: str, note: str) -> Message:
 
 
 def decision_stalled(note: str) -> Message:
-    """The times in it differ from look to look: one series."""
+    """Return a message whose times differ each time: it forms one series."""
     return Message(WARNING, DECISION_STALLED, shortened(note), DECISION_STALLED)
 
 
 def gate_not_lifted(problem: str) -> Message:
-    """`problem`: the API server's words."""
+    """Return a message about a gate. `problem`: the API server's words."""
     note = (
         f"the scheduling gate {names.GATE} cannot be removed, so kube-scheduler ignores the pod: {problem}. "
         "hami-dra keeps retrying"

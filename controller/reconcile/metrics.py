@@ -1,7 +1,8 @@
-"""What the controller counts, for Prometheus. One object per controller, with a registry of its own.
+"""The controller's metrics for Prometheus. One object per controller, with a registry of its own.
 
-Labels of what is counted here have few values by construction: never a pod, claim or node name. What is computed when Prometheus asks
-(cards, pods, packing, the queue, watches) is in `controller.reconcile.collectors`.
+Labels here have few values by construction: never a pod, claim or node name. Metrics that are
+computed at scrape time (cards, pods, packing, the queue, watches) are in
+`controller.reconcile.collectors`.
 """
 
 from collections.abc import Collection, Iterable
@@ -22,7 +23,7 @@ class Metrics:
         self.registry = registry or CollectorRegistry()
         self._managed: frozenset[str] = frozenset()
         self.queue: QueueStats | None = None
-        """Of the term that is running."""
+        """The queue of the present term."""
         Gauge("hami_dra_build_info", "Always 1.", ["version"], registry=self.registry).labels(version("hami-dra")).set(
             1
         )
@@ -139,7 +140,9 @@ class Metrics:
         )
 
     def begin(self, managed: Iterable[str], *, exclusive: bool) -> None:
-        """Told by the controller at start. What has happened never is said to be 0: the first time would go unseen else."""
+        """Told by the controller at start. What has happened never is said to be 0: the first time
+        would go unseen else.
+        """
         self._managed = frozenset(managed)
         self.exclusive.set(int(exclusive))
         for driver in self._managed:

@@ -1,7 +1,8 @@
-"""What the log says about a decision, in HAMi's levels: v4 one line per node, v5 one line per card too.
+"""Log lines about a decision, at HAMi's levels: v4 one line per node, v5 also one line per card.
 
-Called by the placer right after a decision, before the inventory changes. Each line is a reason code and `name=value` fields; in
-JSON the fields have keys of their own (`logs`). Source: HAMi docs/scheduler-event-log.md. Pure but for logging.
+Called by the placer right after a decision, before the inventory changes. Each line is a reason
+code and `name=value` fields; in JSON the fields have keys of their own (`logs`). Source: HAMi
+docs/scheduler-event-log.md. Pure but for logging.
 """
 
 import logging
@@ -19,12 +20,14 @@ log = logging.getLogger("hami_dra.decisions")
 NODES: Final = logging.DEBUG
 """Level of -v4: one line per node, `NodeFitPod` or `NodeUnfitPod`."""
 DETAILS: Final = 5
-"""Level of -v5: one line per card: `CardFitPod`, or why it was refused, with the figures compared."""
+"""Level of -v5: one line per card: `CardFitPod`, or why it was refused, with the compared
+figures.
+"""
 _NODE_FIT: Final = "NodeFitPod"
 _NODE_UNFIT: Final = "NodeUnfitPod"
 _CARD_FIT: Final = "CardFitPod"
 MOST_NODES: Final = 1_000
-"""Of one decision; the best first. What is left out is counted."""
+"""Nodes logged of one decision, the best first. The number of those left out is logged."""
 
 
 def placed(pod: Pod, decision: Decision) -> None:
@@ -38,13 +41,13 @@ def refused(pod: Pod, refusal: Refusal) -> None:
 
 
 def details(inventory: Inventory, demand: Demand, options: Options, answer: Decision | Refusal) -> None:
-    """Nothing below -v4. Before the inventory changes."""
+    """Log the details from -v4 on. Call it before the inventory changes."""
     if log.isEnabledFor(NODES):
         tell(told(take(inventory, demand, options, answer, most=MOST_NODES)))
 
 
 def tell(explanation: Explanation) -> None:
-    """Its lines, as far as the level wants them."""
+    """Log the lines of the present level."""
     pod = explanation.pod
     for node in explanation.nodes:
         _say_node(pod, node)
@@ -83,7 +86,11 @@ def _say_card(pod: str, node: str, card: CardExplanation) -> None:
 
 
 def _shares(node: NodeExplanation) -> str:
-    """HAMi's reason of a node: `1/4 AllocatedCardsInsufficientRequest, 3/4 CardInsufficientMemory`; a node's own without."""
+    """Return HAMi's reason of a node.
+
+    For example `1/4 AllocatedCardsInsufficientRequest, 3/4 CardInsufficientMemory`; reasons of the
+    node itself have no fraction.
+    """
     cards = len({card.device for card in node.cards})
     of_cards = sum(node.reasons.values()) == cards and bool(cards)
     parts = (f"{count}/{cards} {code}" if of_cards else code for code, count in sorted(node.reasons.items()))
@@ -91,6 +98,6 @@ def _shares(node: NodeExplanation) -> str:
 
 
 def _say(level: int, code: str, **fields: str) -> None:
-    """As `code name=value ...`; a value with spaces is in quotes."""
+    """Log `code name=value ...`; values with spaces are quoted."""
     text = " ".join(f'{name}="{value}"' if " " in value else f"{name}={value}" for name, value in fields.items())
     log.log(level, "%s %s", code, text, extra={"fields": {"code": code, **fields}})

@@ -1,16 +1,19 @@
 """Frees what a crash left behind: claims with our annotation that nobody refers to.
 
-Two leftovers are possible: an allocation without a reservation (an Unreserve, a reservation dropped by hand), which no other
-component ever frees; and the finalizer and annotation of a claim that was never allocated in the end. Either must have
-been so for a minute. Claims without our annotation are never touched.
+Two leftovers are possible: an allocation without a reservation (an Unreserve, a reservation dropped
+by hand), which no other component ever frees; and the finalizer and annotation of a claim that was
+never allocated in the end. Either must have been so for a minute. Claims without our annotation are
+never touched.
 
-An allocation holds a device, so it has lanes of its own: forged annotations, which any tenant may write on thousands of claims, cannot
-delay it. Before that the pods of the namespace are listed, once for all its claims that are due; every write is guarded by the
-claim's resourceVersion, and what changed is asked for again. Annotation and finalizer of a claim that is not allocated mean
+An allocation holds a device, so it has lanes of its own: forged annotations, which any tenant may
+write on thousands of claims, cannot delay it. Before that the pods of the namespace are listed,
+once for all its claims that are due; every write is guarded by the claim's resourceVersion, and
+what changed is asked for again. Annotation and finalizer of a claim that is not allocated mean
 nothing to anybody, so our own copy of the pods is enough.
 
-A sweep only says what is to be done and never waits for it. What one sweep adds is limited (`_CLAIMS_MOST`), and so is the time for
-one claim (`_PATIENCE`) and what one namespace may have under way (`Lanes`).
+A sweep only says what is to be done and never waits for it. What one sweep adds is limited
+(`_CLAIMS_MOST`), and so is the time for one claim (`_PATIENCE`) and what one namespace may have
+under way (`Lanes`).
 """
 
 import asyncio
@@ -37,12 +40,16 @@ _CLAIMS_MOST: Final = 100
 _LISTS_AT_ONCE: Final = 8
 _CLAIMS_AT_ONCE: Final = 16
 _PER_NAMESPACE: Final = 4
-"""Namespaces that are listed, claims of each of the two leftovers that are written, and those of one namespace, side by side."""
+"""Concurrent listings of namespaces and writes of each of the two leftovers, and those for one
+namespace.
+"""
 _PATIENCE: Final = 20.0
-"""Seconds for one request or claim: a claim that somebody changes all the time must not hold up the others."""
+"""Seconds for one request or claim: a claim that another client keeps changing must not delay the
+others.
+"""
 _ALLOCATION_BACKOFF: Final = 600.0
 _MARK_BACKOFF: Final = 3_600.0
-"""Seconds between two tries of one claim, at most."""
+"""Largest number of seconds between two attempts on one claim."""
 
 
 class Orphans:
@@ -62,7 +69,7 @@ class Orphans:
         self._unmarks = Lanes(_PER_NAMESPACE, _CLAIMS_AT_ONCE)
 
     async def run(self) -> None:
-        """Until cancelled. Raises LeadershipLost, in an exception group."""
+        """Run until cancelled. Raises LeadershipLost, in an exception group."""
         async with self._lists, self._frees, self._unmarks:
             while True:
                 await self._clock.sleep(self._settings.orphan_interval)
@@ -71,7 +78,9 @@ class Orphans:
                     self._remove_marks()
 
     def _free_allocations(self) -> None:
-        """Have allocations freed that nobody uses: one LIST for each of their namespaces, at most two writes for each claim."""
+        """Free unused allocations: one LIST for each of their namespaces, at most two writes for
+        each claim.
+        """
         by_namespace: dict[str, list[ResourceClaim]] = {}
         for claim in self._due(self._allocated, self._has_lost_allocation):
             by_namespace.setdefault(claim.metadata.namespace, []).append(claim)
@@ -79,7 +88,9 @@ class Orphans:
             self._lists.add(namespace, namespace, self._guarded(namespace, partial(self._free_in, namespace, claims)))
 
     def _remove_marks(self) -> None:
-        """Have annotation and finalizer taken off claims that are not allocated: one write for each."""
+        """Remove annotation and finalizer from claims that are not allocated: one write for
+        each.
+        """
         for claim in self._due(self._marked, self._has_lost_mark):
             work = self._guarded(claim.key, partial(self._remove_mark, claim))
             self._unmarks.add(claim.metadata.namespace, claim.key, work)
@@ -87,7 +98,7 @@ class Orphans:
     def _guarded(self, key: str, work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         return lambda: self._guard.run(key, work())
 
-    # --- which ---
+    # --- selection ---
 
     def _due(self, suspects: Suspects, looks_lost: Callable[[ResourceClaim], bool]) -> list[ResourceClaim]:
         lost = [claim for claim in self._world.claims.store if looks_lost(claim)]
@@ -138,7 +149,7 @@ class Orphans:
 
     @asynccontextmanager
     async def _trying(self, claim: ResourceClaim) -> AsyncIterator[None]:
-        """Give up for now on what fails or takes too long."""
+        """Give up for now on work that fails or takes too long."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 yield
