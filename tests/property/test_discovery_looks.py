@@ -1,7 +1,7 @@
 """Looks at cards, one after the other, through the real parsers: whatever the tools do, healthy cards keep their pods and their names.
 
 Tools fail, hang, come back, give less, give other orders, give garbage; drivers start anew; minutes pass. What drives pods out (NoExecute)
-begins only for a card that no listing named for the whole confirm time. A uuid and the name of its device never part.
+begins only for a card that no listing named for the whole confirm time, in which all listings that used to show it answered. A uuid and the name of its device never part.
 """
 
 import asyncio
@@ -33,12 +33,14 @@ WEATHER = st.lists(
         | st.tuples(
             st.sampled_from(["fails", "less", "order", "unreadable"]), st.integers(0, 2), st.integers(0, COUNT - 1)
         ),
+        st.none() | st.integers(0, COUNT - 1),
         st.booleans(),
     ),
     min_size=1,
     max_size=8,
 )
-"""(seconds, how likely a run of the tool goes wrong, what goes wrong all the time, whether the driver starts anew afterwards)."""
+"""(seconds, how likely a run of the tool goes wrong, what goes wrong all the time, the card that is not there meanwhile,
+whether the driver starts again afterwards)."""
 
 
 class Watcher:
@@ -51,7 +53,9 @@ class Watcher:
         """Name of a device → uuid."""
         self.evicting = set()
         self.begun = []
-        """(time, uuid) at which NoExecute began."""
+        """(time, uuid) at which NoExecute began, in order."""
+        self.runs_before = []
+        """Runs of the tool until then, of each of them."""
         self.hardware = None
 
     @contextlib.asynccontextmanager
@@ -88,7 +92,9 @@ class Watcher:
             if any(taint["effect"] == "NoExecute" for taint in device.get("taints", ())):
                 evicting.add(uuid)
         assert len(set(self.names.values())) == len(self.names)
-        self.begun += [(now, uuid) for uuid in evicting - self.evicting]
+        began = [(now, uuid) for uuid in evicting - self.evicting]
+        self.begun += began
+        self.runs_before += [len(getattr(self.machine, "runs", ()))] * len(began)
         self.evicting = evicting
 
 
@@ -105,6 +111,8 @@ def story(vendor, seed, scenario):
 @settings(max_examples=25, deadline=None)
 @given(weather=WEATHER, seed=st.integers(0, 1 << 32))
 def test_cards_that_are_there_keep_their_pods_and_their_names(vendor, weather, seed):
+    """And one that is not there loses its pods only once nothing has shown it for the confirm time."""
+
     async def scenario(machine, watcher):
         driver = watcher.driver()
         await driver.__aenter__()
@@ -112,28 +120,32 @@ def test_cards_that_are_there_keep_their_pods_and_their_names(vendor, weather, s
         first = {uuid_of(device): device["name"] for device in watcher.devices}
         assert len(first) == COUNT
         rough_times = []
-        for seconds, rough, stuck, restarts in weather:
+        for seconds, rough, stuck, away, restarts in weather:
             machine.rough, machine.stuck = rough, stuck
-            if rough:
+            machine.present = [card for card in range(COUNT) if card != away]
+            if rough or away is not None:
                 rough_times.append((machine.now(), machine.now() + seconds))
             await asyncio.sleep(seconds)
             if restarts:
                 await driver.__aexit__(None, None, None)
                 driver = watcher.driver()
                 await driver.__aenter__()
-        machine.rough, machine.stuck = 0.0, None
+        machine.rough, machine.stuck, machine.present = 0.0, None, list(range(COUNT))
         await asyncio.sleep(2 * DISCOVER)
         now = {uuid_of(device): device["name"] for device in watcher.devices}
         assert now == first
         assert set(watcher.names.values()) == set(first)
         present = {card.uuid for card in watcher.hardware.cards if card.present}
         assert present == set(first)
-        for at, uuid in watcher.begun:
+        for (at, uuid), count in zip(watcher.begun, watcher.runs_before, strict=True):
             cards = [card for card in range(COUNT) if list(first)[card] == uuid]
             for card in cards:
                 # where one listing alone goes wrong, another one would show it
                 assert any(start <= at and end >= at - CONFIRM for start, end in rough_times), f"card {card} at {at}"
-                assert not machine.mentions(card, at - CONFIRM, at), f"card {card} at {at}"
+                runs = [each for each in machine.runs[:count] if each.at >= at - CONFIRM]
+                assert runs, f"card {card} at {at}"
+                assert not machine.mentioned(card, runs), f"card {card} at {at}"
+                assert not machine.unanswered(runs), f"card {card} at {at}"
         await driver.__aexit__(None, None, None)
 
     story(vendor, seed, scenario)

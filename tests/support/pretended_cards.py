@@ -24,6 +24,7 @@ class Run:
     """One run of the tool."""
 
     at: float
+    arguments: tuple[str, ...]
     text: str | None
     """None: it failed, or hung until it was killed."""
 
@@ -48,7 +49,7 @@ class Machine:
     def run(self, *arguments):
         """Stands in for `Tool.run`."""
         text = self._text(arguments)
-        self.runs.append(Run(self.now(), text))
+        self.runs.append(Run(self.now(), arguments, text))
         if text is None:
             raise ToolFailed(f"{self.vendor.name} {' '.join(arguments)} ended with exit code 1; it said: nothing")
         return text
@@ -100,20 +101,23 @@ class Machine:
         found = _AMOUNT.search(text, max(places)) if places else None
         return f"{text[: found.start()]}N/A{text[found.end() :]}" if found else text
 
-    def mentions(self, card, since, until):
-        """Whether a run in this time named the card, by whatever names a card."""
+    def mentioned(self, card, runs):
+        """Whether one of them named the card, by whatever names a card."""
         marks = self.vendor.marks(card)
-        return any(
-            run.text is not None and any(mark in run.text for mark in marks)
-            for run in self.runs
-            if since <= run.at <= until
-        )
+        return any(run.text is not None and any(mark in run.text for mark in marks) for run in runs)
+
+    def unanswered(self, runs):
+        """Whether a listing that shows the cards, when all is well, failed and was not asked again at once."""
+        last = {(run.at, run.arguments): run.text for run in runs if run.arguments in self.vendor.shows}
+        return None in last.values()
 
 
 class Pretended:
     name: str
     published: str
     """`Card.vendor`."""
+    shows: tuple[tuple[str, ...], ...]
+    """Arguments of the listings that are read at every look, and show each card."""
 
     def listing(self, arguments, cards):
         """What the tool prints of these cards, in this order; None where it knows no such option."""
@@ -134,6 +138,7 @@ class Metax(Pretended):
     """Numbers are positions."""
 
     name, published = "mx-smi", "metax"
+    shows = (("-L",), ())
 
     def marks(self, card):
         return f"GPU-{card}b1c0d2e", _address(card)
@@ -169,6 +174,7 @@ class Enflame(Pretended):
     """Numbers are positions. No links, as with most versions."""
 
     name, published = "efsmi", "enflame"
+    shows = (("-q",), ())
 
     def marks(self, card):
         return f"TR6Y4700010{card}", f"A0A16500000{card}", f"{0x17 + card:02x}:00.0"
@@ -204,6 +210,7 @@ class Kunlunxin(Pretended):
     """Numbers are minor numbers."""
 
     name, published = "xpu-smi", "kunlunxin"
+    shows = (("-q", "-x"),)
 
     def marks(self, card):
         return f"GPU-{card}0c1d2e3", f"02K00A0000C000{card}Z", f"{0x1A + card:02X}:00.0"
@@ -253,6 +260,7 @@ class Neuron(Pretended):
     """Numbers are those of the kernel. Without its files: uuids are made of PCI addresses."""
 
     name, published = "neuron-ls", "neuron"
+    shows = (("--json-output",),)
 
     def marks(self, card):
         return (_address(card),)
