@@ -54,7 +54,7 @@ class Report:
         cardless = nodes & ~few
         cardless[owners_] = False  # what remains has no card of its own, and the search did not reach enough of others
         self._add(names.NODE_INSUFFICIENT_DEVICE, np.flatnonzero(cardless))
-        for number in np.unique(codes):
+        for number in np.flatnonzero(np.bincount(codes)).tolist():
             if number != NOT_OF_CLASS:
                 code = CODES[number] if number else names.ALLOCATED_CARDS_INSUFFICIENT
                 self._add(code, owners_[codes == number])

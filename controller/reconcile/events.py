@@ -72,13 +72,13 @@ class _Series:
 @dataclass(frozen=True, slots=True)
 class _Job:
     series: _Series
-    body: dict[str, Any] | None
-    """The event to create; None: update the count of the series."""
+    body: Callable[[], dict[str, Any]] | None
+    """Makes the event when it is sent, because hundreds may wait; None: update the count of the series."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Later:
-    """Messages that joined a series with another text."""
+class _News:
+    """What to say about an object."""
 
     kind: Kind[Any]
     about: Object
@@ -142,7 +142,7 @@ class Events:
         self._wake = asyncio.Event()
         self._known: OrderedDict[_Key, _Series] = OrderedDict()
         self._serial = 0
-        self._later: dict[str, dict[_Key, _Later]] = {}
+        self._later: dict[str, dict[_Key, _News]] = {}
         """By object and series."""
         self._due: list[tuple[float, _Key]] = []
         """A heap. Entries without messages stay until their time."""
@@ -164,7 +164,7 @@ class Events:
             series.count += 1
             series.last_at = now
             if series.note != message.note:
-                self._put_off(series, key, _Later(kind, about, message, action))
+                self._put_off(series, key, _News(kind, about, message, action))
             if now - series.sent_at >= _SERIES_SECONDS and not outbox.lanes.waits(series.namespace, series.name):
                 series.sent_at = now
                 self._enqueue(outbox, _Job(series, None))
@@ -176,14 +176,14 @@ class Events:
         self._known[key] = series
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-        self._enqueue(outbox, _Job(series, {**self._body(kind, about, message, action), **_naming(series, moment)}))
+        self._enqueue(outbox, _Job(series, partial(self._body, _News(kind, about, message, action), series, moment)))
 
     def _goes_on(self, series: _Series, message: Message, now: float) -> bool:
         """Return whether the message continues the series."""
         same = series.note == message.note or now - series.began_at < self._same_topic
         return same and now - series.last_at < _FORGET_SECONDS
 
-    def _put_off(self, series: _Series, key: _Key, later: _Later) -> None:
+    def _put_off(self, series: _Series, key: _Key, later: _News) -> None:
         others = self._later.setdefault(key[0], {})
         if key not in others:
             heapq.heappush(self._due, (series.began_at + self._same_topic, key))
@@ -229,26 +229,28 @@ class Events:
         with self._guard.each(job.series.name):
             await self._send(job)
 
-    def _body(self, kind: Kind[Any], about: Object, message: Message, action: str) -> dict[str, Any]:
-        meta = about.metadata
+    def _body(self, news: _News, series: _Series, moment: datetime) -> dict[str, Any]:
+        kind, meta, message = news.kind, news.about.metadata, news.message
         regarding = {"apiVersion": kind.api_version, "kind": kind.name, "name": meta.name, "uid": meta.uid}
         if meta.namespace:
             regarding["namespace"] = meta.namespace
         return {
             "reportingController": CONTROLLER,
             "reportingInstance": self._identity,
-            "action": action,
+            "action": news.action,
             "reason": message.reason,
             "regarding": {name: value for name, value in regarding.items() if value},
             "note": message.note,
             "type": message.type,
+            "metadata": {"name": series.name, "namespace": series.namespace},
+            "eventTime": micro_timestamp(moment),
         }
 
     async def _send(self, job: _Job) -> None:
         series = job.series
         try:
             if job.body is not None:
-                await self._cluster.create(kinds.EVENT, job.body, namespace=series.namespace)
+                await self._cluster.create(kinds.EVENT, job.body(), namespace=series.namespace)
             else:
                 patch = {"series": {"count": series.count, "lastObservedTime": micro_timestamp(self._clock.wall())}}
                 await self._cluster.patch(kinds.EVENT, series.name, patch, namespace=series.namespace)
@@ -259,10 +261,3 @@ class Events:
         except ClusterError as error:
             self._metrics.events_dropped.inc()
             log.debug("event not sent: %s", error)
-
-
-def _naming(series: _Series, moment: datetime) -> dict[str, Any]:
-    return {
-        "metadata": {"name": series.name, "namespace": series.namespace},
-        "eventTime": micro_timestamp(moment),
-    }

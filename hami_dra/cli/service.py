@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from hami_dra.cli.errors import CommandError
+from hami_dra.cli.heap import return_freed_memory
 from hami_dra.cluster.protocol import ClusterError, ConfigError
 from hami_dra.cluster.requirements import UnsupportedKubernetes
 
@@ -20,6 +21,7 @@ def run_service(service: Coroutine[Any, Any, None]) -> None:
 
     Raises CommandError.
     """
+    return_freed_memory()
     try:
         asyncio.run(_until_asked(service))
     except Exception as error:

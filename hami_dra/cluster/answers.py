@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 import msgspec
 from msgspec.structs import force_setattr
 
-from hami_dra.api.kinds import RESOURCE_CLAIM, Kind
+from hami_dra.api.kinds import POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, Kind
 from hami_dra.api.meta import NO_ANNOTATIONS, Object, ObjectMeta
 from hami_dra.api.sanitize import sanitized
 from hami_dra.cluster.protocol import (
@@ -39,12 +39,13 @@ from hami_dra.cluster.protocol import (
     WatchEvent,
 )
 from hami_dra.cluster.salvage import identity, salvaged_claim
-from hami_dra.vendors.annotations import MOST_LENGTH, READ_ANNOTATIONS, TOO_LONG
+from hami_dra.vendors.annotations import kept_annotations
 
 T = TypeVar("T", bound=Object)
 Item = TypeVar("Item")
 
 _MOST_TEXT: Final = 2_000
+_OF_TENANTS: Final = frozenset({POD.name, RESOURCE_CLAIM.name, RESOURCE_CLAIM_TEMPLATE.name})
 _BY_CODE: Final[dict[int, type[ClusterError]]] = {
     400: Invalid,
     401: Forbidden,
@@ -177,16 +178,15 @@ def settled(kind: Kind[T], found: T) -> str:
     """Drop unused parts and replace unusable ones. Returns what of the object is
     unreadable, or "".
     """
-    _trim(found)
+    _trim(kind, found)
     return kind.settle(found) if kind.settle is not None else ""
 
 
-def _trim(found: Object) -> None:
+def _trim(kind: Kind[Any], found: Object) -> None:
     """Keep only the annotations in use. One that is too long is replaced with a marker."""
     annotations = found.metadata.annotations
     if annotations:
-        names = READ_ANNOTATIONS.intersection(annotations)
-        kept = {name: value if len(value := annotations[name]) <= MOST_LENGTH else TOO_LONG for name in sorted(names)}
+        kept = kept_annotations(annotations, of_tenant=kind.name in _OF_TENANTS)
         force_setattr(found.metadata, "annotations", kept or NO_ANNOTATIONS)
 
 
@@ -195,9 +195,9 @@ def read_json(body: bytes) -> dict[str, Any]:
     return _decoded_json(_json_objects, body)
 
 
-def _broken(event_type: EventType, body: msgspec.Raw, problem: str) -> Broken:
+def _broken(kind: Kind[Any], event_type: EventType, body: msgspec.Raw, problem: str) -> Broken:
     found = identity(_decoded_json(_json_objects, body))
-    _trim(found)
+    _trim(kind, found)
     return Broken(event_type, found, problem)
 
 
@@ -221,7 +221,7 @@ def _read_one_by_one(kind: Kind[T], page: Page[msgspec.Raw]) -> Page[T]:
         try:
             item, problem = read_object(kind, raw)
         except msgspec.ValidationError as error:
-            broken.append(_broken("ADDED", raw, str(error)))
+            broken.append(_broken(kind, "ADDED", raw, str(error)))
         else:
             items.append(item)
             if problem:
@@ -258,7 +258,7 @@ def _read_change(kind: Kind[T], event_type: EventType, body: msgspec.Raw) -> Wat
     try:
         found, problem = read_object(kind, body)
     except msgspec.ValidationError as error:
-        return _broken(event_type, body, str(error))
+        return _broken(kind, event_type, body, str(error))
     return WatchEvent(event_type, found, problem)
 
 

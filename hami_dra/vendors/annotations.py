@@ -4,6 +4,7 @@ Read by `hami_dra.cluster.answers` and by snapshots. Programs that look at whole
 not come through here. Whoever reads another annotation of a decoded object adds it to one of these sets.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from hami_dra.api import names
@@ -29,5 +30,37 @@ READ_ANNOTATIONS: Final = DECISION_ANNOTATIONS | {
 }
 MOST_LENGTH: Final = 2**14
 """Characters of one value; a request with every filter there is has 1,000."""
+MOST_OF_TENANT: Final = 2**13
+"""Characters of all values that are kept of one pod, claim or template, for a tenant chooses how many there are."""
 TOO_LONG: Final = f"(more than {MOST_LENGTH} characters)"
 """What stands in the place of a longer value: all readers refuse it, or say that they cannot read it."""
+_KEPT_OF_TENANT: Final = READ_ANNOTATIONS - {
+    names.DEVICE_CORDON,
+    names.FENCE_PROVEN,
+    names.HELD_CLAIMS,
+    names.QUOTA_USED,
+    names.LEAVING_UNTIL,
+    names.STALLED_DECISIONS,
+}
+
+
+def kept_annotations(annotations: Mapping[str, str], *, of_tenant: bool) -> dict[str, str]:
+    """Return the annotations that somebody reads, by name. A value that is too long for anybody is `TOO_LONG`.
+
+    `of_tenant`: of a pod, claim or template. Then the values may have `MOST_OF_TENANT` characters in all, and those that come
+    after that are `TOO_LONG` as well.
+
+    >>> value = "x" * 5_000
+    >>> kept = kept_annotations({"nvidia.com/use-gputype": value, "nvidia.com/use-gpuuuid": value, "a": "b"}, of_tenant=True)
+    >>> [(name, len(value)) for name, value in kept.items()]
+    [('nvidia.com/use-gputype', 5000), ('nvidia.com/use-gpuuuid', 28)]
+    """
+    left = MOST_OF_TENANT if of_tenant else len(READ_ANNOTATIONS) * MOST_LENGTH
+    kept: dict[str, str] = {}
+    for name in sorted((_KEPT_OF_TENANT if of_tenant else READ_ANNOTATIONS).intersection(annotations)):
+        value = annotations[name]
+        if len(value) > min(MOST_LENGTH, left):
+            value = TOO_LONG
+        left -= min(len(value), left)
+        kept[name] = value
+    return kept

@@ -14,7 +14,7 @@ from controller.scoring.resolving import resolve
 from hami_dra.api import kinds, names
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.cluster.answers import read_object
-from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
+from hami_dra.vendors.annotations import MOST_LENGTH, MOST_OF_TENANT, READ_ANNOTATIONS, TOO_LONG
 from tests.support.steered_cluster import SteeredCluster
 
 MUCH = 250 * 1024
@@ -61,6 +61,21 @@ def test_a_pod_with_250_kib_of_annotations_costs_less_than_2_kib(annotations):
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used / PODS < 2048
+
+
+def test_values_that_are_read_are_bounded_in_all_and_not_only_one_by_one():
+    """Fifteen annotations of 16,000 characters: each is short enough, and a pod may have them all."""
+    some = sorted(READ_ANNOTATIONS)[:15]
+    pod, _ = read_object(kinds.POD, body("1", dict.fromkeys(some, "x" * 16_000)))
+    assert sum(map(len, pod.metadata.annotations.values())) < MOST_OF_TENANT + 15 * len(TOO_LONG)
+    some = ["nvidia.com/use-gputype", "nvidia.com/use-gpuuuid"]
+    pod, _ = read_object(kinds.POD, body("1", dict.fromkeys(some, "x" * 5_000)))
+    assert pod.metadata.annotations == {some[0]: "x" * 5_000, some[1]: TOO_LONG}
+
+
+def test_what_only_other_objects_may_say_is_not_kept_of_a_pod():
+    pod, _ = read_object(kinds.POD, body("1", {names.HELD_CLAIMS: "x" * 10_000, names.QUOTA_USED: "1"}))
+    assert pod.metadata.annotations == {}
 
 
 @pytest.mark.parametrize(

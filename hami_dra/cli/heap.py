@@ -1,0 +1,23 @@
+"""Make the C library return freed memory to the operating system. Called once, when a long-running command starts.
+
+glibc raises its threshold for memory that is mapped separately to the largest block that was ever freed. After one long list answer,
+blocks of megabytes therefore come from the heap, and whatever small object lies above them keeps them from being returned: a
+controller that once listed a cluster of hostile objects kept 12 MiB that nobody used. With a fixed threshold such
+blocks are mapped and unmapped one by one.
+"""
+
+import ctypes
+from typing import Final
+
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_THRESHOLD: Final = 64 << 10
+"""Bytes. Objects of Python are smaller, and pages of lists larger."""
+
+
+def return_freed_memory() -> bool:
+    """Return whether the C library knows these settings: glibc does, others need none or have none."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return all(mallopt(name, _THRESHOLD) == 1 for name in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD))
