@@ -1,8 +1,9 @@
-"""Claims that one container must not use together, since kubelet could not keep them apart later. Pure.
+"""Claims that one container must not use together, since kubelet could not keep them apart later.
+Pure.
 
-Called by `demand` before a pod is decided. A node driver of ours refuses such a container when it prepares the claims
-(`hami_dra.driver.prepare.views`): what a container is given depends on all of its claims, and a pod that joins one of them
-later would be given the devices of the others too.
+Called by `demand` before a pod is decided. A node driver of ours refuses such a container when it
+prepares the claims (`hami_dra.driver.prepare.views`): what a container is given depends on all of
+its claims, and a pod that joins one of them later would be given the devices of the others too.
 """
 
 from collections.abc import Mapping
@@ -11,10 +12,12 @@ from hami_dra.api.core import Pod
 
 
 def joined_in_a_container(pod: Pod, joinable: Mapping[str, bool], driver_of: Mapping[str, str]) -> str:
-    """Return what to change where a container uses a claim that other pods may join together with another one.
+    """Return what to change where a container uses a claim that other pods may join together with
+    another one.
 
-    Empty where there is nothing to change. `joinable`: name in the pod -> whether the claim may be used by other pods.
-    `driver_of`: name in the pod -> the driver of ours that all of its devices are of; other claims are left out.
+    Empty where there is nothing to change. `joinable`: name in the pod -> whether the claim may be
+    used by other pods. `driver_of`: name in the pod -> the driver of ours that all of its devices
+    are of; other claims are left out.
     """
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         used = list(dict.fromkeys(entry.name for entry in container.resources.claims if entry.name in driver_of))

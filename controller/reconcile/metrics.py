@@ -140,8 +140,8 @@ class Metrics:
         )
 
     def begin(self, managed: Iterable[str], *, exclusive: bool) -> None:
-        """Told by the controller at start. What has happened never is said to be 0: the first time
-        would go unseen else.
+        """Initialise the series at start. Counters start at 0: otherwise their first increase would
+        be missed.
         """
         self._managed = frozenset(managed)
         self.exclusive.set(int(exclusive))
@@ -161,7 +161,7 @@ class Metrics:
             self.decision_seconds.labels(value)
 
     def lead(self, *, leads: bool) -> None:
-        """Told by the controller when a term begins and ends."""
+        """Record the start or end of a term."""
         self.leader.set(int(leads))
         if not leads:
             self.fence_ready.set(0)
@@ -171,21 +171,21 @@ class Metrics:
             self.queue = None
 
     def untested(self, drivers: Collection[str]) -> None:
-        """Told by the fence: the drivers whose fence holds untested now."""
+        """Record the drivers whose fence holds untested now."""
         for driver in self._managed:
             self.fence_untested.labels(driver).set(int(driver in drivers))
 
     def guard(self, loop: str, passing: tuple[type[Exception], ...] = ()) -> LoopGuard:
-        """A guard whose loop is said to have had no error until it has one."""
+        """Return a guard whose loop starts with an error count of 0."""
         self.internal_errors.labels(loop)
         return LoopGuard(loop, self.internal_error, passing=passing)
 
     def internal_error(self, loop: str) -> None:
-        """Told by a `LoopGuard`."""
+        """Count an error reported by a `LoopGuard`."""
         self.internal_errors.labels(loop).inc()
 
     def refused(self, reasons: Iterable[str], *, error: bool) -> None:
-        """A decision that found no place. `error`: it could not even search."""
+        """Count a refused decision. `error`: it could not even search."""
         self.decisions.labels("error" if error else "refused").inc()
         for reason in reasons:
             self.refusals.labels(reason).inc()

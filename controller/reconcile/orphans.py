@@ -1,19 +1,19 @@
-"""Frees what a crash left behind: claims with our annotation that nobody refers to.
+"""Frees what a crash left behind: claims with our annotation that no pod refers to.
 
 Two leftovers are possible: an allocation without a reservation (an Unreserve, a reservation dropped
 by hand), which no other component ever frees; and the finalizer and annotation of a claim that was
-never allocated in the end. Either must have been so for a minute. Claims without our annotation are
+never allocated in the end. Either must have existed for a minute. Claims without our annotation are
 never touched.
 
 An allocation holds a device, so it has lanes of its own: forged annotations, which any tenant may
-write on thousands of claims, cannot delay it. Before that the pods of the namespace are listed,
-once for all its claims that are due; every write is guarded by the claim's resourceVersion, and
-what changed is asked for again. Annotation and finalizer of a claim that is not allocated mean
-nothing to anybody, so our own copy of the pods is enough.
+write on thousands of claims, cannot delay it. Before an allocation is freed, the pods of the
+namespace are listed, once for all its claims that are due; every write is guarded by the claim's
+resourceVersion, and changed claims are checked again. Annotation and finalizer of an unallocated
+claim have no effect on pods, so our own copy of the pods suffices for them.
 
-A sweep only says what is to be done and never waits for it. What one sweep adds is limited
-(`_CLAIMS_MOST`), and so is the time for one claim (`_PATIENCE`) and what one namespace may have
-under way (`Lanes`).
+A sweep only starts work and never waits for it. The number of claims that one sweep adds is limited
+(`_CLAIMS_MOST`), and so are the time for one claim (`_PATIENCE`) and the concurrent work for one
+namespace (`Lanes`).
 """
 
 import asyncio

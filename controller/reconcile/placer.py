@@ -1,9 +1,11 @@
-"""The decision loop: one pod after the other, each decided in memory, assumed, and written down in the background.
+"""The scheduling cycle: decides one pod after the other in memory, assumes it, writes it in the
+background.
 
-Made by `controller` for the time this process leads. `triggers` puts pods into the queue, `run` takes them out.
-Decisions are serial, so that each sees all before it; commits run side by side (`aftermath`), so that the API server's answers
-do not hold up the next decision. Nothing is decided while no fence is known to hold, and nothing is committed of a driver whose
-fence is not; pods that need no decision lose their gate all the same.
+Created by `controller` for the time this process leads. `triggers` puts pods into the queue, `run`
+takes them out. Decisions are serial, so that each sees all before it; commits run concurrently
+(`aftermath`), so that the API server's latency does not delay the next decision. Nothing is decided
+while no fence is known to hold, and nothing is committed for a driver whose fence is down; pods
+that need no decision are ungated all the same.
 """
 
 import asyncio
@@ -44,15 +46,17 @@ Decide = Callable[[Inventory, Demand, Options], Decided]
 
 _REFUSALS_KEPT = 1_000
 _ROOM_INTERVAL = 0.02
-"""Seconds between two rounds over the groups of refused pods: a burst of events makes one round."""
+"""Seconds between two rounds over the groups of refused pods: a burst of events causes one
+round.
+"""
 _NOMINATION_INTERVAL = 1.0
 _EVEN_INTERVAL = 5.0
-"""For pods that wait until others are bound: when to look although none was."""
+"""Seconds after which pods that wait for others to be bound are evaluated in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """What a decision is made with."""
+    """Inputs of a decision."""
 
     decide: Decide
     options: Options
@@ -62,7 +66,7 @@ class Deciding:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Where pods wait for their decision, and what is remembered of earlier ones."""
+    """Waiting pods, and what is remembered of earlier decisions."""
 
     queue: Queue
     triggers: Triggers
@@ -73,7 +77,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Acting:
-    """What carries a decision out, or takes it back."""
+    """The parts that carry a decision out, or revert it."""
 
     in_flight: InFlight
     aftermath: Aftermath
@@ -113,11 +117,13 @@ class Placer:
         self._fence_changed = False
         self._refused: OrderedDict[bytes, Refusal] = OrderedDict()
         self._uneven: set[bytes] = set()
-        """Signatures of pods that would break their topology spread if kube-scheduler bound them before others."""
+        """Signatures of pods that would violate their topology spread if kube-scheduler bound them
+        before others.
+        """
         self._room_not_before = float("-inf")
 
     async def run(self) -> None:
-        """Until cancelled, or `LeadershipLost` (in an exception group)."""
+        """Run until cancelled, or `LeadershipLost` (in an exception group)."""
         async with asyncio.TaskGroup() as self._group:
             self._triggers.start()
             while True:
@@ -132,15 +138,15 @@ class Placer:
                 self._look_guarded(key, now)
                 spent = self._clock.cpu() - before
                 self._queue.charge(spent)
-                # what takes long leaves everything else on the loop as much time as it took
+                # After long work, leave the rest of the loop as much time as the work took.
                 await self._clock.sleep(spent if spent >= self._settings.selectors.slice else 0)
 
     def fence_changed(self) -> None:
-        """Subscribed by the term: pods that wait for a fence may go on."""
+        """Wake pods that wait for a fence. Subscribed by the term."""
         self._fence_changed = True
         self._wake.set()
 
-    # --- waiting -------------------------------------------------------------------------------------------------------
+    # --- waiting ----------------------------------------------------------------------------------
 
     def _spread_news(self, now: float) -> None:
         if self._fence_changed:
@@ -169,10 +175,10 @@ class Placer:
             await self._wake.wait()
         self._wake.clear()
 
-    # --- one pod -------------------------------------------------------------------------------------------------------
+    # --- one pod ----------------------------------------------------------------------------------
 
     def _look_guarded(self, key: str, now: float) -> None:
-        """What `_look` does not expect puts the pod off, and ends nothing."""
+        """Call `_look`; an unexpected error postpones the pod, and ends nothing."""
         try:
             self._look(key, now)
         except Exception as error:
@@ -203,7 +209,7 @@ class Placer:
             log.debug("pod %s: goes on when it is its namespace's turn again", key)
             self._metrics.decision_seconds.labels("unfinished").observe(time.perf_counter() - before)
             self._queue.unfinished(key)
-        except Exception as error:  # one pod's bad luck, or a bug, must not stop the others
+        except Exception as error:  # a failure on one pod must not stop the loop
             log.exception("pod %s: cannot be decided", key)
             self._metrics.decisions.labels("error").inc()
             note = f"internal error, see the controller's log: {error!r}"
@@ -233,7 +239,7 @@ class Placer:
             self._lift(pod, why)
 
     def _leave_to_others(self, pod: Pod, foreign: Foreign, now: float) -> None:
-        """The gate goes, but when devices of ours appear that match the pod is one of ours."""
+        """Remove the gate; the pod is assessed again when managed devices appear that match it."""
         log.debug("pod %s: %s", pod.key, foreign.why)
         self._patience.forget(pod.metadata.uid)
         if has_our_gate(pod):
@@ -259,7 +265,9 @@ class Placer:
         self._queue.wait(pod.key, wait.until)
 
     def _let_see(self, pod: Pod, now: float) -> float:
-        """The pod has no place for now: when its patience is over, the gate goes. Returns when to look again."""
+        """Remove the gate of an unschedulable pod once its timeout is over. Returns when to check
+        again.
+        """
         if not has_our_gate(pod):
             return FOREVER
         until = self._patience.runs_out(pod.metadata.uid, "room", now)
@@ -271,7 +279,7 @@ class Placer:
     def _lift(self, pod: Pod, why: str) -> None:
         self._gate.lift(pod, why)
 
-    # --- deciding ------------------------------------------------------------------------------------------------------
+    # --- deciding ---------------------------------------------------------------------------------
 
     def _decide_on(self, pod: Pod, ready: Ready, now: float) -> None:
         key = pod.key
@@ -302,7 +310,7 @@ class Placer:
             self._act_on(pod, ready, answer, now)
 
     def _act_on(self, pod: Pod, ready: Ready, decision: Decision, now: float) -> None:
-        """There is room for the pod: place it, unless something else must come first."""
+        """Place the pod, unless something else must happen first."""
         if not self._fence.holds(drivers := drivers_of(decision)):
             self._not_yet(ready.demand, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
             self._queue.wait(pod.key)
@@ -317,7 +325,7 @@ class Placer:
             self._place(pod, ready, decision, now)
 
     def _must_wait(self, pod: Pod, now: float) -> bool:
-        """Whether nothing may be decided about the pod now, whatever room there is. Then the queue knows for how long."""
+        """Return whether the pod must not be decided now; the queue then knows for how long."""
         namespace = pod.metadata.namespace
         if self._fence.is_down:
             self._queue.wait(pod.key)
@@ -331,9 +339,10 @@ class Placer:
         return True
 
     def _ask(self, pod: Pod, demand: Demand) -> Decision | Refusal:
-        """A pod that keeps a claim from before counts on that claim's node; it must not be in its own way.
+        """Decide the pod. Raises SliceSpent.
 
-        Raises SliceSpent.
+        A pod that keeps an earlier claim counts on that claim's node; it must not block itself
+        there.
         """
         counted_on = self._inventory.assumed_node(pod.metadata.uid)
         self._inventory.forget_pod(pod.metadata.uid)
@@ -349,26 +358,30 @@ class Placer:
         return answer
 
     def _remember(self, demand: Demand, answer: Decision | Refusal) -> None:
-        """For those who ask why."""
+        """Store the decision for explanations."""
         at, now = self._clock.wall(), self._clock.monotonic()
         self._decision_log.record(self._inventory, demand, self._options, answer, at=at, now=now)
 
     def _not_yet(self, demand: Demand, why: str) -> None:
-        """It was decided on, but nothing comes of it for now."""
+        """Store that the decision is not carried out for now."""
         claims = (entry.claim.key for entry in demand.claims)
         self._decision_log.waiting(demand.pod, why, claims, passing=True, at=self._clock.wall(), replacing=True)
 
     def _over_budget(self, pod: Pod, ready: Ready, refusal: Refusal, until: float, now: float) -> None:
-        """Its selectors take too long: neither room nor other pods help it, only its owner, or time.
+        """Postpone a pod whose selectors take too long: only its owner, or time, can help.
 
-        It keeps its gate: kube-scheduler would evaluate the same selectors, for each device of each node, and has no such limits.
+        It keeps its gate: kube-scheduler would evaluate the same selectors, for each device of each
+        node, and has no such limits.
         """
         self._events.tell(POD, pod, messages.over_budget(refusal, until - now))
         self._queue.wait(pod.key, until)
         self._release_others(pod, ready)
 
     def _no_room(self, pod: Pod, ready: Ready, refusal: Refusal, now: float, *, refused_at: float | None) -> None:
-        """`refused_at`: now, or None where it was not decided on because its equals were refused."""
+        """Queue an unschedulable pod.
+
+        `refused_at`: now, or None if it was not decided because equal pods were refused.
+        """
         for message in messages.refused(refusal):
             self._events.tell(POD, pod, message)
         self._uneven.discard(ready.signature)
@@ -376,7 +389,7 @@ class Placer:
         self._refused.move_to_end(ready.signature)
         while len(self._refused) > _REFUSALS_KEPT:
             self._refused.popitem(last=False)
-        # whoever waits for a quota is helped by no autoscaler and no preemption: nobody else need see the pod
+        # Neither autoscaling nor preemption helps a pod blocked by a quota, so keep its gate.
         seen = FOREVER if refusal.only_quota else self._let_see(pod, now)
         self._queue.no_room(
             pod.key,
@@ -389,13 +402,16 @@ class Placer:
         self._release_others(pod, ready)
 
     def _release_others(self, pod: Pod, ready: Ready) -> None:
-        """Claims that it has already keep devices from others."""
+        """Release the pod's allocated claims, which keep devices from other pods."""
         if any(self._claims.is_ours(entry.claim) and entry.claim.status.allocation for entry in ready.demand.claims):
             why = "its other claims find no room beside it"
             self._group.create_task(self._undoer.release(pod, why), name=f"release {pod.key}")
 
     def _wait_for_others(self, key: str, signature: bytes, *, refused_at: float | None) -> None:
-        """There is room, but kube-scheduler must bind others first or it would call this pod's topology spread broken."""
+        """Postpone a pod that fits, but would violate its topology spread.
+
+        kube-scheduler must bind others first.
+        """
         self._uneven.add(signature)
         self._refused.pop(signature, None)
         self._queue.no_room(key, signature, refused_at=refused_at, review=_EVEN_INTERVAL)
@@ -412,7 +428,10 @@ class Placer:
         self._aftermath.start(self._group, pod, decision)
 
     def _waits_for_nominated(self, pod: Pod, demand: Demand, decision: Decision, now: float) -> bool:
-        """kube-scheduler is emptying a node for this pod: no victim shall have died in vain."""
+        """Return whether to wait for the node that kube-scheduler is emptying for this pod.
+
+        Otherwise its victims would be evicted for nothing.
+        """
         nominated = node_made_free(pod)
         if not nominated or decision.node == nominated or demand.required_node:
             return False
@@ -422,13 +441,13 @@ class Placer:
 
 
 def drivers_of(decision: Decision) -> set[str]:
-    """Return the drivers whose devices it gives out."""
+    """Return the drivers whose devices the decision allocates."""
     results = (entry.allocation["devices"]["results"] for entry in decision.allocations)
     return {result["driver"] for each in results for result in each}
 
 
 def _result(answer: Decision | Refusal) -> str:
-    """As the metrics name it."""
+    """Return the result's name in the metrics."""
     if isinstance(answer, Decision):
         return "placed"
     return "error" if answer.error else "refused"

@@ -1,4 +1,4 @@
-"""What the parts of `reconcile` ask of a pod. Pure; no store, no cluster."""
+"""Predicates on pods for the parts of `reconcile`. Pure; no store, no cluster."""
 
 from hami_dra.api import names
 from hami_dra.api.core import Pod
@@ -33,16 +33,17 @@ def scheduled_condition(pod: Pod) -> Condition | None:
 
 
 def is_unschedulable(pod: Pod) -> bool:
-    """kube-scheduler tried and found no node."""
+    """Return whether kube-scheduler tried and found no node."""
     condition = scheduled_condition(pod)
     return condition is not None and condition.status == "False" and condition.reason == UNSCHEDULABLE
 
 
 def node_made_free(pod: Pod) -> str:
-    """The node that kube-scheduler is emptying for the pod by preemption, or empty.
+    """Return the node that kube-scheduler is emptying for the pod by preemption, or empty.
 
-    We nominate nodes too (`commit`). But whenever kube-scheduler calls a pod unschedulable it writes the nomination anew, or
-    takes it away where no preemption helps; only for a pod that never preempts it leaves it as it is.
+    We nominate nodes, too (`commit`). But whenever kube-scheduler finds a pod unschedulable it
+    writes the nomination again, or removes it if preemption does not help; only for a pod that
+    never preempts it leaves it unchanged.
     """
     return pod.status.nominated_node_name if is_unschedulable(pod) and pod.spec.preemption_policy != "Never" else ""
 

@@ -1,6 +1,8 @@
-"""What of hami-dra is in a cluster: listed for `uninstall` before it deletes anything. Reads, and writes nothing.
+"""The parts of hami-dra in a cluster, listed for `uninstall` before it deletes anything. Reads
+only.
 
-An object that cannot be read is still known by its metadata, which is enough to delete it, or to take an annotation off.
+An object that cannot be read is still known by its metadata, which is enough to delete it, or to
+remove an annotation.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,22 +36,22 @@ _TEMPLATES: Final = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{names.TEMPLAT
 
 @dataclass(slots=True)
 class Present:
-    """Objects of ours, and objects of others with something of ours on them."""
+    """Our own objects, and other objects with our annotations, finalizers or gates."""
 
     admission: list[tuple[Kind[Any], Object]] = field(default_factory=list)
     gated: Sequence[Pod] = ()
     rules: list[tuple[Kind[Any], Object]] = field(default_factory=list)
     fenced_drivers: Sequence[str] = ()
-    """Those whose slices carry the fence taint."""
+    """Drivers whose slices carry the fence taint."""
     probes: list[tuple[Kind[Any], Object]] = field(default_factory=list)
     claims: Sequence[ResourceClaim] = ()
     quotas: Sequence[Object] = ()
     unreadable: list[str] = field(default_factory=list)
-    """`kind namespace/name: why`, of all objects that were looked at."""
+    """`kind namespace/name: why`, for all listed objects that cannot be read."""
 
 
 async def take_stock(cluster: Cluster, installation: str) -> Present:
-    """Raises ClusterError where a kind cannot be listed."""
+    """List everything. Raises ClusterError if a kind cannot be listed."""
     present = Present()
 
     async def everything(kind: Kind[T], label_selector: str = "") -> Listing[T]:
@@ -89,12 +91,12 @@ async def take_stock(cluster: Cluster, installation: str) -> Present:
 
 
 async def gated_pods(cluster: Cluster) -> list[Pod]:
-    """The pods with our scheduling gate. Raises ClusterError."""
+    """Return the pods with our scheduling gate. Raises ClusterError."""
     return await _gated(cluster, await cluster.list(kinds.POD))
 
 
 async def webhook_templates(cluster: Cluster) -> list[Object]:
-    """The templates that converted pods stand for. Raises ClusterError."""
+    """Return the templates of converted pods. Raises ClusterError."""
     return list(_with_unreadable(await cluster.list(kinds.RESOURCE_CLAIM_TEMPLATE, label_selector=_TEMPLATES)))
 
 
@@ -108,7 +110,7 @@ async def _gated(cluster: Cluster, pods: Listing[Pod]) -> list[Pod]:
 
 
 async def _gates_alone(cluster: Cluster, unread: Object) -> Pod | None:
-    """A pod that cannot be read, with what is needed to take its gate off: metadata and gates."""
+    """Return an unreadable pod with metadata and gates, which suffices to remove its gate."""
     try:
         raw = await cluster.get_raw(kinds.POD, unread.metadata.name, unread.metadata.namespace)
     except NotFound:
@@ -123,7 +125,7 @@ async def _gates_alone(cluster: Cluster, unread: Object) -> Pod | None:
 
 
 def _unread(listing: Listing[Any]) -> Iterable[Object]:
-    """What was found and is not in `items`."""
+    """Return the objects that were listed but are not in `items`."""
     read = {item.key for item in listing.items}
     return (broken.object for broken in listing.broken if broken.object.key not in read)
 
@@ -133,12 +135,14 @@ def _with_unreadable(listing: Listing[Any]) -> Iterable[Object]:
 
 
 def _is_the_probe(found: Object) -> bool:
-    """Anybody may put its label on a pod."""
+    """Return whether it is the probe; the label alone proves nothing, because any user can
+    set it.
+    """
     return found.metadata.name == names.PROBE and found.metadata.namespace in ("", names.PROBE_NAMESPACE)
 
 
 def _is_ours(found: Object) -> bool:
-    """By name, or by label where somebody installed it under another name."""
+    """Return whether it is ours: by name, or by label if it was installed under another name."""
     labels = found.metadata.labels
     return found.metadata.name in _NAMES or names.MANAGED_BY in (
         labels.get(names.MANAGED_BY_LABEL),

@@ -1,11 +1,14 @@
-"""Shows that kube-scheduler respects the fence: a claim for any device of the driver, and a pod that waits for it.
+"""Verifies that kube-scheduler respects the fence, by a claim for any device and a pod that needs
+it.
 
-Called by the fence, one driver after the other, after a fence was made or mended. The pod is pinned to a node where it would be
-served if it were not for the fence (`probe_target`). The fence holds when kube-scheduler refuses the pod for its devices and they
-were free all the while: then the taint is the only reason left. It is broken when the claim was allocated. Any other refusal
-proves nothing (all devices are taken, the node is full of pods, kube-scheduler has not heard of the class yet): the fence
-then holds untested, and is to be tested later. Pod and claim live in a namespace of their own (the class is cluster-wide), where
-the controller may create nothing else; all carry the label hami.io/probe, and are deleted after each try.
+Called by the fence, for one driver at a time, after a fence was created or restored. The pod is
+pinned to a node where it would be served without the fence (`probe_target`). The fence holds if
+kube-scheduler refuses the pod for its devices and they were free all the time: then the taint is
+the only possible reason. It is broken if the claim was allocated. Any other refusal proves nothing
+(all devices are taken, the node is full of pods, kube-scheduler has not seen the class yet): the
+fence then holds untested, and is tested later. Pod and claim live in a namespace of their own (the
+class is cluster-wide), where the controller may create nothing else; all carry the label
+hami.io/probe, and are deleted after each attempt.
 """
 
 import logging
@@ -28,21 +31,25 @@ log = logging.getLogger(__name__)
 
 _INTERVAL = 0.25
 _LEAVING_MOST = 30.0
-"""Seconds for the objects of an earlier probe to go."""
+"""Seconds within which the objects of an earlier probe must disappear."""
 _OTHER_REASONS = 10.0
-"""Seconds for a refusal that is not about devices to become one that is: kube-scheduler hears of the class late."""
+"""Seconds in which a refusal for another reason may become one about devices: kube-scheduler may
+see the class late.
+"""
 _NO_DEVICES = "cannot allocate all claims"
-"""What kube-scheduler's plugin DynamicResources says of a node where it finds no devices for a pod."""
+"""The text of kube-scheduler's plugin DynamicResources for a node without devices for the pod."""
 _KINDS: tuple[Kind[Any], ...] = (POD, RESOURCE_CLAIM, DEVICE_CLASS)
 
 
 class Outcome(Enum):
     HOLDS = "holds"
     UNTESTED = "untested"
-    """Refused, but for a reason that says nothing of the fence, or nothing was there to be refused."""
+    """Refused, but for a reason that proves nothing about the fence, or there was nothing to
+    refuse.
+    """
     BROKEN = "broken"
     UNSEEN = "unseen"
-    """kube-scheduler did not look at the pod in time."""
+    """kube-scheduler did not handle the pod in time."""
 
 
 class Prober:
@@ -65,7 +72,7 @@ class Prober:
         )
 
     async def probe(self, driver: str) -> Outcome:
-        """Raises ClusterError, LeadershipLost."""
+        """Run a probe. Raises ClusterError, LeadershipLost."""
         name = names.PROBE
         await self._delete_all(name)
         try:
@@ -104,7 +111,11 @@ class Prober:
         return Outcome.UNTESTED if refused else Outcome.UNSEEN
 
     async def _create(self, kind: Kind[Any], body: dict[str, Any], name: str) -> None:
-        """Raises AlreadyExists when an earlier one does not go (somebody's finalizer), LeadershipLost."""
+        """Create an object of the probe.
+
+        Raises AlreadyExists if an earlier one does not disappear (due to a foreign finalizer),
+        LeadershipLost.
+        """
         namespace = self._settings.probe_namespace if kind.namespaced else ""
         end = self._clock.monotonic() + _LEAVING_MOST
         while True:
@@ -141,7 +152,7 @@ def _said(pod: Pod) -> str:
 
 
 def _decoded(bodies: dict[str, dict[str, Any]]) -> Bodies:
-    """As an API server would show them."""
+    """Return the objects as an API server would show them."""
     return Bodies(
         msgspec.convert(bodies["Pod"], Pod),
         msgspec.convert(bodies["ResourceClaim"], ResourceClaim),
@@ -152,9 +163,11 @@ def _decoded(bodies: dict[str, dict[str, Any]]) -> Bodies:
 def probe_bodies(
     name: str, driver: str, image: str, *, node: str = "", capacities: Iterable[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """By kind. The pod tolerates every node and asks for nothing else, so that only the devices can refuse it.
+    """Return the objects of a probe by kind.
 
-    `node`: the only one it may go to. `capacities`: of these it asks for nothing, which is rounded up to the least there is.
+    The pod tolerates every node and requests nothing else, so that only the devices can refuse it.
+    `node`: the only node allowed. `capacities`: it requests 0 of these, which is rounded up to the
+    minimum.
     """
     exactly: dict[str, Any] = {"deviceClassName": name}
     if requests := dict.fromkeys(capacities, "0"):

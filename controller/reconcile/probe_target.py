@@ -1,10 +1,11 @@
-"""Where a probe of the fence proves something: a node on which kube-scheduler could serve it, were it not for the fence.
+"""The place where a probe of the fence proves something: a node that would serve it without the
+fence.
 
-Called by `probe` before it creates anything, and again for what kube-scheduler answered. In: the inventory and what the probe
-looks like. Out: a `Target`, or None where every device is taken. Pure.
+Called by `probe` before it creates anything, and again to interpret kube-scheduler's answer. In:
+the inventory and the probe's objects. Out: a `Target`, or None if every device is taken. Pure.
 
-Fitting is asked of the same search that serves pods, by upstream's rules alone: vendor rules are unknown to
-kube-scheduler, and the fence is what the probe is about.
+The search that serves pods decides whether the probe fits, by upstream's rules alone:
+kube-scheduler does not know vendor rules, and the fence is what the probe tests.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,14 +29,14 @@ from hami_dra.api.core import Pod
 from hami_dra.api.resource import DeviceClass, ResourceClaim
 
 _TRIES: Final = 32
-"""Pairs of node and request that are searched before there is said to be none."""
+"""Pairs of node and request to search before giving up."""
 _NODES_OF_ROAMING: Final = 4
-"""Nodes to try for a device that several nodes reach."""
+"""Nodes to try for a device that several nodes can reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """A probe as kube-scheduler would see it."""
+    """A probe's objects as kube-scheduler would see them."""
 
     pod: Pod
     claim: ResourceClaim
@@ -46,17 +47,17 @@ class Bodies:
 class Target:
     node: str
     capacities: tuple[str, ...]
-    """Of these the probe asks for the least that a device gives away; empty: it asks for a whole device."""
+    """Capacities of which the probe requests the minimum; empty: it requests a whole device."""
     devices: frozenset[DeviceId]
-    """What the search found for it there."""
+    """The devices that the search found for it there."""
     version: int
-    """Of the device columns at that moment."""
+    """Version of the device columns at that moment."""
 
 
 def find_target(
     inventory: Inventory, driver: str, features: FeatureGates, look: Callable[[Sequence[str]], Bodies]
 ) -> Target | None:
-    """Return a node where the probe would be served. `look`: the probe, by the capacities that it asks for."""
+    """Return a node that would serve the probe. `look`: returns the probe for given capacities."""
     tried: set[tuple[int, tuple[str, ...]]] = set()
     fits = inventory.node_fit(look(()).pod).mask
     for row, capacities in islice(_candidates(inventory, driver), _TRIES):
@@ -75,14 +76,16 @@ def find_target(
 
 
 def is_still_free(inventory: Inventory, target: Target) -> bool:
-    """Return whether nothing happened to the devices since the target was found, not even for a moment."""
+    """Return whether the devices have not changed at all since the target was found."""
     changed = inventory.devices.changes.since(target.version)
     rows = {inventory.devices.row_of(device) for device in target.devices}
     return changed is not None and -1 not in rows and rows.isdisjoint(changed.tolist())
 
 
 def _candidates(inventory: Inventory, driver: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Device rows that nobody holds alone, idle ones first, and the capacities to ask of them."""
+    """Yield rows of devices without an exclusive holder, idle ones first, with capacities to
+    request.
+    """
     devices = inventory.devices
     open_rows = np.flatnonzero((devices.active & ~devices.exclusive & ~devices.blocked)[: devices.size])
     mine = [row for row in open_rows.tolist() if devices.device(row).id.driver == driver]

@@ -1,16 +1,18 @@
-"""Which pending pod comes next. Pure: no clock of its own, no I/O; every call is told what time it is.
+"""The queue of pending pods. Pure: no clock of its own, no I/O; every call gets the time.
 
 A pod is in one of these states:
 
-- ready: comes out of `pop`. Higher priority first; within a priority namespaces share the time that decisions take
-  (`fairness`); within a namespace pods that were not decided on yet come before those that were, then by age, then by name.
-- no room: `decide` refused it. Pods that ask for the same (equal signature) wait as one group; when something happens that
-  may help them (`hints`), or when the group was not tried for a while, only the first of it is tried, and the others follow when
-  it was placed. So an event costs one decision per kind of pod that it may help, not one per pod. Each time one is refused the
-  group pauses before the next attempt, twice as long as before, up to `pause_most`.
-- not ours: as no room, for pods whose devices are all of drivers that are not managed.
+- ready: returned by `pop`. Higher priority first; within a priority, namespaces share the time that
+  decisions take (`fairness`); within a namespace, pods that were never decided come first, then by
+  age, then by name.
+- no room: `decide` refused it. Pods with equal requests (equal signature) wait as one group. When
+  something happens that may help them (`hints`), or when the group was not tried for a while, only
+  its first pod is tried, and the others follow once it was placed. So an event costs one decision
+  per kind of pod that it may help, not one per pod. After each refusal the group pauses before the
+  next attempt, twice as long as before, up to `pause_most`.
+- not ours: like no room, for pods whose devices are all of unmanaged drivers.
 - waiting: for an event about itself, which calls `ready`, or for a point in time.
-- held: taken out by `pop`; the caller decides what becomes of it, and says with `charge` what it has cost.
+- held: taken out by `pop`; the caller decides its next state, and reports its cost with `charge`.
 """
 
 import heapq
@@ -44,32 +46,32 @@ class _Item:
     rank: Rank
     state: State = "held"
     version: int = 0
-    """Counts changes of state: entries of the heaps with an older version are void."""
+    """Counts changes of state: heap entries with an older version are void."""
     signature: bytes = b""
     tried: bool = False
-    """It was decided on since it, or what it asks for, last changed."""
+    """It was decided since it, or its request, last changed."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """Refused pods of one signature, and the one of them that was sent ahead."""
+    """Refused pods of one signature, and the one that is tried for all of them."""
 
     members: set[str] = field(default_factory=set)
     by_rank: list[tuple[Rank, int]] = field(default_factory=list)
-    """Heap of (rank, version) of the members; void ones among them."""
+    """Heap of (rank, version) of the members, including void ones."""
     scout: str = ""
-    """The one pod that was sent ahead since room may have been made."""
+    """The pod that is tried on behalf of the group."""
     refusals: int = 0
     not_before: float = -FOREVER
-    """The pause after the last refusal ends."""
+    """End of the pause after the last refusal."""
     is_due: bool = False
-    """Room may have been made during the pause: one is to be tried when it ends."""
+    """Something happened during the pause that may help: try one pod when it ends."""
     helps: Change = ANY
-    """What may make the pods fit."""
+    """Changes that may make the pods fit."""
     review_at: float = FOREVER
-    """When one is tried even if nothing happened."""
+    """When one pod is tried even if nothing happened."""
     review_queued: float = FOREVER
-    """When that is looked at: one entry of the heap for each group, however often it is refused."""
+    """Time of the group's only entry in the heap of reviews, however often it is refused."""
 
     @property
     def namespace(self) -> str:
@@ -77,7 +79,11 @@ class _Group:
 
 
 class Queue:
-    """`turn_cost`: CPU seconds that a look at a pod counts at least. `pause_first`, `pause_most`: of refused groups, seconds."""
+    """The queue.
+
+    `turn_cost`: least CPU seconds that an evaluation counts. `pause_first`, `pause_most`: pauses of
+    refused groups, in seconds.
+    """
 
     def __init__(self, *, turn_cost: float = 0.0005, pause_first: float = 0.02, pause_most: float = 1.0) -> None:
         self._turn_cost = turn_cost
@@ -87,14 +93,14 @@ class Queue:
         self._ready: dict[int, FairOrder] = {}
         """By negative priority."""
         self._priorities: list[int] = []
-        """Heap of those that may have ready pods."""
+        """Heap of priorities that may have ready pods."""
         self._served: FairOrder | None = None
         self._timers: list[tuple[float, str, int]] = []
         self._pauses: list[tuple[float, bytes]] = []
         self._reviews: list[tuple[float, bytes]] = []
         self._groups: dict[bytes, _Group] = {}
         self._settled: dict[bytes, None] = {}
-        """Groups of which nobody is to be tried before room is made."""
+        """Groups without a pod to try before something may help them."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -110,7 +116,7 @@ class Queue:
         return sum(item.state == state for item in self._items.values())
 
     def waiting(self) -> tuple[Counter[State], dict[State, str]]:
-        """By state: how many pods, and when the oldest of them was created."""
+        """Return by state the number of pods, and the creation time of the oldest."""
         counts: Counter[State] = Counter()
         oldest: dict[State, str] = {}
         for item in self._items.values():
@@ -118,10 +124,10 @@ class Queue:
             oldest[item.state] = min(oldest.get(item.state, item.rank.created), item.rank.created)
         return counts, oldest
 
-    # --- what happens to a pod ---------------------------------------------------------------------------------------
+    # --- what happens to a pod --------------------------------------------------------------------
 
     def ready(self, key: str, rank: Rank, *, changed: bool = False) -> None:
-        """Look at it at once. `changed`: it is new, or asks for something else than before."""
+        """Make the pod ready. `changed`: it is new, or requests something else than before."""
         item = self._items.get(key)
         if item is None:
             item = self._items[key] = _Item(rank)
@@ -138,13 +144,13 @@ class Queue:
         order.push(rank.namespace, Turn(item.tried, rank.created, key, item.version))
 
     def unfinished(self, key: str) -> None:
-        """Its decision needs more turns: the next one comes when it is its namespace's turn again."""
+        """Queue the pod again in its namespace's order: its decision needs more turns."""
         if (item := self._items.get(key)) is not None:
             item.tried = True
             self.ready(key, item.rank)
 
     def wait(self, key: str, until: float = FOREVER) -> None:
-        """Nothing but an event about the pod, or the time, helps it."""
+        """Wait for an event about the pod, or until a time."""
         if (item := self._items.get(key)) is not None:
             self._move(key, item, "waiting")
             self._set_timer(key, item, until)
@@ -161,9 +167,11 @@ class Queue:
         review: float = FOREVER,
         ours: bool = True,
     ) -> None:
-        """`refused_at`: when it was decided on. None: without a decision, because its equals were refused.
+        """Add the pod to its group of refused pods.
 
-        `helps`: what may make it and its equals fit. `review`: seconds after which one of them is tried in any case.
+        `refused_at`: time of the decision; None: not decided, because equal pods were refused.
+        `helps`: changes that may make it and equal pods fit. `review`: seconds after which one of
+        them is tried in any case.
         """
         if (item := self._items.get(key)) is None:
             return
@@ -186,16 +194,16 @@ class Queue:
         if not group.scout and not group.is_due:
             self._settled[signature] = None
         if former != signature:
-            # it asks for something else now, so it said nothing about its former group
+            # It requests something else now, so its result says nothing about its former group.
             self._replace_scout(former, key)
 
     def is_known_full(self, signature: bytes) -> bool:
-        """Whether an equal pod was refused, and the next of them is not to be tried yet."""
+        """Return whether an equal pod was refused, and the next one must not be tried yet."""
         group = self._groups.get(signature)
         return group is not None and bool(group.members) and not group.scout
 
     def placed(self, key: str) -> None:
-        """There was room for it: the next of its kind may have some too."""
+        """Record that the pod was placed: the next of its group may fit, too."""
         item = self._items.get(key)
         signature = item.signature if item else b""
         if (group := self._groups.get(signature)) is not None:
@@ -205,7 +213,7 @@ class Queue:
             self._send_scout(signature)
 
     def drop(self, key: str) -> None:
-        """It is gone, bound, or none of ours."""
+        """Remove a pod that was deleted, bound, or is not ours."""
         item = self._items.pop(key, None)
         if item is None:
             return
@@ -213,26 +221,26 @@ class Queue:
         self._replace_scout(item.signature, key)
 
     def charge(self, seconds: float) -> None:
-        """What the pod that `pop` gave last has cost, in CPU seconds."""
+        """Charge the cost, in CPU seconds, of the pod that `pop` returned last."""
         if self._served is not None:
             self._served.charge(seconds)
             self._served = None
 
-    # --- what happens around -----------------------------------------------------------------------------------------
+    # --- what happens around ----------------------------------------------------------------------
 
     def room_made(self, now: float, news: News) -> None:
-        """Something changed that may make refused pods fit: those whom it may help try."""
+        """Try the refused pods that these changes may help."""
         for signature in list(self._settled):
             group = self._groups[signature]
             if group.helps & news.of(group.namespace):
                 self._try(signature, group, now)
 
     def groups_in(self, signatures: Iterable[bytes]) -> set[bytes]:
-        """Those of the groups that have members still."""
+        """Return the groups that still have members."""
         return {signature for signature in signatures if signature in self._groups}
 
     def pop(self, now: float) -> str | None:
-        """The next pod to look at; its state becomes `held`."""
+        """Return the next pod to evaluate; its state becomes `held`."""
         self._end_pauses(now)
         self._start_reviews(now)
         while self._timers and self._timers[0][0] <= now:
@@ -251,7 +259,9 @@ class Queue:
         return None
 
     def next_timer(self) -> float:
-        """When `pop` may have something that it has not now; FOREVER if only events can."""
+        """Return when `pop` may have a pod that it has not now; FOREVER if only events can change
+        that.
+        """
         pause = min(heap[0][0] if heap else FOREVER for heap in (self._pauses, self._reviews))
         while self._timers:
             until, key, version = self._timers[0]
@@ -264,7 +274,7 @@ class Queue:
     def keys_in(self, state: State) -> list[str]:
         return [key for key, item in self._items.items() if item.state == state]
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     def _is_valid(self, turn: Turn) -> bool:
         item = self._items.get(turn.key)
@@ -287,10 +297,10 @@ class Queue:
         if until < FOREVER:
             heapq.heappush(self._timers, (until, key, item.version))
 
-    # --- groups ------------------------------------------------------------------------------------------------------
+    # --- groups -----------------------------------------------------------------------------------
 
     def _try(self, signature: bytes, group: _Group, now: float) -> None:
-        """One of the group, as soon as its pause is over."""
+        """Try one pod of the group, as soon as its pause is over."""
         self._settled.pop(signature, None)
         if now >= group.not_before:
             self._send_scout(signature)
@@ -322,7 +332,7 @@ class Queue:
             heapq.heappush(self._reviews, (group.review_at, signature))
 
     def _replace_scout(self, signature: bytes, key: str) -> None:
-        """If it was sent ahead, somebody else is to go."""
+        """Choose another pod to try if `key` was the chosen one."""
         group = self._groups.get(signature)
         if group is not None and group.scout == key:
             self._send_scout(signature)

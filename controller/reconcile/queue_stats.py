@@ -1,6 +1,6 @@
-"""What metrics ask of the queue of pending pods. Pure; implemented by `queue.Queue`.
+"""The queue's figures for metrics. Pure; implemented by `queue.Queue`.
 
-A protocol of its own, so that what is counted does not depend on how pods are queued.
+A separate protocol, so that metrics do not depend on the queue's implementation.
 """
 
 from collections.abc import Mapping
@@ -12,4 +12,6 @@ State = Literal["ready", "no_room", "not_ours", "waiting", "held"]
 
 class QueueStats(Protocol):
     def waiting(self) -> tuple[Mapping[State, int], Mapping[State, str]]:
-        """Return the number of pods in each state and the creation time of the oldest of each, where there is one."""
+        """Return the number of pods in each state and the creation time of the oldest of each,
+        where there is one.
+        """

@@ -1,9 +1,10 @@
-"""What users see on their ResourceQuotas: the annotation `hami.io/quota-used`, and an event where a quota cannot be enforced.
+"""Reports on ResourceQuotas: the annotation `hami.io/quota-used`, and events on unenforceable
+quotas.
 
-Run by the term while this process leads. In: the inventory's account, quotas as the world has them. Written: one guarded
-merge patch for each quota whose text is no longer true, all quotas at most once in `Settings.quota_interval`, namespaces side by
-side; one that could not be written is left alone for a while. Nothing reads the annotation back: whatever stands there, a decision
-goes by the claims.
+Run by the term while this process leads. In: the inventory's account, quotas as the informers have
+them. Written: one guarded merge patch for each quota whose text has changed, all quotas at most
+once in `Settings.quota_interval`, namespaces concurrently; a quota that could not be written is
+left alone for a while. The annotation is never read: decisions depend only on the claims.
 
     hami.io/quota-used: '{"limits.nvidia.com/gpumem":"12288"}'
 """
@@ -27,10 +28,12 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 16
 _PER_NAMESPACE: Final = 2
-"""Quotas that are written side by side, and those of one namespace."""
+"""Concurrent writes of quotas, and those in one namespace."""
 _RETRY_FIRST: Final = 5.0
 _RETRY_MOST: Final = 300.0
-"""Seconds for which a quota that could not be written is left alone, doubling from the one to the other."""
+"""Seconds for which an unwritable quota is left alone; doubles from the first to the second
+value.
+"""
 
 
 class QuotaNotes:
@@ -43,16 +46,16 @@ class QuotaNotes:
         self._changes = 0
         self._forbidden: set[str] = set()
         self._retries: dict[str, Backoff] = {}
-        """By quota: those that could not be written. They are compared again with each look."""
+        """Quotas that could not be written. They are compared again at each check."""
         self._not_before: dict[str, float] = {}
         self._told: dict[str, str] = {}
 
     def quota_changed(self, _old: ResourceQuota | None, _new: ResourceQuota | None) -> None:
-        """Subscribed by the term: somebody may have changed the annotation."""
+        """Note that the annotation may have changed. Subscribed by the term."""
         self._changes += 1
 
     async def run(self) -> None:
-        """Until cancelled. Raises LeadershipLost, in an exception group."""
+        """Run until cancelled. Raises LeadershipLost, in an exception group."""
         async with self._lanes:
             while True:
                 state = (self._context.inventory.quotas.version, self._changes)
@@ -63,7 +66,7 @@ class QuotaNotes:
                 await self._context.clock.sleep(self._context.settings.quota_interval)
 
     def _tell_problems(self) -> None:
-        """Each once, on the quota that it is about."""
+        """Report each problem once, on its quota."""
         problems: dict[str, str] = {}
         for each in self._context.world.quotas.store:
             with self._guard.each(each.key):
@@ -79,7 +82,7 @@ class QuotaNotes:
         self._told = problems
 
     def _write_all(self) -> None:
-        """Have those written whose text is not true."""
+        """Write the quotas whose text has changed."""
         by_quota: defaultdict[str, list[QuotaLine]] = defaultdict(list)
         for line in lines(self._context.inventory):
             by_quota[f"{line.namespace}/{line.quota}"].append(line)
@@ -115,7 +118,7 @@ class QuotaNotes:
         self._not_before.pop(key, None)
 
     async def _write(self, quota: ResourceQuota, text: str | None) -> bool:
-        """Whether nothing is left to be tried again. Raises LeadershipLost."""
+        """Return whether no retry is needed. Raises LeadershipLost."""
         meta = quota.metadata
         try:
             written = await self._context.writer.patch(
@@ -137,12 +140,12 @@ class QuotaNotes:
 
 
 def text_of(found: list[QuotaLine]) -> str:
-    """As a quota writes amounts: numbers in the unit of the key, as strings."""
+    """Return amounts as a quota writes them: numbers in the unit of the key, as strings."""
     return json.dumps({line.resource: str(line.used) for line in found}, sort_keys=True, separators=(",", ":"))
 
 
 def patch_of(quota: ResourceQuota, text: str | None) -> dict[str, object]:
-    """Guarded merge patch; None takes the annotation away."""
+    """Return a guarded merge patch; None removes the annotation."""
     meta = quota.metadata
     guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
     return {"metadata": {**guard, "annotations": {names.QUOTA_USED: text}}}

@@ -1,8 +1,10 @@
-"""Nodes that kube-scheduler refused for a pod, remembered so that the next decision avoids them. Pure.
+"""Backoff of nodes that kube-scheduler refused for a pod, so that the next decision avoids them.
+Pure.
 
-A refusal ends by itself after a time that doubles with every refusal of the same pair, and at once when the node changes in
-a way that may matter (allocatable, labels, taints, its pods); but from the second refusal on not before a floor that doubles
-too, so that a busy node does not make the pod go round in circles.
+A refusal ends after a time that doubles with every refusal of the same pair, or when the node
+changes in a way that may matter (allocatable, labels, taints, its pods). From the second refusal on
+it does not end before a floor that doubles, too, so that a busy node does not make the pod go round
+in circles.
 """
 
 from collections import Counter, defaultdict
@@ -21,11 +23,11 @@ class _Refusal:
     times: int
     until: float
     floor: float
-    """A change of the node does not end it before this."""
+    """Time before which a change of the node does not end it."""
 
 
 class Refusals:
-    """Times are seconds of the monotonic clock. Pods are known by uid, nodes by name."""
+    """The refusals. Times are seconds of the monotonic clock. Pods by UID, nodes by name."""
 
     def __init__(self, first: float, most: float) -> None:
         self._first = first
@@ -35,11 +37,11 @@ class Refusals:
         self._settling: dict[str, float] = {}
 
     def settle(self, pod_uid: str, now: float, until: float) -> None:
-        """kube-scheduler is still saying what it wants for this pod: decide nothing before `until`."""
+        """Decide nothing about the pod before `until`: kube-scheduler is still updating it."""
         self._settling = {uid: end for uid, end in self._settling.items() if now < end} | {pod_uid: until}
 
     def settling(self, pod_uid: str, now: float) -> float | None:
-        """Until when, or None."""
+        """Return the end of that time, or None."""
         until = self._settling.get(pod_uid)
         return until if until is not None and now < until else None
 
@@ -52,20 +54,20 @@ class Refusals:
         self._by_node[node].add(pod_uid)
 
     def nodes(self, pod_uid: str, now: float) -> dict[str, str]:
-        """Node -> why, as far as still in force."""
+        """Return node → reason, for refusals still in force."""
         return {node: entry.reason for node, entry in self._by_pod.get(pod_uid, {}).items() if now < entry.until}
 
     def counts(self, pod_uids: Collection[str], now: float) -> Counter[str]:
-        """Node -> for how many of these pods."""
+        """Return node → number of these pods for which it is refused."""
         return Counter(node for uid in self._by_pod if uid in pod_uids for node in self.nodes(uid, now))
 
     def next_end(self, pod_uid: str, now: float) -> float:
-        """When the first of them ends by itself; infinity if there is none."""
+        """Return when the first of them expires; infinity if there is none."""
         ends = [entry.until for entry in self._by_pod.get(pod_uid, {}).values() if now < entry.until]
         return min(ends, default=float("inf"))
 
     def node_changed(self, node: str, now: float) -> bool:
-        """Whether the node may be tried again now for some pod. Others may at their floor."""
+        """Return whether some pod may try the node again now. Others may at their floor."""
         freed = False
         for uid in self._by_node.get(node, ()):
             entry = self._by_pod[uid][node]
@@ -75,7 +77,7 @@ class Refusals:
         return freed
 
     def lift(self, pod_uid: str, node: str, now: float) -> None:
-        """kube-scheduler itself made room there for this pod."""
+        """Forget a refusal: kube-scheduler itself made room there for this pod."""
         if (entry := self._by_pod.get(pod_uid, {}).get(node)) is not None:
             entry.until = min(entry.until, now)
 

@@ -1,18 +1,21 @@
-"""What the selectors of each namespace, claim and expression have cost, and who has to wait because of it.
+"""What the selectors of each namespace, claim and expression have cost, and who has to wait because
+of it.
 
-Made by `term`; the placer takes a `DecisionBudget` from it for each look at a pod and puts it in force
-(`Inventory.verdicts.within`). Limits are CPU seconds (`settings.SelectorLimits`):
+Made by `term`; the placer takes a `DecisionBudget` from it for each look at a pod and puts it in
+force (`Inventory.verdicts.within`). Limits are CPU seconds (`settings.SelectorLimits`):
 
-- slice: what a decision may evaluate in one go; then others get their turn, and the pod its next one in time;
+- slice: what a decision may evaluate in one go; then others get their turn, and the pod its next
+  one in time;
 - expression: what one selector may cost on all devices, from the first one until all are known;
 - claim: what all selectors of a pod's claims may cost until the pod is decided on;
 - namespace: what its claims may cost per minute; what is beyond waits.
 
-Selectors of DeviceClasses are an administrator's. They have a limit of their own and cost no namespace anything.
+Selectors of DeviceClasses are an administrator's. They have a limit of their own and cost no
+namespace anything.
 
-What went over its budget is remembered by content (a digest), so that the same claim, made again under another name or in another
-namespace, is refused without being evaluated, until its pause is over. The pause doubles each time. Pure but for the clock that is
-passed in.
+What went over its budget is remembered by content (a digest), so that the same claim, made again
+under another name or in another namespace, is refused without being evaluated, until its pause is
+over. The pause doubles each time. Pure but for the clock that is passed in.
 """
 
 from collections import OrderedDict
@@ -29,7 +32,7 @@ from hami_dra.cel import SHORT
 from hami_dra.cluster.backoff import doubled
 
 _REMEMBERED: Final = 4_096
-"""Digests; the oldest are forgotten first."""
+"""Limit of stored digests; the oldest are forgotten first."""
 
 Digest = bytes
 
@@ -42,7 +45,7 @@ class _Pause:
 
 
 class _Sums:
-    """CPU seconds by digest, of what is still being evaluated."""
+    """CPU seconds by digest, for evaluations in progress."""
 
     def __init__(self) -> None:
         self._sums: OrderedDict[Hashable, float] = OrderedDict()
@@ -59,7 +62,7 @@ class _Sums:
 
 
 class NamespaceWaits(SliceSpent):
-    """The namespace has used up what its selectors may cost for now: look again at `until`."""
+    """The namespace has used up its budget for selectors: evaluate again at `until`."""
 
     def __init__(self, note: str, until: float) -> None:
         super().__init__(note)
@@ -68,7 +71,7 @@ class NamespaceWaits(SliceSpent):
 
 
 class SelectorBudgets:
-    """`clock`: CPU seconds of the thread that decides."""
+    """Budgets of all namespaces. `clock`: CPU seconds of the deciding thread."""
 
     def __init__(self, limits: SelectorLimits, clock: Callable[[], float], metrics: Metrics) -> None:
         self.limits: Final = limits
@@ -78,21 +81,26 @@ class SelectorBudgets:
         self._claims = _Sums()
         self._pauses: OrderedDict[Digest, _Pause] = OrderedDict()
         self._spent: dict[str, tuple[float, float]] = {}
-        """Namespace → (CPU seconds it is in debt, as of when); each minute pays back what a minute allows."""
+        """Namespace → (debt in CPU seconds, time of that value); each minute pays back a minute's
+        allowance.
+        """
 
     def of(self, namespace: str, content: Callable[[], Digest], now: float) -> "DecisionBudget":
-        """For one look at a pod. `content`: a digest of its claims, asked for only where something is to be evaluated."""
+        """Return the budget of one evaluation of a pod.
+
+        `content`: returns a digest of its claims, called only if a selector must be evaluated.
+        """
         return DecisionBudget(self, namespace, content, now)
 
-    # -- for DecisionBudget --------------------------------------------------------------------------------------------
+    # -- for DecisionBudget ------------------------------------------------------------------------
 
     def pause_of(self, digest: Digest, now: float) -> _Pause | None:
-        """The pause that is not over yet."""
+        """Return the pause in force, if any."""
         pause = self._pauses.get(digest)
         return pause if pause is not None and now < pause.until else None
 
     def begin_pause(self, digest: Digest, what: str, now: float) -> None:
-        """It is refused until the pause is over, and has its whole budget then."""
+        """Refuse it until the pause is over; afterwards it has its whole budget."""
         self._expressions.clear(digest)
         self._claims.clear(digest)
         before = self._pauses.pop(digest, None)
@@ -114,7 +122,9 @@ class SelectorBudgets:
             self._spent = {name: entry for name, entry in self._spent.items() if self._debt(name, now) > 0}
 
     def wait_of(self, namespace: str, now: float) -> float:
-        """How long the namespace has to wait until it may evaluate for one slice more; 0 if it may now."""
+        """Return how long the namespace must wait before it may evaluate one more slice; 0: not at
+        all.
+        """
         over = self._debt(namespace, now) + self.limits.slice - self.limits.namespace
         return max(0.0, over * 60.0 / self.limits.namespace)
 
@@ -126,7 +136,7 @@ class SelectorBudgets:
         return self._expressions.add(digest, seconds)
 
     def expression_is_known(self, digest: Digest) -> None:
-        """All devices that were asked about have their verdicts."""
+        """Record that all devices have a result for the expression."""
         self._expressions.clear(digest)
 
     def add_to_claim(self, content: Digest, seconds: float) -> float:
@@ -137,7 +147,7 @@ class SelectorBudgets:
 
 
 class DecisionBudget:
-    """Of one look at a pod; a `Budget`."""
+    """The budget of one evaluation of a pod; a `Budget`."""
 
     limits: Final = SHORT
 
@@ -157,7 +167,7 @@ class DecisionBudget:
         return self._book.clock()
 
     def admit(self, expression: str, payer: Payer) -> None:
-        """Raises OverBudget, SliceSpent."""
+        """Check before an evaluation. Raises OverBudget, SliceSpent."""
         book, now = self._book, self._now
         pause = book.pause_of(_digest_of(expression, payer), now)
         if pause is None and payer is Payer.CLAIM:
@@ -173,7 +183,7 @@ class DecisionBudget:
             )
 
     def charge(self, expression: str, payer: Payer, seconds: float, *, done: int, left: int) -> None:
-        """Raises OverBudget, SliceSpent."""
+        """Charge an evaluation. Raises OverBudget, SliceSpent."""
         book, limits = self._book, self._book.limits
         book.count(payer, seconds)
         digest = _digest_of(expression, payer)
@@ -203,13 +213,13 @@ class DecisionBudget:
         return self._over(expression, payer, "evaluation", _digest_of(expression, payer), what)
 
     def spend(self, seconds: float) -> None:
-        """Raises SliceSpent."""
+        """Charge other work. Raises SliceSpent."""
         self._slice += seconds
         if self._slice >= self._book.limits.slice:
             raise SliceSpent
 
     def decided(self) -> None:
-        """The pod has its answer."""
+        """Record that the pod has its answer."""
         if self._content is not None:
             self._book.claim_is_decided(self._content)
 
@@ -227,7 +237,7 @@ class DecisionBudget:
 
 
 def content_of(claims: Iterable[ResourceClaim]) -> Digest:
-    """A digest of the selectors of some claims, whatever the claims are called."""
+    """Return a digest of the selectors of some claims, regardless of the claims' names."""
     expressions = {
         selector.cel.expression
         for claim in claims
@@ -240,5 +250,9 @@ def content_of(claims: Iterable[ResourceClaim]) -> Digest:
 
 
 def _digest_of(expression: str, payer: Payer) -> Digest:
-    """A selector that stands in a class is another one than that of a claim, so that no claim gets a class into trouble."""
+    """Return the digest of a selector.
+
+    That of a class differs from that of a claim with the same text, so that a claim cannot exhaust
+    a class's budget.
+    """
     return digest_of_text(f"class {expression}" if payer is Payer.CLASS else f"claim {expression}")

@@ -1,8 +1,9 @@
 """/healthz, /readyz and /metrics of a program that serves a cluster.
 
-Started by the controller when it was given a port, and for the node driver. healthz: the program is alive. readyz: its local
-copies are complete and fresh; a standby is ready too. It must change nothing. It may run in a thread of its own: what it
-calls (`unhealthy`, `unready`, `render`) is the caller's to make safe for that.
+Started by the controller if it was given a port, and for the node driver. healthz: the program is
+alive. readyz: its local copies are complete and fresh; a standby is ready, too. It must change
+nothing. It may run in a separate thread: the caller makes its callbacks (`unhealthy`, `unready`,
+`render`) safe for that.
 """
 
 import asyncio
@@ -33,9 +34,9 @@ async def serving(
     unhealthy: Callable[[], Iterable[str]] = _nothing,
     limits: Limits | None = None,
 ) -> AsyncIterator[int]:
-    """Yield the port (a free one for 0). `unhealthy`, `unready`: why not, empty when all is well; `render`: /metrics.
+    """Yield the port (a free one for 0). Raises OSError if the port is taken.
 
-    Raises OSError when the port is taken.
+    `unhealthy`, `unready`: return the reasons, empty if there are none; `render`: returns /metrics.
     """
     shared = SharedRender(render)
 
@@ -73,7 +74,7 @@ def _answer(problems: Iterable[str]) -> web.Response:
 
 
 async def _stream(request: web.Request, rendered: Rendered) -> web.StreamResponse:
-    """Tens of megabytes for a large cluster: unpacked piece by piece, never as a whole."""
+    """Stream tens of megabytes for a large cluster: decompressed in pieces, never as a whole."""
     response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: _CONTENT_TYPE})
     await response.prepare(request)
     for text in rendered.plain():

@@ -1,6 +1,8 @@
-"""Every time span and name the controller goes by, in one frozen object. Made by the CLI, by the demo and by tests.
+"""All durations and names of the controller, in one frozen object. Created by the CLI, demo and
+tests.
 
-All spans are seconds. What must hold between them is checked here (and in `Timings`), so that a mistake stops the start.
+All durations are seconds. Constraints between them are checked here (and in `Timings`), so that a
+mistake prevents the start.
 """
 
 from dataclasses import dataclass, field
@@ -15,13 +17,17 @@ from hami_dra.cluster.protocol import MOST_WRITE_SECONDS, ConfigError
 
 class Mode(StrEnum):
     EXCLUSIVE = "exclusive"
-    """The controller is the one writer of allocations; the fence keeps kube-scheduler's allocator off."""
+    """The controller is the only writer of allocations; the fence keeps kube-scheduler's allocator
+    off.
+    """
     NATIVE = "native"
-    """kube-scheduler allocates; the controller observes, accounts and clears away what exclusive mode left behind."""
+    """kube-scheduler allocates; the controller observes, accounts, and removes leftovers of
+    exclusive mode.
+    """
 
 
 class NameSet(StrEnum):
-    """Metric names of other programs, exported next to our own for dashboards that know these."""
+    """Metric names of other programs, exported next to our own for existing dashboards."""
 
     HAMI = "hami"
     """`hami_gpu_*`, `hami_vgpu_*`: HAMi's scheduler since it has names with units."""
@@ -31,98 +37,125 @@ class NameSet(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SelectorLimits:
-    """CPU seconds that evaluating selectors may take. An honest one takes 1 to 4 microseconds a device."""
+    """CPU seconds that evaluating selectors may take. A reasonable one takes 1 to 4 microseconds a
+    device.
+    """
 
     slice: float = 0.02
-    """In one go; then others get their turn."""
+    """Without interruption; then other pods get their turn."""
     expression: float = 1.0
     """One selector of a claim, on all devices."""
     claim: float = 2.0
-    """All selectors of the claims of a pod, until it is decided on."""
+    """All selectors of the claims of a pod, until it is decided."""
     device_class: float = 10.0
     """One selector of a DeviceClass, on all devices."""
     namespace: float = 6.0
-    """All selectors of the claims of a namespace, per minute; what is beyond waits."""
+    """All selectors of the claims of a namespace, per minute; the rest waits."""
     retry_first: float = 60.0
-    """Seconds after which a claim that took too long is looked at again; doubles each time up to `retry_most`."""
+    """Seconds after which a claim that took too long is evaluated again; doubles each time up to
+    `retry_most`.
+    """
     retry_most: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     installation: str = "hami-dra"
-    """Value of the annotation hami.io/allocated-by: claims of another installation are never touched."""
+    """Value of the annotation hami.io/allocated-by: claims of another installation are never
+    touched.
+    """
     namespace: str = names.SYSTEM_NAMESPACE
-    """Where the lease lives."""
+    """Namespace of the lease."""
     probe_namespace: str = names.PROBE_NAMESPACE
-    """Where pod and claim of the probe live, and nothing else."""
+    """Namespace of the probe's pod and claim, and of nothing else."""
     identity: str = names.CONTROLLER
-    """Who reports events; and who holds the lease, where it is not left to be made up (`LeaderElector`)."""
+    """Reporter of events; also the holder of the lease, unless that name is generated
+    (`LeaderElector`).
+    """
     mode: Mode = Mode.EXCLUSIVE
     gate: bool = True
-    """False: pods that carry our gate are let go at once; allocation works without it."""
+    """False: our gate is removed from pods at once; allocation works without it."""
     managed: frozenset[str] = frozenset()
     """Drivers whose devices only this controller allocates."""
     own_drivers: frozenset[str] = frozenset()
-    """Those of them that publish the fence taint themselves where the cluster has no DeviceTaintRule."""
+    """The managed drivers that publish the fence taint themselves if the cluster has no
+    DeviceTaintRule.
+    """
     policies: Policies = Policies()
     options: Options = field(default_factory=Options)
-    """Passed on to `decide`; `managed` above replaces `options.managed`."""
+    """Passed to `decide`; `managed` above replaces `options.managed`."""
     scheduler_names: frozenset[str] = frozenset({"default-scheduler"})
-    """Pods of other schedulers are none of our business."""
+    """Pods of other schedulers are ignored."""
 
     unschedulable_timeout: float = 15.0
-    """How long kube-scheduler may call a pod unschedulable after our commit before the commit is undone."""
+    """How long kube-scheduler may report a pod as unschedulable after our commit before the commit
+    is undone.
+    """
     silent_factor: float = 4.0
-    """So many times that long where its condition never changed since the commit: it may not have looked yet."""
+    """Multiple of that time if the pod's condition has not changed since the commit: kube-scheduler
+    may not have tried yet.
+    """
     settle_time: float = 1.0
-    """After kube-scheduler undid an allocation: how long to wait for its nomination of a node."""
+    """How long to wait for kube-scheduler's nomination of a node after it undid an allocation."""
     nomination_patience: float = 60.0
     """How long a pod waits for the node that kube-scheduler is emptying for it."""
     refusal_time: float = 30.0
-    """How long a node stays refused for a pod the first time; doubles each time up to `refusal_time_most`."""
+    """How long a node stays refused for a pod the first time; doubles each time up to
+    `refusal_time_most`.
+    """
     refusal_time_most: float = 600.0
     gate_patience: float = 10.0
-    """How long a pod without room keeps the gate; then autoscaler and preemption should see it."""
+    """How long an unschedulable pod keeps the gate; autoscaler and preemption should see it
+    afterwards.
+    """
     orphan_age: float = 60.0
     sweep_interval: float = 1.0
     retry_first: float = 1.0
     retry_most: float = 60.0
     reconsider: float = 300.0
-    """A pod without room is looked at again after this even if nothing happened."""
+    """An unschedulable pod is evaluated again after this time even if nothing happened."""
     room_retry_first: float = 0.02
-    """When something may have made room: how long after their last refusal pods that ask for the same are tried again at the
-    earliest. Doubles with each refusal up to `room_retry_most`."""
+    """Least time from the last refusal of equal pods until they are tried again after a change that
+    may help. Doubles with each refusal up to `room_retry_most`.
+    """
     room_retry_most: float = 1.0
     turn_cost: float = 0.0005
-    """CPU seconds that a look at a pod counts at least for its namespace."""
+    """Least CPU seconds that an evaluation of a pod counts for its namespace."""
     selectors: SelectorLimits = SelectorLimits()
     search_steps: int = 20_000
-    """Of the search for devices on one node (0.1 s in all, interrupted when the slice is over). `simulate` allows five times that."""
+    """Steps of the search for devices on one node (0.1 s in total, interrupted when the slice is
+    over). `simulate` allows five times that.
+    """
 
     event_interval: float = 30.0
-    """How long newer figures of the same warning about an object wait to be told."""
+    """Least time between two events about an object that differ only in their figures."""
     quota_interval: float = 5.0
-    """How often at most the usage of quotas is written on them."""
+    """Least time between two updates of the usage annotation of quotas."""
 
     quiet_time: float = 10.0
-    """After a fence is made or mended: how long nothing is committed."""
+    """How long nothing is committed after a fence was created or restored."""
     probe: bool = True
-    """Show with a claim that kube-scheduler respects the fence, before anything is committed."""
+    """Verify with a claim that kube-scheduler respects the fence, before anything is committed."""
     probe_image: str = names.PROBE_IMAGE
     probe_timeout: float = 60.0
 
     commits_at_once: int = 64
     slow_commits_at_once: int = 8
-    """Of one namespace, for a minute after one of its commits has taken longer than `write_timeout`."""
+    """Commits of one namespace, for a minute after one of its commits has taken longer than
+    `write_timeout`.
+    """
 
     card_metrics: bool = True
-    """Whether /metrics has lines for each card and each pod; figures by driver are always there."""
+    """Whether /metrics has series for each card and each pod; figures by driver are always
+    there.
+    """
     legacy_metrics: frozenset[NameSet] = frozenset()
-    """Whose names /metrics has besides."""
+    """Additional sets of metric names."""
 
     stall_limit: float = 20.0
-    """How long one decision may hold up the main loop before this replica gives its lease back and ends."""
+    """How long one decision may stall the main loop before this replica releases its lease and
+    exits.
+    """
 
     leader_election: bool = True
     lease_name: str = names.CONTROLLER
@@ -134,12 +167,15 @@ class Settings:
 
     @property
     def unhealthy_after(self) -> float:
-        """How long the main loop may be held up before /healthz says so."""
+        """Return how long the main loop may be stalled before /healthz reports it."""
         return 1.5 * self.stall_limit
 
     @property
     def loop_limit(self) -> float:
-        """As `stall_limit`, for all that is no decision: listing a large cluster is slow on a busy machine, and nobody's fault."""
+        """Return the limit for work other than decisions.
+
+        It is higher, because listing a large cluster is slow on a busy machine.
+        """
         return 3 * self.stall_limit
 
     @property
@@ -151,7 +187,7 @@ class Settings:
         return self.lease.write_timeout
 
     def __post_init__(self) -> None:
-        """Raises ConfigError."""
+        """Check the settings. Raises ConfigError."""
         if self.write_timeout > MOST_WRITE_SECONDS:
             raise ConfigError(f"write timeout {self.write_timeout:g} s: at most {MOST_WRITE_SECONDS:g} s")
         if self.stall_limit <= 0:

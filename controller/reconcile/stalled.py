@@ -1,6 +1,8 @@
-"""Pods whose decision held up a leader for too long, as one leader tells the next: an annotation of the Lease. Pure.
+"""Pods whose decision stalled a leader, passed from one leader to the next in an annotation of the
+Lease.
 
-Written by `watchdog`, when a leader gives up or may not live to say so; read by `heldback`. Example::
+Pure. Written by `watchdog` when a leader gives up or may not live to do so; read by `heldback`.
+Example::
 
     [{"namespace": "team-a", "name": "web-0", "uid": "5f0c", "count": 1, "at": "2026-11-22T12:00:00Z", "by": "node-1_17_a3"}]
 """
@@ -17,12 +19,15 @@ from hami_dra.cluster.backoff import doubled
 
 FIRST_HOLD: Final = 300.0
 LONGEST_HOLD: Final = 4 * 3600.0
-"""Seconds that a pod is held back: the first time, and at most; it doubles from time to time."""
+"""Seconds for which a pod is postponed: the first time, and at most; doubles each time."""
 _MOST_LENGTH: Final = 12_000
-"""Characters: some 50 entries. Longer annotations are not read (`hami_dra.vendors.annotations`); the oldest entries go."""
+"""Characters: some 50 entries. Longer annotations are not read (`hami_dra.vendors.annotations`);
+the oldest entries are dropped.
+"""
 _NAMESPACE_AT: Final = 3
-"""So many held pods of one namespace hold all its pods back: otherwise each pod of a Deployment, or of a tenant who makes new
-ones, would hold up a leader once."""
+"""Number of postponed pods of one namespace from which all its pods are postponed: otherwise each
+pod of a Deployment, or of a tenant who keeps creating pods, would stall a leader once.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +46,11 @@ class StalledDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     name: str
     uid: str
     count: int
-    """How often in a row."""
+    """Number of consecutive stalls."""
     at: str
-    """When the last time was noted, by the wall clock of who noted it."""
+    """Time of the last stall, by the wall clock of the leader that recorded it."""
     by: str
-    """Identity of the leader that was held up."""
+    """Identity of the stalled leader."""
 
     @property
     def key(self) -> str:
@@ -53,7 +58,7 @@ class StalledDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
 
 
 def read(text: str) -> tuple[StalledDecision, ...]:
-    """Empty for a text that cannot be read: it is then as if nobody had written it."""
+    """Parse the annotation; unreadable text counts as empty."""
     if not text:
         return ()
     try:
@@ -63,7 +68,7 @@ def read(text: str) -> tuple[StalledDecision, ...]:
 
 
 def noted(text: str, pod: PodRef, at: datetime, by: str) -> str:
-    """The annotation with one more stall of the pod. Noting the same once more changes nothing."""
+    """Return the annotation with one more stall of the pod. Idempotent for the same stall."""
     known = read(text)
     moment = timestamp(at)
     former = next((entry for entry in known if entry.uid == pod.uid), None)
@@ -75,12 +80,12 @@ def noted(text: str, pod: PodRef, at: datetime, by: str) -> str:
 
 
 def forgotten(text: str, known: Collection[StalledDecision]) -> str:
-    """The annotation without these entries. One that somebody noted about the same pod since then stays."""
+    """Return the annotation without these entries. Newer entries about the same pod stay."""
     return _text(entry for entry in read(text) if entry not in known)
 
 
 def taken_back(text: str, pod: PodRef, by: str) -> str:
-    """The annotation without what `by` itself noted about the pod."""
+    """Return the annotation without the entry of `by` about the pod."""
     return _text(entry for entry in read(text) if (entry.uid, entry.by) != (pod.uid, by))
 
 
@@ -92,7 +97,8 @@ def _text(entries: Iterable[StalledDecision]) -> str:
 
 
 def hold_seconds(count: int) -> float:
-    """
+    """Return for how long a pod is postponed after this many consecutive stalls.
+
     >>> [hold_seconds(count) for count in (1, 2, 3, 100)]
     [300.0, 600.0, 1200.0, 14400.0]
     """
@@ -100,7 +106,10 @@ def hold_seconds(count: int) -> float:
 
 
 def seconds_left(entry: StalledDecision, wall: datetime) -> float:
-    """How long the pod is still held back, by our wall clock. A clock that differs makes it no longer than the hold itself."""
+    """Return how long the pod is still postponed, by our wall clock.
+
+    A clock that differs cannot extend it beyond the full time.
+    """
     hold = hold_seconds(entry.count)
     try:
         passed = (wall - datetime.fromisoformat(entry.at)).total_seconds()
@@ -110,10 +119,12 @@ def seconds_left(entry: StalledDecision, wall: datetime) -> float:
 
 
 def namespace_end(ends: Iterable[float]) -> float | None:
-    """When a namespace is free again whose pods are held back until `ends`; None where it is not held back as a whole.
+    """Return when a namespace whose pods are postponed until `ends` is free again.
 
-    >>> namespace_end([5.0, 9.0]) is None, namespace_end([5.0, 9.0, 7.0]), namespace_end([5.0, 9.0, 7.0, 8.0])
-    (True, 5.0, 7.0)
+    Returns None if it is not postponed as a whole.
+
+        >>> namespace_end([5.0, 9.0]) is None, namespace_end([5.0, 9.0, 7.0]), namespace_end([5.0, 9.0, 7.0, 8.0])
+        (True, 5.0, 7.0)
     """
     ordered = sorted(ends)
     return ordered[len(ordered) - _NAMESPACE_AT] if len(ordered) >= _NAMESPACE_AT else None

@@ -1,6 +1,7 @@
-"""Which leftover claims a sweep handles now: each after a minute, in turn between namespaces, later each time.
+"""Leaked claims to handle in a sweep: each after a minute, namespaces in turn, later each time.
 
-Used by `orphans`. In: the claims that look left over now, and the time. Out: those to handle in this sweep. Pure.
+Used by `orphans`. In: the claims that look leaked now, and the time. Out: those to handle in this
+sweep. Pure.
 """
 
 from collections.abc import Iterable
@@ -19,11 +20,12 @@ class _Suspicion:
 
 
 class Suspects:
-    """Remember claims that look left over.
+    """Remember claims that look leaked.
 
-    Times are seconds of the monotonic clock. A claim is due `age` seconds after it was first seen. After each try it is due
-    `age` seconds later, then twice that, up to `most`; that is not forgotten when the claim stops looking left over in between,
-    so a tenant who makes it look so again and again gains nothing.
+    Times are seconds of the monotonic clock. A claim is due `age` seconds after it was first seen.
+    After each attempt it is due `age` seconds later, then twice that, up to `most`. That is not
+    forgotten when the claim stops looking leaked in between, so a tenant who alternates its state
+    gains nothing.
     """
 
     def __init__(self, age: float, most: float) -> None:
@@ -33,7 +35,9 @@ class Suspects:
         """By the claim's uid."""
 
     def due(self, claims: Iterable[ResourceClaim], now: float, limit: int) -> list[ResourceClaim]:
-        """Return at most `limit` of the claims that are due: from each namespace in turn, longest overdue first."""
+        """Return at most `limit` of the claims that are due: from each namespace in turn, longest
+        overdue first.
+        """
         seen = {claim.metadata.uid: claim for claim in claims}
         self._known = {
             uid: suspicion

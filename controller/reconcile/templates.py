@@ -1,12 +1,14 @@
-"""Make the ResourceClaimTemplates of converted pods, from what the annotation of each pod says.
+"""Creates the ResourceClaimTemplates of converted pods, from the annotation of each pod.
 
-Run by the leader in both modes. The webhook writes nothing: it converts the pod and puts the request into
-the annotation `hami.io/converted-request`; the template comes into being here, once the pod is stored. A pod that
-a later admission step refuses therefore leaves nothing behind. kube-controller-manager, which watches
-templates, generates the claim as soon as the template is there.
+Run by the leader in both modes. The webhook writes nothing: it converts the pod and puts the
+request into the annotation `hami.io/converted-request`; the template is created here, once the pod
+is stored. A pod that a later admission step refuses therefore leaves nothing behind.
+kube-controller-manager, which watches templates, generates the claim as soon as the template
+exists.
 
-Several templates are made at once, namespaces take turns (`Lanes`), and pods that need the same template share
-one request. A failure is an event on each pod that waits and is tried again after a pause that doubles.
+Several templates are created concurrently, namespaces take turns (`Lanes`), and pods that need the
+same template share one request. A failure is reported as an event on each waiting pod and retried
+after a pause that doubles.
 """
 
 import asyncio
@@ -34,7 +36,7 @@ _PER_NAMESPACE: Final = 4
 _WATCH_LAG: Final = 1.0
 _RETRY_FIRST: Final = 0.5
 _RETRY_MOST: Final = 300.0
-"""Seconds between two tries for one pod."""
+"""Seconds between two attempts for one pod."""
 
 
 class TemplateMaker:
@@ -47,25 +49,25 @@ class TemplateMaker:
         self._bridge = bridge
         self._lanes = Lanes(_PER_NAMESPACE, _AT_ONCE)
         self._making: dict[str, list[str]] = {}
-        """Template that is being created -> pods that came to need it meanwhile."""
+        """Template that is being created → pods that came to need it meanwhile."""
         self._retries: dict[str, Backoff] = {}
         """By uid of the pod."""
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Subscribed by the term."""
+        """Note a new or changed pod. Subscribed by the term."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._retries.pop(old.metadata.uid, None)
         if new is not None and _waits_for_a_claim(new):
             self._lanes.add(new.metadata.namespace, new.key, partial(self._look_at, new.key))
 
     def template_changed(self, old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> None:
-        """Subscribed by the term: a template that goes is made again for the pods that still need it."""
+        """Recreate a deleted template for the pods that still need it. Subscribed by the term."""
         if old is not None and new is None:
             for waiting in self._world.pods_waiting_for_template(old.key):
                 self.pod_changed(None, waiting)
 
     async def run(self) -> None:
-        """Until cancelled. Raises LeadershipLost."""
+        """Run until cancelled. Raises LeadershipLost."""
         for pod in list(self._world.pods.store):
             self.pod_changed(None, pod)
         async with self._lanes:
@@ -76,7 +78,7 @@ class TemplateMaker:
             await self._make_for(key)
 
     async def _make_for(self, key: str) -> None:
-        """Make the template of one pod, or find that there is nothing to do."""
+        """Create the template of one pod, if necessary."""
         pod = self._world.pod(key)
         if pod is None or not _waits_for_a_claim(pod):
             return
@@ -112,12 +114,15 @@ class TemplateMaker:
             del self._making[template]
 
     async def _created(self, pod: Pod, body: Mapping[str, Any]) -> ResourceClaimTemplate:
-        """Return the template as it is stored, whoever made it. Raises ClusterError, LeadershipLost."""
+        """Return the template as it is stored, regardless of who created it.
+
+        Raises ClusterError, LeadershipLost.
+        """
         name, namespace = body["metadata"]["name"], pod.metadata.namespace
         try:
             stored = await self._writer.create(RESOURCE_CLAIM_TEMPLATE, body, namespace=namespace)
         except AlreadyExists:
-            # somebody was quicker by an instant: the watch brings it
+            # Another client was faster: the watch delivers it.
             await self._clock.sleep(_WATCH_LAG)
             if (seen := self._world.template(f"{namespace}/{name}")) is None:
                 raise
@@ -135,7 +140,7 @@ class TemplateMaker:
         self._lanes.add_later(pause, pod.metadata.namespace, key, partial(self._look_at, key))
 
     def _compare(self, pod: Pod, body: Mapping[str, Any], stored: ResourceClaimTemplate) -> None:
-        """Say on the pod where somebody else's template has the name that stands for its request."""
+        """Report on the pod if a different template has the name that its request needs."""
         if not self._bridge.is_template(body, stored):
             self._tell(
                 pod,
@@ -148,6 +153,6 @@ class TemplateMaker:
 
 
 def _waits_for_a_claim(pod: Pod) -> bool:
-    """Whether a claim of the converted pod has not been generated yet."""
+    """Return whether a claim of the converted pod has not been generated yet."""
     converted = names.CONVERTED_REQUEST in pod.metadata.annotations
     return converted and is_pending(pod) and any(not ref.key for ref in claim_refs(pod))

@@ -1,7 +1,8 @@
-"""One term of leadership: everything that acts, made anew each time this process begins to lead, gone when it ends.
+"""One term of leadership: all acting parts, created each time this process starts to lead.
 
-Called by `controller`. Nothing survives a term but what is in the cluster; so a takeover and a restart are the same thing.
-`run` first waits one write timeout (a write of the former leader may still be under way) and lists all claims afresh.
+Called by `controller`. Nothing survives a term but the state of the cluster, so a takeover and a
+restart are equivalent. `run` first waits one write timeout (a write of the former leader may still
+be in progress) and lists all claims again.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ from hami_dra.cluster.protocol import ClusterError
 log = logging.getLogger(__name__)
 
 Helper = Callable[[World, Callable[[], bool]], Coroutine[Any, Any, None]]
-"""Runs while this process leads; asks the callable before each write."""
+"""Runs while this process leads; calls the argument before each write."""
 
 
 class Term:
@@ -125,7 +126,9 @@ class Term:
         )
 
     async def run(self) -> None:
-        """Until cancelled. Raises an exception group with LeadershipLost when that was noticed first."""
+        """Run until cancelled. Raises an exception group with LeadershipLost if that was noticed
+        first.
+        """
         settings, world = self._context.settings, self._context.world
         if settings.leader_election:
             await self._context.clock.sleep(settings.write_timeout)
@@ -159,7 +162,7 @@ class Term:
                     group.create_task(helper(world, self._may_write))
 
     async def _list_claims(self) -> None:
-        """A quorum read: nothing the former leader wrote is missed."""
+        """List all claims by a quorum read, which misses no write of the former leader."""
         backoff = Backoff()
         while True:
             try:
@@ -171,7 +174,9 @@ class Term:
                 return
 
     async def _drop_fence(self) -> None:
-        """Mode was switched: the rules of exclusive mode go, however long it takes; then nothing more."""
+        """Remove the rules of exclusive mode after a switch of modes, however long it takes; then
+        return.
+        """
         feed = self._context.world.taint_rules
         backoff = Backoff()
         rules = [rule for rule in feed.store if is_fence_rule(rule)] if feed is not None else []
@@ -181,14 +186,16 @@ class Term:
                 await remove_rule(self._context.cluster, self._context.writer, feed.kind, name)
             except ClusterError as error:
                 log.warning("fence rule %s not deleted yet: %s", name, error)
-                rules.insert(0, rules.pop())  # it does not hold up the others
+                rules.insert(0, rules.pop())  # it must not delay the others
                 await self._context.clock.sleep(backoff.next())
             else:
                 rules.pop()
                 log.info("fence rule %s deleted: native mode has none", name)
 
     def _subscribe(self, ends: ExitStack) -> None:
-        """Order matters within a kind: what undo remembers of a change, the queue must see."""
+        """Subscribe all parts. Order matters within a kind: the queue must see what undo
+        remembers.
+        """
         world, triggers, undoer = self._context.world, self._triggers, self._undoer
         ends.callback(self._aftermath.abandon)
         ends.callback(undoer.stop)

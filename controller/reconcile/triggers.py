@@ -1,8 +1,9 @@
-"""Which event of the cluster makes which pod worth another look.
+"""Maps events of the cluster to the pods to evaluate again.
 
-Subscribed by the controller while it leads. Only moves pods within the queue and forgets what is over; never decides. An
-event about a pod, or about a claim or template it refers to, makes that pod ready. What may make room (devices freed or
-published, nodes changed, pods gone) is noted as `news`, and lets one pod of each refused group try that it may help (`hints`).
+Subscribed by the controller while it leads. Only moves pods within the queue and forgets what is
+over; never decides. An event about a pod, or about a claim or template it refers to, makes that pod
+ready. Changes that may make room (devices freed or published, nodes changed, pods deleted) are
+collected as `news`, and one pod of each refused group that they may help is tried (`hints`).
 """
 
 from collections.abc import Callable
@@ -61,10 +62,10 @@ class Triggers:
         self._in_flight = in_flight
         self._wake = wake
         self.news = News()
-        """Gathered from events, taken away by the placer."""
+        """Collected from events, consumed by the placer."""
 
     def start(self) -> None:
-        """Everything that is there already counts as new."""
+        """Treat everything that exists as new."""
         for pod in self._world.pods.store:
             with self._guard.each(pod.key):
                 self.pod_changed(None, pod)
@@ -87,14 +88,14 @@ class Triggers:
             self.look_at(new, changed=not is_same)
 
     def _note_room(self, old: Pod | None, new: Pod | None) -> None:
-        """Pods on nodes: what their coming, going and changing may do for others."""
+        """Note what a change of a pod on a node may do for other pods."""
         was = old if old is not None and is_bound(old) else None
         now = new if new is not None and is_bound(new) else None
         if was is None and now is None:
             return
         change = Change.NOTHING
         if was is not None and now is None:
-            # a claim that vanished counts until its pods are over
+            # A deleted claim counts until its pods have ended.
             change = RELEASED if was.spec.resource_claims else Change.RESOURCES_FREED
         elif was is not None and now is not None and was.spec != now.spec:
             change = Change.RESOURCES_FREED  # resized
@@ -112,7 +113,7 @@ class Triggers:
             self._shared.remove(new.metadata.uid)
 
     def _could_run(self, pod: Pod) -> bool:
-        """Whether those who share a claim with it should be placed where it fits, too."""
+        """Return whether pods that share a claim with it should be placed where it fits, too."""
         return (
             bool(pod.spec.resource_claims)
             and is_pending(pod)
@@ -128,7 +129,7 @@ class Triggers:
         if had and (
             not has or (old is not None and new is not None and old.status.allocation != new.status.allocation)
         ):
-            # undo gives back what the pod counted on its node
+            # Undo releases what the pod counted on its node.
             self.made_room(RELEASED)
             self.made_room(Change.PODS_MOVED, claim.metadata.namespace)
         if old is not None and new is not None and _claim_decides(old) == _claim_decides(new):
@@ -153,7 +154,9 @@ class Triggers:
             self._node_may_help(node.metadata.name)
 
     def class_changed(self, _old: Object | None, _new: Object | None) -> None:
-        """Classes carry policies and selectors: pods that wait because of one must be asked again."""
+        """Classes carry policies and selectors: pods that wait because of one must be assessed
+        again.
+        """
         self.made_room(Change.CLASS)
         for key in self._queue.keys_in("waiting"):
             if (pod := self._world.pod(key)) is not None:
@@ -164,7 +167,7 @@ class Triggers:
             self.made_room(Change.CLASS)
 
     def quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
-        """A limit that was raised or is gone makes room. What of a quota is used is in its status, and no news here."""
+        """Note a limit that was raised or removed. Changes of a quota's status do not matter."""
         quota = new or old
         assert quota is not None
         if old is None or new is None or old.spec != new.spec:
@@ -173,14 +176,16 @@ class Triggers:
     def devices_changed(
         self, old: ResourceSlice | DeviceTaintRule | None, new: ResourceSlice | DeviceTaintRule | None
     ) -> None:
-        """Slices and taint rules. In its annotation a slice says what pods hold of claims that are gone."""
+        """Note changed slices and taint rules. A slice's annotation lists holdings for deleted
+        claims.
+        """
         if old is None or new is None or old.spec != new.spec:
             self.made_room(Change.DEVICES_PUBLISHED)
         elif old.metadata.annotations != new.metadata.annotations:
             self.made_room(Change.DEVICES_FREED)
 
     def look_at(self, pod: Pod, *, changed: bool = False) -> None:
-        """`changed`: it is new, or asks for something else than before."""
+        """Evaluate the pod. `changed`: it is new, or requests something else than before."""
         if pod.metadata.uid in self._in_flight:
             self._in_flight.put_off(pod.metadata.uid, pod.key)
             return
@@ -189,7 +194,7 @@ class Triggers:
             self._wake()
 
     def look_at_namespace(self, namespace: str) -> None:
-        """Its pods are held back no longer, or fewer of them."""
+        """Evaluate pods of a namespace that is no longer postponed, or less so."""
         for key in self._queue.keys_in("waiting"):
             if key.startswith(f"{namespace}/") and (pod := self._world.pod(key)) is not None:
                 self.look_at(pod)
@@ -200,12 +205,14 @@ class Triggers:
         self._patience.forget(pod.metadata.uid)
 
     def made_room(self, change: Change, namespace: str = "") -> None:
-        """Of each group of refused pods that this may help one may try. `namespace`: it helps only pods there."""
+        """Let one pod of each group that this change may help try. `namespace`: it helps only pods
+        there.
+        """
         self.news.add(change, namespace)
         self._wake()
 
     def released(self, pod: Pod) -> None:
-        """What was only assumed for the pod, or what it counted on a node, counts no more."""
+        """Note that the pod's assumed devices and resources no longer count."""
         self.made_room(RELEASED)
         self.made_room(Change.PODS_MOVED, pod.metadata.namespace)
 
@@ -226,23 +233,25 @@ def _concerns_us(old: Pod, new: Pod) -> bool:
 
 
 def _on_node(pod: Pod) -> object:
-    """What a pod means for its node: until it has finished it is there, also while it is being deleted."""
+    """Return what a pod means for its node. Until it has finished it counts, even while being
+    deleted.
+    """
     return pod.spec.node_name, is_live(pod), is_bound(pod)
 
 
 def _labels_read(pod: Pod) -> object:
-    """Labels decide where a pod is to be spread, and whether it is a probe; all others are nobody's business here."""
+    """Return the labels that matter: those for topology spread, and whether it is a probe."""
     return pod.metadata.labels if pod.spec.topology_spread_constraints else is_probe(pod)
 
 
 def _policies(found: Object) -> dict[str, str]:
-    """The annotations that decisions go by, but for our own mark on claims."""
+    """Return the annotations that affect decisions, without our own on claims."""
     annotations = found.metadata.annotations
     return {name: annotations[name] for name in _POLICIES.intersection(annotations)} if annotations else annotations
 
 
 def _claim_decides(claim: ResourceClaim) -> object:
-    """All of a claim that may make a difference to a pod that refers to it. Finalizers, labels and the like do not."""
+    """Return everything of a claim that may matter to its pods; finalizers and labels do not."""
     return (
         claim.metadata.uid,
         claim.metadata.deletion_timestamp is None,

@@ -1,9 +1,12 @@
-"""Takes allocations back that kube-scheduler cannot use, so that no pod waits for ever for a node that refuses it.
+"""Undoes allocations that kube-scheduler cannot use, so that no pod waits indefinitely for its
+node.
 
-Watches every pod that has an allocation of ours pinned to a node where it is not. `verdict` (pure) says when to give up;
-`Undoer` carries it out: the pod is read live, all its claims of ours on that node that only unbound pods have reserved are
-cleared, the refusal is remembered, an event says why. What kube-scheduler cleared by itself is noticed and completed the
-same way. When the world shows the claims unallocated, the queue decides them anew. Devices are never preempted.
+Watches every pod that has an allocation of ours pinned to a node where it is not. `verdict` (pure)
+says when to give up; `Undoer` carries it out: the pod is read from the API server, all our claims
+of it on that node that only unbound pods have reserved are cleared, the refusal is remembered, an
+event says why. Claims that kube-scheduler cleared are noticed and completed in the same way. When
+the informers show the claims unallocated, the queue decides them again. Devices are never
+preempted.
 """
 
 import asyncio
@@ -41,23 +44,25 @@ from hami_dra.cluster.protocol import ClusterError, NotFound
 log = logging.getLogger(__name__)
 
 _TRY_AGAIN = 5.0
-"""Seconds until an undo that could not be carried out is tried again."""
+"""Seconds until a failed undo is retried."""
 _TROUBLES: Final = {names.NODE_NOT_READY: "not ready", names.NODE_UNSCHEDULABLE: "cordoned"}
-"""Reasons against a node, by the code of the taint that the pod does not tolerate; `decide` asks the same way. Any other taint
-is for kube-scheduler to judge.
+"""Reasons against a node, by the code of the taint that the pod does not tolerate, as in `decide`.
+kube-scheduler judges all other taints.
 """
 
 
 @dataclass(slots=True)
 class Watched:
-    """A pod that kube-scheduler should bind to `node` any moment now, or that it bound to another one all the same."""
+    """A pod that kube-scheduler should bind to `node` soon, or that it bound to another node."""
 
     key: str
     node: str
     since: float
     condition: Condition | None
     refused_at: float | None = None
-    """When kube-scheduler first said Unschedulable anew since `since`. What it says later does not start the time again."""
+    """When kube-scheduler first reported Unschedulable since `since`. Later reports do not restart
+    the time.
+    """
     not_before: float = float("-inf")
 
 
@@ -69,16 +74,19 @@ class Verdict:
 
 
 def is_schedulable(pod: Pod, settings: Settings) -> bool:
-    """Whether kube-scheduler looks at the pod."""
+    """Return whether kube-scheduler handles the pod."""
     return is_pending(pod) and not pod.spec.scheduling_gates and pod.spec.scheduler_name in settings.scheduler_names
 
 
 def verdict(
     watched: Watched, pod: Pod, node: Node | None, now: float, settings: Settings, *, victims: bool = False
 ) -> Verdict | None:
-    """Why to give up on this node for this pod, or None: keep waiting. `victims`: pods are on their way out of the node."""
+    """Return why to give up on this node for this pod, or None to keep waiting.
+
+    `victims`: pods are being evicted from the node.
+    """
     if pod.spec.node_name:
-        # kube-scheduler does not write claims that are reserved, so nothing stops a binding that is on its way
+        # kube-scheduler does not write reserved claims, so nothing stops a binding in progress.
         return Verdict("misplaced", f"kube-scheduler bound the pod to node {pod.spec.node_name} while it was moved")
     if node is None:
         return Verdict("node", f"node {watched.node} is gone")
@@ -90,10 +98,12 @@ def verdict(
     if watched.refused_at is not None:
         patient_until = watched.refused_at + settings.unschedulable_timeout
     else:
-        # the condition is from before the commit: a busy kube-scheduler may not have looked again yet
+        # The condition is older than the commit: a busy kube-scheduler may not have tried again
+        # yet.
         patient_until = watched.since + settings.silent_timeout
     if node_made_free(pod) == watched.node:
-        # a nomination of ours stays where kube-scheduler runs without preemption: then nobody is on his way out
+        # Our nomination stays if kube-scheduler runs without preemption: then no pods are being
+        # evicted.
         patient_until = FOREVER if victims else patient_until + settings.nomination_patience
     if now < patient_until:
         return None
@@ -119,16 +129,18 @@ class Undoer:
         self._look_again: Callable[[Pod], None] = lambda _: None
         self._watched: dict[str, Watched] = {}
         self._busy: set[str] = set()
-        """Uids of pods."""
+        """UIDs of pods."""
         self._to_complete: dict[str, tuple[str, str]] = {}
-        """Uid -> pod key and node: kube-scheduler took one claim back; the others of the pod follow."""
+        """UID → pod key and node: kube-scheduler cleared one claim; the pod's others follow."""
         self._wake = asyncio.Event()
 
     def on_done(self, look_again: Callable[[Pod], None]) -> None:
-        """Called for each pod whose claims were being taken back, or that waited for one of them, when that is over."""
+        """Call `look_again` for each pod whose claims were being cleared, or that waited for one of
+        them.
+        """
         self._look_again = look_again
 
-    # --- what the world says (subscribed by the controller) ------------------------------------------------------------
+    # --- what the world says (subscribed by the controller) ---------------------------------------
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
@@ -151,13 +163,13 @@ class Undoer:
             self._refresh(pod)
 
     def start(self) -> None:
-        """Everything that is there already."""
+        """Watch everything that exists already."""
         for pod in self._world.pods.store:
             with self._guard.each(pod.key):
                 self._refresh(pod)
 
     def stop(self) -> None:
-        """Nothing is counted on behalf of pods any more."""
+        """Count nothing on behalf of pods any more."""
         for uid in self._watched:
             self._inventory.forget_pod(uid)
         self._watched.clear()
@@ -166,10 +178,10 @@ class Undoer:
         if self._watched:
             self._wake.set()
 
-    # --- carrying out --------------------------------------------------------------------------------------------------
+    # --- carrying out -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 for uid, (pod_key, node) in list(self._to_complete.items()):
@@ -192,7 +204,9 @@ class Undoer:
             self._start(group, uid, watched.key, watched.node, found)
 
     async def release(self, pod: Pod, why: str) -> None:
-        """Clear what this unbound pod alone holds although it cannot get the rest. No node is refused for it."""
+        """Clear what only this unbound pod holds, because it cannot get the rest. No node is
+        refused.
+        """
         with self._guard.each(pod.key):
             held = [claim for claim in self._claims_of(pod) if claim.status.allocation is not None]
             nodes = {bodies.pinned_node(claim) for claim in held if _is_reserved_for(claim, pod)}
@@ -223,7 +237,10 @@ class Undoer:
     async def _take_back(
         self, uid: str, pod_key: str, node: str, found: Verdict, affected: dict[str, Pod], *, refuse: bool
     ) -> None:
-        """`affected` is filled before anything is cleared. Raises Stale, Rejected, LeadershipLost."""
+        """Clear the pod's claims. `affected` is filled before anything is cleared.
+
+        Raises Stale, Rejected, LeadershipLost.
+        """
         pod = await self._read_pod(pod_key)
         if pod is None or pod.metadata.uid != uid or not is_live(pod) or pod.spec.node_name == node:
             return
@@ -240,7 +257,9 @@ class Undoer:
         self._tell(pod, len(cleared), node, found)
 
     async def _withdraw(self, pod: Pod, node: str) -> Pod:
-        """The pod is not expected there any more: kube-scheduler need not keep room for it. As it is now, as far as known."""
+        """Withdraw the nomination, so that kube-scheduler keeps no room there. Returns the present
+        pod.
+        """
         if pod.status.nominated_node_name != node:
             return pod
         meta = pod.metadata
@@ -258,12 +277,15 @@ class Undoer:
         return await self._claims.clear(claim, lambda newest: self._may_clear(newest, node))
 
     def _affected(self, pod: Pod, held: list[ResourceClaim]) -> dict[str, Pod]:
-        """By uid: the pod, and the pending pods that share what it holds."""
+        """Return by UID the pod, and the pending pods that share what it holds."""
         others = (other for claim in held for other in self._world.pods_of(claim.key) if is_pending(other))
         return {pod.metadata.uid: pod} | {other.metadata.uid: other for other in others}
 
     def _refuse(self, affected: dict[str, Pod], node: str, why: str) -> None:
-        """Before the claims are cleared: whoever decides anew must know. Of pods that are gone nothing is remembered."""
+        """Remember the refusal before the claims are cleared, so that the next decision knows it.
+
+        Nothing is remembered for deleted pods.
+        """
         now = self._clock.monotonic()
         for uid, other in affected.items():
             current = self._world.pod(other.key)
@@ -277,7 +299,7 @@ class Undoer:
             note = f"allocation on node {node} taken back: {found.why}"
             self._events.tell(POD, pod, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
 
-    # --- judging -------------------------------------------------------------------------------------------------------
+    # --- judging ----------------------------------------------------------------------------------
 
     def _judge(self, watched: Watched, now: float) -> Verdict | None:
         pod = self._world.pod(watched.key)
@@ -292,10 +314,11 @@ class Undoer:
         return found
 
     def _others_may_run(self, pod: Pod, node: str, now: float) -> bool:
-        """Whether a pod that shares what it holds on the node may still be bound there.
+        """Return whether a pod that shares what it holds on the node may still be bound there.
 
-        One of them that fits uses the claim, as under kube-scheduler; the pod that does not fit waits. Pods behind a gate, or of
-        other schedulers, are not waited for: kube-scheduler does not look at them.
+        A pod that fits uses the claim, as under kube-scheduler; the pod that does not fit waits.
+        Pods behind a gate, or of other schedulers, do not count: kube-scheduler does not handle
+        them.
         """
         others = {
             other.metadata.uid: other
@@ -313,11 +336,11 @@ class Undoer:
     def _is_given_up(self, uid: str, pod: Pod, node: str, now: float) -> bool:
         watched = self._watched.get(uid)
         if watched is None or watched.node != node:
-            return True  # something else keeps it from being there
+            return True  # something else keeps the pod from the node
         return verdict(watched, pod, self._world.node(node), now, self._settings) is not None
 
     def _refresh(self, pod: Pod) -> None:
-        """Begin, go on, or stop watching the pod. While it is watched it counts on its node."""
+        """Start, continue, or stop watching the pod. While it is watched it counts on its node."""
         uid = pod.metadata.uid
         node = self._node_of(pod)
         if not node:
@@ -336,7 +359,7 @@ class Undoer:
             watched.refused_at = now
 
     def _node_of(self, pod: Pod) -> str:
-        """Where an allocation of ours pins this pod although it is not there, or empty."""
+        """Return the node to which our allocation pins this pod while it is not there, or empty."""
         if not is_live(pod):
             return ""
         for claim in self._claims_of(pod):
@@ -346,7 +369,7 @@ class Undoer:
         return ""
 
     def _may_clear(self, claim: ResourceClaim, node: str) -> bool:
-        """Allocated by us on that node, and nobody who uses it is there."""
+        """Return whether we allocated it on that node, and none of its pods is there."""
         if not self._claims.is_ours(claim) or bodies.pinned_node(claim) != node:
             return False
         users = {pod.metadata.uid: pod for pod in self._world.pods_of(claim.key)}
@@ -357,7 +380,7 @@ class Undoer:
         return not bound and not reserved_elsewhere
 
     def _notice_foreign_undo(self, old: ResourceClaim, new: ResourceClaim) -> None:
-        """kube-scheduler cleared an allocation of ours: its pod does not fit the node."""
+        """Notice that kube-scheduler cleared our allocation: its pod does not fit the node."""
         if old.status.allocation is None or new.status.allocation is not None:
             return
         node = bodies.pinned_node(old)
@@ -377,7 +400,7 @@ class Undoer:
         return [claim for claim in found if claim is not None]
 
     async def _read_pod(self, key: str) -> Pod | None:
-        """Live: the store may not have heard yet that it was bound."""
+        """Read the pod from the API server: the store may not know of a binding yet."""
         namespace, _, name = key.partition("/")
         try:
             pod = await self._cluster.get(POD, name, namespace)
@@ -390,5 +413,5 @@ class Undoer:
 
 
 def _is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    """For this pod and nobody else."""
+    """Return whether it is reserved for this pod only."""
     return all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)

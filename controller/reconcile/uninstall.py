@@ -1,13 +1,16 @@
-"""Leaving a cluster: everything of ours goes, in the order in which nothing gets stuck. Called by `hami-dra uninstall`.
+"""Removes hami-dra from a cluster, in an order in which nothing gets stuck.
 
-Order: controllers stand down; what would gate and convert new pods (gate policy, webhook and its Secret); gates; fence; probes;
-our marks on claims; templates that nothing needs; gates once more, for a policy is in force for some seconds after its
-end; last the policies that protect the cluster, so that they do so until there is nothing to protect. Idempotent: what is
-gone already is no error. Running pods, their claims and allocations stay. Each step is told through `say`.
+Called by `hami-dra uninstall`. Order: controllers stop acting; what would gate and convert new pods
+(gate policy, webhook and its Secret); gates; fence; probes; our annotations and finalizers on
+claims; unused templates; gates once more, because a policy stays in force for some seconds after
+its deletion; last the policies that protect the cluster, so that they do so until there is nothing
+to protect. Idempotent: missing objects are no error. Running pods, their claims and allocations
+stay. Each step is reported through `say`.
 
-Everything is listed before the first object is deleted: a cluster that cannot be listed is left as it is. From then on no
-single object stops the rest: what cannot be written is tried, told, and makes the whole fail at its end; what cannot be read
-is treated by its metadata (`present`), and named.
+Everything is listed before the first object is deleted: a cluster that cannot be listed is left
+unchanged. From then on no single object stops the rest: failed writes are retried, reported, and
+make the whole fail at the end; unreadable objects are handled by their metadata (`present`), and
+named.
 """
 
 import asyncio
@@ -55,11 +58,14 @@ class Plan:
 
 
 class StillActing(Exception):
-    """A controller goes on although it was told to leave: stop it, then run this again."""
+    """A controller continues although it should have stopped: stop it, then run this again."""
 
 
 class LeftBehind(Exception):
-    """Something of ours could not be removed, everything else was. The message has a line for each: fix it, then run this again."""
+    """Some objects could not be removed; all others were.
+
+    The message has a line for each: fix it, then run this again.
+    """
 
 
 class Uninstaller:
@@ -70,14 +76,17 @@ class Uninstaller:
         self._say = say
         self._writer = Writer(cluster, lambda: True, plan.write_timeout)
         self._left: dict[str, str] = {}
-        """What could not be removed, and why."""
+        """Objects that could not be removed → why."""
 
     async def run(self) -> None:
-        """Raises ClusterError before anything is removed, StillActing, LeftBehind; to run it again is always right."""
+        """Remove everything. May be run again at any time.
+
+        Raises ClusterError before anything is removed, StillActing, LeftBehind.
+        """
         keep_lease = await self._stand_down()
         present = await take_stock(self._cluster, self._plan.installation)
         await self._remove_admission(present, CHANGES_PODS)
-        # a webhook that still runs cannot make it again
+        # a webhook that still runs cannot create it again
         await self._delete(kinds.SECRET, names.WEBHOOK_SECRET, self._plan.namespace)
         await self._lift_gates(present.gated)
         await self._remove_fence(present)
@@ -98,7 +107,7 @@ class Uninstaller:
         self._say("done: running pods keep their devices, pending claims are kube-scheduler's now")
 
     async def _try(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
-        """One step about one object; what it fails with is told at the end."""
+        """Run one step on one object; a failure is reported at the end."""
         try:
             await step()
         except Exception as error:
@@ -106,15 +115,17 @@ class Uninstaller:
             self._left[what] = f"{type(error).__name__}: {error}"
             self._say(f"{what} is left: {error}")
 
-    # --- controllers -----------------------------------------------------------------------------------------------
+    # --- controllers ------------------------------------------------------------------------------
 
     async def _stand_down(self) -> bool:
-        """Whether the lease must stay, because a controller runs and reads the mark on it."""
+        """Return whether the lease must stay, because a running controller reads the marker
+        on it.
+        """
         lease = await self._read_lease()
         if lease is None:
             return False
         mark = leaving_until(lease)
-        # a controller would have taken the lease since the mark was over
+        # A running controller would have taken the lease since the marker expired.
         marked_before = mark is not None and mark > self._clock.wall()
         until = timestamp(self._clock.wall() + LEAVING_TIME)
         lease = await self._cluster.patch(
@@ -133,7 +144,7 @@ class Uninstaller:
         return released
 
     async def _wait_released(self, lease: Lease) -> bool:
-        """True: it gave the lease back. False: it has not renewed for a lease duration, so nobody is there."""
+        """Return True if the leader released the lease, False if it stopped renewing it."""
         seen, since = lease.spec, self._clock.monotonic()
         started = since
         duration = max(self._plan.lease_duration, lease.spec.lease_duration_seconds or 0)
@@ -159,7 +170,7 @@ class Uninstaller:
         except NotFound:
             return None
 
-    # --- what stands in the way of others ----------------------------------------------------------------------------
+    # --- what stands in the way of others ---------------------------------------------------------
 
     async def _remove_admission(self, present: Present, of: tuple[Kind[Any], ...]) -> None:
         for kind, found in present.admission:
@@ -192,7 +203,7 @@ class Uninstaller:
                 "or remove them"
             )
 
-    # --- what is written on objects of others --------------------------------------------------------------------------
+    # --- what is written on objects of others -----------------------------------------------------
 
     async def _unmark_claims(self, claims: Sequence[ResourceClaim]) -> None:
         for claim in claims:
@@ -203,7 +214,10 @@ class Uninstaller:
             self._say(f"annotation {names.ALLOCATED_BY} removed from {_counted(len(claims), 'claim')}")
 
     async def _unmark(self, claim: ResourceClaim) -> None:
-        """An allocated claim keeps its finalizer: the claim controller takes it away with the allocation."""
+        """Remove our annotation.
+
+        An allocated claim keeps its finalizer: the claim controller removes it with the allocation.
+        """
         current = claim
         for attempt in range(_ATTEMPTS):
             allocated = current.status.allocation is not None
@@ -238,7 +252,9 @@ class Uninstaller:
             await self._writer.patch(kinds.RESOURCE_QUOTA, meta.name, patch, namespace=meta.namespace)
 
     async def _remove_templates(self) -> None:
-        """Those that no pod waits for, as it is now: pods that need one may have come meanwhile."""
+        """Remove the templates that no pod waits for at present: pods may have been created
+        meanwhile.
+        """
         pods = await self._cluster.list(kinds.POD)
         needed = {ref.template for pod in pods.items if is_live(pod) for ref in claim_refs(pod) if not ref.key}
         if any(broken.object.key not in {pod.key for pod in pods.items} for broken in pods.broken):
@@ -265,7 +281,7 @@ class Uninstaller:
         await self._persist(f"{kind.name} {namespace}/{name}" if namespace else f"{kind.name} {name}", delete)
 
     async def _persist(self, what: str, delete: Callable[[], Awaitable[bool]]) -> None:
-        """`delete`: whether it was there."""
+        """Delete with retries. `delete`: returns whether the object existed."""
         await self._try(what, partial(self._delete_again, what, delete))
 
     async def _delete_again(self, what: str, delete: Callable[[], Awaitable[bool]]) -> None:

@@ -1,7 +1,7 @@
-"""Events on the tenants' objects of which something cannot be read, so that their authors learn why nothing comes of them.
+"""Events on tenants' objects that cannot be read completely, so that their owners learn of it.
 
-Made by the term; subscribed to every feed while this process leads. The log line and the metric are not its business: every
-replica has those (`world`, `collectors.running`).
+Created by the term; subscribed to every feed while this process leads. Log line and metric are
+elsewhere: every replica has those (`world`, `collectors.running`).
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class UnreadableObjects:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """While this is open each version of such an object gets an event; those that are there already first."""
+        """Report each version of such an object within the block, existing ones first."""
         with ExitStack() as ends:
             for feed in self._world.feeds():
                 for broken in tuple(feed.reflector.unreadable.values()):

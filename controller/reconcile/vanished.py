@@ -1,7 +1,7 @@
-"""Tells of claims that are gone while pods still hold their devices: one event on each such pod.
+"""Reports deleted claims whose devices pods still hold: one event on each such pod.
 
-Subscribed by `term` while this process leads. What counts and until when is the inventory's business
-(`controller.inventory.vanished`); this only looks whether that has changed.
+Subscribed by `term` while this process leads. `controller.inventory.vanished` decides what counts
+and until when; this module only checks for changes.
 """
 
 from typing import Final
@@ -22,10 +22,12 @@ class VanishedWatch:
         self._events = context.events
         self._version = -1
         self._told: set[tuple[str, str]] = set()
-        """Uids of claim and pod."""
+        """UIDs of claim and pod."""
 
     def look(self) -> None:
-        """Tell what is new; called at the start of a term and with each change of claims, pods and slices."""
+        """Report changes; called at the start of a term and after each change of claims, pods and
+        slices.
+        """
         if self._version == self._vanished.version:
             return
         self._version = self._vanished.version

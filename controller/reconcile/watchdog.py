@@ -1,16 +1,20 @@
-"""Watches the main loop from the thread beside it: /healthz tells of a loop that is stuck, and a stuck leader makes way.
+"""Supervises the main loop from the side thread: /healthz reports a stalled loop, a stalled leader
+exits.
 
-Run by the controller in a `SideThread`. In: the `Heartbeat`, and the elector, which lives in the same thread. While one
-decision holds up the loop the lease is renewed all the same, and what happens is, in this order:
+Run by the controller in a `SideThread`. In: the `Heartbeat`, and the elector, which lives in the
+same thread. While a decision stalls the loop, the lease is still renewed, and the following happens
+in order:
 
-- after a quarter of the stall limit the pod is noted on the Lease (`stalled`), for the process may not live to the end of
-  the decision: it may be killed, or run out of memory. The note is taken back when the decision ends.
-- after the stall limit the process gives its lease back, with the note, logs where the main thread is, and ends. The next
-  leader holds the pod back and decides on the others.
+- after a quarter of the stall limit the pod is recorded on the Lease (`stalled`), because the
+  process may not survive the decision: it may be killed, or run out of memory. The record is
+  removed when the decision ends.
+- after the stall limit the process releases its lease, with the record, logs the main thread's
+  stack, and exits. The next leader postpones the pod and decides the others.
 
-A loop that is held up by anything else gets three times as long, and names no pod. Time in which this thread did not run
-either (the process was stopped, the machine suspended, no CPU to be had) counts for nothing. A call into C that keeps the
-interpreter's lock stops this thread too: then the lease runs out by itself, and kubelet gets no answer from /healthz.
+A loop that is stalled by anything else gets three times as long, and names no pod. Time in which
+this thread did not run either (the process was stopped, the machine suspended, no CPU available)
+does not count. A call into C that keeps the interpreter's lock stops this thread, too: then the
+lease expires, and kubelet gets no answer from /healthz.
 """
 
 import asyncio
@@ -36,13 +40,15 @@ EXIT_CODE: Final = 70
 """EX_SOFTWARE of sysexits.h."""
 _TICK: Final = 0.5
 _STEP_MOST: Final = 1.0
-"""What one tick counts at most: in a longer one this thread itself did not run."""
+"""Most that one tick counts: during a longer one this thread itself did not run."""
 _NOTE_SHARE: Final = 0.25
 _LOG_SECONDS: Final = 2.0
 
 
 class StallClock:
-    """For how many seconds something has been the same, as seen by an observer that may itself have been away."""
+    """Seconds for which a value has been unchanged, excluding time in which the observer did not
+    run.
+    """
 
     def __init__(self, now: float) -> None:
         self.seconds = 0.0
@@ -57,7 +63,11 @@ class StallClock:
 
 
 class Watchdog:
-    """`elector`: None where there is no election; then only /healthz is told. `end` ends the process, at once."""
+    """The watchdog.
+
+    `elector`: None without leader election; then it only affects /healthz. `end` ends the process
+    immediately.
+    """
 
     def __init__(
         self,
@@ -82,7 +92,7 @@ class Watchdog:
         self._noted: Deciding | None = None
 
     def unhealthy(self) -> tuple[str, ...]:
-        """What is wrong with the main loop, for /healthz; empty when it runs."""
+        """Return the problem of the main loop for /healthz; empty if it runs."""
         stalled = self._beat.seconds
         if stalled < self._settings.unhealthy_after:
             return ()
@@ -91,7 +101,7 @@ class Watchdog:
         return (f"the main loop has not run for {stalled:.0f} s, {doing}",)
 
     async def run(self) -> None:
-        """Until cancelled, or the process ends."""
+        """Run until cancelled, or the process ends."""
         guard = LoopGuard("watchdog")
         while True:
             await self._sleep(_TICK)
@@ -125,7 +135,7 @@ class Watchdog:
         self._elector.edit_annotation(names.STALLED_DECISIONS, lambda text: taken_back(text, deciding.pod, by))
 
     async def _give_up(self, elector: LeaderElector, deciding: Deciding | None, stalled: float) -> None:
-        """The lease goes first: whoever reads the log may not read, and a log that nobody reads may stop who writes it."""
+        """Release the lease first, then log: a log that is not read may block its writer."""
         if deciding is None and self._noted is not None:
             self._take_back(self._noted)
         await elector.resign()

@@ -1,9 +1,11 @@
-"""What the controller knows of the cluster: one reflector per kind, stores with indices, and who hears of a change.
+"""The controller's informers: one reflector per kind, stores with indices, and subscribers.
 
-Made by `controller`; read by every part. A change reaches the inventory first and the subscribers after it, in the order
-they subscribed, all before the next change. Must not write to the cluster.
+Created by `controller`; read by every part. A change reaches the inventory first and the
+subscribers after it, in the order of subscription, all before the next change. Must not write to
+the cluster.
 
-After a write of ours its answer is handed to `observe_*`, so that nobody ever decides on something older than our own writes.
+The result of our own write is handed to `observe_*`, so that no decision is based on anything older
+than our own writes.
 """
 
 import asyncio
@@ -32,7 +34,7 @@ from hami_dra.cluster.store import Store
 
 T = TypeVar("T", bound=Object)
 Listener = Callable[[T | None, T | None], None]
-"""Called with (old, new): None for what did not exist before, or does not any more."""
+"""Called with (old, new); None for an object that did not exist before, or does not any more."""
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +42,15 @@ TAINT_RULE_KINDS: Final = (kinds.DEVICE_TAINT_RULE, kinds.DEVICE_TAINT_RULE_V1BE
 
 
 def watch_name(kind: Kind[Any]) -> str:
-    """What guard and metric call the watch of a kind."""
+    """Return the name of a kind's watch in guard and metric."""
     return f"watch {kind.plural}"
 
 
 class Feed(Generic[T]):
-    """One kind: its reflector's handler, and the list of those who want to hear.
+    """One kind: its reflector's handler, and the subscribers.
 
-    A listener that fails on one object is logged and counted by `count`; the others, and the next object, are not affected.
+    A listener that fails on one object is logged and counted by `count`; the others, and the next
+    object, are not affected.
     """
 
     def __init__(
@@ -72,12 +75,15 @@ class Feed(Generic[T]):
         return self.reflector.store
 
     def subscribe(self, listener: Listener[T]) -> Callable[[], None]:
-        """Returns what ends it."""
+        """Subscribe. Returns a function that unsubscribes."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def subscribe_unreadable(self, listener: Callable[[Kind[Any], Broken], None]) -> Callable[[], None]:
-        """`listener` is called for each version of an object of which something cannot be read. Returns what ends it."""
+        """Call `listener` for each version of an incompletely readable object.
+
+        Returns a function that unsubscribes.
+        """
         self._unreadable_listeners.append(listener)
         return lambda: self._unreadable_listeners.remove(listener)
 
@@ -85,7 +91,8 @@ class Feed(Generic[T]):
         for listener in tuple(self._listeners):
             try:
                 listener(old, new)
-            except Exception as error:  # not `LoopGuard.each`: that costs a tenth of a start
+            # not `LoopGuard.each`, which costs a tenth of the start-up time
+            except Exception as error:
                 found = new or old
                 if not self._guard.contains(found.key if found is not None else "", error):
                     raise
@@ -100,7 +107,9 @@ class Feed(Generic[T]):
 
 
 class World:
-    """`taint_rules` is None where the cluster serves no DeviceTaintRule. `count`: of `Feed`."""
+    """The informers. `taint_rules` is None if the cluster serves no DeviceTaintRule. `count`: see
+    `Feed`.
+    """
 
     def __init__(
         self,
@@ -141,7 +150,7 @@ class World:
             yield self.taint_rules
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for feed in self.feeds():
                 group.create_task(feed.reflector.run(), name=f"reflector {feed.kind.plural}")
@@ -155,10 +164,10 @@ class World:
         return all(feed.reflector.is_synced for feed in self.feeds())
 
     def problems(self) -> list[str]:
-        """Why a copy may be stale now."""
+        """Return why copies may be stale now."""
         return [feed.reflector.problem for feed in self.feeds() if feed.reflector.problem]
 
-    # --- reading -----------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def pod(self, key: str) -> Pod | None:
         return self.pods.store.get(key)
@@ -173,7 +182,7 @@ class World:
         return self.templates.store.get(key)
 
     def pods_of(self, claim_key: str) -> list[Pod]:
-        """All pods that refer to the claim."""
+        """Return all pods that refer to the claim."""
         return self.pods.store.find("claim", claim_key)
 
     def pods_on(self, node: str) -> list[Pod]:
@@ -183,14 +192,14 @@ class World:
         return [pod for pod in self.pods.store.find("template", template_key) if is_pending(pod)]
 
     def is_template_used(self, template_key: str) -> bool:
-        """Whether any pod refers to the template, in whatever state it is."""
+        """Return whether any pod refers to the template, in any state."""
         return self.pods.store.has("template", template_key)
 
     def claims_on(self, device: str) -> list[ResourceClaim]:
-        """The claims whose allocation names the device, by `driver/pool/device`."""
+        """Return the claims whose allocation names the device, by `driver/pool/device`."""
         return self.claims.store.find("device", device)
 
-    # --- our own writes ----------------------------------------------------------------------------------------------
+    # --- our own writes ---------------------------------------------------------------------------
 
     def observe_claim(self, claim: ResourceClaim) -> None:
         self.claims.reflector.observe(claim)
@@ -202,7 +211,7 @@ class World:
         self.templates.reflector.observe(template)
 
     async def relist_claims(self) -> None:
-        """A fresh quorum read of all claims. Raises ClusterError."""
+        """List all claims again by a quorum read. Raises ClusterError."""
         await self.claims.reflector.relist()
 
 
@@ -224,7 +233,10 @@ def _node_names(pod: Pod) -> Iterable[str]:
 
 
 async def taint_rule_kind(cluster: Cluster) -> Kind[DeviceTaintRule] | None:
-    """The newest DeviceTaintRule that the cluster serves: v1 since 1.37, v1beta2 on 1.36 where it was switched on."""
+    """Return the newest DeviceTaintRule that the cluster serves.
+
+    It is v1 since 1.37, v1beta2 on 1.36 if enabled.
+    """
     for kind in TAINT_RULE_KINDS:
         if await cluster.serves(kind):
             return kind

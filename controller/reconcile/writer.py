@@ -1,7 +1,7 @@
-"""Every write of the controller that matters goes through here.
+"""The path of all writes of the controller that matter.
 
-Before each write: does this process still lead (by the monotonic clock)? During: no write lasts longer than the write
-timeout, which the next leader waits for. Reads and events do not need it.
+Before each write it checks that this process still leads (by the monotonic clock). No write lasts
+longer than the write timeout, which the next leader waits for. Reads and events do not need it.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class LeadershipLost(Exception):
-    """This process may no longer write: stop, forget what was planned, start again as a standby."""
+    """This process may no longer write: stop, drop all plans, start again as a standby."""
 
 
 class Writer:
@@ -36,7 +36,9 @@ class Writer:
         subresource: str = "",
         patch_type: PatchType = MERGE,
     ) -> T:
-        """Raises ClusterError (`Unavailable` also when the time was up) and `LeadershipLost`."""
+        """Patch an object. Raises ClusterError (`Unavailable` also on a timeout) and
+        `LeadershipLost`.
+        """
         return await self._guarded(
             f"patch {kind.plural} {name}",
             lambda: self._cluster.patch(
