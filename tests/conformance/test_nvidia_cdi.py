@@ -40,7 +40,11 @@ PROFILE = r"hooks update-application-profile: upstream only"
 """For graphics, and unknown to toolkits before 1.20: a hook that fails keeps the container from starting."""
 USERS_LIMIT = r"hooks apply-cuda-memory-limits GPU-\S+: upstream only"
 """Acts on variables that a container sets for itself, and is as new."""
-BROUGHT = frozenset({MKNOD, PROFILE})
+EGL = r"mounts /usr/share/glvnd/\S+: upstream only"
+"""Configuration of EGL, for graphics as well."""
+MPS = r"mounts /tmp/nvidia-mps: ours only"
+"""Upstream names it too (internal/discover/ipc.go), but its search takes no folders, which this is."""
+BROUGHT = frozenset({MKNOD, PROFILE, EGL, MPS})
 PART = result("gpu-2-mig-1g-10gb-0")
 
 
@@ -90,6 +94,9 @@ CASES = {
     ),
     "a MIG instance that the specification does not know": Case(PART, INSTANCE, frozenset({MKNOD}), older=True),
     "a MIG instance from the driver root": Case(PART, INSTANCE, BROUGHT, installed=False, brings=True),
+    "a GPU in one piece that the specification does not know": Case(
+        result("gpu-2"), CUT, frozenset({MKNOD, GRAPHICS, USERS_LIMIT}), older=True
+    ),
     "a GPU in one piece by NVIDIA's runtime": Case(result("gpu-2"), CUT, BARE | {GRAPHICS}, installed=False),
 }
 """A GPU in one piece: its MIG mode is on, and switched off for the claim."""
@@ -109,6 +116,19 @@ def test_a_container_gets_what_nvidia_ctk_says(node, ask, case):
     differences = got.against(node.gives([f"nvidia.com/gpu={case.device}"], [theirs]))
     assert not {each for each in differences if not any(re.fullmatch(pattern, each) for pattern in case.known)}
     assert not {pattern for pattern in case.known if not any(re.fullmatch(pattern, each) for each in differences)}
+
+
+def test_imex_channels(node, ask):
+    """Upstream brings them as devices of their own, which a pod asks for; here they come with whole GPUs."""
+    node.describe(described(mig=1))
+    for channel in (0, 7):
+        node.node(f"/dev/nvidia-caps-imex-channels/channel{channel}", 509, channel)
+    channels = node.upstream(ask, mode="imex")["devices"]
+    theirs = [each["path"] for channel in channels for each in channel["containerEdits"]["deviceNodes"]]
+    [answer] = node.ours(claim_json("c", result("gpu-0")))
+    got = node.gives(answer["ids"], node.documents()).nodes
+    assert {path for path in got if "imex" in path} == set(theirs)
+    assert got[theirs[1]][:2] == (509, 7)
 
 
 def test_the_node_on_which_a_mig_instance_has_no_nodes_yet(node, ask):

@@ -44,8 +44,14 @@ class NvidiaRoot:
         self.link(f"{LIBRARIES}/libcuda.so", "libcuda.so.1")
         for name in _PROGRAMS:
             self.file(f"/usr/bin/{name}", mode=0o755)
-        for name in ("gsp_ga10x.bin", "gsp_tu10x.bin"):
+        for name in ("gsp_ga10x.bin", "gsp_tu10x.bin", "ucodes_gh100.bin"):
             self.file(f"/lib/firmware/nvidia/{DRIVER}/{name}")
+        self.file("/usr/share/glvnd/egl_vendor.d/10_nvidia.json")
+        self.file(f"{LIBRARIES}/vdpau/libvdpau_nvidia.so.{DRIVER}")
+        self.file(f"{LIBRARIES}/libnvidia-nvvm70.so.4")
+        for daemon in ("persistenced", "fabricmanager"):
+            self.file(f"/run/nvidia-{daemon}/socket")
+        self.file("/tmp/nvidia-mps/control")
         self.file("/sys/module/nvidia/version", f"{DRIVER}\n")
         for path, text in kernel_with_mig().items():
             self.file(path, text)

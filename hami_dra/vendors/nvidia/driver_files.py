@@ -39,6 +39,8 @@ LIBRARY_FOLDERS: Final = (
 )
 _FURTHER: Final = "vdpau"
 """A folder beside the libraries that has more of them."""
+_LEGACY: Final = "libnvidia-nvvm70.so.*"
+"""A library that has a version of its own."""
 _TOOL_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/opt/bin")
 _TOOLS: Final = (
     "nvidia-smi",
@@ -50,6 +52,7 @@ _TOOLS: Final = (
     "nvidia-imex-ctl",
 )
 _FIRMWARE: Final = ("/lib/firmware/updates/nvidia", "/lib/firmware/nvidia")
+_FIRMWARE_FILES: Final = ("gsp*.bin", "ucodes*.bin")
 _SOCKETS: Final = ("/nvidia-persistenced/socket", "/nvidia-fabricmanager/socket")
 _SOCKET_FOLDERS: Final = ("/run", "/var/run")
 _MPS: Final = "/tmp/nvidia-mps"  # noqa: S108 (where MPS listens)
@@ -123,7 +126,7 @@ def _from_root(host: Host, tree: FileTree) -> Edits:
     mounts = [_mount(host, path, path, READ_ONLY) for path in (*libraries, *_firmware(tree, version))]
     mounts += [_mount(host, resolved, path, READ_ONLY) for path, resolved in _tools(tree)]
     mounts += [_mount(host, path, path, SOCKET) for path in _sockets(tree)]
-    env = {"NVIDIA_CTK_LIBCUDA_DIR": ":".join(folders)}
+    env = {"NVIDIA_CTK_LIBCUDA_DIR": ":".join(each for each in folders if not each.endswith(f"/{_FURTHER}"))}
     tool = _hook_tool(host, tree)
     if tool:
         return Edits(env=env, mounts=tuple(mounts), hooks=tuple(_hooks(tool, version, links, folders)))
@@ -158,7 +161,7 @@ def _libraries(tree: FileTree, version: str) -> Iterator[str]:
         for place, listed in ((folder, names), (f"{folder}/{_FURTHER}", tree.names(f"{folder}/{_FURTHER}"))):
             for name in listed:
                 if (
-                    fnmatchcase(name, f"*.so.{version}")
+                    (fnmatchcase(name, f"*.so.{version}") or (place == folder and fnmatchcase(name, _LEGACY)))
                     and (path := tree.resolve(f"{place}/{name}"))
                     and path not in seen
                 ):
@@ -209,7 +212,7 @@ def _tools(tree: FileTree) -> Iterator[tuple[str, str]]:
 def _firmware(tree: FileTree, version: str) -> Iterator[str]:
     for folder in _FIRMWARE:
         for name in tree.names(f"{folder}/{version}"):
-            if fnmatchcase(name, "gsp*.bin"):
+            if any(fnmatchcase(name, pattern) for pattern in _FIRMWARE_FILES):
                 yield f"{folder}/{version}/{name}"
 
 
