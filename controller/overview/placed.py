@@ -1,4 +1,8 @@
-"""Which devices a pod has on its node, by its claims: for the dashboard, the demonstration and `whatif`. Pure."""
+"""The devices of a pod on its node, by its claims: for the dashboard, the demonstration and
+`whatif`.
+
+Pure.
+"""
 
 from collections.abc import Callable
 

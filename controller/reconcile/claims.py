@@ -187,7 +187,7 @@ class ClaimWriter:
                 continue
             self._world.observe_claim(found)
             if found.metadata.uid != claim.metadata.uid:
-                raise Stale(f"claim {claim.key} was made anew")
+                raise Stale(f"claim {claim.key} was created again")
             return found
 
     async def _try(
@@ -278,7 +278,7 @@ def _check_free(claim: ResourceClaim) -> None:
     if not _is_writable(claim):
         raise Stale(f"claim {claim.key} is being deleted")
     if claim.status.allocation is not None:
-        raise Stale(f"claim {claim.key} was allocated by somebody else")
+        raise Stale(f"claim {claim.key} was allocated by another client")
 
 
 def _shares(allocation: bodies.Json) -> frozenset[Share]:

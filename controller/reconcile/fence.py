@@ -98,7 +98,7 @@ class Fence:
             for driver, fence in self._fences.items():
                 group.create_task(fence.run(), name=f"fence of {driver}")
             if self._rules is not None:
-                group.create_task(self._let_go_of_others(self._rules), name="fences of nobody")
+                group.create_task(self._let_go_of_others(self._rules), name="fences of unmanaged drivers")
 
     async def _let_go_of_others(self, rules: FenceKeeper) -> None:
         backoff = Backoff()
@@ -111,7 +111,7 @@ class Fence:
             except ClusterError:
                 await self._clock.sleep(backoff.next())
             except Exception as error:
-                if not self._guard.contains("rules of nobody", error):
+                if not self._guard.contains("rules of unmanaged drivers", error):
                     raise
                 await self._clock.sleep(backoff.next())
 

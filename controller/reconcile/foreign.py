@@ -95,7 +95,7 @@ class ForeignWatch:
         for driver in sorted({driver for driver, _ in devices}):
             self._metrics.foreign.labels(driver).inc()
             note = (
-                f"a device of {driver} was allocated by somebody other than hami-dra, which manages it: "
+                f"a device of {driver} was allocated by another allocator than hami-dra, which manages it: "
                 "a claim that tolerates the fence, or another scheduler"
             )
             self._events.tell(RESOURCE_CLAIM, new, messages.warning(messages.FOREIGN_ALLOCATION, note), "Watch")
@@ -155,7 +155,7 @@ class ForeignWatch:
             return False
         if cleared:
             self._metrics.undos.labels("overlap").inc()
-            note = f"allocation taken back: device {device} was also allocated by somebody else"
+            note = f"allocation taken back: device {device} was also allocated by another allocator"
             self._events.tell(RESOURCE_CLAIM, claim, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
         return True
 

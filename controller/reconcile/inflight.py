@@ -36,7 +36,7 @@ class InFlight:
 
     def put_off(self, uid: str, pod_key: str) -> None:
         """Evaluate `pod_key` once the present write to `uid` has ended."""
-        assert uid in self._works, "nobody would give it back"
+        assert uid in self._works, "no end would return it"
         self._put_off.setdefault(uid, {})[pod_key] = None
 
     def end(self, uids: Iterable[str]) -> list[str]:

@@ -139,7 +139,7 @@ class Orphans:
             if not await self._claims.clear(claim, self._looks_lost):
                 return
             self._metrics.orphans_freed.inc()
-            note = "allocation freed: nobody had reserved it and no pod referred to the claim"
+            note = "allocation freed: it had no reservation, and no pod referred to the claim"
             self._events.tell(RESOURCE_CLAIM, claim, messages.warning(messages.ORPHAN_FREED, note), "Free")
             await self._claims.unmark(self._world.claim(claim.key) or claim, self._looks_lost)
 

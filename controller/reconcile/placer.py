@@ -404,7 +404,7 @@ class Placer:
     def _release_others(self, pod: Pod, ready: Ready) -> None:
         """Release the pod's allocated claims, which keep devices from other pods."""
         if any(self._claims.is_ours(entry.claim) and entry.claim.status.allocation for entry in ready.demand.claims):
-            why = "its other claims find no room beside it"
+            why = "its other claims do not fit next to it"
             self._group.create_task(self._undoer.release(pod, why), name=f"release {pod.key}")
 
     def _wait_for_others(self, key: str, signature: bytes, *, refused_at: float | None) -> None:

@@ -1,21 +1,20 @@
-"""What the selectors of each namespace, claim and expression have cost, and who has to wait because
-of it.
+"""Budgets of CPU time for the selectors of each namespace, claim and expression.
 
-Made by `term`; the placer takes a `DecisionBudget` from it for each look at a pod and puts it in
-force (`Inventory.verdicts.within`). Limits are CPU seconds (`settings.SelectorLimits`):
+Created by `term`; the placer takes a `DecisionBudget` from it for each evaluation of a pod and puts
+it in force (`Inventory.verdicts.within`). Limits are CPU seconds (`settings.SelectorLimits`):
 
-- slice: what a decision may evaluate in one go; then others get their turn, and the pod its next
-  one in time;
+- slice: what a decision may evaluate without interruption; then other pods get their turn, and the
+  pod its next one in time;
 - expression: what one selector may cost on all devices, from the first one until all are known;
-- claim: what all selectors of a pod's claims may cost until the pod is decided on;
-- namespace: what its claims may cost per minute; what is beyond waits.
+- claim: what all selectors of a pod's claims may cost until the pod is decided;
+- namespace: what its claims may cost per minute; the rest waits.
 
-Selectors of DeviceClasses are an administrator's. They have a limit of their own and cost no
-namespace anything.
+Selectors of DeviceClasses belong to an administrator. They have a limit of their own and are
+charged to no namespace.
 
-What went over its budget is remembered by content (a digest), so that the same claim, made again
-under another name or in another namespace, is refused without being evaluated, until its pause is
-over. The pause doubles each time. Pure but for the clock that is passed in.
+Exceeded budgets are remembered by content (a digest), so that the same claim, created again under
+another name or in another namespace, is refused without being evaluated, until its pause is over.
+The pause doubles each time. Pure but for the clock that is passed in.
 """
 
 from collections import OrderedDict
