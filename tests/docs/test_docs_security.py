@@ -1,25 +1,32 @@
-"""docs/security.md names a test for what it promises; each of them must be there."""
+"""Some documents name a test for what they promise; each of them must be there."""
 
 import ast
 import re
 
+import pytest
+
 from tests.docs.commands_in_docs import ROOT
 
 _REFERENCE = re.compile(r"`((?:[a-z_0-9/]+\.py)?)((?:::[a-z_0-9]+)?)`")
+PROMISES = {"security.md": "# Security", "driver.md": "## What shows it", "discovery.md": "## What shows it"}
+"""Page → heading from which on it names tests."""
 
 
-def references():
+def references(page):
     """(path below tests/, name of a test or ""), in order; a bare `::name` is of the file named before it."""
     path = ""
-    for found_path, name in _REFERENCE.findall((ROOT / "docs/security.md").read_text()):
+    _, heading, text = (ROOT / "docs" / page).read_text().partition(PROMISES[page])
+    assert heading
+    for found_path, name in _REFERENCE.findall(text):
         path = found_path or path
         if found_path or name:
             yield path, name.removeprefix("::")
 
 
-def test_each_test_that_is_named_exists():
-    named = list(references())
-    assert len(named) > 50
+@pytest.mark.parametrize("page", PROMISES)
+def test_each_test_that_is_named_exists(page):
+    named = list(references(page))
+    assert len(named) > 20
     missing = []
     for path, name in named:
         file = ROOT / "tests" / path
