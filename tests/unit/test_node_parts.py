@@ -179,6 +179,8 @@ async def test_kubelets_calls_are_counted():
             "--vendor: c500-8 has no cards of nvidia; it has those of metax",
         ),
         (["--simulated-faults", "f"], "--simulated-faults: works with --machine only"),
+        (["--driver-root", "driver"], "--driver-root: 'driver' is not an absolute path"),
+        (["--driver-root-mount", "/driver-root"], "--driver-root-mount: say with --driver-root which folder"),
         (["--taint-effect", "xid=Evict"], "--taint-effect: 'xid=Evict' is not KIND=EFFECT"),
         (["--taint-effect", "cold=None"], "with a kind of lost, xid, memory-error, unhealthy"),
         (["--device-policy", "best"], "--device-policy: 'best' is not one of"),
