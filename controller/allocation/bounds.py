@@ -85,7 +85,9 @@ class _Needed:
     """A request: how many devices it needs at least, and which could be those, whatever its alternative."""
 
     def __init__(self, group: RequestGroup, candidates: Candidates) -> None:
-        self.alternatives = [(view, _candidates(candidates, view)) for view in group.alternatives]
+        self.alternatives = [
+            (view, candidates.all_of(view) if view.all_devices else candidates.of(view)) for view in group.alternatives
+        ]
         self.count = min(len(found) if view.all_devices else view.count for view, found in self.alternatives)
         self.devices = frozenset(candidate.device for _, found in self.alternatives for candidate in found)
 
@@ -96,10 +98,6 @@ class _Needed:
 
     def covered_by(self, claim_index: int, constraint: int) -> bool:
         return all(view.claim_index == claim_index and constraint in view.constraints for view, _ in self.alternatives)
-
-
-def _candidates(candidates: Candidates, view: RequestView) -> Sequence[Candidate]:
-    return candidates.all_of(view) if view.all_devices else candidates.of(view)
 
 
 def _too_few_devices(needs: Iterable[_Needed]) -> bool:

@@ -52,7 +52,8 @@ class _Attribute:
         # only a derived attribute depends on the request
         key = (device, view.shape_index if self._name in view.derived else None)
         if key not in self._known:
-            attribute = _lookup(view, device, self._name)
+            derived = view.derived.get(self._name)
+            attribute = device.attribute(self._name) if derived is None else derived.of(device)
             self._known[key] = None if attribute is None else _value(attribute, lists=self._lists)
         return self._known[key]
 
@@ -97,12 +98,6 @@ class Distinct(_Attribute):
 
     def remove(self) -> None:
         self._values.pop()
-
-
-def _lookup(view: RequestView, device: Device, name: str) -> api.DeviceAttribute | None:
-    """Derived by the request under that name, else published by the device. Raises AllocatorError (derived attributes)."""
-    derived = view.derived.get(name)
-    return device.attribute(name) if derived is None else derived.of(device)
 
 
 def _value(attribute: api.DeviceAttribute, *, lists: bool) -> Value:

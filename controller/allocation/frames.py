@@ -210,7 +210,8 @@ class Select:
                 if search.held.available(view, candidate):
                     search.stumble(candidate.error)
                 continue
-            if search.prunes and len(entries) - position < missing and not self._errors_from(position):
+            too_few = search.prunes and len(entries) - position < missing
+            if too_few and all(candidate.error is None for candidate in entries[position:]):
                 return False
             if failed and search.kind(candidate) in failed:
                 search.pause_at -= 1
@@ -226,9 +227,6 @@ class Select:
                 return True
         return False
 
-    def _errors_from(self, position: int) -> bool:
-        return any(candidate.error is not None for candidate in self._entries[position:])
-
     def _drop_last(self) -> None:
         """Give back the device chosen last; its kind is of no use at this depth."""
         self._positions.pop()
@@ -242,7 +240,10 @@ class Select:
         while search.steps < search.pause_at:
             candidates = next(sets, None)
             if candidates is None:
-                return self._no_set_left()
+                for candidate in self._entries:
+                    if candidate.error is not None and search.held.available(self._view, candidate):
+                        search.stumble(candidate.error)
+                return False
             if self._failed_sets and self._kinds(candidates) in self._failed_sets:
                 search.pause_at -= 1
                 continue
@@ -255,13 +256,6 @@ class Select:
             else:
                 return True
         return None
-
-    def _no_set_left(self) -> bool:
-        search, view = self._search, self._view
-        for candidate in self._entries:
-            if candidate.error is not None and search.held.available(view, candidate):
-                search.stumble(candidate.error)
-        return False
 
     def _read_sets(self, sets: Iterable[Sequence[Device]]) -> Iterator[Sequence[Candidate]]:
         by_device = {candidate.device: candidate for candidate in self._entries}

@@ -17,12 +17,13 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints
 from hami_dra.api.core import QuantityText
 from hami_dra.vendors.reasons import NUMBER
-from hami_dra.vendors.registry import VENDORS, vendor_of
+from hami_dra.vendors.registry import VENDORS
 
 NOT_OF_CLASS: Final = 255
 """The row is free, or its device is not of the request's class: not a card as far as this request is concerned."""
 UNJUDGED: Final = 254
 """The device cannot be judged (negative amounts): the search must come by to report it."""
+_NUMBER_OF_VENDOR: Final = {vendor.profile.driver: number for number, vendor in enumerate(VENDORS)}
 
 
 class DeviceKinds:
@@ -56,8 +57,10 @@ class DeviceKinds:
         self.slots, self.cores, self.memory = (np.ascontiguousarray(amounts[:, role]) for role in range(3))
         self.limited = np.array([self._view.shared(sample) for sample in samples], dtype=np.bool_)
         # slots that nobody publishes only count for scores
-        self.slots_limited = self.limited & np.array([_publishes_slots(sample) for sample in samples], dtype=np.bool_)
-        self.vendor = np.array([_vendor_number(sample) for sample in samples], dtype=np.int64)
+        self.slots_limited = self.limited & np.array(
+            [sample.profile.shares in sample.totals for sample in samples], dtype=np.bool_
+        )
+        self.vendor = np.array([_NUMBER_OF_VENDOR.get(sample.id.driver, -1) for sample in samples], dtype=np.int64)
 
     def _code(self, sample: Device) -> int:
         if not self._scope.covers(sample.id.driver):
@@ -92,12 +95,3 @@ def _alone_fails(view: RequestView, device: Device, role: str) -> bool:
     if wanted is None and published.request_policy is not None:
         wanted = published.request_policy.default
     return wanted is not None and value_of(wanted) > device.totals[role]
-
-
-def _publishes_slots(device: Device) -> bool:
-    return device.profile.shares is not None and device.profile.shares in device.totals
-
-
-def _vendor_number(device: Device) -> int:
-    vendor = vendor_of(device.id.driver)
-    return VENDORS.index(vendor) if vendor is not None else -1

@@ -58,22 +58,20 @@ class Prepared:
             ignored_taints=ignored_taints,
             judge=self._inventory.verdicts,
         )
-        if any(map(_asks_admin_access, claims)):
+        requests = (request.exactly for claim in claims for request in claim.spec.devices.requests)
+        if any(exactly is not None and exactly.admin_access for exactly in requests):
             allowed = self._inventory.admin_namespaces() if checks_namespaces else None
             return resolve(admin_namespaces=allowed)
         key = (tuple(_digest(claim) for claim in claims), features, frozenset(ignored_taints))
         kept = self._kept.get(key, _Kept)
         problem = kept.problem
-        if problem is None or not self._stands(kept.classes):
+        now = self._inventory.classes
+        if problem is None or any(now.get(each.metadata.name) is not each for each in kept.classes):
             problem = kept.problem = resolve()
             kept.classes = tuple(view.device_class for view in problem.views)
             return problem
         renamed = [known.for_claim(claim) for known, claim in zip(problem.claims, claims, strict=True)]
         return Problem(tuple(renamed), problem.features, problem.ignored_taints)
-
-    def _stands(self, classes: tuple[DeviceClass, ...]) -> bool:
-        now = self._inventory.classes
-        return all(now.get(each.metadata.name) is each for each in classes)
 
 
 def prepared_of(inventory: Inventory) -> Prepared:
@@ -84,7 +82,3 @@ def _digest(claim: ResourceClaim) -> bytes:
     """The spec, or what stands for it: a claim may have more than a megabyte of selectors."""
     spec = _encoder.encode(claim.spec)
     return spec if len(spec) <= _LONG else hashlib.blake2b(spec, digest_size=32).digest()
-
-
-def _asks_admin_access(claim: ResourceClaim) -> bool:
-    return any(request.exactly and request.exactly.admin_access for request in claim.spec.devices.requests)

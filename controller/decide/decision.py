@@ -166,8 +166,9 @@ class _Decision:
     def _considered(self, wanted: Wanted, flat: Outlook | None) -> Decision | Refusal:
         """With all nodes in view. `flat`: where the vendors have no say between them."""
         verdicts, candidates = self._candidates(wanted)
-        quota = self._quota(wanted)
-        if quota is not None:
+        quota = None
+        if self._room is not None:  # else no quota of the namespace is about devices
+            quota = QuotaVerdicts(self._inventory, self._room, wanted[: self._ours_wanted])
             affordable = quota.affordable()
             self._only_quota = bool((candidates & ~affordable).any())
             candidates = candidates & affordable
@@ -229,12 +230,6 @@ class _Decision:
         )
 
     # -- what is asked -----------------------------------------------------------------------------------------------
-
-    def _quota(self, wanted: Wanted) -> QuotaVerdicts | None:
-        """None where no quota of the namespace is about cards."""
-        if self._room is None:
-            return None
-        return QuotaVerdicts(self._inventory, self._room, wanted[: self._ours_wanted])
 
     @property
     def _ours_wanted(self) -> int:

@@ -16,7 +16,7 @@ from controller.inventory.derived import LogReader
 from controller.inventory.inventory import Inventory
 from controller.inventory.layouts import NO_POSITION
 from controller.scoring.scenes import cells_of
-from hami_dra.api.arrays import Bools, Codes, Ints, Positions
+from hami_dra.api.arrays import Codes, Ints, Positions
 from hami_dra.vendors.protocol import Layout, Vendor
 
 NO_SAY: Final = -1
@@ -107,7 +107,8 @@ class Likeness:
         rows = rows[devices.node[rows] >= 0]
         rows = rows[place[devices.node[rows]] >= 0]
         eligible = self._column.codes[rows] == 0
-        of_vendor = _of_driver(inventory, vendor)[devices.kind[rows]]
+        kinds = [sample.id.driver == vendor.profile.driver for sample in devices.kind_samples]
+        of_vendor = np.array(kinds, dtype=np.bool_)[devices.kind[rows]]
         known = of_vendor & (position[rows] >= 0)
         # where other vendors' devices would do as well, the vendor cannot tell which cards are the choice
         says = np.bincount(place[devices.node[rows[eligible & ~of_vendor]]], minlength=len(nodes)) == 0
@@ -155,9 +156,3 @@ class Likenesses:
 
 def likeness_of(inventory: Inventory, vendor: Vendor, column: RequestColumns) -> Likeness:
     return inventory.derived(Likenesses, Likenesses).of(vendor, column)
-
-
-def _of_driver(inventory: Inventory, vendor: Vendor) -> Bools:
-    return np.array(
-        [sample.id.driver == vendor.profile.driver for sample in inventory.devices.kind_samples], dtype=np.bool_
-    )

@@ -178,7 +178,9 @@ class QuotaVerdicts:
                 if gathered is None:
                     codes = picture[line].copy()
                     costs = self._costs(number, place, view)
-                    walk = _Walk(self._room, codes, [_at(costs, kind) for kind in kinds], blamed)
+                    # an empty place has no kind of its own
+                    of_kinds = [costs[kind] if kind < len(costs) else costs[0] for kind in kinds]
+                    walk = _Walk(self._room, codes, of_kinds, blamed)
                     gathered = walk.gather(view, column.roaming, spent)
                 line += 1
             if gathered is None:
@@ -218,11 +220,6 @@ class _Walk:
             self.codes[place] = _REFUSED
             self.blamed.update(exceeded)
         return not exceeded
-
-
-def _at(costs: Sequence[Cost], kind: int) -> Cost:
-    """An empty place has no kind of its own."""
-    return costs[kind] if kind < len(costs) else costs[0]
 
 
 def _nominal(view: RequestView, device: Device) -> dict[str, int]:

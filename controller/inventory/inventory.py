@@ -345,6 +345,12 @@ class Inventory:
         else:
             self.problems.pop(what, None)
 
+    def _remove_row(self, device: DeviceId) -> None:
+        row = self.devices.row_of(device)
+        if row >= 0:
+            self._score(row, -1)
+            self.devices.remove(device)
+
     def _row_of_node(self, name: str) -> int:
         if not name:
             return NOWHERE
@@ -360,12 +366,6 @@ class Inventory:
         used, exclusive, mark = self._used(device)
         self._score(self.devices.add(device, node, used, exclusive=exclusive, mark=mark), +1)
         self.quotas.device_published(device)
-
-    def _remove_row(self, device: DeviceId) -> None:
-        row = self.devices.row_of(device)
-        if row >= 0:
-            self._score(row, -1)
-            self.devices.remove(device)
 
     def _renode(self, name: str, node: int) -> None:
         """A node got its row, or lost it: so do its devices."""

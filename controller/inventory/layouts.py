@@ -102,7 +102,10 @@ class Layouts:
                 touched.add(before)
             self.position[row] = NO_POSITION
             node = int(devices.node[row])
-            if devices.active[row] and node >= 0 and _is_card(devices.device(row)):
+            if not devices.active[row] or node < 0:
+                continue
+            device = devices.device(row)
+            if vendor_of(device.id.driver) is not None and not is_part(device):
                 self._node_of_row[row] = node
                 self._rows_of_node[node].add(row)
                 touched.add(node)
@@ -195,7 +198,3 @@ def _layout(cards: tuple[_Card, ...], instance_type: str) -> Layout:
 def is_part(device: Device) -> bool:
     """It is cut from a card, which is published too."""
     return device.is_part
-
-
-def _is_card(device: Device) -> bool:
-    return vendor_of(device.id.driver) is not None and not is_part(device)

@@ -181,7 +181,8 @@ def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult) -
         return 0
     parameters: dict[str, Any] = {}
     for entry in allocation.devices.config:
-        concerned = not entry.requests or result.request in entry.requests or _parent(result.request) in entry.requests
+        whole = result.request.partition("/")[0]  # of a prioritized list
+        concerned = not entry.requests or not {result.request, whole}.isdisjoint(entry.requests)
         if not concerned or entry.opaque is None or entry.opaque.driver != result.driver:
             continue
         if not problem_of(entry.opaque.parameters):
@@ -189,7 +190,3 @@ def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult) -
             if isinstance(decoded, dict):
                 parameters.update(decoded)
     return vendor.mark(parameters, {name: value_of(text) for name, text in result.consumed_capacity.items()})
-
-
-def _parent(request: str) -> str:
-    return request.partition("/")[0]

@@ -120,7 +120,9 @@ class PoolBook:
         if pools is None:
             keys = set(self._local.get(name, ())) | set(self._wide)
             found = (build(key, self.slices(key), name, node.metadata.labels, self.gates) for key in keys)
-            pools = sorted((pool for pool in found if pool is not None), key=_order)
+            pools = sorted(
+                (pool for pool in found if pool is not None), key=lambda pool: (pool.binds, pool.driver, pool.name)
+            )
             self._built[name] = pools
         return pools
 
@@ -284,7 +286,3 @@ def _unknown_counter(device: Device, counters: Mapping[str, api.CounterSet]) -> 
             if name not in known.counters:
                 return f"device {device.id.device} uses the unknown counter {consumed.counter_set}.{name}"
     return ""
-
-
-def _order(pool: Pool) -> tuple[bool, str, str]:
-    return pool.binds, pool.driver, pool.name

@@ -161,7 +161,8 @@ class QuotaBook:
                     self._charge(uid, namespace)
         elif self._limits.pop(namespace, None) is not None:
             for uid in self._claims.get(namespace, ()):
-                self._discharge(uid)
+                for device in self._charges.pop(uid, {}):
+                    self._leave(uid, device)
             del self._used[namespace]
 
     def _limits_of(self, quota: ResourceQuota) -> tuple[Limit, ...]:
@@ -201,10 +202,6 @@ class QuotaBook:
         for device in fresh:
             self._holders[device].add(uid)
         for device in before.keys() - fresh.keys():
-            self._leave(uid, device)
-
-    def _discharge(self, uid: str) -> None:
-        for device in self._charges.pop(uid, {}):
             self._leave(uid, device)
 
     def _leave(self, uid: str, device: DeviceId) -> None:

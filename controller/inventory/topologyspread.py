@@ -6,6 +6,7 @@ column and changed with each pod that comes or goes; a decision only adds them u
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -67,7 +68,8 @@ class SpreadCounts:
         count in its own domain and are not yet there in others, whichever of the two is worse.
         """
         hard = [each for each in pod.spec.topology_spread_constraints if is_hard(each)]
-        domains = [self._domain_of(each.topology_key) for each in hard]
+        keys = [each.topology_key for each in hard]
+        domains = [self._domains.get(key, partial(_Domains, self._nodes, key)).current() for key in keys]
         keyed = self._nodes.present[: self._nodes.size].copy()
         for domain in domains:
             keyed &= domain != _NO_DOMAIN
@@ -116,9 +118,6 @@ class SpreadCounts:
         rows = np.array([self._nodes.index_of(each.node) for each in pods if counts.counted(each)], dtype=np.int64)
         rows = rows[rows >= 0]
         return np.bincount(domain[rows[eligible[rows]]], minlength=length)
-
-    def _domain_of(self, key: str) -> Ints:
-        return self._domains.get(key, lambda: _Domains(self._nodes, key)).current()
 
     def _counts_of(self, pod: Pod, constraint: TopologySpreadConstraint) -> "_Counts":
         namespace = pod.metadata.namespace

@@ -80,7 +80,10 @@ class PolicyChooser:
         if not devices:
             return devices
         rows = _rows(devices)
-        cards, ask = self._picture(request, devices, rows, trial)
+        cards = self._columns.cards(rows)
+        if trial.added:
+            self._add(cards, devices, trial)
+        ask = ask_of(request.demand, devices)
         positions = np.flatnonzero(self._refusals(request, devices, rows, cards, ask) == 0)
         allowed = [devices[position] for position in positions.tolist()]
         if request.all_devices:
@@ -175,14 +178,6 @@ class PolicyChooser:
         return sum(self._topology.get((*key, frozenset(devices)), 0.0) for key, devices in chosen.items())
 
     # -- one request, some devices -----------------------------------------------------------------------------------
-
-    def _picture(
-        self, request: RequestView, devices: Sequence[Device], rows: Positions, trial: Trial
-    ) -> tuple[Cards, Ask]:
-        cards = self._columns.cards(rows)
-        if trial.added:
-            self._add(cards, devices, trial)
-        return cards, ask_of(request.demand, devices)
 
     def _parts(
         self, request: RequestView, devices: Sequence[Device], cards: Cards, ask: Ask, trial: Trial
