@@ -27,9 +27,9 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Positions
 from hami_dra.api.core import Node
 from hami_dra.api.resource import ResourceClaim, ResourceSlice
-from hami_dra.cluster.guard import LoopGuard
 from hami_dra.driver.node.settings import DeviceRanking
 from hami_dra.driver.slices import Pool, slice_body
+from hami_dra.kube.guard import LoopGuard
 from hami_dra.vendors.protocol import Ask, Cards, Cell, Layout, Scene, Tier, Vendor
 from hami_dra.vendors.registry import vendor_of
 

@@ -27,10 +27,10 @@ from hack.dashboard import dashboard
 from hack.pictures import FOLDER as PICTURES
 from hack.pictures import pictures
 from hami_dra.cli import simulate, whatif
-from hami_dra.cluster.documents import Document, read_documents
 from hami_dra.discovery.simulated import machine, machine_names, summary
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.driver.yaml_text import yaml_text
+from hami_dra.kube.documents import Document, read_documents
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
 
 ROOT: Final = Path(__file__).resolve().parent.parent

@@ -31,10 +31,10 @@ from hack.controlplane.credentials import write_kubeconfig
 from hack.controlplane.processes import free_port
 from hami_dra.api import names
 from hami_dra.api.config import FleetFile
-from hami_dra.cluster.http import HttpCluster
-from hami_dra.cluster.manifests import OPTIONAL, shipped
 from hami_dra.driver.fence import FenceMode
 from hami_dra.driver.fleet import Fleet
+from hami_dra.kube.http import HttpCluster
+from hami_dra.kube.manifests import OPTIONAL, shipped
 
 DRIVER: Final = "nvidia.hami.io"
 QUICK: Final = (

@@ -13,9 +13,9 @@ from typing import Any, Final
 from controller.scoring.policies import DevicePolicy, Policies
 from controller.simulation import Settings, simulate
 from hami_dra.api.quantity import Quantity
-from hami_dra.cluster.documents import Document, read_documents
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
+from hami_dra.kube.documents import Document, read_documents
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = "docs/pictures"

@@ -23,7 +23,7 @@ from controller.bridge.jsonpatch import difference
 from controller.bridge.quota import QuotaReader, excesses
 from hami_dra.api import kinds
 from hami_dra.api.resource import DeviceClass
-from hami_dra.cluster.protocol import Cluster, ClusterError
+from hami_dra.kube.protocol import Cluster, ClusterError
 
 log = logging.getLogger(__name__)
 

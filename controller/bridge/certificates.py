@@ -21,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hami_dra.api import kinds
 from hami_dra.api.core import Secret
-from hami_dra.cluster.protocol import Cluster, Conflict, Unavailable
+from hami_dra.kube.protocol import Cluster, Conflict, Unavailable
 
 AUTHORITY_LIFE: Final = timedelta(days=3650)
 AUTHORITY_RENEWED: Final = timedelta(days=730)

@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from hami_dra.api import kinds
-from hami_dra.cluster.protocol import Cluster, Conflict
+from hami_dra.kube.protocol import Cluster, Conflict
 
 _ATTEMPTS: Final = 5
 

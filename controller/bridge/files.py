@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from controller.bridge.convert import ConversionRefused, Options, convert_pod
 from hami_dra.api import kinds, names
-from hami_dra.cluster.documents import Document
+from hami_dra.kube.documents import Document
 
 Raw = dict[str, Any]
 _TEMPLATE: Final = ("spec", "template")

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 from hami_dra.api import kinds, names
 from hami_dra.cel import quote
-from hami_dra.cluster.manifests import OPTIONAL, shipped
-from hami_dra.cluster.selectors import match_expressions
+from hami_dra.kube.manifests import OPTIONAL, shipped
+from hami_dra.kube.selectors import match_expressions
 
 Raw = dict[str, Any]
 FailurePolicy = Literal["Fail", "Ignore"]

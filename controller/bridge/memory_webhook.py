@@ -5,8 +5,8 @@ from typing import Any
 
 from controller.bridge.admission import Admission
 from hami_dra.api import kinds
-from hami_dra.cluster import memory
-from hami_dra.cluster.protocol import Invalid
+from hami_dra.kube import memory
+from hami_dra.kube.protocol import Invalid
 
 
 def memory_webhook(admission: Admission) -> Callable[[memory.Admission], Awaitable[dict[str, Any]]]:

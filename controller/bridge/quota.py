@@ -18,7 +18,7 @@ from controller.bridge.request import ConvertedRequest
 from controller.inventory.quotas import limits_of
 from hami_dra.api import kinds
 from hami_dra.api.core import ResourceQuota
-from hami_dra.cluster.protocol import Cluster, ClusterError
+from hami_dra.kube.protocol import Cluster, ClusterError
 from hami_dra.vendors.legacy import CardChoice, LegacyVendor
 
 log = logging.getLogger(__name__)

@@ -40,8 +40,8 @@ from controller.bridge.convert import Options
 from controller.bridge.metrics import WebhookMetrics
 from controller.bridge.serving import AuthorityFiles, CertificateFiles, CertificateSource, SharedSecret
 from hami_dra.api import names
-from hami_dra.cluster.protocol import Cluster, ClusterError
 from hami_dra.httpserver import Limits, listening
+from hami_dra.kube.protocol import Cluster, ClusterError
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from controller.bridge.certificates import Material, ensure_secret, signed
 from controller.bridge.configuration import ensure_trust
-from hami_dra.cluster.protocol import Cluster
+from hami_dra.kube.protocol import Cluster
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import msgspec
 
 from hami_dra.api import kinds, names
 from hami_dra.api.resource import ResourceClaimTemplate
-from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, NotFound
+from hami_dra.kube.protocol import Cluster, ClusterError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from hami_dra.api import names
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object, Struct
-from hami_dra.cluster.protocol import Cluster, ClusterError, Forbidden
+from hami_dra.kube.protocol import Cluster, ClusterError, Forbidden
 
 VIEW_GROUP: Final = names.DOMAIN
 VIEW_RESOURCE: Final = "dashboards"

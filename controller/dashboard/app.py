@@ -42,7 +42,7 @@ from controller.dashboard.source import Source
 from controller.dashboard.stream import Newsroom, headers_key
 from controller.overview.cardtable import CardTable
 from controller.overview.packing import packing
-from hami_dra.cluster.guard import LoopGuard
+from hami_dra.kube.guard import LoopGuard
 
 LONGEST_COOKIE: Final = 4_000
 """Bytes of a token; browsers store no longer cookie."""

@@ -22,7 +22,7 @@ from controller.dashboard.driverpods import DriverPods, session_for_drivers
 from controller.dashboard.readings import Meters
 from controller.dashboard.source import Source
 from hami_dra.api import names
-from hami_dra.cluster.protocol import Cluster, ConfigError
+from hami_dra.kube.protocol import Cluster, ConfigError
 
 log = logging.getLogger(__name__)
 _LOOK_AT_FILES: Final = 60.0

@@ -12,7 +12,7 @@ from controller.doctor.installed import is_out
 from controller.doctor.model import Finding, Right, Severity, State
 from controller.reconcile.leaving import leaving_until
 from hami_dra.api import names
-from hami_dra.cluster.requirements import MINIMUM
+from hami_dra.kube.requirements import MINIMUM
 
 NEEDED_GATES: Final = {
     "DynamicResourceAllocation": "no claims exist without it",

@@ -16,7 +16,7 @@ from controller.inventory.inventory import Inventory
 from hami_dra.api import names
 from hami_dra.api.core import Lease, Node, Pod, ResourceQuota
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from hami_dra.cluster.protocol import ServerVersion
+from hami_dra.kube.protocol import ServerVersion
 
 Raw = dict[str, Any]
 Mode = Literal["exclusive", "native"]

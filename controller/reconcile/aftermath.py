@@ -24,7 +24,7 @@ from controller.reconcile.triggers import Triggers, rank
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.backoff import doubled
+from hami_dra.kube.backoff import doubled
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """The parts in the side thread: /healthz and /metrics, and the watchdog.
 
 Created by the CLI (`Beside`) and used by the controller. The lease is renewed there, too
-(`hami_dra.cluster.lease_thread`).
+(`hami_dra.kube.lease_thread`).
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from controller.reconcile.exposition import Rendered
 from controller.reconcile.heartbeat import Heartbeat
 from controller.reconcile.server import serving
 from controller.reconcile.watchdog import Watchdog
-from hami_dra.cluster.protocol import Cluster, ConfigError
-from hami_dra.cluster.side_thread import SideThread
+from hami_dra.kube.protocol import Cluster, ConfigError
+from hami_dra.kube.side_thread import SideThread
 
 
 @dataclass(frozen=True, slots=True)

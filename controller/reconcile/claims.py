@@ -27,8 +27,8 @@ from controller.reconcile.context import Context
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.protocol import ClusterError, Conflict, Forbidden, Invalid, NotFound
+from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.protocol import ClusterError, Conflict, Forbidden, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 

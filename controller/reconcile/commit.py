@@ -20,7 +20,7 @@ from controller.reconcile.pods import has_our_gate, is_live, other_gates
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.protocol import ClusterError, Conflict, NotFound
+from hami_dra.kube.protocol import ClusterError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 

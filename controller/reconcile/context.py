@@ -11,8 +11,8 @@ from controller.reconcile.metrics import Metrics
 from controller.reconcile.settings import Settings
 from controller.reconcile.world import World
 from controller.reconcile.writer import LeadershipLost, Writer
-from hami_dra.cluster.guard import LoopGuard
-from hami_dra.cluster.protocol import Cluster
+from hami_dra.kube.guard import LoopGuard
+from hami_dra.kube.protocol import Cluster
 
 
 @dataclass(frozen=True, slots=True)

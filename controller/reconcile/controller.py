@@ -35,12 +35,12 @@ from controller.reconcile.term import Helper, Term
 from controller.reconcile.watchdog import Watchdog
 from controller.reconcile.world import World, taint_rule_kind, watch_name
 from controller.reconcile.writer import LeadershipLost, Writer
-from hami_dra.cluster.bootclock import boot_clock
-from hami_dra.cluster.lease import Election, LeaderElector, NoElection
-from hami_dra.cluster.lease_thread import ThreadedElection
-from hami_dra.cluster.protocol import Cluster
-from hami_dra.cluster.requirements import require_version
-from hami_dra.cluster.side_thread import run_in
+from hami_dra.kube.bootclock import boot_clock
+from hami_dra.kube.lease import Election, LeaderElector, NoElection
+from hami_dra.kube.lease_thread import ThreadedElection
+from hami_dra.kube.protocol import Cluster
+from hami_dra.kube.requirements import require_version
+from hami_dra.kube.side_thread import run_in
 
 log = logging.getLogger(__name__)
 

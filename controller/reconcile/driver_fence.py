@@ -26,8 +26,8 @@ from controller.reconcile.fence_rules import is_fenced_slice
 from controller.reconcile.probe import Outcome
 from controller.reconcile.probe_target import Target
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
-from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.protocol import ClusterError
+from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.protocol import ClusterError
 
 log = logging.getLogger(__name__)
 

@@ -33,8 +33,8 @@ from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.times import micro_timestamp
-from hami_dra.cluster.lanes import Lanes
-from hami_dra.cluster.protocol import Cluster, ClusterError, NotFound
+from hami_dra.kube.lanes import Lanes
+from hami_dra.kube.protocol import Cluster, ClusterError, NotFound
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from controller.reconcile.probe import Outcome, Prober
 from controller.reconcile.settings import Settings
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
-from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.protocol import ClusterError, ConfigError
+from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.protocol import ClusterError, ConfigError
 
 
 def require_fenceable(settings: Settings, taint_rule_kind: Kind[DeviceTaintRule] | None) -> None:

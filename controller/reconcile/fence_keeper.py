@@ -30,7 +30,7 @@ from controller.reconcile.fence_rules import (
 from controller.reconcile.world import Feed
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaintRule
-from hami_dra.cluster.protocol import AlreadyExists, NotFound
+from hami_dra.kube.protocol import AlreadyExists, NotFound
 
 log = logging.getLogger(__name__)
 

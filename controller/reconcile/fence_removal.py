@@ -9,7 +9,7 @@ from controller.reconcile.fence_rules import released, waits_for_release
 from controller.reconcile.writer import Writer
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import DeviceTaintRule
-from hami_dra.cluster.protocol import Cluster, NotFound
+from hami_dra.kube.protocol import Cluster, NotFound
 
 
 async def remove_rule(cluster: Cluster, writer: Writer, kind: Kind[DeviceTaintRule], name: str) -> bool:

@@ -23,8 +23,8 @@ from controller.reconcile.pods import is_bound
 from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import DeviceRequestAllocationResult, ResourceClaim
-from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.lanes import Lanes
+from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.lanes import Lanes
 
 log = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from controller.reconcile.pods import has_our_gate
 from controller.reconcile.writer import Writer
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
-from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.lanes import Lanes
-from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, Forbidden, Invalid, NotFound
+from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.lanes import Lanes
+from hami_dra.kube.protocol import Cluster, ClusterError, Conflict, Forbidden, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 

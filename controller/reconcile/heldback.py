@@ -19,7 +19,7 @@ from controller.reconcile.metrics import Metrics
 from controller.reconcile.stalled import StalledDecision, forgotten, namespace_end, read, seconds_left
 from hami_dra.api import names
 from hami_dra.api.core import Pod
-from hami_dra.cluster.lease import Election
+from hami_dra.kube.lease import Election
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from controller.reconcile.clock import Clock
 from hami_dra.api import names
 from hami_dra.api.core import Lease
 from hami_dra.api.kinds import LEASE
-from hami_dra.cluster.protocol import Cluster
-from hami_dra.cluster.reflector import Reflector
+from hami_dra.kube.protocol import Cluster
+from hami_dra.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)
 

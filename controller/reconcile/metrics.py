@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controller.inventory.selectorbudget import Payer
 from controller.reconcile.queue_stats import QueueStats
-from hami_dra.cluster.guard import LoopGuard
+from hami_dra.kube.guard import LoopGuard
 
 _DECISION_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 _COMMIT_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0)

@@ -30,8 +30,8 @@ from controller.reconcile.pods import claim_keys, is_done
 from controller.reconcile.suspects import Suspects
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.lanes import Lanes
-from hami_dra.cluster.protocol import ClusterError
+from hami_dra.kube.lanes import Lanes
+from hami_dra.kube.protocol import ClusterError
 
 log = logging.getLogger(__name__)
 

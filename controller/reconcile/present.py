@@ -18,7 +18,7 @@ from hami_dra.api.core import Pod, PodSpec, SchedulingGate
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.protocol import Cluster, Listing, NotFound
+from hami_dra.kube.protocol import Cluster, Listing, NotFound
 
 T = TypeVar("T", bound=Object)
 

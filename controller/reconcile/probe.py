@@ -25,7 +25,7 @@ from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import DEVICE_CLASS, POD, RESOURCE_CLAIM, Kind
 from hami_dra.api.resource import DeviceClass, ResourceClaim
-from hami_dra.cluster.protocol import AlreadyExists, ClusterError, NotFound
+from hami_dra.kube.protocol import AlreadyExists, ClusterError, NotFound
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from controller.reconcile.fairness import FairOrder, Turn
 from controller.reconcile.hints import ANY, Change, News
 from controller.reconcile.queue_stats import State
-from hami_dra.cluster.backoff import doubled
+from hami_dra.kube.backoff import doubled
 
 FOREVER: Final = float("inf")
 

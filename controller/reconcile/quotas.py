@@ -20,9 +20,9 @@ from controller.reconcile import messages
 from controller.reconcile.context import Context
 from hami_dra.api import kinds, names
 from hami_dra.api.core import ResourceQuota
-from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.lanes import Lanes
-from hami_dra.cluster.protocol import ClusterError, Conflict, Forbidden, NotFound
+from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.lanes import Lanes
+from hami_dra.kube.protocol import ClusterError, Conflict, Forbidden, NotFound
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from hami_dra.cluster.backoff import doubled
+from hami_dra.kube.backoff import doubled
 
 _FLOOR_FIRST: Final = 15.0
 

@@ -28,7 +28,7 @@ from controller.reconcile.metrics import Metrics
 from controller.reconcile.settings import SelectorLimits
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.cel import SHORT
-from hami_dra.cluster.backoff import doubled
+from hami_dra.kube.backoff import doubled
 
 _REMEMBERED: Final = 4_096
 """Limit of stored digests; the oldest are forgotten first."""

@@ -11,8 +11,8 @@ from enum import StrEnum
 from controller.decide import Options
 from controller.scoring.policies import Policies
 from hami_dra.api import names
-from hami_dra.cluster.lease import Timings
-from hami_dra.cluster.protocol import MOST_WRITE_SECONDS, ConfigError
+from hami_dra.kube.lease import Timings
+from hami_dra.kube.protocol import MOST_WRITE_SECONDS, ConfigError
 
 
 class Mode(StrEnum):

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from hami_dra.api.times import timestamp
-from hami_dra.cluster.backoff import doubled
+from hami_dra.kube.backoff import doubled
 
 FIRST_HOLD: Final = 300.0
 LONGEST_HOLD: Final = 4 * 3600.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, zip_longest
 
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.backoff import doubled
+from hami_dra.kube.backoff import doubled
 
 
 @dataclass(slots=True)

@@ -25,9 +25,9 @@ from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM_TEMPLATE
 from hami_dra.api.resource import ResourceClaimTemplate
-from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.lanes import Lanes
-from hami_dra.cluster.protocol import AlreadyExists, ClusterError
+from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.lanes import Lanes
+from hami_dra.kube.protocol import AlreadyExists, ClusterError
 
 log = logging.getLogger(__name__)
 

@@ -43,8 +43,8 @@ from controller.reconcile.undo import Undoer
 from controller.reconcile.unreadable import UnreadableObjects
 from controller.reconcile.vanished import VanishedWatch
 from controller.reconcile.world import World
-from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.protocol import ClusterError
+from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.protocol import ClusterError
 
 log = logging.getLogger(__name__)
 

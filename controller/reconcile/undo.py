@@ -39,7 +39,7 @@ from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.meta import Condition
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.protocol import ClusterError, NotFound
+from hami_dra.kube.protocol import ClusterError, NotFound
 
 log = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import DeviceTaintRule, ResourceClaim
 from hami_dra.api.times import timestamp
-from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, Invalid, NotFound
+from hami_dra.kube.protocol import Cluster, ClusterError, Conflict, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from controller.reconcile import messages
 from controller.reconcile.context import Context
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, Kind
-from hami_dra.cluster.protocol import Broken
+from hami_dra.kube.protocol import Broken
 
 _OF_TENANTS: Final = frozenset({POD.name, RESOURCE_CLAIM.name, RESOURCE_CLAIM_TEMPLATE.name})
 

@@ -30,9 +30,9 @@ from controller.reconcile.heartbeat import Deciding, Heartbeat
 from controller.reconcile.settings import Settings
 from controller.reconcile.stalled import noted, taken_back
 from hami_dra.api import names
-from hami_dra.cluster.bootclock import boot_clock
-from hami_dra.cluster.guard import LoopGuard
-from hami_dra.cluster.lease import LeaderElector
+from hami_dra.kube.bootclock import boot_clock
+from hami_dra.kube.guard import LoopGuard
+from hami_dra.kube.lease import LeaderElector
 
 log = logging.getLogger(__name__)
 

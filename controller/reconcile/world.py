@@ -27,10 +27,10 @@ from hami_dra.api.resource import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
-from hami_dra.cluster.guard import LoopGuard, count_nothing
-from hami_dra.cluster.protocol import Broken, Cluster
-from hami_dra.cluster.reflector import Reflector, log_broken
-from hami_dra.cluster.store import Store
+from hami_dra.kube.guard import LoopGuard, count_nothing
+from hami_dra.kube.protocol import Broken, Cluster
+from hami_dra.kube.reflector import Reflector, log_broken
+from hami_dra.kube.store import Store
 
 T = TypeVar("T", bound=Object)
 Listener = Callable[[T | None, T | None], None]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.cluster.protocol import MERGE, Cluster, PatchType, Unavailable
+from hami_dra.kube.protocol import MERGE, Cluster, PatchType, Unavailable
 
 T = TypeVar("T", bound=Object)
 R = TypeVar("R")

@@ -16,7 +16,7 @@ from controller.simulation.objects import Raw, without_nulls
 from hami_dra.api import names
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.cluster.documents import Document
+from hami_dra.kube.documents import Document
 from hami_dra.vendors.annotations import DECISION_ANNOTATIONS
 
 _PASSING: Final = frozenset({"resourceVersion", "generation"})

@@ -16,7 +16,7 @@ import msgspec
 from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.cluster.documents import Document
+from hami_dra.kube.documents import Document
 
 Raw = dict[str, Any]
 

@@ -19,7 +19,7 @@ from controller.simulation.workloads import Workloads
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_bound
-from hami_dra.cluster.documents import Document
+from hami_dra.kube.documents import Document
 
 
 class NoSuchPod(LookupError):

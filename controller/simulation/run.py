@@ -29,7 +29,7 @@ from hami_dra.api import kinds
 from hami_dra.api.core import Pod, PodResourceClaim
 from hami_dra.api.podstate import is_finished, other_gates
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
-from hami_dra.cluster.documents import Document
+from hami_dra.kube.documents import Document
 from hami_dra.vendors.registry import plugin_resources
 
 _UNGATED: Final = ConvertOptions(gate=False)

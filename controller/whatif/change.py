@@ -18,7 +18,7 @@ from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_finished, is_live
 from hami_dra.api.resource import AllocationResult, ResourceClaim
-from hami_dra.cluster.documents import Document
+from hami_dra.kube.documents import Document
 
 Raw = dict[str, Any]
 _BOUND_TO_THEIR_NODE: Final = frozenset({"DaemonSet", "Node"})

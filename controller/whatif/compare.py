@@ -21,7 +21,7 @@ from controller.whatif.change import BadChange, Change, Changed, State, apply, s
 from controller.whatif.conclusion import conclusion
 from controller.whatif.model import Comparison, Move, NodeChange, PackingChange, Placement, Unplaced
 from hami_dra.api.podclaims import claim_keys
-from hami_dra.cluster.documents import Document
+from hami_dra.kube.documents import Document
 
 Told = Callable[[str, int, int], None]
 """(current step, pods done, pods in total)"""

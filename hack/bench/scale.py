@@ -39,10 +39,10 @@ from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.answers import read_page
-from hami_dra.cluster.protocol import Listing
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
+from hami_dra.kube.decoding import read_page
+from hami_dra.kube.protocol import Listing
 
 MACHINE = "dgx-h100"
 CARDS = 8

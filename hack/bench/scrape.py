@@ -31,7 +31,7 @@ from controller.reconcile.settings import NameSet
 from controller.reconcile.world import allocated_devices
 from hack.bench.decide import CARDS, DRIVER, furnished
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.store import Store
+from hami_dra.kube.store import Store
 
 AGAIN = 5
 

@@ -196,7 +196,7 @@ class DeviceClaim(Struct, frozen=True):
 class ResourceClaimSpec(Struct, frozen=True):
     devices: DeviceClaim = DeviceClaim()
     unreadable: str = msgspec.field(default="", name=UNREADABLE)
-    """Why the object is incomplete (`hami_dra.cluster.salvage`): such a claim cannot be allocated
+    """Why the object is incomplete (`hami_dra.kube.salvage`): such a claim cannot be allocated
     or prepared.
     """
 

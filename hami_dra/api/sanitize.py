@@ -1,6 +1,6 @@
 r"""Make JSON text readable that Kubernetes stores but a parser of Python refuses.
 
-Pure, iterative, in linear time. Called by `hami_dra.cluster` for answers of an API server and for
+Pure, iterative, in linear time. Called by `hami_dra.kube` for answers of an API server and for
 files, and by `hami_dra.api.opaque`. The API server keeps free-form parts of an object
 (`managedFields`, opaque parameters) as they were sent, and Go's reader accepts more than msgspec
 does: 10,000 levels of nesting (msgspec raises RecursionError at a depth that depends on the

@@ -1,7 +1,7 @@
 """Deduplication of equal parts of API objects, to save memory.
 
 A cluster's cards differ in little but their UUIDs, its pods in little but their names. Called by
-`hami_dra.cluster.answers` for every slice and pod, before any other code sees them. It changes
+`hami_dra.kube.decoding` for every slice and pod, before any other code sees them. It changes
 which of several equal objects is referenced, and nothing that can be observed. The slices of 5,000
 nodes with 8 cards take 61 MiB instead of 171; a pod takes half.
 """

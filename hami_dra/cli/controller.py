@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from controller.reconcile.settings import NameSet, Settings
     from controller.reconcile.world import World
     from controller.scoring.policies import Policies
-    from hami_dra.cluster.lease import Timings
+    from hami_dra.kube.lease import Timings
 
 HELP = """Run the controller: it scores nodes and devices for pending pods with claims and writes the allocations.
 
@@ -215,8 +215,8 @@ def _settings(
 ) -> "Settings":
     from controller.reconcile.settings import Mode as ControllerMode
     from controller.reconcile.settings import Settings
-    from hami_dra.cluster.lease import unique_identity
-    from hami_dra.cluster.protocol import ConfigError
+    from hami_dra.kube.lease import unique_identity
+    from hami_dra.kube.protocol import ConfigError
 
     try:
         return Settings(
@@ -281,8 +281,8 @@ def _options(feature_gates: str, *, first_fit: bool) -> "Options":
 
 
 def _lease(duration: str, renew_deadline: str, retry_period: str, write_timeout: str) -> "Timings":
-    from hami_dra.cluster.lease import Timings
-    from hami_dra.cluster.protocol import ConfigError
+    from hami_dra.kube.lease import Timings
+    from hami_dra.kube.protocol import ConfigError
 
     whole = seconds(duration, "--lease-duration")
     if whole != int(whole):
@@ -305,9 +305,9 @@ async def _serve(
     from controller.bridge.templates import TemplateCollector
     from controller.reconcile.beside import Beside
     from controller.reconcile.controller import Controller, Process
-    from hami_dra.cluster.http import connect
-    from hami_dra.cluster.side_thread import SideThread
-    from hami_dra.cluster.transport import Timeouts
+    from hami_dra.kube.http import connect
+    from hami_dra.kube.side_thread import SideThread
+    from hami_dra.kube.transport import Timeouts
 
     timeouts = Timeouts(write=settings.write_timeout)
     cluster = connect(kubeconfig, timeouts=timeouts)

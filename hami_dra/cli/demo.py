@@ -62,8 +62,8 @@ def demo() -> None:
 
 async def _show(console: "Console") -> None:
     from controller.demonstration import DemoFailed, running
-    from hami_dra.cluster.documents import read_documents
-    from hami_dra.cluster.manifests import shipped_folder
+    from hami_dra.kube.documents import read_documents
+    from hami_dra.kube.manifests import shipped_folder
 
     files: list[Path] = sorted(shipped_folder("examples").glob("*.yaml"))
     async with running() as demonstration:

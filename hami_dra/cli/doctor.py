@@ -87,8 +87,8 @@ def doctor(
 
 def _read(connection: Connection, namespace: str, progress: Any) -> "Read":
     from hami_dra.cli.doctor_reading import read_live
-    from hami_dra.cluster.http import connect
-    from hami_dra.cluster.protocol import ClusterError, ConfigError
+    from hami_dra.kube.http import connect
+    from hami_dra.kube.protocol import ClusterError, ConfigError
 
     async def run() -> "Read":
         cluster = connect(connection.kubeconfig, connection.context)

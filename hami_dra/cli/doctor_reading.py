@@ -28,11 +28,11 @@ from hami_dra.api.meta import LabelSelector
 from hami_dra.api.selectors import label_selector_matches
 from hami_dra.cli.progress import Told
 from hami_dra.cli.state import read_cluster
-from hami_dra.cluster.documents import Document
-from hami_dra.cluster.protocol import ClusterError, Forbidden, NotFound
+from hami_dra.kube.documents import Document
+from hami_dra.kube.protocol import ClusterError, Forbidden, NotFound
 
 if TYPE_CHECKING:
-    from hami_dra.cluster.http import HttpCluster
+    from hami_dra.kube.http import HttpCluster
 
 _AT_ONCE: Final = 8
 _GATE: Final = re.compile(r'^kubernetes_feature_enabled\{name="([^"]+)",stage="[^"]*"\} ([01])$', re.MULTILINE)

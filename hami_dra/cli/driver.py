@@ -267,8 +267,8 @@ def driver(
 
 
 def _settings(*, on_exit: str, **values: Any) -> "NodeSettings":
-    from hami_dra.cluster.protocol import ConfigError
     from hami_dra.driver.node.settings import NodeSettings, OnExit
+    from hami_dra.kube.protocol import ConfigError
 
     try:
         return NodeSettings(on_exit=OnExit(on_exit), **values)
@@ -404,9 +404,9 @@ async def _serve(
 
     from controller.reconcile.exposition import Exposition
     from controller.reconcile.server import serving
-    from hami_dra.cluster.http import connect
     from hami_dra.driver.node.metrics import DriverMetrics
     from hami_dra.driver.node.service import NodeDriver
+    from hami_dra.kube.http import connect
 
     backends, demanded = hardware
     cluster = connect(kubeconfig)

@@ -1,14 +1,14 @@
 """The -f option of commands that read manifests.
 
-It wraps `hami_dra.cluster.documents`, and turns its errors into errors for the user.
+It wraps `hami_dra.kube.documents`, and turns its errors into errors for the user.
 """
 
 from collections.abc import Iterable
 from pathlib import Path
 
 from hami_dra.cli.errors import CommandError
-from hami_dra.cluster.documents import BadDocument, Document
-from hami_dra.cluster.documents import read_documents as _read_documents
+from hami_dra.kube.documents import BadDocument, Document
+from hami_dra.kube.documents import read_documents as _read_documents
 
 
 def read_documents(paths: Iterable[Path]) -> list[Document]:

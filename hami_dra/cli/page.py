@@ -10,7 +10,7 @@ from hami_dra.cli.errors import CommandError
 if TYPE_CHECKING:
     from controller.dashboard.serving import Settings
     from controller.reconcile.controller import Controller
-    from hami_dra.cluster.protocol import Cluster
+    from hami_dra.kube.protocol import Cluster
 
 
 class DashboardAuth(StrEnum):
@@ -28,7 +28,7 @@ def page_settings(
 ) -> "Settings | None":
     """Return the dashboard's settings; None if it is disabled. Raises CommandError."""
     from controller.dashboard.serving import Settings, parse_bind
-    from hami_dra.cluster.protocol import ConfigError
+    from hami_dra.kube.protocol import ConfigError
 
     if not bind:
         return None
@@ -50,7 +50,7 @@ async def serve_page(controller: "Controller", cluster: "Cluster", settings: "Se
     """Serve the dashboard until cancelled, once the controller is in sync. Raises ConfigError."""
     from controller.dashboard.serving import serving
     from controller.dashboard.source import WorldSource
-    from hami_dra.cluster.protocol import ConfigError
+    from hami_dra.kube.protocol import ConfigError
 
     await synced.wait()
     try:

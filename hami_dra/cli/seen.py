@@ -19,7 +19,7 @@ from hami_dra.api.core import Node
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object, ObjectMeta
 from hami_dra.cli.errors import CommandError
-from hami_dra.cluster.documents import Document
+from hami_dra.kube.documents import Document
 
 T = TypeVar("T", bound=Object)
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from hami_dra.cli.errors import CommandError
 from hami_dra.cli.heap import return_freed_memory
-from hami_dra.cluster.protocol import ClusterError, ConfigError
-from hami_dra.cluster.requirements import UnsupportedKubernetes
+from hami_dra.kube.protocol import ClusterError, ConfigError
+from hami_dra.kube.requirements import UnsupportedKubernetes
 
 _START_FAILURES: Final = (UnsupportedKubernetes, ConfigError, ClusterError)
 

@@ -13,9 +13,9 @@ from hami_dra.cli.tables import print_wide
 
 if TYPE_CHECKING:
     from hami_dra.api.config import FleetFile
-    from hami_dra.cluster.documents import Document
     from hami_dra.driver.fence import FenceMode
     from hami_dra.driver.fleet_file import Version
+    from hami_dra.kube.documents import Document
 
 HELP = """Print, check or publish ResourceSlices.
 
@@ -160,9 +160,9 @@ def _fleet_objects(file: "FleetFile", *, fence: "FenceMode", with_nodes: bool, w
 
     Without a cluster, `auto` means no fence taint. `where` is removed from errors.
     """
-    from hami_dra.cluster.protocol import ConfigError
     from hami_dra.driver.fleet_nodes import planned_nodes
     from hami_dra.driver.slices import fenced, slice_bodies
+    from hami_dra.kube.protocol import ConfigError
 
     try:
         planned = planned_nodes(file)
@@ -229,8 +229,8 @@ def _check(paths: Sequence[Path], kubeconfig: str | None, context: str | None) -
     import asyncio
 
     from hami_dra.cli.manifest_files import read_documents
-    from hami_dra.cluster.protocol import ClusterError, ConfigError
     from hami_dra.driver.limits import check_pools, unreadable
+    from hami_dra.kube.protocol import ClusterError, ConfigError
 
     found = [document for document in read_documents(paths) if document.raw.get("kind") == "ResourceSlice"]
     if not found:
@@ -260,8 +260,8 @@ def _check(paths: Sequence[Path], kubeconfig: str | None, context: str | None) -
 async def _refused_by_server(documents: "Sequence[Document]", kubeconfig: str | None, context: str | None) -> list[str]:
     """Create each slice as a dry run. Raises ClusterError if the server does not check them."""
     from hami_dra.api.kinds import RESOURCE_SLICE
-    from hami_dra.cluster.http import connect
-    from hami_dra.cluster.protocol import AlreadyExists, Invalid
+    from hami_dra.kube.http import connect
+    from hami_dra.kube.protocol import AlreadyExists, Invalid
 
     cluster = connect(kubeconfig, context)
     refused: list[str] = []
@@ -283,8 +283,8 @@ async def _refused_by_server(documents: "Sequence[Document]", kubeconfig: str | 
 
 
 def _read(path: Path) -> "FleetFile":
-    from hami_dra.cluster.protocol import ConfigError
     from hami_dra.driver.fleet_file import read_fleet
+    from hami_dra.kube.protocol import ConfigError
 
     try:
         return read_fleet(path)
@@ -293,8 +293,8 @@ def _read(path: Path) -> "FleetFile":
 
 
 def _parse(raw: dict[str, Any]) -> "FleetFile":
-    from hami_dra.cluster.protocol import ConfigError
     from hami_dra.driver.fleet_file import parse_fleet
+    from hami_dra.kube.protocol import ConfigError
 
     try:
         return parse_fleet(raw, "--machine")
@@ -308,10 +308,10 @@ def _publish(
     import asyncio
     import logging
 
-    from hami_dra.cluster.protocol import ClusterError, ConfigError
-    from hami_dra.cluster.requirements import UnsupportedKubernetes
     from hami_dra.driver.fleet_file import version_of
     from hami_dra.driver.publisher import NotPublished
+    from hami_dra.kube.protocol import ClusterError, ConfigError
+    from hami_dra.kube.requirements import UnsupportedKubernetes
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     version = version_of(path)
@@ -338,10 +338,10 @@ async def _keep(
 ) -> None:
     import asyncio
 
-    from hami_dra.cluster.http import connect
-    from hami_dra.cluster.requirements import require_version
     from hami_dra.driver.fleet import Fleet
     from hami_dra.driver.fleet_file import follow
+    from hami_dra.kube.http import connect
+    from hami_dra.kube.requirements import require_version
 
     cluster = connect(kubeconfig, context)
     try:

@@ -11,7 +11,7 @@ from hami_dra.cli.errors import CommandError
 from hami_dra.cli.state import KINDS, Connection, Context, Kubeconfig, note, read_state
 
 if TYPE_CHECKING:
-    from hami_dra.cluster.documents import Document
+    from hami_dra.kube.documents import Document
 
 HELP = """Write the state of a cluster that decisions read to one file: nodes, slices, classes, claims, templates,
 pods, quotas.

@@ -23,11 +23,11 @@ from hami_dra.cli.errors import CommandError
 from hami_dra.cli.progress import Told, quiet
 from hami_dra.cli.service_options import Context as Context  # noqa: PLC0414 (re-exported for the commands)
 from hami_dra.cli.service_options import Kubeconfig as Kubeconfig  # noqa: PLC0414 (re-exported for the commands)
-from hami_dra.cluster.documents import Document
-from hami_dra.cluster.protocol import ClusterError, ConfigError, Forbidden, NotFound
+from hami_dra.kube.documents import Document
+from hami_dra.kube.protocol import ClusterError, ConfigError, Forbidden, NotFound
 
 if TYPE_CHECKING:
-    from hami_dra.cluster.http import HttpCluster
+    from hami_dra.kube.http import HttpCluster
 
 Files = Annotated[
     list[Path] | None,
@@ -73,7 +73,7 @@ SOURCE: Final = Path("cluster")
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Arguments of `hami_dra.cluster.http.connect`."""
+    """Arguments of `hami_dra.kube.http.connect`."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -106,7 +106,7 @@ def read_state(
 
 
 async def _read_live(connection: Connection, progress: Told, tell: Callable[[str], None]) -> list[Document]:
-    from hami_dra.cluster.http import connect
+    from hami_dra.kube.http import connect
 
     cluster = connect(connection.kubeconfig, connection.context)
     try:

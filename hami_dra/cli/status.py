@@ -228,8 +228,8 @@ async def _watching(wanted: _Wanted, connection: Connection, output: Output) -> 
     from controller.reconcile.clock import LoopClock
     from controller.reconcile.world import World, taint_rule_kind
     from hami_dra.cli.state import NEEDED
-    from hami_dra.cluster.http import connect
-    from hami_dra.cluster.protocol import ConfigError
+    from hami_dra.kube.http import connect
+    from hami_dra.kube.protocol import ConfigError
 
     cluster = connect(connection.kubeconfig, connection.context)
     try:
@@ -263,7 +263,7 @@ async def _synced(world: "World") -> None:
 
     Raises Unavailable if a kind cannot be read: a reflector itself never gives up.
     """
-    from hami_dra.cluster.protocol import Unavailable
+    from hami_dra.kube.protocol import Unavailable
 
     while True:
         try:

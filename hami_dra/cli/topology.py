@@ -125,7 +125,7 @@ def _of_files(paths: Sequence[Path]) -> "Found":
 def _of_cluster(node: str, kubeconfig: str | None, context: str | None) -> "Found":
     import asyncio
 
-    from hami_dra.cluster.protocol import ClusterError, ConfigError
+    from hami_dra.kube.protocol import ClusterError, ConfigError
 
     try:
         return asyncio.run(_list(node, kubeconfig, context))
@@ -135,7 +135,7 @@ def _of_cluster(node: str, kubeconfig: str | None, context: str | None) -> "Foun
 
 async def _list(node: str, kubeconfig: str | None, context: str | None) -> "Found":
     from hami_dra.api.kinds import RESOURCE_CLAIM, RESOURCE_SLICE
-    from hami_dra.cluster.http import connect
+    from hami_dra.kube.http import connect
 
     cluster = connect(kubeconfig, context)
     try:

@@ -50,7 +50,7 @@ async def _run(kubeconfig: str | None, context: str | None, plan: "Plan") -> Non
     from controller.reconcile.clock import LoopClock
     from controller.reconcile.uninstall import LeftBehind, StillActing, Uninstaller
     from hami_dra.cli.errors import CommandError
-    from hami_dra.cluster.http import connect
+    from hami_dra.kube.http import connect
 
     cluster = connect(kubeconfig, context)
     try:

@@ -106,8 +106,8 @@ def webhook(
 
 async def _serve(kubeconfig: str | None, settings: "Settings") -> None:
     from controller.bridge.server import serve
-    from hami_dra.cluster.http import connect
-    from hami_dra.cluster.requirements import require_version
+    from hami_dra.kube.http import connect
+    from hami_dra.kube.requirements import require_version
 
     cluster = connect(kubeconfig)
     try:

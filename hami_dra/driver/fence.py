@@ -14,8 +14,8 @@ from typing import Final, Literal
 
 from hami_dra.api import names
 from hami_dra.api.kinds import DEVICE_TAINT_RULE, DEVICE_TAINT_RULE_V1BETA2
-from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.protocol import Cluster, ClusterError
+from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.protocol import Cluster, ClusterError
 
 log = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from hami_dra.api.config import FleetFile
 from hami_dra.api.core import Node
 from hami_dra.api.kinds import NODE
 from hami_dra.api.resource import ResourceSlice
-from hami_dra.cluster.protocol import AlreadyExists, Cluster, ClusterError, ConfigError, NotFound
-from hami_dra.cluster.reflector import Reflector
 from hami_dra.driver.fence import QUIET, Fence, FenceMode
 from hami_dra.driver.fleet_nodes import PlannedNode, planned_nodes
 from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
 from hami_dra.driver.slices import fenced
 from hami_dra.driver.workqueue import WorkQueue
+from hami_dra.kube.protocol import AlreadyExists, Cluster, ClusterError, ConfigError, NotFound
+from hami_dra.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)
 

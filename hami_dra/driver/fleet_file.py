@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from hami_dra.api.config import FleetFile
-from hami_dra.cluster.documents import BadDocument, read_documents
-from hami_dra.cluster.protocol import ConfigError
 from hami_dra.driver.fleet import Fleet
+from hami_dra.kube.documents import BadDocument, read_documents
+from hami_dra.kube.protocol import ConfigError
 
 Version = tuple[int, int]
 """Time of the last change in nanoseconds, and size."""

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 
 from hami_dra.api.kinds import RESOURCE_SLICE
 from hami_dra.api.resource import ResourceSlice
-from hami_dra.cluster.guard import LoopGuard, count_nothing
-from hami_dra.cluster.protocol import Cluster, ClusterError, Conflict, Invalid, NotFound
-from hami_dra.cluster.reflector import Reflector
-from hami_dra.cluster.store import Store
 from hami_dra.driver.plan import Accepted, accepted_form, dropped_fields, plan
 from hami_dra.driver.slices import Pool, SliceContent
 from hami_dra.driver.workqueue import WorkQueue
+from hami_dra.kube.guard import LoopGuard, count_nothing
+from hami_dra.kube.protocol import Cluster, ClusterError, Conflict, Invalid, NotFound
+from hami_dra.kube.reflector import Reflector
+from hami_dra.kube.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Generic, TypeVar
 
-from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.guard import LoopGuard, count_nothing
-from hami_dra.cluster.lanes import Lanes
-from hami_dra.cluster.protocol import ClusterError
+from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.guard import LoopGuard, count_nothing
+from hami_dra.kube.lanes import Lanes
+from hami_dra.kube.protocol import ClusterError
 
 K = TypeVar("K", bound=Hashable)
 

@@ -1,6 +1,6 @@
 """Every annotation that a Struct of this project keeps: what nobody reads is dropped where objects are decoded.
 
-Read by `hami_dra.cluster.answers` and by snapshots. Programs that look at whole objects as JSON (the webhook, `convert`) do
+Read by `hami_dra.kube.decoding` and by snapshots. Programs that look at whole objects as JSON (the webhook, `convert`) do
 not come through here. Whoever reads another annotation of a decoded object adds it to one of these sets.
 """
 

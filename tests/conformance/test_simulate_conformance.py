@@ -14,7 +14,7 @@ import pytest
 from controller.allocation.features import GATES, FeatureGates
 from controller.simulation import Settings, simulate
 from hami_dra.api.quantity import Quantity
-from hami_dra.cluster.documents import Document
+from hami_dra.kube.documents import Document
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "allocator_cases.jsonl").read_text().splitlines()]
 

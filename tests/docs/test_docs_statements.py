@@ -16,7 +16,7 @@ from controller.scoring.policies import DevicePolicy, Policies
 from controller.simulation import Settings, simulate
 from controller.simulation.objects import gather
 from hami_dra.api import names
-from hami_dra.cluster.documents import Document, read_documents
+from hami_dra.kube.documents import Document, read_documents
 from hami_dra.vendors.profiles import FOREIGN
 from hami_dra.vendors.registry import LEGACY_VENDORS, VENDORS
 from tests.docs.commands_in_docs import DOCUMENTS, ROOT, blocks

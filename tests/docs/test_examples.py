@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from controller.simulation import Settings, simulate
-from hami_dra.cluster.documents import Document, read_documents
+from hami_dra.kube.documents import Document, read_documents
 from tests.docs.commands_in_docs import ROOT
 from tests.support.commands import Typed
 from tests.support.manifests import pod

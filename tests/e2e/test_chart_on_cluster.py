@@ -19,8 +19,8 @@ from hack.controlplane.processes import free_port
 from hack.helm import helm as helm_build
 from hack.installation import QUICK
 from hami_dra.api import names
-from hami_dra.cluster.manifests import shipped
-from hami_dra.cluster.memory import MemoryCluster
+from hami_dra.kube.manifests import shipped
+from hami_dra.kube.memory import MemoryCluster
 from tests.docs.commands_in_docs import parse
 from tests.e2e.chart_story import KIND, ROOT, Story, containers, helm_home
 from tests.unit.test_bridge_server import call

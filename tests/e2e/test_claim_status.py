@@ -12,10 +12,10 @@ import yaml
 from hack.installation import service_account_token
 from hami_dra.api import names
 from hami_dra.api.kinds import RESOURCE_CLAIM
-from hami_dra.cluster.http import HttpCluster
-from hami_dra.cluster.manifests import shipped_folder
 from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
 from hami_dra.driver.prepare.records import Held, Record
+from hami_dra.kube.http import HttpCluster
+from hami_dra.kube.manifests import shipped_folder
 from tests.e2e.objects import claim, request
 
 pytestmark = pytest.mark.on_1_36

@@ -7,13 +7,13 @@ from contextlib import aclosing, suppress
 import pytest
 
 from hami_dra.api import kinds
-from hami_dra.cluster.http import HttpCluster
-from hami_dra.cluster.lease import LeaderElector
-from hami_dra.cluster.protocol import ClusterError, Forbidden, Gone
-from hami_dra.cluster.reflector import Reflector
-from hami_dra.cluster.requirements import require_version
-from hami_dra.cluster.transport import Timeouts
-from tests.unit.test_cluster_contract import ClusterContract, claim, config_map
+from hami_dra.kube.http import HttpCluster
+from hami_dra.kube.lease import LeaderElector
+from hami_dra.kube.protocol import ClusterError, Forbidden, Gone
+from hami_dra.kube.reflector import Reflector
+from hami_dra.kube.requirements import require_version
+from hami_dra.kube.transport import Timeouts
+from tests.unit.kube.test_contract import ClusterContract, claim, config_map
 
 
 class Recorder:

@@ -10,7 +10,7 @@ import yaml
 from hack.controlplane.api import ApiError
 from hack.installation import service_account_token
 from hami_dra.api import names
-from hami_dra.cluster.manifests import shipped_folder
+from hami_dra.kube.manifests import shipped_folder
 from tests.e2e.objects import claim, part
 
 pytestmark = pytest.mark.on_1_36

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hami_dra.cluster import credentials
+from hami_dra.kube import credentials
 from tests.e2e.lab import A10G, T4
 from tests.e2e.objects import legacy_pod, part, pod, policies, template
 from tests.support.commands import Typed

@@ -9,7 +9,7 @@ from controller.bridge.installation import manifests
 from controller.reconcile.probe import probe_bodies
 from hack.installation import QUICK, Installation
 from hami_dra.api import names
-from hami_dra.cluster.manifests import shipped
+from hami_dra.kube.manifests import shipped
 from tests.e2e.holder import Holder
 from tests.e2e.lab import T4
 from tests.e2e.objects import claim, legacy_pod, opaque, part, pod, request, template

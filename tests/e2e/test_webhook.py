@@ -15,10 +15,10 @@ from controller.bridge.converted import LegacyBridge
 from controller.bridge.installation import Installation, manifests
 from controller.bridge.server import Server, Settings
 from hami_dra.api import kinds, names
-from hami_dra.cluster.documents import read_documents
-from hami_dra.cluster.http import HttpCluster
-from hami_dra.cluster.manifests import apply, remove, shipped
-from hami_dra.cluster.protocol import AlreadyExists, ClusterError, Forbidden, Invalid, NotFound
+from hami_dra.kube.documents import read_documents
+from hami_dra.kube.http import HttpCluster
+from hami_dra.kube.manifests import apply, remove, shipped
+from hami_dra.kube.protocol import AlreadyExists, ClusterError, Forbidden, Invalid, NotFound
 
 pytestmark = pytest.mark.kubernetes("1.37.1", "1.36.4")
 

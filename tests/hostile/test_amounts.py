@@ -31,7 +31,7 @@ from controller.reconcile.settings import NameSet
 from controller.reconcile.world import allocated_devices
 from controller.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.resource import DeviceClass, ResourceSlice
-from hami_dra.cluster.store import Store
+from hami_dra.kube.store import Store
 from tests.cards import claim, node, pod, request
 from tests.support.quotas import quota_object
 

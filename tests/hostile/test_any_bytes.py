@@ -23,12 +23,12 @@ from hami_dra.api.sanitize import MOST_LEVELS, is_deeper, is_unicode, sanitized
 from hami_dra.cli.errors import CommandError
 from hami_dra.cli.seen import seen
 from hami_dra.cli.state import read_cluster
-from hami_dra.cluster.answers import read_event, read_json, read_json_page, read_object, read_page
-from hami_dra.cluster.documents import BadDocument, read_documents
-from hami_dra.cluster.protocol import Broken
 from hami_dra.driver.prepare.claim import fingerprint, read_claim
 from hami_dra.driver.prepare.errors import PrepareError
 from hami_dra.driver.prepare.inventory import Inventory as NodeInventory
+from hami_dra.kube.decoding import read_event, read_json, read_json_page, read_object, read_page
+from hami_dra.kube.documents import BadDocument, read_documents
+from hami_dra.kube.protocol import Broken
 from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
 from tests.hostile.gojson import DEPTHS, ODD_NUMBERS, ODD_STRINGS, strings, values
 

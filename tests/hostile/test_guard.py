@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from hami_dra.cluster.guard import LoopGuard
+from hami_dra.kube.guard import LoopGuard
 
 
 class Lost(Exception):

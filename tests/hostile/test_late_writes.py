@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import pytest
 
 from hami_dra.api import kinds
-from hami_dra.cluster.credentials import Access
-from hami_dra.cluster.http import HttpCluster
-from hami_dra.cluster.protocol import Unavailable
-from hami_dra.cluster.transport import Timeouts
-from tests.unit.test_cluster_http import Answer, Server
+from hami_dra.kube.credentials import Access
+from hami_dra.kube.http import HttpCluster
+from hami_dra.kube.protocol import Unavailable
+from hami_dra.kube.transport import Timeouts
+from tests.unit.kube.test_http import Answer, Server
 
 POD = {"metadata": {"name": "a", "namespace": "default", "uid": "1", "resourceVersion": "2"}}
 

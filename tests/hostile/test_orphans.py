@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from hami_dra.api import kinds, names
-from hami_dra.cluster.protocol import Conflict, Unavailable
+from hami_dra.kube.protocol import Conflict, Unavailable
 from tests.support.scene import SPACE, claim, play, pod
 
 QUICK = {"quiet_time": 0.0, "probe": False, "scheduler": False}

@@ -13,7 +13,7 @@ from controller.scoring.policies import InvalidPolicy, Policies
 from controller.scoring.resolving import resolve
 from hami_dra.api import kinds, names
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.answers import read_object
+from hami_dra.kube.decoding import read_object
 from hami_dra.vendors.annotations import MOST_LENGTH, MOST_OF_TENANT, READ_ANNOTATIONS, TOO_LONG
 from tests.support.steered_cluster import SteeredCluster
 

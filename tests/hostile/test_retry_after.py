@@ -3,7 +3,7 @@
 import pytest
 from multidict import CIMultiDict
 
-from hami_dra.cluster import transport
+from hami_dra.kube import transport
 
 
 class Answer:

@@ -12,7 +12,7 @@ from hami_dra.cel import SHORT, CostLimitExceeded, DeviceInput, EvaluationError,
 from tests.cards import claim as card_claim
 from tests.cards import request
 from tests.support.scene import DRIVER, SPACE, claim, play, pod
-from tests.unit.test_cel_limits import HOSTILE, grown
+from tests.unit.cel.test_limits import HOSTILE, grown
 
 DEVICE = DeviceInput.of("d.io", {"name": {"string": "T4"}})
 LIMITS = SelectorLimits()

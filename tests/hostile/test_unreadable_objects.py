@@ -12,8 +12,8 @@ from controller.reconcile.foreign import ForeignWatch
 from controller.reconcile.undo import Undoer
 from controller.reconcile.uninstall import LeftBehind, Plan, Uninstaller
 from hami_dra.api import kinds, names
-from hami_dra.cluster.protocol import Forbidden
 from hami_dra.driver.node.claims import HeldClaims
+from hami_dra.kube.protocol import Forbidden
 from tests.support.scene import DRIVER, SPACE, claim, play, pod, template
 from tests.support.steered_cluster import SteeredCluster
 

@@ -14,7 +14,7 @@ from controller.bridge.request import InvalidRequest, decode, template_of
 from hami_dra.api import names
 from hami_dra.cel import DeviceInput, compile_selector
 from hami_dra.cel.parser import parse
-from hami_dra.cluster.memory.patches import json_patch
+from hami_dra.kube.memory.patches import json_patch
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
 
 VENDOR = NvidiaLegacy()

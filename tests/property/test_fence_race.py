@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from controller.reconcile.fence_rules import is_fence_taint, is_kept, is_proven
 from hami_dra.api import kinds, names
 from hami_dra.api.quantity import Quantity
-from hami_dra.cluster.protocol import ClusterError
+from hami_dra.kube.protocol import ClusterError
 from tests.support.mortal import Mortal
 from tests.support.scene import DRIVER, GIB, claim, play, pod
 

@@ -11,12 +11,12 @@ from contextlib import suppress
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hami_dra.cluster.lease import Timings
-from hami_dra.cluster.lease_thread import ThreadedElection
-from hami_dra.cluster.protocol import Unavailable
-from hami_dra.cluster.side_thread import run_in
+from hami_dra.kube.lease import Timings
+from hami_dra.kube.lease_thread import ThreadedElection
+from hami_dra.kube.protocol import Unavailable
+from hami_dra.kube.side_thread import run_in
 from tests.support.steered_cluster import SteeredCluster
-from tests.unit.test_cluster_lease import Candidate, Time
+from tests.unit.kube.test_lease import Candidate, Time
 
 TIMINGS = Timings()
 WHO = st.sampled_from("ab")

@@ -5,9 +5,9 @@ import asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hami_dra.cluster.protocol import Unavailable
+from hami_dra.kube.protocol import Unavailable
 from tests.support.steered_cluster import SteeredCluster
-from tests.unit.test_cluster_lease import Candidate, Time
+from tests.unit.kube.test_lease import Candidate, Time
 
 WHO = st.sampled_from("abc")
 WAIT = st.tuples(st.just("wait"), st.integers(1, 30))

@@ -12,7 +12,7 @@ from controller.reconcile.decisionlog import DecisionLog
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.protocol import Invalid
+from hami_dra.kube.protocol import Invalid
 from tests.support.census import census, grown
 from tests.support.scene import DRIVER, SPACE, claim, play, pod, template
 
@@ -30,7 +30,7 @@ BOUNDED: Final = {
 
 def kept():
     """Without the cluster in memory, which is not the controller's."""
-    return census("controller.", "hami_dra.cluster.reflector", "hami_dra.cluster.store", "hami_dra.cluster.lanes")
+    return census("controller.", "hami_dra.kube.reflector", "hami_dra.kube.store", "hami_dra.kube.lanes")
 
 
 def check(before: Counter[str], after: Counter[str]) -> None:

@@ -19,8 +19,8 @@ import pytest
 
 from controller.decide import decide
 from hami_dra.api import kinds, names
-from hami_dra.cluster.lease import Timings
-from hami_dra.cluster.protocol import AlreadyExists, Conflict, NotFound, Unavailable
+from hami_dra.kube.lease import Timings
+from hami_dra.kube.protocol import AlreadyExists, Conflict, NotFound, Unavailable
 from tests.support.mortal import Mortal
 from tests.support.scene import claim, first_fit, play, pod, template
 

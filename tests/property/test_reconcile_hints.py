@@ -11,7 +11,7 @@ import pytest
 from controller.decide import Decision, decide
 from hami_dra.api import kinds
 from hami_dra.api.podstate import is_pending
-from hami_dra.cluster.protocol import NotFound
+from hami_dra.kube.protocol import NotFound
 from tests.support.scene import DRIVER, SPACE, device_class, gpu_slice, node, play, pod, template
 
 ZONE = "topology.kubernetes.io/zone"

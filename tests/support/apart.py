@@ -11,9 +11,9 @@ from controller.reconcile.beside import Beside
 from controller.reconcile.controller import Controller, Process
 from controller.reconcile.settings import Settings
 from hami_dra.api import kinds, names
-from hami_dra.cluster.lease import Timings
-from hami_dra.cluster.side_thread import SideThread
-from hami_dra.embedded.control_plane import EmbeddedControlPlane
+from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
+from hami_dra.kube.lease import Timings
+from hami_dra.kube.side_thread import SideThread
 from tests.support.scene import DRIVER, SPACE, device_class, first_fit, gpu_slice, node
 from tests.support.steered_cluster import SteeredCluster
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from controller.simulation import Settings, simulate
-from hami_dra.cluster.documents import Document, read_documents
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
+from hami_dra.kube.documents import Document, read_documents
 
 NODES = {"n1": "g4dn.12xlarge", "n2": "g5.12xlarge"}
 """4 x T4 of 15 GiB and 4 x A10G of 22 GiB."""

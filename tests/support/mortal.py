@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from hami_dra.cluster.protocol import Cluster, Unavailable
+from hami_dra.kube.protocol import Cluster, Unavailable
 
 
 class Mortal:

@@ -27,9 +27,9 @@ from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_live
 from hami_dra.api.quantity import Quantity
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.lease import Timings
-from hami_dra.cluster.protocol import Cluster
-from hami_dra.embedded.control_plane import EmbeddedControlPlane
+from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
+from hami_dra.kube.lease import Timings
+from hami_dra.kube.protocol import Cluster
 from tests.support.steered_cluster import SteeredCluster
 from tests.support.virtual_time import VirtualClock, run
 

@@ -12,8 +12,8 @@ from controller.bridge.memory_webhook import memory_webhook
 from controller.bridge.request import template_of
 from controller.bridge.server import Settings
 from hami_dra.api import kinds
-from hami_dra.cluster.memory.patches import json_patch
-from hami_dra.cluster.protocol import Forbidden, Invalid
+from hami_dra.kube.memory.patches import json_patch
+from hami_dra.kube.protocol import Forbidden, Invalid
 from tests.support.steered_cluster import SteeredCluster
 
 POD = {

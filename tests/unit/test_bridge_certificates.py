@@ -11,7 +11,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from controller.bridge.certificates import BadAuthority, Material, ensure_secret, renewed, signed
 from controller.bridge.configuration import ensure_trust
 from hami_dra.api import kinds
-from hami_dra.cluster.protocol import Conflict, NotFound, Unavailable
+from hami_dra.kube.protocol import Conflict, NotFound, Unavailable
 from tests.support.steered_cluster import SteeredCluster
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)

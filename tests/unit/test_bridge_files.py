@@ -8,7 +8,7 @@ import pytest
 from controller.bridge.convert import Options
 from controller.bridge.files import ConvertRefused, convert_documents
 from hack.generate import converted
-from hami_dra.cluster.documents import Document, read_documents
+from hami_dra.kube.documents import Document, read_documents
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "convert"
 EXAMPLES = Path(__file__).parents[2] / "examples"

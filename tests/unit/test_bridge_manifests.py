@@ -11,9 +11,9 @@ from controller.bridge.server import Settings
 from controller.reconcile.events import CONTROLLER
 from controller.reconcile.fence_rules import rule_names
 from hami_dra.api import kinds, names
-from hami_dra.cluster.manifests import UnknownKind, apply, kind_of, remove, shipped
-from hami_dra.cluster.selectors import InvalidSelector
 from hami_dra.driver.node.events import REPORTER
+from hami_dra.kube.manifests import UnknownKind, apply, kind_of, remove, shipped
+from hami_dra.kube.selectors import InvalidSelector
 from hami_dra.vendors.registry import LEGACY_VENDORS, VENDORS
 from tests.support.steered_cluster import SteeredCluster
 

@@ -6,7 +6,7 @@ import pytest
 from controller.bridge.convert import convert_pod
 from controller.bridge.templates import AFTER, TemplateCollector, collect, is_template
 from hami_dra.api import kinds
-from hami_dra.cluster.protocol import Forbidden
+from hami_dra.kube.protocol import Forbidden
 from tests.support.steered_cluster import SteeredCluster
 
 KIND = kinds.RESOURCE_CLAIM_TEMPLATE

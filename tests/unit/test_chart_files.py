@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hami_dra.cluster.manifests import shipped
 from hami_dra.discovery import enflame, kunlunxin, metax, neuron
+from hami_dra.kube.manifests import shipped
 from hami_dra.vendors.containers import HostSettings
 from hami_dra.vendors.nvidia.containers import LOCKS
 from hami_dra.vendors.registry import PUBLISHING_VENDORS

@@ -152,9 +152,11 @@ def test_it_starts_outside_the_checkout(installed, tmp_path):
 
 
 def test_it_finds_what_ships_with_it(installed, tmp_path):
-    code = "from hami_dra.cluster.manifests import shipped; print(len(shipped('manifests')), len(shipped('deviceclasses')))"
+    code = (
+        "from hami_dra.kube.manifests import shipped; print(len(shipped('manifests')), len(shipped('deviceclasses')))"
+    )
     found = _run(installed / "bin/python", "-c", code, cwd=tmp_path).split()
-    from hami_dra.cluster.manifests import shipped
+    from hami_dra.kube.manifests import shipped
 
     assert [int(number) for number in found] == [len(shipped("manifests")), len(shipped("deviceclasses"))]
     assert _run(installed / "bin/python", "-c", "import hami_dra; print(hami_dra.__file__)", cwd=tmp_path).startswith(

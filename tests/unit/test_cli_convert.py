@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hami_dra.cluster.documents import read_documents
+from hami_dra.kube.documents import read_documents
 from tests.support.commands import Typed
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from controller.simulation import Settings, simulate
 from controller.simulation.essence import documents_of, essence
 from controller.simulation.objects import READ, gather
 from hami_dra.api import kinds, names
-from hami_dra.cluster.documents import read_documents
+from hami_dra.kube.documents import read_documents
 from tests.support.commands import Typed
 from tests.support.manifests import claim, cluster, documents, part, pod, template
 from tests.support.served import Served

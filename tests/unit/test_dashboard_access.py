@@ -15,7 +15,7 @@ from controller.explain.model import Explanation
 from controller.inventory.inventory import Inventory
 from controller.scoring.policies import Policies
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
-from hami_dra.cluster.protocol import ConfigError, Forbidden, Unavailable
+from hami_dra.kube.protocol import ConfigError, Forbidden, Unavailable
 
 VIEWER, STRANGER = "viewer-token", "stranger-token"
 

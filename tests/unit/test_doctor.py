@@ -18,8 +18,8 @@ from hami_dra.api import names
 from hami_dra.api.core import Lease, ResourceQuota
 from hami_dra.api.nodelacks import Lack, LackKind, encode
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim
-from hami_dra.cluster.manifests import shipped
-from hami_dra.cluster.protocol import ServerVersion
+from hami_dra.kube.manifests import shipped
+from hami_dra.kube.protocol import ServerVersion
 from tests.cards import DRIVER, card, claim, node, pod, slice_of
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

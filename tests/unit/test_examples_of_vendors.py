@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from controller.simulation import Settings, simulate
-from hami_dra.cluster.documents import read_documents
+from hami_dra.kube.documents import read_documents
 from hami_dra.vendors.registry import VENDORS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,8 +3,8 @@
 import pytest
 
 from hami_dra.api.kinds import DEVICE_TAINT_RULE
-from hami_dra.cluster.protocol import ServerVersion
 from hami_dra.driver.fence import QUIET, Fence
+from hami_dra.kube.protocol import ServerVersion
 from tests.support.steered_cluster import SteeredCluster
 
 DRIVER = "nvidia.hami.io"

@@ -9,8 +9,8 @@ import yaml
 from pydantic import ValidationError
 
 from hami_dra.api.config import FleetFile
-from hami_dra.cluster.protocol import ConfigError
 from hami_dra.driver.fleet_nodes import planned_nodes
+from hami_dra.kube.protocol import ConfigError
 
 
 def file(**fields):

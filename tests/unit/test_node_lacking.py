@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from hami_dra.api.nodelacks import MOST, InvalidLacks, Lack, LackKind, decode, encode
-from hami_dra.cluster.guard import LoopGuard
 from hami_dra.driver.node.lacking import LackWatch
+from hami_dra.kube.guard import LoopGuard
 
 CORE = Lack(LackKind.LIMITS, "HAMi-core is not installed")
 CUDA = Lack(LackKind.LIBRARIES, "there is no libcuda")

@@ -11,7 +11,6 @@ from hami_dra.api.core import Node
 from hami_dra.api.hardware import Fault
 from hami_dra.cli.errors import CommandError
 from hami_dra.cli.main import application
-from hami_dra.cluster.protocol import ConfigError
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.kubelet.protocol import Verdict
 from hami_dra.driver.node.damping import Counted
@@ -22,6 +21,7 @@ from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.threads import in_thread
 from hami_dra.driver.node.turn import Turn
 from hami_dra.driver.slices import machine_pools
+from hami_dra.kube.protocol import ConfigError
 from tests.support.virtual_time import run
 
 # --- threads ---------------------------------------------------------------------------------------------------------

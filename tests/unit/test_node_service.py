@@ -10,14 +10,14 @@ import pytest
 from controller.native_order import native_ranking
 from controller.scoring.policies import DevicePolicy
 from hami_dra.api.kinds import DEVICE_TAINT_RULE, EVENT, NODE, RESOURCE_CLAIM, RESOURCE_SLICE
-from hami_dra.cluster.protocol import Invalid, ServerVersion
-from hami_dra.cluster.requirements import UnsupportedKubernetes
 from hami_dra.discovery.errors import ToolMissing
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.kubelet.protocol import Verdict
 from hami_dra.driver.node.service import NodeDriver
 from hami_dra.driver.node.settings import NodeSettings, OnExit
 from hami_dra.driver.node.simulated import SimulatedBackend
+from hami_dra.kube.protocol import Invalid, ServerVersion
+from hami_dra.kube.requirements import UnsupportedKubernetes
 from hami_dra.vendors.publishing import Sharing
 from tests.support.node import FakePlugin, at_once, claim_on
 from tests.support.steered_cluster import SteeredCluster

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM
-from hami_dra.cluster.protocol import Forbidden, Unavailable
 from hami_dra.driver.kubelet.protocol import ClaimRef
 from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
 from hami_dra.driver.prepare.preparation import NodePreparation
+from hami_dra.kube.protocol import Forbidden, Unavailable
 from tests.support.preparing import DRIVER, PreparedNode, claim_json, env_of, only, pod_json, result, share
 from tests.support.steered_cluster import SteeredCluster
 from tests.support.virtual_time import run

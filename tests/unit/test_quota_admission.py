@@ -9,7 +9,7 @@ from controller.bridge.convert import Options, convert_pod
 from controller.bridge.quota import FRESH, excesses
 from controller.bridge.server import Settings
 from hami_dra.api import kinds
-from hami_dra.cluster.protocol import Forbidden, Unavailable
+from hami_dra.kube.protocol import Forbidden, Unavailable
 from hami_dra.vendors.registry import LEGACY_VENDORS, QUOTA_NAMES
 from tests.support.quotas import legacy, quota, quota_object
 from tests.support.steered_cluster import SteeredCluster

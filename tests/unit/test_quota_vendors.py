@@ -4,7 +4,7 @@ import pytest
 
 from controller.inventory.inventory import Inventory
 from controller.quota.model import QuotaLine, lines
-from hami_dra.cluster.manifests import shipped
+from hami_dra.kube.manifests import shipped
 from tests.cards import allocated, card, claim, node, slice_of
 from tests.support import manifests
 from tests.support.manifests import simulated

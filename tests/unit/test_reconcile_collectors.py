@@ -25,7 +25,7 @@ from controller.reconcile.settings import NameSet
 from controller.reconcile.world import allocated_devices
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
-from hami_dra.cluster.store import Store
+from hami_dra.kube.store import Store
 from tests.cards import DRIVER, card, claim, node, slice_of, whole
 from tests.support import expositions
 from tests.support.expositions import SETTINGS, furnish, text_of

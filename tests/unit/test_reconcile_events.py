@@ -11,7 +11,7 @@ from controller.reconcile.metrics import Metrics
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta
-from hami_dra.cluster.protocol import Forbidden, NotFound, Unavailable
+from hami_dra.kube.protocol import Forbidden, NotFound, Unavailable
 from tests.support.steered_cluster import SteeredCluster
 from tests.support.virtual_time import VirtualClock, run
 

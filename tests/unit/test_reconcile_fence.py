@@ -19,8 +19,8 @@ from controller.reconcile.fence_rules import (
 from hami_dra.api import kinds, names
 from hami_dra.api.meta import ObjectMeta
 from hami_dra.api.resource import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
-from hami_dra.cluster.memory import default_kinds
-from hami_dra.cluster.protocol import ConfigError, NotFound, ServerVersion, Unavailable
+from hami_dra.kube.memory import default_kinds
+from hami_dra.kube.protocol import ConfigError, NotFound, ServerVersion, Unavailable
 from tests.support.census import census
 from tests.support.mortal import Mortal
 from tests.support.scene import DRIVER, SPACE, claim, device_class, gpu_slice, play, pod, template

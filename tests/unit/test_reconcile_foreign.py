@@ -8,7 +8,7 @@ import pytest
 from controller.reconcile.foreign import Use, overlaps
 from hami_dra.api import kinds
 from hami_dra.api.resource import DeviceRequestAllocationResult, ResourceClaim
-from hami_dra.cluster.protocol import Unavailable
+from hami_dra.kube.protocol import Unavailable
 from tests.support.scene import DRIVER, SPACE, claim, play, pod
 
 QUICK = {"quiet_time": 0.0, "probe": False}

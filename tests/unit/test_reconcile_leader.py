@@ -7,8 +7,8 @@ from controller.reconcile.settings import Mode
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta
-from hami_dra.cluster.lease import Timings
-from hami_dra.cluster.protocol import Unavailable
+from hami_dra.kube.lease import Timings
+from hami_dra.kube.protocol import Unavailable
 from tests.support.mortal import Mortal
 from tests.support.scene import DRIVER, claim, play, pod, template
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hami_dra.api import kinds, names
-from hami_dra.cluster.protocol import Unavailable
+from hami_dra.kube.protocol import Unavailable
 from tests.support.scene import SPACE, claim, play, pod
 
 QUICK = {"quiet_time": 0.0, "probe": False}

@@ -9,7 +9,7 @@ from controller.decide import decide
 from controller.reconcile.settings import Mode
 from controller.reconcile.uninstall import Plan, Uninstaller
 from hami_dra.api import kinds, names
-from hami_dra.cluster.protocol import Conflict, Invalid, Unavailable
+from hami_dra.kube.protocol import Conflict, Invalid, Unavailable
 from tests.support.mortal import Mortal
 from tests.support.quotas import MIB
 from tests.support.scene import SPACE, claim, device_class, pod, template

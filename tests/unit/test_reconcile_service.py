@@ -17,8 +17,8 @@ from controller.reconcile.settings import Mode, Settings
 from hami_dra.cli.durations import seconds
 from hami_dra.cli.errors import CommandError
 from hami_dra.cli.main import app, run
-from hami_dra.cluster.lease import Timings
-from hami_dra.cluster.protocol import ConfigError
+from hami_dra.kube.lease import Timings
+from hami_dra.kube.protocol import ConfigError
 
 
 async def get(port, path):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from hami_dra.api import kinds, names
-from hami_dra.cluster.protocol import Forbidden, NotFound, Unavailable
+from hami_dra.kube.protocol import Forbidden, NotFound, Unavailable
 from tests.support.scene import claim, play, pod
 
 QUICK = {"quiet_time": 0.0, "probe": False, "commits_at_once": 4, "slow_commits_at_once": 1}

@@ -11,7 +11,7 @@ from controller.bridge.convert import convert_pod
 from controller.bridge.converted import LegacyBridge
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
-from hami_dra.cluster.protocol import Forbidden, Unavailable
+from hami_dra.kube.protocol import Forbidden, Unavailable
 from tests.support.scene import SPACE, play
 
 TEMPLATE = kinds.RESOURCE_CLAIM_TEMPLATE

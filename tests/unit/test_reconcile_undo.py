@@ -7,7 +7,7 @@ from controller.reconcile.undo import Watched, verdict
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus, Toleration
 from hami_dra.api.meta import Condition, ObjectMeta
-from hami_dra.cluster.protocol import Unavailable
+from hami_dra.kube.protocol import Unavailable
 from tests.support.census import census, grown
 from tests.support.scene import SPACE, claim, play, pod, template
 

@@ -5,9 +5,9 @@ import pytest
 from controller.reconcile.fence_rules import rule_body, rule_names
 from controller.reconcile.uninstall import Plan, StillActing, Uninstaller
 from hami_dra.api import kinds, names
-from hami_dra.cluster.lease import Timings
-from hami_dra.cluster.memory import default_kinds
-from hami_dra.cluster.protocol import Conflict, ServerVersion, Unavailable
+from hami_dra.kube.lease import Timings
+from hami_dra.kube.memory import default_kinds
+from hami_dra.kube.protocol import Conflict, ServerVersion, Unavailable
 from tests.support.scene import DRIVER, SPACE, claim, gpu_slice, play, pod, template
 
 ELECTED = {"quiet_time": 0.0, "probe": False, "leader_election": True, "lease": Timings()}

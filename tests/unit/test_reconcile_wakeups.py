@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from hami_dra.api import kinds
-from hami_dra.cluster.protocol import Unavailable
+from hami_dra.kube.protocol import Unavailable
 from tests.support.scene import SPACE, claim, play, pod, template
 
 QUICK = {"quiet_time": 0.0, "probe": False}

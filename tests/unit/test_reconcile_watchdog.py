@@ -20,7 +20,7 @@ from controller.reconcile.stalled import (
 )
 from controller.reconcile.watchdog import EXIT_CODE, Watchdog
 from hami_dra.api import kinds, names
-from hami_dra.cluster.lease import LeaderElector, Timings
+from hami_dra.kube.lease import LeaderElector, Timings
 from hami_dra.vendors.annotations import MOST_LENGTH
 from tests.support.scene import DRIVER, SPACE, claim, play, pod
 from tests.support.steered_cluster import SteeredCluster

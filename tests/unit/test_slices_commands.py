@@ -15,11 +15,11 @@ from hami_dra.api.kinds import NODE, RESOURCE_CLAIM, RESOURCE_SLICE
 from hami_dra.cli import slices as slices_command
 from hami_dra.cli import topology as topology_command
 from hami_dra.cli.errors import CommandError
-from hami_dra.cluster import http
-from hami_dra.cluster.protocol import AlreadyExists, Invalid, ServerVersion, Unavailable
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver import fleet_file
 from hami_dra.driver.slices import machine_pools, slice_bodies
+from hami_dra.kube import http
+from hami_dra.kube.protocol import AlreadyExists, Invalid, ServerVersion, Unavailable
 from tests.support.steered_cluster import SteeredCluster
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from hami_dra.api.kinds import NODE, RESOURCE_SLICE
-from hami_dra.cluster.protocol import AlreadyExists, Conflict, Forbidden, Invalid, Unavailable
 from hami_dra.driver.plan import plan
 from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
 from hami_dra.driver.slices import fenced, pool_of, slice_body, slice_name
 from hami_dra.driver.workqueue import WorkQueue
+from hami_dra.kube.protocol import AlreadyExists, Conflict, Forbidden, Invalid, Unavailable
 from tests.support.steered_cluster import SteeredCluster
 
 DRIVER = "d.example.com"

@@ -23,7 +23,7 @@ from controller.reconcile.settings import NameSet
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_refs
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.store import Store
+from hami_dra.kube.store import Store
 
 _MILLIONTHS: Final = 1_000_000
 """Parts of a card: sums of whole numbers stay exact."""

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Collection
 
 from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.guard import LoopGuard, count_nothing
-from hami_dra.cluster.protocol import Cluster
-from hami_dra.cluster.reflector import Reflector
-from hami_dra.cluster.store import Store
+from hami_dra.kube.guard import LoopGuard, count_nothing
+from hami_dra.kube.protocol import Cluster
+from hami_dra.kube.reflector import Reflector
+from hami_dra.kube.store import Store
 
 _Selects = Callable[[ResourceClaim], bool]
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hami_dra.api.hardware import Fault
-from hami_dra.cluster.backoff import doubled
+from hami_dra.kube.backoff import doubled
 
 MOST: Final = 900.0
 MEMORY: Final = 3600.0

@@ -13,8 +13,8 @@ from typing import Any, Final
 from hami_dra.api.core import Node
 from hami_dra.api.kinds import EVENT
 from hami_dra.api.times import micro_timestamp
-from hami_dra.cluster.guard import LoopGuard, count_nothing
-from hami_dra.cluster.protocol import Cluster, ClusterError
+from hami_dra.kube.guard import LoopGuard, count_nothing
+from hami_dra.kube.protocol import Cluster, ClusterError
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.resource import ResourceSlice
-from hami_dra.cluster.protocol import Cluster
 from hami_dra.driver.fence import QUIET, Fence, FenceMode
+from hami_dra.kube.protocol import Cluster
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import Final
 
 from hami_dra.api.hardware import Card
-from hami_dra.cluster.backoff import Backoff
 from hami_dra.discovery.backend import Backend, Health
 from hami_dra.discovery.errors import DiscoveryError, ToolMissing
 from hami_dra.driver.node.damping import Counted, Damper
 from hami_dra.driver.node.threads import InThread, in_thread
+from hami_dra.kube.backoff import Backoff
 
 log = logging.getLogger(__name__)
 

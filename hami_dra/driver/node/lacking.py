@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from hami_dra.api.nodelacks import Lack, encode
-from hami_dra.cluster.guard import LoopGuard
 from hami_dra.driver.node.threads import InThread
+from hami_dra.kube.guard import LoopGuard
 
 log = logging.getLogger(__name__)
 

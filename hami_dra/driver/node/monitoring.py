@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import Final
 
 from hami_dra.api.hardware import Card
-from hami_dra.cluster.backoff import Backoff
 from hami_dra.discovery.errors import DiscoveryError, ToolMissing, Unreadable
 from hami_dra.driver.node.threads import InThread, in_thread
+from hami_dra.kube.backoff import Backoff
 from hami_dra.monitor.readings import Reading, Sample, Sampler
 
 log = logging.getLogger(__name__)

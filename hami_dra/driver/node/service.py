@@ -18,10 +18,6 @@ from hami_dra.api.core import Node
 from hami_dra.api.hardware import Card
 from hami_dra.api.kinds import NODE
 from hami_dra.api.resource import ResourceSlice
-from hami_dra.cluster.guard import LoopGuard
-from hami_dra.cluster.protocol import Cluster
-from hami_dra.cluster.reflector import Reflector
-from hami_dra.cluster.requirements import require_version
 from hami_dra.discovery.backend import Backend
 from hami_dra.driver.node.claims import HeldClaims
 from hami_dra.driver.node.damping import Damper
@@ -36,6 +32,10 @@ from hami_dra.driver.node.settings import NodeSettings, OnExit
 from hami_dra.driver.node.station import Station, Surroundings, empty_pool
 from hami_dra.driver.node.threads import InThread, in_thread
 from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
+from hami_dra.kube.guard import LoopGuard
+from hami_dra.kube.protocol import Cluster
+from hami_dra.kube.reflector import Reflector
+from hami_dra.kube.requirements import require_version
 from hami_dra.monitor.readings import Sampler
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
 

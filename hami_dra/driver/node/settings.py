@@ -8,9 +8,9 @@ from typing import Final, Literal, Protocol
 
 from hami_dra.api.core import Node
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.cluster.protocol import ConfigError
 from hami_dra.driver.fence import FenceMode
 from hami_dra.driver.slices import Pool
+from hami_dra.kube.protocol import ConfigError
 from hami_dra.vendors.faults import FaultKind
 from hami_dra.vendors.publishing import Sharing
 

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hami_dra.api.hardware import Card
-from hami_dra.cluster.protocol import Cluster, ConfigError
 from hami_dra.discovery.backends import PARTITIONERS
 from hami_dra.discovery.host import CDI_FOLDERS, MachineHost
 from hami_dra.discovery.simulated.partitions import SimulatedPartitioner
@@ -30,6 +29,7 @@ from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
 from hami_dra.driver.prepare.errors import PrepareError
 from hami_dra.driver.prepare.preparation import NodePreparation
 from hami_dra.driver.prepare.vanished import VanishedClaims
+from hami_dra.kube.protocol import Cluster, ConfigError
 from hami_dra.monitor.readings import Sampler
 from hami_dra.monitor.samplers import sampler_of
 from hami_dra.monitor.simulated import SimulatedSampler

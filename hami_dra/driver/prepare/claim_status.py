@@ -21,9 +21,9 @@ from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.api.resource import AllocatedDeviceStatus, ResourceClaim
 from hami_dra.api.times import timestamp
-from hami_dra.cluster.protocol import APPLY, Cluster, Conflict, Forbidden, Invalid, NotFound
 from hami_dra.driver.prepare.records import Held, Record
 from hami_dra.driver.workqueue import WorkQueue
+from hami_dra.kube.protocol import APPLY, Cluster, Conflict, Forbidden, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ from typing import Final
 from hami_dra.api import heldclaims
 from hami_dra.api.heldclaims import HeldClaim, HeldDevice
 from hami_dra.api.kinds import RESOURCE_CLAIM
-from hami_dra.cluster.backoff import Backoff
-from hami_dra.cluster.guard import LoopGuard
-from hami_dra.cluster.protocol import Cluster, ClusterError, NotFound
 from hami_dra.driver.prepare.records import Held, Record
+from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.guard import LoopGuard
+from hami_dra.kube.protocol import Cluster, ClusterError, NotFound
 from hami_dra.vendors.registry import vendor_of
 
 log = logging.getLogger(__name__)

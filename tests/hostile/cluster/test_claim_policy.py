@@ -11,7 +11,7 @@ import yaml
 
 from hack.controlplane.api import ApiError
 from hami_dra.api import names
-from hami_dra.cluster.manifests import shipped_folder
+from hami_dra.kube.manifests import shipped_folder
 from tests.e2e.objects import claim, part, pod, template
 from tests.hostile.cluster.tenant import CLAIMS, PODS, TEMPLATES, Tenant
 

@@ -23,8 +23,8 @@ from controller.reconcile.probe import probe_bodies
 from hack.controlplane.processes import free_port
 from hack.installation import QUICK, Installation
 from hami_dra.api import kinds, names
-from hami_dra.cluster.http import HttpCluster
 from hami_dra.driver.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc
+from hami_dra.kube.http import HttpCluster
 from tests.e2e.lab import T4, Lab
 from tests.e2e.objects import claim, legacy_pod, opaque, part, pod, template
 from tests.unit.test_bridge_manifests import EVERYTHING, rules

@@ -1,0 +1,289 @@
+"""Address of an API server and our identity there: kubeconfig files and in-pod service accounts.
+
+Called by `http.HttpCluster`. Out: an `Access`; raises `ConfigError`. No secret is ever part of a
+message or a repr.
+
+Tokens, token files, client certificates and passwords are read here: that is little code, leaves no
+temporary key files behind, and does not block the event loop. Users that need a program or an
+identity provider (`exec`, `auth-provider`) are left to the official client, imported only then (200
+ms, 30 MiB). That client works synchronously and only logs its errors, so credentials are renewed in
+a thread, and a missing token is reported here.
+"""
+
+import asyncio
+import base64
+import binascii
+import os
+import ssl
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import yaml
+
+from hami_dra.kube.protocol import ConfigError
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_TOKEN_FILE_SECONDS: Final = 60.0
+"""Kubelet renews projected tokens long before they expire; client-go also reads them once a
+minute.
+"""
+
+
+class Identity(Protocol):
+    """Returns the value of the Authorization header, or empty. `renew`: the last value was
+    refused.
+    """
+
+    async def header(self, *, renew: bool = False) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedIdentity:
+    value: str = field(default="", repr=False)
+
+    async def header(self, *, renew: bool = False) -> str:  # noqa: ARG002 (nothing to renew)
+        return self.value
+
+
+@dataclass(slots=True)
+class TokenFile:
+    """A token file, read again once a minute, and immediately after a refusal."""
+
+    path: Path
+    clock: Callable[[], float] = time.monotonic
+    _token: str = field(default="", repr=False)
+    _read_at: float = float("-inf")
+
+    async def header(self, *, renew: bool = False) -> str:
+        now = self.clock()
+        if renew or now - self._read_at >= _TOKEN_FILE_SECONDS:
+            try:
+                self._token = self.path.read_text(encoding="utf-8").strip()
+            except OSError as error:
+                # The file is being replaced right now; the old token may still work.
+                if not self._token:
+                    raise ConfigError(f"token file {self.path}: {error.strerror}") from None
+            self._read_at = now
+        return f"Bearer {self._token}"
+
+
+class OfficialIdentity:
+    """An `exec` or `auth-provider` user, by the official client's loader, which renews expired
+    tokens.
+    """
+
+    def __init__(self, load: Callable[[], Any]) -> None:
+        """Load the configuration once.
+
+        `load` returns the official Configuration. It runs programs, so later calls happen in a
+        thread.
+        """
+        self._load = load
+        self.configuration = self._loaded()
+
+    def _loaded(self) -> Any:
+        try:
+            return self._load()
+        except Exception as error:  # noqa: BLE001 (the loader passes on any error of its plugins)
+            # The text may hold a secret, the type does not.
+            raise ConfigError(f"kubeconfig: the official client failed: {type(error).__name__}") from None
+
+    def current(self) -> str:
+        return str(self.configuration.get_api_key_with_prefix("BearerToken") or "")
+
+    async def header(self, *, renew: bool = False) -> str:
+        if renew:
+            self.configuration = await asyncio.to_thread(self._loaded)
+        return await asyncio.to_thread(self.current)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Address and credentials of an API server.
+
+    `tls` is None for http:// servers. `server_name`: expect this name in the server's certificate.
+    """
+
+    server: str
+    identity: Identity = FixedIdentity()
+    tls: ssl.SSLContext | None = None
+    server_name: str = ""
+    proxy: str = field(default="", repr=False)  # may contain a password
+    namespace: str = "default"
+
+
+def in_cluster(folder: Path | None = None, environment: Mapping[str, str] = os.environ) -> Access:
+    """Return the access of the pod's service account.
+
+    `folder` defaults to where kubelet mounts it.
+    """
+    folder = folder or SERVICE_ACCOUNT
+    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        raise ConfigError(
+            "not in a cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set; use --kubeconfig"
+        )
+    token, authority = folder / "token", folder / "ca.crt"
+    for path in (token, authority):
+        if not path.is_file():
+            raise ConfigError(f"{path} is missing: does the pod have automountServiceAccountToken: false?")
+    namespace = folder / "namespace"
+    return Access(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        identity=TokenFile(token),
+        tls=_tls(authority=authority.read_bytes()),
+        namespace=namespace.read_text(encoding="utf-8").strip() if namespace.is_file() else "default",
+    )
+
+
+def is_in_cluster(environment: Mapping[str, str] = os.environ) -> bool:
+    return "KUBERNETES_SERVICE_HOST" in environment
+
+
+def from_kubeconfig(
+    path: str | None = None, context: str | None = None, environment: Mapping[str, str] = os.environ
+) -> Access:
+    """Return the access that a kubeconfig describes.
+
+    `path` None: $KUBECONFIG (several files are merged, the first definition of a name wins), else
+    ~/.kube/config.
+    """
+    where = path or environment.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    config = _merged([Path(part).expanduser() for part in where.split(os.pathsep) if part])
+    name = context or config["current-context"]
+    if not name:
+        raise ConfigError(f"kubeconfig {where}: no current-context; name one with --context")
+    chosen = _named(config, "contexts", name, where)
+    cluster = _named(config, "clusters", chosen.get("cluster", ""), where)
+    user = _named(config, "users", chosen["user"], where) if chosen.get("user") else {}
+    if not cluster.get("server"):
+        raise ConfigError(f"kubeconfig {where}: cluster {chosen.get('cluster')!r} has no server")
+    identity = _identity(user, where, name)
+    certificate, key = _bytes(user, "client-certificate", where), _bytes(user, "client-key", where)
+    if isinstance(identity, OfficialIdentity):
+        official = identity.configuration
+        if not identity.current() and not official.cert_file:
+            raise ConfigError(
+                f"kubeconfig {where}: user {chosen['user']!r}: its plugin gave no credentials (see the log)"
+            )
+        if official.cert_file:
+            certificate, key = Path(official.cert_file).read_bytes(), Path(official.key_file).read_bytes()
+    secure = str(cluster["server"]).startswith("https:")
+    return Access(
+        server=str(cluster["server"]).rstrip("/"),
+        identity=identity,
+        tls=_tls(
+            authority=_bytes(cluster, "certificate-authority", where),
+            certificate=certificate,
+            key=key,
+            verify=not cluster.get("insecure-skip-tls-verify"),
+        )
+        if secure
+        else None,
+        server_name=str(cluster.get("tls-server-name", "")),
+        proxy=str(cluster.get("proxy-url", "")),
+        namespace=str(chosen.get("namespace") or "default"),
+    )
+
+
+def _merged(paths: list[Path]) -> dict[str, Any]:
+    """Merge kubeconfig files. Entries carry their file's folder in `.folder`, for relative
+    paths.
+    """
+    merged: dict[str, Any] = {"contexts": {}, "clusters": {}, "users": {}, "current-context": ""}
+    found = False
+    for path in paths:
+        if len(paths) > 1 and not path.exists():
+            continue  # like kubectl, skip missing files of a list
+        try:
+            document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        except OSError as error:
+            raise ConfigError(f"kubeconfig {path}: {error.strerror}; set --kubeconfig or KUBECONFIG") from None
+        except (yaml.YAMLError, UnicodeDecodeError):
+            # The parser's message would quote the file, which contains secrets.
+            raise ConfigError(f"kubeconfig {path}: not a YAML file") from None
+        if not isinstance(document, dict):
+            raise ConfigError(f"kubeconfig {path}: not a kubeconfig (kind: Config) file")
+        found = True
+        merged["current-context"] = merged["current-context"] or document.get("current-context") or ""
+        for section, inner in (("contexts", "context"), ("clusters", "cluster"), ("users", "user")):
+            for entry in document.get(section) or ():
+                value = entry.get(inner) if isinstance(entry, dict) else None
+                if isinstance(value, dict) and entry.get("name"):
+                    merged[section].setdefault(entry["name"], {**value, ".folder": path.parent})
+    if not found:
+        raise ConfigError(f"kubeconfig: none of {', '.join(map(str, paths))} exists")
+    return merged
+
+
+def _named(config: dict[str, Any], section: str, name: str, where: str) -> dict[str, Any]:
+    entry: dict[str, Any] | None = config[section].get(name)
+    if entry is None:
+        known = ", ".join(sorted(config[section])) or "none"
+        raise ConfigError(f"kubeconfig {where}: {name!r} is not among its {section}: {known}")
+    return entry
+
+
+def _identity(user: dict[str, Any], where: str, context: str) -> Identity:
+    if user.get("token"):
+        return FixedIdentity(f"Bearer {user['token']}")
+    if user.get("tokenFile"):
+        return TokenFile(user[".folder"] / Path(user["tokenFile"]).expanduser())
+    if "exec" in user or "auth-provider" in user:
+
+        def load() -> Any:
+            from kubernetes.config import new_client_from_config
+
+            client = new_client_from_config(where, context=context, persist_config=False)  # type: ignore[no-untyped-call]  # it has no types
+            return client.configuration
+
+        return OfficialIdentity(load)
+    if user.get("username") and "password" in user:
+        pair = f"{user['username']}:{user['password']}".encode()
+        return FixedIdentity("Basic " + base64.b64encode(pair).decode())
+    return FixedIdentity()
+
+
+def _bytes(entry: dict[str, Any], name: str, where: str) -> bytes | None:
+    """Return `<name>-data` (base64), else the content of `<name>` (path relative to its
+    kubeconfig).
+    """
+    if data := entry.get(f"{name}-data"):
+        try:
+            return base64.b64decode(str(data), validate=True)
+        except binascii.Error:
+            raise ConfigError(f"kubeconfig {where}: {name}-data is not base64") from None
+    if path := entry.get(name):
+        full = entry[".folder"] / Path(path).expanduser()
+        try:
+            return bytes(full.read_bytes())
+        except OSError as error:
+            raise ConfigError(f"kubeconfig {where}: {name} {full}: {error.strerror}") from None
+    return None
+
+
+def _tls(
+    *, authority: bytes | None, certificate: bytes | None = None, key: bytes | None = None, verify: bool = True
+) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cadata=authority.decode() if authority else None)
+        # Authorities created by older tools lack an Authority Key Identifier, which Python 3.13
+        # requires by default.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if not verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if certificate and key:
+            # OpenSSL reads key pairs only from files; this one exists only for the call and is
+            # private (mode 0600).
+            with tempfile.NamedTemporaryFile() as pair:
+                pair.write(certificate + b"\n" + key)
+                pair.flush()
+                context.load_cert_chain(pair.name)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"TLS: the certificate authority or client certificate cannot be used: {error}") from None
+    return context

@@ -1,0 +1,96 @@
+"""The watched copies shared by the embedded controllers, with lookups."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hami_dra.api import kinds
+from hami_dra.api.core import Node, Pod
+from hami_dra.api.meta import Object
+from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
+from hami_dra.kube.embedded.worker import Watched
+from hami_dra.kube.memory import MemoryCluster
+from hami_dra.kube.reflector import Reflector
+
+POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
+"""Annotation of a generated claim: the entry of its pod's spec.resourceClaims that it
+belongs to.
+"""
+
+
+def claim_names(pod: Pod) -> dict[str, str | None]:
+    """Return entry of spec.resourceClaims → name of its claim; None until the claim is
+    generated.
+    """
+    generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+    return {entry.name: entry.resource_claim_name or generated.get(entry.name) for entry in pod.spec.resource_claims}
+
+
+def claim_keys(pod: Pod) -> list[str]:
+    return [f"{pod.metadata.namespace}/{name}" for name in claim_names(pod).values() if name]
+
+
+def consumer_uids(claim: ResourceClaim) -> list[str]:
+    return [consumer.uid for consumer in claim.status.reserved_for]
+
+
+def controller_of(item: Object) -> str:
+    """Return the UID of the managing owner, or empty."""
+    return next((owner.uid for owner in item.metadata.owner_references if owner.controller), "")
+
+
+def _templates(pod: Pod) -> list[str]:
+    entries = pod.spec.resource_claims
+    return [
+        f"{pod.metadata.namespace}/{entry.resource_claim_template_name}"
+        for entry in entries
+        if entry.resource_claim_template_name
+    ]
+
+
+def _owners(item: Object) -> list[str]:
+    return [owner.uid for owner in item.metadata.owner_references]
+
+
+@dataclass(slots=True)
+class Copies:
+    cluster: MemoryCluster
+    pods: Watched[Pod]
+    claims: Watched[ResourceClaim]
+    templates: Watched[ResourceClaimTemplate]
+    nodes: Watched[Node]
+
+    @staticmethod
+    def of(cluster: MemoryCluster) -> "Copies":
+        return Copies(
+            cluster,
+            Watched(
+                cluster,
+                kinds.POD,
+                uid=lambda pod: [pod.metadata.uid],
+                node=lambda pod: [pod.spec.node_name],
+                claim=claim_keys,
+                template=_templates,
+                owner=_owners,
+            ),
+            Watched(cluster, kinds.RESOURCE_CLAIM, consumer=consumer_uids, owner=_owners),
+            Watched(cluster, kinds.RESOURCE_CLAIM_TEMPLATE),
+            Watched(cluster, kinds.NODE),
+        )
+
+    def reflectors(self) -> tuple[Reflector[Any], ...]:
+        # Nodes before pods and claims before pods: a handler of a pod finds the objects it refers
+        # to.
+        return (
+            self.nodes.reflector,
+            self.templates.reflector,
+            self.claims.reflector,
+            self.pods.reflector,
+        )
+
+    def pod_by_uid(self, uid: str) -> Pod | None:
+        return next(iter(self.pods.store.find("uid", uid)), None)
+
+    def claims_of(self, pod: Pod) -> list[ResourceClaim | None]:
+        """Return the pod's claims in its order; None for each one that does not exist (yet)."""
+        space = pod.metadata.namespace
+        return [self.claims.store.get(f"{space}/{name}") if name else None for name in claim_names(pod).values()]

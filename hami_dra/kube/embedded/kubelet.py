@@ -1,0 +1,48 @@
+"""Every node's kubelet: a bound pod runs once its claims are allocated and reserved for it.
+
+Pods never finish on their own.
+"""
+
+from hami_dra.api.core import Pod
+from hami_dra.api.kinds import POD
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.kube.embedded.copies import Copies, consumer_uids
+from hami_dra.kube.embedded.worker import Worker
+
+
+class Kubelet:
+    def __init__(self, copies: Copies) -> None:
+        self._copies = copies
+        self.worker = Worker("run", self._sync)
+        copies.pods.listeners.append(self._pod_changed)
+        copies.claims.listeners.append(self._claim_changed)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is not None and new.spec.node_name and (old is None or not old.spec.node_name):
+            self.worker.add(new.key)
+
+    def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        claim = new or old
+        assert claim is not None
+        self.worker.add_all(pod.key for pod in self._copies.pods.store.find("claim", claim.key))
+
+    async def _sync(self, key: str) -> None:
+        pod = self._copies.pods.store.get(key)
+        if pod is None or not pod.spec.node_name or pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
+            return
+        for claim in self._copies.claims_of(pod):
+            if claim is None or claim.status.allocation is None or pod.metadata.uid not in consumer_uids(claim):
+                return
+        cluster, meta = self._copies.cluster, pod.metadata
+        raw = await cluster.get_raw(POD, meta.name, meta.namespace)
+        now = cluster.timestamp()
+        others = [item for item in (raw["status"].get("conditions") or ()) if item.get("type") != "Ready"]
+        status = {
+            "phase": "Running",
+            "startTime": now,
+            "conditions": [*others, {"type": "Ready", "status": "True", "lastTransitionTime": now}],
+        }
+        guard = {"resourceVersion": raw["metadata"]["resourceVersion"], "uid": meta.uid}
+        patch = {"metadata": guard, "status": status}
+        written = await cluster.patch(POD, meta.name, patch, namespace=meta.namespace, subresource="status")
+        self._copies.pods.observe(written)

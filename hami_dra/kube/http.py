@@ -1,0 +1,339 @@
+"""A real API server over HTTP: aiohttp for transport, msgspec to decode bytes into Structs.
+
+Used by every program that runs against Kubernetes; `connect` selects the configuration. One
+HttpCluster belongs to one event loop. `transport` has the deadlines, `decoding` the decoding and the
+errors, `credentials` our identity.
+
+Why not the official client's transport: its typed models cost 15 times more, and its watch cannot
+carry ResourceClaims (docs/libraries.md).
+"""
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import aiohttp
+import msgspec
+
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+from hami_dra.kube import credentials, metadata_put
+from hami_dra.kube.bootclock import boot_clock
+from hami_dra.kube.credentials import Access
+from hami_dra.kube.decoding import (
+    Page,
+    SpecChanged,
+    error_of,
+    read_event,
+    read_json,
+    read_json_page,
+    read_object,
+    read_page,
+    read_status,
+    split_lines,
+)
+from hami_dra.kube.paging import PageSize
+from hami_dra.kube.protocol import (
+    APPLY,
+    JSON,
+    MERGE,
+    Body,
+    Broken,
+    Gone,
+    Invalid,
+    Listing,
+    NotFound,
+    PatchType,
+    ServerVersion,
+    Unavailable,
+    WatchEvent,
+)
+from hami_dra.kube.transport import Timeouts, Transport
+
+T = TypeVar("T", bound=Object)
+
+_CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
+    MERGE: "application/merge-patch+json",
+    JSON: "application/json-patch+json",
+    APPLY: "application/apply-patch+yaml",  # JSON is YAML
+}
+
+
+def connect(
+    kubeconfig: str | None = None, context: str | None = None, *, timeouts: Timeouts | None = None
+) -> "HttpCluster":
+    """Connect with the given kubeconfig, else the pod's service account, else the default
+    kubeconfig.
+
+    The default is $KUBECONFIG or ~/.kube/config. Raises ConfigError.
+    """
+    if kubeconfig is None and context is None and credentials.is_in_cluster():
+        return HttpCluster.in_cluster(timeouts=timeouts)
+    return HttpCluster.from_kubeconfig(kubeconfig, context, timeouts=timeouts)
+
+
+class HttpCluster:
+    """The `Cluster` protocol over HTTP. Close it when done."""
+
+    def __init__(self, access: Access, *, timeouts: Timeouts | None = None, user_agent: str = "hami-dra") -> None:
+        self.namespace = access.namespace
+        """Namespace of the service account or of the kubeconfig's context."""
+        self._timeouts = timeouts or Timeouts()
+        self._transport = Transport(access, self._timeouts, user_agent)
+
+    @classmethod
+    def from_kubeconfig(
+        cls, path: str | None = None, context: str | None = None, *, timeouts: Timeouts | None = None
+    ) -> "HttpCluster":
+        return cls(credentials.from_kubeconfig(path, context), timeouts=timeouts)
+
+    @classmethod
+    def in_cluster(cls, *, timeouts: Timeouts | None = None) -> "HttpCluster":
+        return cls(credentials.in_cluster(), timeouts=timeouts)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def version(self) -> ServerVersion:
+        answer = _json(await self._transport.read("get version", "/version", {}), "get version")
+        try:
+            # managed clusters report "37+"
+            major, minor = (int(re.match(r"\d+", str(answer[part])).group()) for part in ("major", "minor"))  # type: ignore[union-attr]
+        except (KeyError, AttributeError, TypeError):
+            raise Unavailable("get version: the answer names no major and minor version") from None
+        return ServerVersion(major, minor, str(answer.get("gitVersion", "")))
+
+    async def serves(self, kind: Kind[T]) -> bool:
+        path = kind.path().rpartition("/")[0]
+        try:
+            answer = _json(await self._transport.read(f"get {path}", path, {}), f"get {path}")
+        except NotFound:
+            return False
+        return any(resource.get("name") == kind.plural for resource in answer.get("resources") or ())
+
+    async def read_text(self, path: str) -> str:
+        """Return the text at a path that is not an object, such as `/metrics`."""
+        return (await self._transport.read(f"get {path}", path, {}, accept="text/plain")).decode(errors="replace")
+
+    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
+        what, path = _target("get", kind, namespace, name)
+        return _object(kind, await self._transport.read(what, path, {}), what)
+
+    async def get_raw(self, kind: Kind[T], name: str, namespace: str = "") -> dict[str, Any]:
+        what, path = _target("get", kind, namespace, name)
+        return _json(await self._transport.read(what, path, {}), what)
+
+    async def list(
+        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
+    ) -> Listing[T]:
+        query = _selectors(label_selector, field_selector)
+        try:
+            return await self._pages(kind, namespace, query, PageSize())
+        except Gone:
+            # The snapshot of the pages was compacted: list again, without pages.
+            return await self._pages(kind, namespace, query, None)
+
+    async def list_raw(
+        self, kind: Kind[T], *, on_page: Callable[[int, int], None] = lambda _read, _left: None
+    ) -> Sequence[dict[str, Any]]:
+        """Return all objects as JSON, including fields without a Struct.
+
+        Items carry neither kind nor apiVersion. `on_page` is called after each page with the number
+        of objects read and, if the server reports it, left.
+        """
+        try:
+            return await self._raw_pages(kind, PageSize(), on_page)
+        except Gone:
+            return await self._raw_pages(kind, None, on_page)
+
+    async def _raw_pages(
+        self, kind: Kind[T], pages: PageSize | None, on_page: Callable[[int, int], None]
+    ) -> Sequence[dict[str, Any]]:
+        what = f"list {kind.plural}"
+        items: list[dict[str, Any]] = []
+        token = ""
+        while True:
+            body = await self._transport.read(what, kind.path(), _paged({}, pages, token))
+            try:
+                page = read_json_page(body)
+            except msgspec.DecodeError as error:
+                raise Unavailable(f"{what}: the answer is not a list: {error}") from None
+            items.extend(page.items or ())
+            if pages is not None:
+                pages.learn(len(page.items or ()), len(body))
+            on_page(len(items), page.metadata.remaining_item_count or 0)
+            token = page.metadata.continue_
+            if not token:
+                return items
+
+    async def _pages(self, kind: Kind[T], namespace: str, query: dict[str, str], pages: PageSize | None) -> Listing[T]:
+        """Return all objects. `pages` None: all in one answer."""
+        what = f"list {kind.plural}"
+        items: list[T] = []
+        broken: list[Broken] = []
+        token = ""
+        while True:
+            body = await self._transport.read(what, kind.path(namespace), _paged(query, pages, token))
+            try:
+                page: Page[T] = read_page(kind, body)
+            except msgspec.DecodeError as error:
+                raise Unavailable(f"{what}: the answer is not a list: {error}") from None
+            items.extend(page.items or ())
+            broken.extend(page.broken)
+            if pages is not None:
+                pages.learn(max(len(page.items or ()), len(page.broken)), len(body))
+            token = page.metadata.continue_
+            if not token:
+                return Listing(tuple(items), page.metadata.resource_version, tuple(broken))
+
+    async def watch(
+        self,
+        kind: Kind[T],
+        *,
+        resource_version: str,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncGenerator[WatchEvent[T] | Broken]:
+        what = f"watch {kind.plural}"
+        seconds = self._timeouts.watch * (1 + random.random())  # noqa: S311 (spreads the reconnects of many clients)
+        query = _selectors(label_selector, field_selector) | {
+            "watch": "1",
+            "resourceVersion": resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(int(seconds)),
+        }
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=self._timeouts.connect, sock_read=self._timeouts.watch_silence
+        )
+        pending = bytearray()
+        async with self._transport.response("GET", what, kind.path(namespace), query, timeout=timeout) as response:
+            if response.status != 200:
+                body = await response.read()
+                raise error_of(response.status, read_status(body), what)
+            async for chunk in response.content.iter_any():
+                for line in split_lines(pending, chunk):
+                    yield read_event(kind, line)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    async def create(self, kind: Kind[T], body: Body, *, namespace: str = "", dry_run: bool = False) -> T:
+        meta = body.get("metadata") or {}
+        what = f"create {kind.name} {meta.get('name') or meta.get('generateName', '')}"
+        _, path = _target("create", kind, namespace or str(meta.get("namespace", "")), "")
+        document = {"apiVersion": kind.api_version, "kind": kind.name, **body}
+        answer = await self._transport.write("POST", what, path, {"dryRun": "All"} if dry_run else {}, document)
+        return _object(kind, answer, what)
+
+    async def patch(
+        self,
+        kind: Kind[T],
+        name: str,
+        patch: Body | Sequence[Body],
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        patch_type: PatchType = MERGE,
+        field_manager: str = "hami-dra",
+        force: bool = False,
+    ) -> T:
+        what, path = _target("patch", kind, namespace, name, subresource)
+        document: Any = patch
+        if patch_type == APPLY and isinstance(patch, Mapping):
+            document = {"apiVersion": kind.api_version, "kind": kind.name, **patch}
+        query = {"fieldManager": field_manager} | ({"force": "true"} if force else {})
+        asked_at = boot_clock()
+        try:
+            answer = await self._transport.write(
+                "PATCH", what, path, query, document, content_type=_CONTENT_TYPES[patch_type]
+            )
+        except SpecChanged:
+            if patch_type != MERGE or subresource or not metadata_put.can_apply(document):
+                raise
+            answer = await self._patch_verbatim(what, path, query, document, asked_at)
+        return _object(kind, answer, what)
+
+    async def _patch_verbatim(
+        self, what: str, path: str, query: Mapping[str, str], patch: Body, asked_at: float
+    ) -> bytes:
+        """Retry, once and within the deadline, a metadata patch that the server refuses as a spec
+        change.
+
+        The server rewrites the spec's JSON in any patch; see `metadata_put`.
+        """
+        try:
+            async with asyncio.timeout(asked_at + self._timeouts.write - boot_clock()):
+                stored = await self._transport.read(what, path, {}, accept=metadata_put.CONTENT_TYPE)
+                body = metadata_put.apply(stored, patch, what)
+                return await self._transport.write(
+                    "PUT", what, path, query, body, content_type=metadata_put.CONTENT_TYPE, asked_at=asked_at
+                )
+        except TimeoutError:
+            raise Unavailable(f"{what}: no answer within {self._timeouts.write} s") from None
+
+    async def delete(
+        self,
+        kind: Kind[T],
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+        grace_period_seconds: int | None = None,
+    ) -> None:
+        what, path = _target("delete", kind, namespace, name)
+        conditions = {"uid": uid, "resourceVersion": resource_version}
+        options: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {key: value for key, value in conditions.items() if value},
+        }
+        if grace_period_seconds is not None:
+            options["gracePeriodSeconds"] = grace_period_seconds
+        await self._transport.write("DELETE", what, path, {}, options)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
+def _target(verb: str, kind: Kind[Any], namespace: str, name: str, subresource: str = "") -> tuple[str, str]:
+    """Return the request's name in errors, and its path."""
+    what = f"{verb} {kind.name} {f'{namespace}/' if namespace else ''}{name}" + (
+        f" {subresource}" if subresource else ""
+    )
+    if kind.namespaced and not namespace:
+        raise Invalid(f"{what}: a {kind.name} lives in a namespace; none was given")
+    return what, kind.path(namespace, name, subresource)
+
+
+def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
+    both = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {key: value for key, value in both.items() if value}
+
+
+def _paged(query: Mapping[str, str], pages: PageSize | None, token: str) -> dict[str, str]:
+    found = dict(query)
+    if pages is not None:
+        found["limit"] = str(pages.limit)
+    if token:
+        found["continue"] = token
+    return found
+
+
+def _object(kind: Kind[T], body: bytes, what: str) -> T:
+    """Return the object; unreadable parts are marked in it."""
+    try:
+        return read_object(kind, body)[0]
+    except msgspec.ValidationError as error:
+        raise Invalid(f"{what}: done, but the answer is not a readable {kind.name}: {error}") from None
+    except msgspec.DecodeError:
+        raise Unavailable(f"{what}: the answer is not JSON") from None
+
+
+def _json(body: bytes, what: str) -> dict[str, Any]:
+    try:
+        return read_json(body)
+    except msgspec.DecodeError:
+        raise Unavailable(f"{what}: the answer is not a JSON object") from None

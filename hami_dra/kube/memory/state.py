@@ -1,0 +1,114 @@
+"""The stored objects of a memory cluster: versions, UIDs, deletion, and garbage collection by
+owner.
+
+Called by `cluster.MemoryCluster` only, which has checked the request; from here on nothing is
+refused.
+"""
+
+import random
+import uuid
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from hami_dra.api.kinds import Kind
+from hami_dra.kube.memory.history import Change, Record, Table
+from hami_dra.kube.protocol import NotFound
+
+Raw = dict[str, Any]
+
+_SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: no vowels, so no words
+
+
+def object_key(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+class State:
+    def __init__(self, history: int, now: Callable[[], datetime], seed: int) -> None:
+        # real servers never have version 0, which has a special meaning for a watch
+        self.newest = 1
+        self._history = history
+        self._now = now
+        self._random = random.Random(seed)  # noqa: S311 (names and UIDs of a simulation, deliberately repeatable)
+        self._tables: dict[tuple[str, str], Table] = {}
+        self._uids: set[str] = set()
+        self._dependents: dict[str, dict[tuple[Kind[Any], str], None]] = {}
+
+    def tables(self) -> Iterable[Table]:
+        return self._tables.values()
+
+    def table(self, kind: Kind[Any]) -> Table:
+        """Return the table of a kind; all versions of a group share one."""
+        return self._tables.setdefault((kind.group, kind.plural), Table(self._history))
+
+    def find(self, kind: Kind[Any], key: str) -> Record | None:
+        return self.table(kind).objects.get(key)
+
+    def existing(self, kind: Kind[Any], key: str) -> Record:
+        record = self.find(kind, key)
+        if record is None:
+            raise NotFound(f'{kind.plural} "{key}" not found')
+        return record
+
+    def knows(self, uid: str) -> bool:
+        return uid in self._uids
+
+    def next_record(self, raw: Raw) -> Record:
+        """Return the record that `store` would keep; nothing is stored yet."""
+        return Record(_with_version(raw, self.newest + 1), self.newest + 1)
+
+    def store(self, kind: Kind[Any], key: str, before: Record | None, record: Record) -> None:
+        """Store a record from `next_record`."""
+        self.newest = record.version
+        self._uids.add(record.raw["metadata"]["uid"])
+        for owner in _owners(record.raw):
+            self._dependents.setdefault(owner, {})[kind, key] = None
+        self.table(kind).apply(key, Change(self.newest, before, record))
+
+    def delete(self, kind: Kind[Any], key: str, record: Record) -> None:
+        """Delete the object immediately, or mark it as being deleted while it has finalizers."""
+        meta = record.raw["metadata"]
+        if not meta.get("finalizers"):
+            self.remove(kind, key, record, record.raw)
+        elif "deletionTimestamp" not in meta:
+            ends = {"deletionTimestamp": self.timestamp(), "deletionGracePeriodSeconds": 0}
+            marked = {**meta, **ends, "generation": meta.get("generation", 0) + 1}
+            self.store(kind, key, record, self.next_record({**record.raw, "metadata": marked}))
+
+    def remove(self, kind: Kind[Any], key: str, before: Record, raw: Raw) -> Record:
+        """Remove the object and everything that only it owned.
+
+        `raw` is its last state. On a real cluster the garbage collector does this in the
+        background.
+        """
+        last = self.next_record(raw)
+        self.newest = last.version
+        self.table(kind).apply(key, Change(self.newest, before, last, removed=True))
+        uid = raw["metadata"]["uid"]
+        self._uids.discard(uid)
+        for owned_kind, owned_key in self._dependents.pop(uid, {}):
+            record = self.find(owned_kind, owned_key)
+            if record is None:
+                continue
+            owners = _owners(record.raw)
+            if uid in owners and not any(self.knows(owner) for owner in owners):
+                self.delete(owned_kind, owned_key, record)
+        return last
+
+    def timestamp(self) -> str:
+        return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def new_uid(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    def new_suffix(self) -> str:
+        return "".join(self._random.choices(_SUFFIX_LETTERS, k=5))
+
+
+def _owners(raw: Raw) -> list[str]:
+    return [str(owner.get("uid")) for owner in raw["metadata"].get("ownerReferences") or ()]
+
+
+def _with_version(raw: Raw, version: int) -> Raw:
+    return {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(version)}}

@@ -1,0 +1,192 @@
+"""The operations of a cluster, and the errors they may raise.
+
+Two adapters implement it: `hami_dra.kube.http` (a real API server) and `hami_dra.kube.memory`
+(the embedded default: same optimistic concurrency, watch events, finalizers). Callers never know
+which one they have.
+
+Errors, each with what to do next::
+
+    ClusterError
+    ├── NotFound        the object is gone: drop what was planned for it
+    ├── Conflict        another client was faster: read again, decide again
+    │   └── AlreadyExists
+    ├── Gone            the watch's resourceVersion is too old: list again
+    ├── Invalid         the API server refuses the content: never retry it unchanged
+    ├── Forbidden       a right is missing: name it to the operator
+    └── Unavailable     no clear answer: the write may have happened or not; only a read can tell
+"""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+
+T = TypeVar("T", bound=Object)
+Body = Mapping[str, Any]
+PatchType = Literal["merge", "json", "apply"]
+MERGE: Final[PatchType] = "merge"
+JSON: Final[PatchType] = "json"
+APPLY: Final[PatchType] = "apply"
+MOST_WRITE_SECONDS: Final = 5.0
+"""Upper bound of every write, whatever the settings; a new leader waits that long before it
+reads.
+"""
+
+
+class ClusterError(Exception):
+    """Base; the message names the verb, the object and the server's own words."""
+
+
+class NotFound(ClusterError):
+    pass
+
+
+class Conflict(ClusterError):
+    pass
+
+
+class AlreadyExists(Conflict):
+    pass
+
+
+class Gone(ClusterError):
+    pass
+
+
+class Invalid(ClusterError):
+    pass
+
+
+class Forbidden(ClusterError):
+    pass
+
+
+class Unavailable(ClusterError):
+    pass
+
+
+class ConfigError(Exception):
+    """The operator's settings cannot work; the message names the setting and the fix. Never
+    retried.
+    """
+
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[T]):
+    """One event of a watch. `problem`: what of the object could not be read.
+
+    For BOOKMARK only `object.metadata.resource_version` has a meaning.
+    """
+
+    type: EventType
+    object: T
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """An object that could not be read completely, with its known part: at least the metadata.
+
+    In a watch it takes the place of the event: nothing else of the object is known.
+    """
+
+    type: EventType
+    object: Object
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """Result of a list. `broken` lists unreadable objects; partly readable ones are in `items`,
+    too.
+    """
+
+    items: tuple[T, ...]
+    resource_version: str
+    broken: tuple[Broken, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerVersion:
+    major: int
+    minor: int
+    git_version: str
+
+    def at_least(self, major: int, minor: int) -> bool:
+        return (self.major, self.minor) >= (major, minor)
+
+
+class Cluster(Protocol):
+    """Operations of a cluster. Reads return Structs; writes take JSON objects and return the
+    result.
+
+    To guard a write, put `metadata.resourceVersion` (and `metadata.uid`) into the patch: the server
+    answers `Conflict` if it is not the newest.
+    """
+
+    async def version(self) -> ServerVersion: ...
+
+    async def serves(self, kind: Kind[T]) -> bool:
+        """Return whether the server offers this group, version and plural at all."""
+
+    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T: ...
+
+    async def get_raw(self, kind: Kind[T], name: str, namespace: str = "") -> dict[str, Any]:
+        """Return the whole object as JSON, for callers that need fields without a Struct."""
+
+    async def list(
+        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
+    ) -> Listing[T]:
+        """Return all objects by a quorum read (no resourceVersion), paged internally."""
+
+    def watch(
+        self,
+        kind: Kind[T],
+        *,
+        resource_version: str,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncGenerator[WatchEvent[T] | Broken]:
+        """Yield events after `resource_version`, including bookmarks.
+
+        Ends when the server ends it; raises `Gone` on 410.
+        """
+
+    async def create(self, kind: Kind[T], body: Body, *, namespace: str = "", dry_run: bool = False) -> T:
+        """Create an object. `namespace` defaults to `body.metadata.namespace`."""
+
+    async def patch(
+        self,
+        kind: Kind[T],
+        name: str,
+        patch: Body | Sequence[Body],
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        patch_type: PatchType = MERGE,
+        field_manager: str = "hami-dra",
+        force: bool = False,
+    ) -> T: ...
+
+    async def delete(
+        self,
+        kind: Kind[T],
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+        grace_period_seconds: int | None = None,
+    ) -> None:
+        """Delete an object.
+
+        `uid` and `resource_version` are preconditions: `Conflict` if they do not hold.
+        """
+
+    async def close(self) -> None: ...

@@ -1,0 +1,271 @@
+"""Keeps a local copy of one kind up to date: list, watch, resume, and report changes to a handler.
+
+Called by the controller, the driver and the embedded control plane, one Reflector per kind. In: a
+Cluster. Out: a `Store`, and `handler.changed(old, new)` for every difference, in order, plus
+`handler.synced()` after each list. It must not write to the cluster. No single object stops the
+others, be it unreadable or one on which a handler fails.
+
+Versions are compared as integers, which Kubernetes guarantees for its own kinds (KEP-5504).
+Everything up to `_seen` is in the store; an object handed to `observe` may be ahead of that, and
+older events about it are ignored.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.guard import LoopGuard
+from hami_dra.kube.protocol import Broken, Cluster, ClusterError, Gone, Listing, WatchEvent
+from hami_dra.kube.store import Store
+
+T = TypeVar("T", bound=Object)
+T_contra = TypeVar("T_contra", bound=Object, contravariant=True)
+
+log = logging.getLogger(__name__)
+
+_FAILED_WATCHES_BEFORE_LIST: Final = 3
+"""After this many failed watches list again: the server may not know the version any more (etcd
+restored).
+"""
+
+
+class Handler(Protocol[T_contra]):
+    """Receives changes. An object deleted and created again is reported as (old, None), (None,
+    new).
+    """
+
+    def changed(self, old: T_contra | None, new: T_contra | None) -> None: ...
+
+    def synced(self) -> None: ...
+
+
+def log_broken(kind: Kind[Any], broken: Broken) -> None:
+    """Log one line: kind, namespace, name, and what cannot be read."""
+    log.warning("%s %s cannot be read: %s", kind.name, broken.object.key, broken.problem)
+
+
+class Reflector(Generic[T]):
+    """Keeps a copy with `run()` until cancelled.
+
+    Cluster errors are retried indefinitely; a handler's error is logged, and the next object
+    follows. `problem` says why the copy may be stale, or is empty; `lists` and `failures` count.
+    `unreadable` has, by key, the objects that cannot be read completely now. A completely
+    unreadable version leaves the last good one in the store. `on_broken` is called once for each
+    version of such an object.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kind: Kind[T],
+        handler: Handler[T],
+        *,
+        store: Store[T] | None = None,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        on_broken: Callable[[Broken], None] | None = None,
+        guard: LoopGuard | None = None,
+        backoff: Backoff | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.kind = kind
+        self.store: Store[T] = Store() if store is None else store
+        self.problem = ""
+        self.unreadable: dict[str, Broken] = {}
+        self.lists = 0
+        self.failures = 0
+        self._now = now
+        self._heard = now()
+        self._cluster = cluster
+        self._handler = handler
+        self._scope = {"namespace": namespace, "label_selector": label_selector, "field_selector": field_selector}
+        self._on_broken = on_broken or partial(log_broken, kind)
+        self._guard = guard or LoopGuard(f"watch {kind.plural}")
+        self._backoff = backoff or Backoff()
+        self._sleep = sleep
+        self._seen = 0
+        self._synced = asyncio.Event()
+        self._listing = asyncio.Lock()
+
+    @property
+    def is_synced(self) -> bool:
+        """Return whether a list was ever completed."""
+        return self._synced.is_set()
+
+    @property
+    def silence(self) -> float:
+        """Return the seconds since the API server last sent anything.
+
+        An idle watch delivers a bookmark about once a minute.
+        """
+        return self._now() - self._heard
+
+    async def wait_synced(self) -> None:
+        await self._synced.wait()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._list(watching=False)
+                await self._watch_until_gone()
+            except ClusterError as error:
+                await self._pause(f"list {self.kind.plural}: {error}")
+            except Exception as error:  # nothing that an API server sends may end the loop
+                if not self._guard.contains("list and watch", error):
+                    raise
+                await self._pause(f"list {self.kind.plural}: internal error, see the log: {error!r}")
+
+    async def relist(self) -> None:
+        """List again by a quorum read, while the watch continues.
+
+        Raises ClusterError; the store is then unchanged.
+        """
+        await self._list(watching=True)
+
+    def observe(self, new: T) -> None:
+        """Report the result of the caller's own write, so that the store is never behind our own
+        writes.
+        """
+        version = _version(new)
+        current = self.store.get(new.key)
+        if version > self._seen and (current is None or version > _version(current)):
+            self._report(current, new)
+
+    # --- list -------------------------------------------------------------------------------------
+
+    async def _list(self, *, watching: bool) -> None:
+        async with self._listing:
+            listing = await self._cluster.list(self.kind, **self._scope)
+            self.lists += 1
+            self._heard = self._now()
+            newest = int(listing.resource_version)
+            # While no watch runs, only a server that lost data (etcd restored) can answer with an
+            # older version.
+            rewound = newest < self._seen and not watching
+            if newest >= self._seen or rewound:
+                self._absorb(listing, newest, trust_all=rewound)
+                self._seen = newest
+            self._recovered()
+            self._synced.set()
+            with self._guard.each("list"):
+                self._handler.synced()
+
+    def _absorb(self, listing: Listing[T], newest: int, *, trust_all: bool) -> None:
+        broken = {each.object.key: each for each in listing.broken}
+        present = {*broken, *(item.key for item in listing.items)}
+        for key in self.unreadable.keys() - broken.keys():
+            del self.unreadable[key]
+        for each in broken.values():
+            self._note(each)
+        for old in list(self.store):
+            with self._guard.each(old.key):
+                if old.key not in present and (trust_all or _version(old) <= newest):
+                    self._report(old, None)
+        for item in listing.items:
+            try:
+                current = self.store.get(item.key)
+                if current is None or _version(item) > _version(current) or (trust_all and item != current):
+                    self._report(current, item)
+            except Exception as error:  # not `LoopGuard.each`: that costs a tenth of a start
+                if not self._guard.contains(item.key, error):
+                    raise
+
+    # --- watch ------------------------------------------------------------------------------------
+
+    async def _watch_until_gone(self) -> None:
+        """Watch until a new list is required."""
+        failures = 0
+        while failures < _FAILED_WATCHES_BEFORE_LIST:
+            before = self._seen
+            try:
+                await self._watch_once()
+            except Gone:
+                return
+            except ClusterError as error:
+                failures = 0 if self._seen > before else failures + 1
+                await self._pause(f"watch {self.kind.plural}: {error}")
+            else:
+                failures = 0
+                if self._seen == before:
+                    # closed by the server before the first event: avoid a busy loop
+                    await self._pause("")
+
+    async def _watch_once(self) -> None:
+        async with aclosing(self._cluster.watch(self.kind, resource_version=str(self._seen), **self._scope)) as events:
+            async for event in events:
+                self._recovered()
+                self._heard = self._now()
+                with self._guard.each(event.object.key):
+                    version = _version(event.object)
+                    if version > self._seen:
+                        self._take(event, version)
+
+    def _take(self, event: WatchEvent[T] | Broken, version: int) -> None:
+        self._seen = version
+        if event.type == "BOOKMARK":
+            return
+        key = event.object.key
+        current = self.store.get(key)
+        observed = _version(current) if current is not None else 0
+        if event.type == "DELETED":
+            self.unreadable.pop(key, None)
+            # Equal: our own observed write removed the last finalizer.
+            if current is not None and version >= observed:
+                self._report(current, None)
+            return
+        if version <= observed:
+            return
+        if event.problem:
+            self._note(Broken(event.type, event.object, event.problem))
+        else:
+            self.unreadable.pop(key, None)
+        if not isinstance(event, Broken):
+            self._report(current, event.object)
+
+    def _note(self, broken: Broken) -> None:
+        """Report an unreadable object, unless this version was reported before."""
+        key = broken.object.key
+        known = self.unreadable.get(key)
+        self.unreadable[key] = broken
+        if known is None or known.object.metadata.resource_version != broken.object.metadata.resource_version:
+            with self._guard.each(key):
+                self._on_broken(broken)
+
+    # --- both -------------------------------------------------------------------------------------
+
+    def _report(self, old: T | None, new: T | None) -> None:
+        if old is not None and new is not None and old.metadata.uid != new.metadata.uid:
+            self._report(old, None)
+            old = None
+        if new is not None:
+            self.store.put(new)
+        elif old is not None:
+            self.store.remove(old.key)
+        self._handler.changed(old, new)
+
+    def _recovered(self) -> None:
+        if self.problem:
+            log.info("%s: up to date again", self.kind.plural)
+        self.problem = ""
+        self._backoff.reset()
+
+    async def _pause(self, problem: str) -> None:
+        if problem:
+            self.failures += 1
+        if problem and problem != self.problem:
+            log.warning("%s; trying again", problem)
+        self.problem = problem
+        await self._sleep(self._backoff.next())
+
+
+def _version(item: Object) -> int:
+    return int(item.metadata.resource_version)

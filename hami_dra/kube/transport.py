@@ -1,0 +1,240 @@
+"""Requests to an API server: credentials, connections, deadlines, retries. Bytes in, bytes out.
+
+Called by `http.HttpCluster` only. One Transport belongs to one event loop. Reads are retried while
+the server is busy or unreachable. A write is sent once (again only after a 429, which means that it
+was not carried out, or after renewed credentials) and ends, with or without success, within
+`Timeouts.write` seconds: leader election relies on that bound. A loop that was frozen in between
+does not run its timers before it sends, so the clock is checked again right before the body is
+sent.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+from aiohttp.abc import AbstractStreamWriter
+
+from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.bootclock import boot_clock
+from hami_dra.kube.credentials import Access
+from hami_dra.kube.decoding import Status, error_of, read_status
+from hami_dra.kube.protocol import MOST_WRITE_SECONDS, ConfigError, Unavailable
+
+JSON_TYPE: Final = "application/json"
+_MOST_WAIT: Final = 30.0
+"""Seconds; upper bound of any Retry-After of a server or proxy, because a process that sleeps for
+hours seems dead.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds. `watch_silence`: bookmarks come about once a minute, so a longer silence is a dead
+    connection.
+    """
+
+    connect: float = 5.0
+    read: float = 60.0
+    write: float = MOST_WRITE_SECONDS
+    watch: float = 300.0
+    watch_silence: float = 150.0
+    attempts: int = 4
+
+    def __post_init__(self) -> None:
+        if not 0 < self.write <= MOST_WRITE_SECONDS:
+            raise ConfigError(f"write timeout {self.write} s: it must be above 0 and at most {MOST_WRITE_SECONDS} s")
+
+
+class _TimelyBody(aiohttp.BytesPayload):
+    """A body that is not sent after a deadline on the boot clock; without it the request is
+    incomplete.
+    """
+
+    def __init__(self, data: bytes, not_after: float) -> None:
+        super().__init__(data)
+        self._not_after = not_after
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Write the body, or raise TimeoutError. No other code of this loop runs until the system
+        call.
+        """
+        if boot_clock() >= self._not_after:
+            raise TimeoutError
+        await super().write_with_length(writer, content_length)
+
+
+class Transport:
+    def __init__(self, access: Access, timeouts: Timeouts, user_agent: str) -> None:
+        self.timeouts = timeouts
+        self._access = access
+        self._user_agent = user_agent
+        self._session: aiohttp.ClientSession | None = None
+
+    async def read(self, what: str, path: str, query: Mapping[str, str], *, accept: str = JSON_TYPE) -> bytes:
+        """GET, retried while the server is busy or unreachable."""
+        backoff = Backoff(first=0.1, most=2.0)
+        timeout = aiohttp.ClientTimeout(total=self.timeouts.read, sock_connect=self.timeouts.connect)
+        while True:
+            try:
+                code, body, wait = await self._once("GET", what, path, query, timeout=timeout, accept=accept)
+                if code < 300:
+                    return body
+                error = error_of(code, read_status(body), what)
+                if not isinstance(error, Unavailable):
+                    raise error
+            except Unavailable as unavailable:
+                error, wait = unavailable, 0.0
+            if backoff.failures + 1 >= self.timeouts.attempts:
+                raise error
+            await asyncio.sleep(max(wait, backoff.next()))
+
+    async def write(
+        self,
+        method: str,
+        what: str,
+        path: str,
+        query: Mapping[str, str],
+        document: Any,
+        *,
+        content_type: str = JSON_TYPE,
+        asked_at: float | None = None,
+    ) -> bytes:
+        """Send one write.
+
+        `document` is encoded as JSON; bytes are sent unchanged. `asked_at`: time of the request on
+        the boot clock if it was before now; the deadline counts from there.
+        """
+        not_after = (boot_clock() if asked_at is None else asked_at) + self.timeouts.write
+        data = document if isinstance(document, bytes) else msgspec.json.encode(document)
+        backoff = Backoff(first=0.1, most=2.0)
+        try:
+            # One deadline over all attempts: after it, no part of this write is pending.
+            async with asyncio.timeout(self.timeouts.write):
+                while True:
+                    timely = _TimelyBody(data, not_after)
+                    code, body, wait = await self._once(
+                        method, what, path, query, data=timely, content_type=content_type
+                    )
+                    if code < 300:
+                        return body
+                    if code != 429 or wait >= self.timeouts.write:
+                        raise error_of(code, read_status(body), what)
+                    await asyncio.sleep(max(wait, backoff.next()))
+        except TimeoutError:
+            raise Unavailable(f"{what}: no answer within {self.timeouts.write} s") from None
+
+    async def _once(
+        self,
+        method: str,
+        what: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own)
+        data: aiohttp.BytesPayload | None = None,
+        content_type: str = "",
+        accept: str = JSON_TYPE,
+    ) -> tuple[int, bytes, float]:
+        """Return status code, body, and the seconds that the server asks to wait. Raises
+        Unavailable.
+        """
+        async with self.response(
+            method, what, path, query, timeout=timeout, data=data, content_type=content_type, accept=accept
+        ) as response:
+            body = await response.read()
+            return response.status, body, _retry_after(response, body)
+
+    @asynccontextmanager
+    async def response(
+        self,
+        method: str,
+        what: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own)
+        data: aiohttp.BytesPayload | None = None,
+        content_type: str = "",
+        accept: str = JSON_TYPE,
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Yield one response; after a 401 the second one, with renewed credentials.
+
+        Transport errors become Unavailable.
+        """
+        # Compression costs both sides more than a cluster's network; Kubernetes' own components
+        # disable it, too.
+        headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": self._user_agent}
+        if content_type:
+            headers["Content-Type"] = content_type
+        options: dict[str, Any] = {"params": query, "data": data, "allow_redirects": False}
+        if timeout is not None:
+            options["timeout"] = timeout
+        if self._access.server_name:
+            options["server_hostname"] = self._access.server_name
+        if self._access.proxy:
+            options["proxy"] = self._access.proxy
+        try:
+            for renew in (False, True):
+                if authorization := await self._access.identity.header(renew=renew):
+                    headers["Authorization"] = authorization
+                async with self._open_session().request(
+                    method, self._access.server + path, headers=headers, **options
+                ) as response:
+                    if response.status == 401 and not renew:
+                        continue
+                    try:
+                        yield response
+                    finally:
+                        _abandon(response)
+                    return
+        except TimeoutError:
+            raise Unavailable(f"{what}: no answer in time") from None
+        except (aiohttp.ClientError, OSError) as error:
+            # Only the type and system error: aiohttp's texts contain the proxy URL with its
+            # password.
+            reason = getattr(error, "strerror", None) or ""
+            raise Unavailable(f"{what}: {type(error).__name__} {reason}".rstrip()) from None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    # watches hold connections for minutes; callers bound their own concurrency
+                    limit=0,
+                    ssl=self._access.tls if self._access.tls is not None else True,
+                    keepalive_timeout=75.0,
+                ),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.timeouts.connect),
+                trust_env=False,
+                read_bufsize=2**18,
+            )
+        return self._session
+
+
+def _abandon(response: aiohttp.ClientResponse) -> None:
+    """Cut the connection of a body that was not read to its end.
+
+    It cannot be used again, and aiohttp's graceful close would wait for the server's TLS
+    close_notify, possibly after the event loop has ended.
+    """
+    connection = response.connection  # None: read to its end and returned to the pool
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+
+
+def _retry_after(response: aiohttp.ClientResponse, body: bytes) -> float:
+    """Return the seconds that the server asks to wait, between 0 and `_MOST_WAIT`."""
+    text = response.headers.get("Retry-After", "")
+    if text.isascii() and text.isdecimal():
+        return min(float(text), _MOST_WAIT)
+    status = read_status(body) if response.status in (429, 503) else Status()
+    asked = status.details.retry_after_seconds if status.details else 0
+    return float(min(max(asked, 0), _MOST_WAIT))
