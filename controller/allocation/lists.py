@@ -6,9 +6,9 @@ where there is a list.
 
 from controller.inventory.inventory import Inventory
 from controller.inventory.layouts import is_part
+from hami_dra.vendors.preferences import Wish
 from hami_dra.vendors.protocol import Vendor
 from hami_dra.vendors.reasons import NUMBER
-from hami_dra.vendors.wishes import Wish
 
 
 def refused_by_lists(inventory: Inventory, vendor: Vendor, wish: Wish, row: int) -> int:

@@ -25,10 +25,10 @@ from controller.inventory.inventory import Inventory
 from controller.inventory.selectorbudget import OverBudget
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
+from hami_dra.vendors.preference_keys import NO_WISHES, Wishes
 from hami_dra.vendors.protocol import Ask
 from hami_dra.vendors.reasons import NUMBER
 from hami_dra.vendors.registry import VENDORS
-from hami_dra.vendors.wanted import NO_WISHES, Wishes
 
 _ABOUT_AMOUNTS: Final = np.zeros(256, dtype=np.bool_)
 """By number of a reason."""

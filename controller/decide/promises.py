@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hami_dra.api.config import API_VERSION, DeviceConfig
+from hami_dra.vendors.preference_keys import Wishes
 from hami_dra.vendors.registry import vendor_of
-from hami_dra.vendors.wanted import Wishes
 
 Json = dict[str, Any]
 

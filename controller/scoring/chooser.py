@@ -31,9 +31,9 @@ from controller.scoring.scenes import cells_of, scene_of
 from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Floats, Ints, Positions
 from hami_dra.api.resource import DeviceRequest
+from hami_dra.vendors.preference_keys import NO_WISHES, Wishes
 from hami_dra.vendors.protocol import Arrangement, Ask, Cards, PartUse
 from hami_dra.vendors.registry import VENDORS, vendor_of
-from hami_dra.vendors.wanted import NO_WISHES, Wishes
 
 _Chosen = tuple[str, str, frozenset[DeviceId]]
 """(claim key, request, devices)"""

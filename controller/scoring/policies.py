@@ -11,7 +11,7 @@ from typing import Final
 
 from controller.scoring.packing import InvalidWeights, Packing, parse_packing
 from hami_dra.api import names
-from hami_dra.vendors.wanted import NO_WISHES, Wishes
+from hami_dra.vendors.preference_keys import NO_WISHES, Wishes
 
 """Node policies that have a choice of cards of their own."""
 UNSAID: Final = "default"

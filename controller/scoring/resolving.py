@@ -26,9 +26,9 @@ from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
+from hami_dra.vendors.preference_keys import NO_WISHES, Wishes
+from hami_dra.vendors.preferences import InvalidWish
 from hami_dra.vendors.registry import VENDORS, WISH_ANNOTATIONS, vendor_of
-from hami_dra.vendors.wanted import NO_WISHES, Wishes
-from hami_dra.vendors.wishes import InvalidWish
 
 
 def resolve(

@@ -20,7 +20,7 @@ from controller.inventory.roles import WHOLE_CARD, asked_shares
 from hack.bench.packing_shapes import PodShapes, Shape
 from hami_dra.api import names
 from hami_dra.api.arrays import Floats, Ints
-from hami_dra.vendors.wanted import NO_WISHES
+from hami_dra.vendors.preference_keys import NO_WISHES
 
 Narrow = npt.NDArray[np.int32]
 _Request = tuple[RequestView, float, int]

@@ -1,6 +1,6 @@
 """A small file that outlives the program: written as a whole and to the disk, or not at all.
 
-Used by what back ends remember (`memory`, `uncut`, `noted_faults`). Blocks. Raises NotKept, whose message names the file.
+Used by what back ends remember (`memory`, `unpartitioned`, `noted_faults`). Blocks. Raises NotKept, whose message names the file.
 """
 
 import os

@@ -25,7 +25,7 @@ from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, bus_id_in, identity, memory, name, name_if_said, said, whole
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
-from hami_dra.vendors.kunlunxin.published import WING
+from hami_dra.vendors.kunlunxin.publish import WING
 
 VENDOR: Final = "kunlunxin"
 TOOL: Final = Tool("xpu-smi", (Path("/usr/local/xpu/bin"), Path("/usr/local/xpu/tools"), Path("/opt/xre/bin")))

@@ -11,7 +11,7 @@ from hami_dra.api.config import FleetFile, FleetNodes, SharingConfig
 from hami_dra.api.hardware import GpuRecord, Machine, MigState
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.discovery.simulated import UnknownMachine, machine
-from hami_dra.discovery.simulated.foreign import NotPublishedBy, foreign_devices
+from hami_dra.discovery.simulated.third_party import NotPublishedBy, foreign_devices
 from hami_dra.driver.slices import Pool, machine_pools, pool_of
 from hami_dra.kube.protocol import ConfigError
 from hami_dra.vendors.publishing import Sharing, Unpublishable

@@ -6,7 +6,7 @@ is only asked, nothing is made, nothing is remembered. What must be remembered f
 card are in use) the vendor says by `assign`, and the driver keeps it with the claim.
 
 Texts come from hardware, from the API server and from users' parameters: `Edits` takes only what can neither end a line nor leave
-a folder. What the vendors have in common is in `holdings`.
+a folder. What the vendors have in common is in `grants`.
 """
 
 import re

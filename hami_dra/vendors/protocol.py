@@ -17,7 +17,7 @@ import numpy as np
 
 from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Ints, Positions
-from hami_dra.vendors.wishes import Wish
+from hami_dra.vendors.preferences import Wish
 
 
 @dataclass(frozen=True, slots=True)

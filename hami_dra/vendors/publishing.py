@@ -175,7 +175,7 @@ def memory_capacity(size: int, scaling: Fraction = Fraction(1)) -> Json:
 
 
 def cores_capacity(scaling: Fraction = Fraction(1)) -> Json:
-    """Percent. A request without `cores` takes the whole card; `cores: 0` asks for no limit."""
+    """Percent. A request without `core_rules` takes the whole card; `cores: 0` asks for no limit."""
     total = int(CORES * scaling)
     most = str(min(CORES, total))
     return {

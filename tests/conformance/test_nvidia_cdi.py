@@ -13,7 +13,7 @@ from tests.support.nvidia_root import NvidiaRoot
 from tests.support.nvml.fake import gpu, machine
 from tests.support.oracles import conversation
 from tests.support.preparing import claim_json, result, share
-from tests.unit.test_discovery_nvml import H100_PROFILES
+from tests.unit.discovery.test_nvml import H100_PROFILES
 
 WHOLE, CUT = (f"GPU-{index:08d}-aaaa-bbbb-cccc-000000000000" for index in (0, 2))
 INSTANCE = f"MIG-{CUT}-1"

@@ -11,7 +11,7 @@ from tests.e2e.objects import claim, part, pod, request, template
 from tests.node.cards import on_card, use_cards, wait_health, wait_taints
 from tests.support.containers import kernel_with_mig
 from tests.support.nvml.fake import FakeNvml, library_folder, machine
-from tests.unit.test_discovery_nvml import H100_PROFILES
+from tests.unit.discovery.test_nvml import H100_PROFILES
 
 VERSION = "550.90.07"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"

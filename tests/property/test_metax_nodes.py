@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hami_dra.vendors.metax.published import Published
+from hami_dra.vendors.metax.publish import Published
 from tests.support.manifests import node, pod, simulated, slices
 
 CLASSES = Published().device_classes()

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hami_dra.vendors.kunlunxin import Kunlunxin
+from hami_dra.vendors.preferences import Wish
 from hami_dra.vendors.protocol import Cell, Layout, Scene
-from hami_dra.vendors.wishes import Wish
 
 CARDS = range(8)
 LEFT, RIGHT = (0, 1, 2, 3), (4, 5, 6, 7)

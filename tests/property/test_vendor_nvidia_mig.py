@@ -7,7 +7,7 @@ import pytest
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.nvidia import mig
-from hami_dra.vendors.nvidia.published import Published
+from hami_dra.vendors.nvidia.publish import Published
 from tests.support.manifests import node, pod, simulated
 
 MACHINE = "a2-ultragpu-2g-mig"

@@ -12,7 +12,7 @@ from hami_dra.api.resource import ResourceSlice
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.nvidia import Nvidia
-from hami_dra.vendors.nvidia.wish import NvidiaWish
+from hami_dra.vendors.nvidia.preferences import NvidiaWish
 from hami_dra.vendors.protocol import Cell, Layout, Scene
 
 DRIVER = "nvidia.hami.io"

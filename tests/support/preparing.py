@@ -15,7 +15,7 @@ from hami_dra.driver.prepare.jobs import Prepare, Unprepare
 from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.vendors.containers import Keeping
 from hami_dra.vendors.nvidia.containers import Containers
-from hami_dra.vendors.nvidia.published import Published
+from hami_dra.vendors.nvidia.publish import Published
 from hami_dra.vendors.publishing import Sharing
 from tests.support.containers import PretendHost, kernel_with_mig
 from tests.support.kubelet_order import environments

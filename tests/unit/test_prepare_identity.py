@@ -9,7 +9,7 @@ from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.prepare.jobs import Unprepare
 from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.vendors.enflame import containers as enflame_containers
-from hami_dra.vendors.enflame import published as enflame_published
+from hami_dra.vendors.enflame import publish as enflame_published
 from hami_dra.vendors.publishing import Sharing
 from tests.support.preparing import GIB, NODE, PreparedNode, claim, env_of, gpu, only, pod, pod_json, result, share
 

@@ -36,7 +36,7 @@ from hami_dra.discovery.nvml.noted_faults import NOTED_FAULTS_FILE, NotedFaults
 from hami_dra.discovery.nvml.partitions import NvmlPartitioner
 from hami_dra.discovery.nvml.visits import Visits, open_library
 from hami_dra.discovery.sysfs import SYS
-from hami_dra.discovery.uncut import UNCUT_FILE, UncutCards, as_cut
+from hami_dra.discovery.unpartitioned import UNCUT_FILE, UncutCards, as_cut
 
 T = TypeVar("T")
 

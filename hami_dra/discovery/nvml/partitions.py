@@ -31,7 +31,7 @@ from hami_dra.discovery.nvml.library import (
 from hami_dra.discovery.nvml.mig import compute_instances, mig_state
 from hami_dra.discovery.nvml.mig_mode import NotSwitched, check_unused, switch
 from hami_dra.discovery.nvml.visits import Visits, open_library
-from hami_dra.discovery.uncut import UncutCards
+from hami_dra.discovery.unpartitioned import UncutCards
 from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ import msgspec
 
 from hami_dra.api.hardware import Card, MigInstance, MigPlacement, MigProfile, MigState
 from hami_dra.discovery.errors import ToolFailed
-from hami_dra.discovery.uncut import UNCUT_FILE, UncutCards
+from hami_dra.discovery.unpartitioned import UNCUT_FILE, UncutCards
 from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
 from hami_dra.vendors.nvidia.mig import compute_slices, profiles
 

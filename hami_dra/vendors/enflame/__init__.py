@@ -6,8 +6,8 @@ import numpy as np
 
 from hami_dra.api.arrays import Codes
 from hami_dra.vendors.enflame.rules import closest
+from hami_dra.vendors.preferences import Wish, card_lists
 from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Cell, DriverProfile, Scene, Vendor
-from hami_dra.vendors.wishes import Wish, card_lists
 
 DRIVER = "enflame.hami.io"
 USE_UUID = "enflame.com/use-gpuuuid"

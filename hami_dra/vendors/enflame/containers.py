@@ -11,8 +11,8 @@ from typing import Final
 from hami_dra.api import names
 from hami_dra.vendors.containers import Edits, Host, Place, Tenancy, Unpreparable
 from hami_dra.vendors.enflame import DRIVER
-from hami_dra.vendors.enflame.published import Published
-from hami_dra.vendors.holdings import (
+from hami_dra.vendors.enflame.publish import Published
+from hami_dra.vendors.grants import (
     ByAmount,
     Holding,
     holdings,

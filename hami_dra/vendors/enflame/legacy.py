@@ -8,7 +8,7 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.vendors.enflame import DRIVER
-from hami_dra.vendors.enflame.published import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.enflame.publish import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
     CardRequest,

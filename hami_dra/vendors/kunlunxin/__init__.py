@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from hami_dra.api.arrays import Codes
 from hami_dra.vendors.kunlunxin import rules
+from hami_dra.vendors.preferences import Wish, card_lists
 from hami_dra.vendors.protocol import Arrangement, Ask, Cards, DriverProfile, Scene, Vendor
-from hami_dra.vendors.wishes import Wish, card_lists
 
 DRIVER = "kunlunxin.hami.io"
 USE_UUIDS = ("hami.io/use-xpu-uuid", "baidu.com/use-gpuuuid")

@@ -14,9 +14,9 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.vendors.containers import Edits, Host, Place, Tenancy
-from hami_dra.vendors.holdings import ByAmount, holdings, listed, needed_nodes, node_number, tightest, without_doubles
+from hami_dra.vendors.grants import ByAmount, holdings, listed, needed_nodes, node_number, tightest, without_doubles
 from hami_dra.vendors.kunlunxin import DRIVER
-from hami_dra.vendors.kunlunxin.published import Published
+from hami_dra.vendors.kunlunxin.publish import Published
 
 VISIBLE: Final = "CXPU_VISIBLE_DEVICES"
 MEMORY_LIMIT: Final = "CXPU_CONTAINER_MEMORY_LIMIT"

@@ -16,7 +16,7 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Ints
 from hami_dra.topology.subsets import MOST_SETS, bits
 from hami_dra.topology.wings import Board, Choice, Stage, board, bubble, choices
-from hami_dra.vendors import cores
+from hami_dra.vendors import core_rules
 from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Cell, Layout, Scene, Tier
 from hami_dra.vendors.reasons import NUMBER
 
@@ -50,7 +50,7 @@ def refuse(cards: Cards, ask: Ask) -> Codes:
     - A whole card is an idle one.
     - A card is cut into slices of one size, and into no more than there are.
     """
-    codes = cores.refuse(cards, ask)
+    codes = core_rules.refuse(cards, ask)
     wanted, now = parts(ask.memory, cards.memory_total), parts_now(cards)
     held = now > 0
     for wrong, reason in (

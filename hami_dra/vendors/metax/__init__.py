@@ -5,11 +5,11 @@ from typing import Any
 
 from hami_dra.api import names
 from hami_dra.api.arrays import Codes
-from hami_dra.vendors import cores
+from hami_dra.vendors import core_rules
+from hami_dra.vendors.metax.preferences import ANNOTATIONS, BEST_EFFORT, QOS, QOS_POLICIES, MetaxWish, metax_wish
 from hami_dra.vendors.metax.rules import arranged, mark_of, refuse, takes_all_cores
-from hami_dra.vendors.metax.wish import ANNOTATIONS, BEST_EFFORT, QOS, QOS_POLICIES, MetaxWish, metax_wish
+from hami_dra.vendors.preferences import Wish
 from hami_dra.vendors.protocol import Arrangement, Ask, Cards, DriverProfile, Scene, Vendor
-from hami_dra.vendors.wishes import Wish
 
 DRIVER = "metax.hami.io"
 
@@ -46,7 +46,7 @@ class Metax(Vendor):
 
     def mark(self, parameters: Mapping[str, Any], consumed: Mapping[str, int]) -> int:
         """The QoS of a tenant, 0 where it has the card to itself. One that says nothing is best-effort, as HAMi's webhook says."""
-        if not consumed or consumed.get(names.CAP_CORES, 0) >= cores.WHOLE:
+        if not consumed or consumed.get(names.CAP_CORES, 0) >= core_rules.WHOLE:
             return 0
         qos = parameters.get("qos", BEST_EFFORT)
         return mark_of(qos) if isinstance(qos, str) and qos in QOS_POLICIES else 0

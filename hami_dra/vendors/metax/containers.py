@@ -15,16 +15,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from hami_dra.vendors.containers import DeviceNode, Edits, Host, Place, Tenancy, Unpreparable
-from hami_dra.vendors.holdings import (
-    ByAmount,
-    Holding,
-    holdings,
-    needed_nodes,
-    optional_nodes,
-    without_doubles,
-)
+from hami_dra.vendors.grants import ByAmount, Holding, holdings, needed_nodes, optional_nodes, without_doubles
 from hami_dra.vendors.metax import DRIVER
-from hami_dra.vendors.metax.published import Published
+from hami_dra.vendors.metax.publish import Published
 
 CONTROL_NODE: Final = "/dev/mxcd"
 UNLIMITED: Final = (

@@ -19,10 +19,10 @@ from hami_dra.vendors.legacy import (
     WholeByCount,
 )
 from hami_dra.vendors.metax import DRIVER
-from hami_dra.vendors.metax.published import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
-from hami_dra.vendors.metax.wish import qos_policy
+from hami_dra.vendors.metax.preferences import qos_policy
+from hami_dra.vendors.metax.publish import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.preferences import InvalidWish
 from hami_dra.vendors.quotas import Counted, Quotas, cards, gibibytes, percent
-from hami_dra.vendors.wishes import InvalidWish
 
 GPU: Final = EXTENDED_RESOURCE
 SGPU: Final = "metax-tech.com/sgpu"

@@ -20,8 +20,8 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Codes
 from hami_dra.topology.subsets import MOST_SETS, bits, mask_of
 from hami_dra.topology.zones import Pick, Zones, decision_tree, some_of, zones_of
-from hami_dra.vendors import cores
-from hami_dra.vendors.metax.wish import QOS_POLICIES, MetaxWish
+from hami_dra.vendors import core_rules
+from hami_dra.vendors.metax.preferences import QOS_POLICIES, MetaxWish
 from hami_dra.vendors.protocol import Ask, Cards, Cell, Layout, Scene, Tier
 from hami_dra.vendors.reasons import NUMBER
 
@@ -37,9 +37,9 @@ def refuse(cards: Cards, ask: Ask, qos: str) -> Codes:
     A card that nobody holds, or whose tenants were promised nothing (`Cards.mark` 0), takes any QoS. A request for all cores
     is exempt; it is refused by any tenant all the same.
     """
-    codes = cores.refuse(cards, ask)
+    codes = core_rules.refuse(cards, ask)
     another = (cards.slots_used > 0) & (cards.mark != 0) & (cards.mark != mark_of(qos))
-    codes[another & (ask.cores != cores.WHOLE)] = NUMBER[names.CARD_QOS_MISMATCH]
+    codes[another & (ask.cores != core_rules.WHOLE)] = NUMBER[names.CARD_QOS_MISMATCH]
     return codes
 
 

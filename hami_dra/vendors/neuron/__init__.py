@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from hami_dra.vendors.neuron.rules import blocks, is_inferentia
+from hami_dra.vendors.preferences import Wish, card_lists
 from hami_dra.vendors.protocol import Arrangement, Cell, DriverProfile, Scene, Tier, Vendor
-from hami_dra.vendors.wishes import Wish, card_lists
 
 DRIVER = "neuron.hami.io"
 USE_UUID = "aws.amazon.com/use-neuron-uuid"

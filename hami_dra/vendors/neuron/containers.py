@@ -14,9 +14,9 @@ from typing import Final
 from hami_dra.api.hardware import Card
 from hami_dra.api.nodelacks import Lack
 from hami_dra.vendors.containers import Edits, Host, Place, Site, Tenancy, Unpreparable
-from hami_dra.vendors.holdings import Holding, card_sites, holdings, listed, needed_nodes, node_number, without_doubles
+from hami_dra.vendors.grants import Holding, card_sites, holdings, listed, needed_nodes, node_number, without_doubles
 from hami_dra.vendors.neuron import DRIVER
-from hami_dra.vendors.neuron.published import NEURON_CORES, Published, core_count
+from hami_dra.vendors.neuron.publish import NEURON_CORES, Published, core_count
 
 VISIBLE: Final = "AWS_NEURON_VISIBLE_DEVICES"
 VISIBLE_CORES: Final = "NEURON_RT_VISIBLE_CORES"

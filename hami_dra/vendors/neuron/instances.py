@@ -1,6 +1,6 @@
 """What AWS builds with Neuron devices, as data.
 
-Called by `published`, by the rules and by tests of the reference machines. Pure data and look-ups.
+Called by `publish`, by the rules and by tests of the reference machines. Pure data and look-ups.
 Figures: AWS' pages of the EC2 instance types. Wiring: neuron-ls, "connected devices". Devices of a ring are
 joined to their two neighbours, those of a torus (4 x 4) to four.
 """

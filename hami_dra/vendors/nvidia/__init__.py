@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from hami_dra.api import names
 from hami_dra.api.arrays import Codes
-from hami_dra.vendors.cores import refuse
+from hami_dra.vendors.core_rules import refuse
 from hami_dra.vendors.nvidia import islands
-from hami_dra.vendors.nvidia.wish import ANNOTATIONS, NvidiaWish, nvidia_wish
+from hami_dra.vendors.nvidia.preferences import ANNOTATIONS, NvidiaWish, nvidia_wish
+from hami_dra.vendors.preferences import Wish
 from hami_dra.vendors.protocol import Arrangement, Ask, Cards, DriverProfile, Scene, Vendor
-from hami_dra.vendors.wishes import Wish
 
 DRIVER = "nvidia.hami.io"
 TYPE_PREFIX = "nvidia-"

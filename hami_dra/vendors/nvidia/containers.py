@@ -46,7 +46,7 @@ from hami_dra.vendors.containers import (
     Tmpfs,
     Unpreparable,
 )
-from hami_dra.vendors.holdings import (
+from hami_dra.vendors.grants import (
     Holding,
     file_name,
     holdings,
@@ -58,7 +58,7 @@ from hami_dra.vendors.holdings import (
 )
 from hami_dra.vendors.nvidia import DRIVER, mig
 from hami_dra.vendors.nvidia.driver_files import CDI_KIND, VISIBLE, driver_files, library_versions, loaded_version
-from hami_dra.vendors.nvidia.published import sites
+from hami_dra.vendors.nvidia.publish import sites
 from hami_dra.vendors.publishing import CORES, MIB
 
 MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT_{}"

@@ -40,7 +40,7 @@ from hami_dra.topology.subsets import (
     mask_of,
     measure,
 )
-from hami_dra.vendors.nvidia.wish import NvidiaWish
+from hami_dra.vendors.nvidia.preferences import NvidiaWish
 from hami_dra.vendors.protocol import Arrangement, Cell, Layout, PartUse, Scene, Tier
 
 LINKED: Final = 1e9

@@ -23,8 +23,7 @@ from hami_dra.vendors.legacy import (
     comma_list,
 )
 from hami_dra.vendors.nvidia import DRIVER, TYPE_PREFIX
-from hami_dra.vendors.nvidia.published import EXTENDED_RESOURCE, IS_PARTITION, SHARED_CLASS, WHOLE_CLASS
-from hami_dra.vendors.nvidia.wish import (
+from hami_dra.vendors.nvidia.preferences import (
     HAMI_CORE,
     MIG,
     MODE,
@@ -35,8 +34,9 @@ from hami_dra.vendors.nvidia.wish import (
     VOLCANO_MODE,
     wanted_parts,
 )
+from hami_dra.vendors.nvidia.publish import EXTENDED_RESOURCE, IS_PARTITION, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.preferences import InvalidWish
 from hami_dra.vendors.quotas import Quotas, cards, mebibytes, percent
-from hami_dra.vendors.wishes import InvalidWish
 
 GPU: Final = EXTENDED_RESOURCE
 MEMORY: Final = "nvidia.com/gpumem"

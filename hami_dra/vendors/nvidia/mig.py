@@ -1,6 +1,6 @@
 """MIG: into which instances a GPU can be cut, and where on it each of them fits.
 
-Called by `published` and by the rules. In: GPU records. Out: profiles; shared counters as plain JSON. Pure.
+Called by `publish` and by the rules. In: GPU records. Out: profiles; shared counters as plain JSON. Pure.
 What NVML says of a GPU comes first; the table serves records without it (simulated machines). Its profiles and placements
 are those of NVIDIA's MIG user guide ("Supported MIG Profiles"), the memory is what `nvidia-smi mig -lgip` prints. Profiles
 with other media engines (`1g.10gb+me`, `1g.12gb-me`) are left out, as in HAMi's list: each takes the place of a plain one.

@@ -19,7 +19,7 @@ from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.discovery.host import CDI_FOLDERS, MachineHost
 from hami_dra.discovery.nvml import NvmlBackend, NvmlPartitioner
 from hami_dra.discovery.nvml.visits import use_driver_root
-from hami_dra.discovery.uncut import UncutCards
+from hami_dra.discovery.unpartitioned import UncutCards
 from hami_dra.driver.prepare.assembly import work_of
 from hami_dra.driver.prepare.cdi import kind
 from hami_dra.driver.prepare.inventory import inventory_of
@@ -28,7 +28,7 @@ from hami_dra.driver.slices import machine_pools
 from hami_dra.monitor.nvml import NvmlSampler
 from hami_dra.vendors.containers import HostSettings, PartitionPlace, PartitionRefused
 from hami_dra.vendors.nvidia.containers import Containers
-from hami_dra.vendors.nvidia.published import Published
+from hami_dra.vendors.nvidia.publish import Published
 from hami_dra.vendors.publishing import Sharing
 
 NVIDIA = Containers()

@@ -10,7 +10,7 @@ from hami_dra.discovery.simulated import machine
 from hami_dra.driver.limits import check_pools
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.nvidia import mig
-from hami_dra.vendors.nvidia.published import MIG_CLASS, WHOLE_CLASS, Published
+from hami_dra.vendors.nvidia.publish import MIG_CLASS, WHOLE_CLASS, Published
 from hami_dra.vendors.profiles import profile_of
 from hami_dra.vendors.publishing import Sharing
 from tests.support.manifests import claim, node, pod, simulated, slices

@@ -8,7 +8,7 @@ from controller.simulation import Settings, simulate
 from hami_dra.kube.documents import read_documents
 from hami_dra.vendors.registry import VENDORS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
 FILES = sorted(path.relative_to(EXAMPLES) for vendor in VENDORS for path in (EXAMPLES / vendor.name).glob("*.yaml"))
 

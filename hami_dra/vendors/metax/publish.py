@@ -16,7 +16,7 @@ from hami_dra.vendors.publishing import (
     memory_capacity,
     shares_capacity,
 )
-from hami_dra.vendors.uncut import UncutCards
+from hami_dra.vendors.unpartitioned import UncutCards
 
 WHOLE_CLASS: Final = "metax-gpu.hami.io"
 SHARED_CLASS: Final = "metax-sgpu.hami.io"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from hami_dra.vendors.preferences import Wish
 from hami_dra.vendors.protocol import Vendor
-from hami_dra.vendors.wishes import Wish
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ import pytest
 
 from hami_dra.topology.zones import decision_tree, zones_of
 from hami_dra.vendors.metax import Metax
-from hami_dra.vendors.metax.rules import mark_of
-from hami_dra.vendors.metax.wish import (
+from hami_dra.vendors.metax.preferences import (
     ANNOTATIONS,
     PENALTY,
     QOS,
@@ -17,9 +16,10 @@ from hami_dra.vendors.metax.wish import (
     TOPOLOGY_AWARE,
     MetaxWish,
 )
+from hami_dra.vendors.metax.rules import mark_of
+from hami_dra.vendors.preferences import CardLists, InvalidWish
 from hami_dra.vendors.protocol import Ask, Cards, Cell, Layout, Scene
 from hami_dra.vendors.reasons import CODES
-from hami_dra.vendors.wishes import CardLists, InvalidWish
 
 METAX = Metax()
 FREE = Cell.ELIGIBLE | Cell.IDLE

@@ -24,7 +24,7 @@ from hami_dra.vendors.publishing import (
     shares_capacity,
     string,
 )
-from hami_dra.vendors.uncut import UncutCards
+from hami_dra.vendors.unpartitioned import UncutCards
 
 WHOLE_CLASS: Final = "neuron-device.hami.io"
 SHARED_CLASS: Final = "neuron-core.hami.io"

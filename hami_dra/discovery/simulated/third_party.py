@@ -11,8 +11,8 @@ from typing import Any, Final
 from hami_dra.api import names
 from hami_dra.api.hardware import Card, Machine
 from hami_dra.vendors.neuron.instances import ROW, Wiring, instance_of
-from hami_dra.vendors.neuron.published import device_groups
-from hami_dra.vendors.nvidia.published import software_attributes
+from hami_dra.vendors.neuron.publish import device_groups
+from hami_dra.vendors.nvidia.publish import software_attributes
 from hami_dra.vendors.publishing import cores_capacity, integer, memory_capacity, place_attributes, string
 
 Json = dict[str, Any]

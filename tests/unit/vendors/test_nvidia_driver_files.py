@@ -145,7 +145,7 @@ def test_where_the_kernel_does_not_tell_its_version_the_libraries_do(tmp_path):
 
 def test_a_mig_instance_gets_the_same_libraries_and_its_capabilities(tmp_path):
     """B7: on a node without NVIDIA's runtime it had neither libcuda nor a word about it."""
-    from tests.unit.test_containers_nvidia import CAPABILITIES, instance
+    from tests.unit.vendors.test_containers_nvidia import CAPABILITIES, instance
 
     found = NVIDIA.edits([tenancy(card(0), partition=instance(3))], place(), host(driver_root(tmp_path)))
     assert found.env["NVIDIA_VISIBLE_DEVICES"] == "void"

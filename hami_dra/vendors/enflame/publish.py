@@ -20,7 +20,7 @@ from hami_dra.vendors.publishing import (
     stepped_cores,
     stepped_memory,
 )
-from hami_dra.vendors.uncut import UncutCards
+from hami_dra.vendors.unpartitioned import UncutCards
 
 WHOLE_CLASS: Final = "enflame-gcu.hami.io"
 SHARED_CLASS: Final = "enflame-vgcu.hami.io"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.vendors.wishes import InvalidWish, Wish, card_lists, choice, switch
+from hami_dra.vendors.preferences import InvalidWish, Wish, card_lists, choice, switch
 
 USE_TYPE: Final = "nvidia.com/use-gputype"
 NOUSE_TYPE: Final = "nvidia.com/nouse-gputype"

@@ -8,7 +8,7 @@ from controller.bridge.convert import ConversionRefused, convert_pod
 from hami_dra.vendors.neuron import Neuron
 from hami_dra.vendors.neuron.instances import INSTANCES
 from hami_dra.vendors.neuron.rules import blocks, is_inferentia
-from hami_dra.vendors.wishes import CardLists
+from hami_dra.vendors.preferences import CardLists
 from tests.support.manifests import claim, device_class, node, pod, simulated, slices
 
 DEVICES, CORES = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"

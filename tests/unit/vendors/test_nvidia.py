@@ -11,11 +11,11 @@ from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.legacy import InvalidLegacy
 from hami_dra.vendors.nvidia import Nvidia, islands
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
-from hami_dra.vendors.nvidia.published import Published
-from hami_dra.vendors.nvidia.wish import NvidiaWish, nvidia_wish
+from hami_dra.vendors.nvidia.preferences import NvidiaWish, nvidia_wish
+from hami_dra.vendors.nvidia.publish import Published
+from hami_dra.vendors.preferences import CardLists, InvalidWish
 from hami_dra.vendors.protocol import Cell, Layout, PartUse, Scene, Tier
 from hami_dra.vendors.publishing import Sharing
-from hami_dra.vendors.wishes import CardLists, InvalidWish
 from tests.support.manifests import claim, node, pod, simulated, template
 
 CLASSES = Published().device_classes()

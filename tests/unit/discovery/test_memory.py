@@ -11,7 +11,7 @@ from hami_dra.discovery.errors import DiscoveryError, Unreadable
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.memory import FORGET_SECONDS, CardMemory, Listing
 from tests.support.tools import FIXTURES, FakeTools
-from tests.unit.test_discovery_neuron import device_files
+from tests.unit.discovery.test_neuron import device_files
 
 NEURON = (FIXTURES / "neuron/devices.synthetic.json").read_text()
 METAX = {

@@ -19,7 +19,7 @@ from hami_dra.vendors.publishing import (
     shares_capacity,
     stepped_memory,
 )
-from hami_dra.vendors.uncut import UncutCards
+from hami_dra.vendors.unpartitioned import UncutCards
 
 WHOLE_CLASS: Final = "kunlunxin-xpu.hami.io"
 SHARED_CLASS: Final = "kunlunxin-vxpu.hami.io"

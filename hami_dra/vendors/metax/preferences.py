@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from hami_dra.vendors.wishes import InvalidWish, Wish, card_lists, choice, switch
+from hami_dra.vendors.preferences import InvalidWish, Wish, card_lists, choice, switch
 
 USE_UUID: Final = "metax-tech.com/use-gpuuuid"
 NOUSE_UUID: Final = "metax-tech.com/nouse-gpuuuid"
