@@ -2,7 +2,7 @@
 Pure.
 
 Called by `demand` before a pod is decided. A node driver of ours refuses such a container when it
-prepares the claims (`hami_dra.driver.prepare.views`): what a container is given depends on all of
+prepares the claims (`hami_dra.driver.prepare.container_views`): what a container is given depends on all of
 its claims, and a pod that joins one of them later would be given the devices of the others too.
 """
 

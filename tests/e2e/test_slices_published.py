@@ -15,7 +15,7 @@ from hami_dra.api.kinds import NODE, RESOURCE_SLICE
 from hami_dra.cli import slices as slices_command
 from hami_dra.cli import topology as topology_command
 from hami_dra.discovery.simulated import machine, machine_names
-from hami_dra.driver.fleet import Fleet
+from hami_dra.driver.fleet.run import Fleet
 from hami_dra.driver.publisher import Publisher
 from hami_dra.driver.slices import machine_pools, pool_of, slice_name
 from hami_dra.kube.http import HttpCluster

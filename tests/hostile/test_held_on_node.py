@@ -18,7 +18,7 @@ from hami_dra.driver.prepare.vanished import VanishedClaims, held_claim
 from hami_dra.kube.protocol import Forbidden, Unavailable
 from tests.support.quotas import quota
 from tests.support.steered_cluster import SteeredCluster
-from tests.unit.test_node_wiring import (
+from tests.unit.driver.node.test_wiring import (
     DRIVER,
     NODE_NAME,
     allocated,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hami_dra.driver.node.damping import Damper
 from hami_dra.driver.node.hardware import Hardware
-from hami_dra.driver.node.offer import Place, Wishes, devices_of, offer_of, uuid_of
+from hami_dra.driver.node.pool_content import Place, Wishes, devices_of, offer_of, uuid_of
 from hami_dra.driver.node.settings import EFFECTS
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
 from tests.support.node import at_once

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hami_dra.driver.prepare.jobs import Unprepare
-from hami_dra.driver.prepare.room import Tenant, check_room
-from hami_dra.driver.prepare.work import UNEXPECTED
+from hami_dra.driver.prepare.batching import Unprepare
+from hami_dra.driver.prepare.overcommit import Tenant, check_room
+from hami_dra.driver.prepare.transaction import UNEXPECTED
 from tests.support.preparing import Killed, PreparedNode, claim, kill, pod, prepare_job, result, share
 
 RESULTS = [

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hami_dra.api.hardware import Card
 from hami_dra.driver.prepare.errors import NoRoom
 from hami_dra.driver.prepare.inventory import Inventory, Published
+from hami_dra.driver.prepare.overcommit import Tenant, check_room
 from hami_dra.driver.prepare.records import Held, Partition
-from hami_dra.driver.prepare.room import Tenant, check_room
 from hami_dra.vendors.containers import PartitionPlace, Site
 
 MEMORY, CORES, SHARES = 8, 100, 3

@@ -3,9 +3,9 @@
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from hami_dra.driver.prepare.container_views import Claimed, answer_order, arrange
 from hami_dra.driver.prepare.errors import Refused
 from hami_dra.driver.prepare.records import Answer
-from hami_dra.driver.prepare.views import Claimed, answer_order, arrange
 from tests.support.kubelet_order import ids_of, requests_of
 from tests.support.preparing import DRIVER, pod
 

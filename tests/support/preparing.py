@@ -9,9 +9,9 @@ from hami_dra.api.resource import ResourceClaim
 from hami_dra.discovery.errors import ToolFailed
 from hami_dra.discovery.simulated.partitions import SimulatedPartitioner
 from hami_dra.driver.prepare.assembly import CHECKPOINT, work_of
+from hami_dra.driver.prepare.batching import Prepare, Unprepare
 from hami_dra.driver.prepare.files import Files
 from hami_dra.driver.prepare.inventory import inventory_of
-from hami_dra.driver.prepare.jobs import Prepare, Unprepare
 from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.vendors.containers import Keeping
 from hami_dra.vendors.nvidia.containers import Containers

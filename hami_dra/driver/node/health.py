@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from hami_dra.driver.kubelet.protocol import DeviceHealth, Verdict
 from hami_dra.driver.node.damping import Counted
-from hami_dra.driver.node.offer import devices_of, uuid_of
+from hami_dra.driver.node.pool_content import devices_of, uuid_of
 from hami_dra.driver.slices import Pool
 
 

@@ -21,6 +21,7 @@ from hami_dra.api.resource import ResourceSlice
 from hami_dra.discovery.backend import Backend
 from hami_dra.driver.node.claims import HeldClaims
 from hami_dra.driver.node.damping import Damper
+from hami_dra.driver.node.driver_runtime import Station, Surroundings, empty_pool
 from hami_dra.driver.node.events import NodeEvents
 from hami_dra.driver.node.fence_watch import FenceWatch
 from hami_dra.driver.node.hardware import Hardware
@@ -29,7 +30,6 @@ from hami_dra.driver.node.monitoring import Monitoring
 from hami_dra.driver.node.notices import Notices
 from hami_dra.driver.node.plugin import offered_by_plugin
 from hami_dra.driver.node.settings import NodeSettings, OnExit
-from hami_dra.driver.node.station import Station, Surroundings, empty_pool
 from hami_dra.driver.node.threads import InThread, in_thread
 from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
 from hami_dra.kube.guard import LoopGuard

@@ -1,6 +1,6 @@
 """What is given of each card to which container, from the prepared claims: for metrics, and for what simulated cards report. Pure.
 
-Used by `station` and `wiring`. In: records as preparing keeps them, and the devices of the node. A claim whose containers nobody knew when it
+Used by `driver_runtime` and `wiring`. In: records as preparing keeps them, and the devices of the node. A claim whose containers nobody knew when it
 was prepared is counted on its cards, and no container is named.
 """
 

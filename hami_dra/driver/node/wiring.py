@@ -18,11 +18,11 @@ from hami_dra.discovery.host import CDI_FOLDERS, MachineHost
 from hami_dra.discovery.simulated.partitions import SimulatedPartitioner
 from hami_dra.driver.kubelet.server import KubeletPlugin
 from hami_dra.driver.kubelet.sockets import SocketError
-from hami_dra.driver.node.harmless import HarmlessVendor
+from hami_dra.driver.node.driver_runtime import Station
 from hami_dra.driver.node.metrics import DriverMetrics, Metered
+from hami_dra.driver.node.null_devices import HarmlessVendor
 from hami_dra.driver.node.service import Plugin
 from hami_dra.driver.node.settings import NodeSettings
-from hami_dra.driver.node.station import Station
 from hami_dra.driver.prepare import cdi
 from hami_dra.driver.prepare.assembly import work_of
 from hami_dra.driver.prepare.claim_status import ClaimStatusWriter

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from hami_dra.driver.prepare.artifacts import Maker
 from hami_dra.driver.prepare.checkpoint import Checkpoint
 from hami_dra.driver.prepare.files import FileLock, Files
 from hami_dra.driver.prepare.inventory import Inventory
-from hami_dra.driver.prepare.making import Maker
 from hami_dra.driver.prepare.partitions import Partitions
-from hami_dra.driver.prepare.work import Work
+from hami_dra.driver.prepare.transaction import Work
 from hami_dra.vendors.containers import ContainerVendor, Host, Partitioner
 
 CHECKPOINT: Final = "checkpoint.json"

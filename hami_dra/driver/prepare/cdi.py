@@ -1,6 +1,6 @@
 """The CDI file of a claim: one device for each view, and in it what the driver remembers of the claim.
 
-Called by `work`. In: views, their edits, the record. Out: the document; ids of its devices; the record again, from a document. Pure.
+Called by `transaction`. In: views, their edits, the record. Out: the document; ids of its devices; the record again, from a document. Pure.
 
 One file per claim, named after it, so that it can be taken away alone and be told from the files of others. The kind is
 `<driver>/claim`. Version 0.6.0 of the format: the least that has everything used here (annotations; containerd 2.0 and later read up

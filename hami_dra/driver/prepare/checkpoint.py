@@ -1,6 +1,6 @@
 """The list of what is prepared on this node, kept on disk.
 
-Used by `work`. In and out: records by claim uid. Blocks; called from a thread. Raises NotWritten, Unreadable.
+Used by `transaction`. In and out: records by claim uid. Blocks; called from a thread. Raises NotWritten, Unreadable.
 
 The file is JSON: a version, the sha256 of the state's text, the state. It is written as a whole, to the disk, before anybody is told of
 what it says. One that cannot be read (damaged, or written by a newer version) is set aside, never deleted, and the list is made again

@@ -1,7 +1,7 @@
 """Reads a claim for this node: what it holds of the driver's devices, with which parameters.
 
-Called by `work` with the claim as the API server has it. In: the claim, what kubelet asked for, the inventory. Out: `Wanted`, or
-`Refused` with a sentence for the pod's event. Pure: whether there is room is `room`'s business.
+Called by `transaction` with the claim as the API server has it. In: the claim, what kubelet asked for, the inventory. Out: `Wanted`, or
+`Refused` with a sentence for the pod's event. Pure: whether there is room is `overcommit`'s business.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """The few things that preparing does to the file system, each one step, so that tests can fail or kill it at every single one.
 
-Used by `work` and `checkpoint`. Blocks; called from a thread. Raises OSError.
+Used by `transaction` and `checkpoint`. Blocks; called from a thread. Raises OSError.
 """
 
 import errno

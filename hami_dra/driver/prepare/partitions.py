@@ -1,7 +1,7 @@
 """Parts of cards that exist only while a claim holds them: made, found again, and removed, never anybody else's. Cards that can be cut
 are made one while claims hold them as one.
 
-Called by `making`. In: what records say of partitions, the vendor's `Partitioner`. Out: instances. Blocks. Raises Refused, NotWritten (the
+Called by `artifacts`. In: what records say of partitions, the vendor's `Partitioner`. Out: instances. Blocks. Raises Refused, NotWritten (the
 hardware did not answer, or the part is in use; again later).
 
 Whose an instance is, the checkpoint says. The intent (a partition without an id) is on the disk before anything is made, and is written

@@ -1,6 +1,6 @@
 """A pod as preparing reads it: which container refers to which claims, and what it sets in its environment.
 
-Called by `preparation` (reading) and `views` (meaning). In: the pod as JSON. Out: frozen Structs. Pure. The Pod of `hami_dra.api.core` is
+Called by `preparation` (reading) and `container_views` (meaning). In: the pod as JSON. Out: frozen Structs. Pure. The Pod of `hami_dra.api.core` is
 the scheduler's, of which clusters hold very many; it goes without the environment.
 
 How kubelet finds the claims of a pod: k8s.io/dynamic-resource-allocation/resourceclaim (Name), pkg/kubelet/cm/dra/manager.go

@@ -18,11 +18,11 @@ from hami_dra.api.kinds import POD, RESOURCE_CLAIM, Kind
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.driver.kubelet.protocol import ClaimRef, PreparedDevice
 from hami_dra.driver.prepare import cdi
+from hami_dra.driver.prepare.batching import Job, Outcome, Prepare, Unprepare
 from hami_dra.driver.prepare.errors import PrepareError, Refused
-from hami_dra.driver.prepare.jobs import Job, Outcome, Prepare, Unprepare
 from hami_dra.driver.prepare.pods import Pod, read_pod
 from hami_dra.driver.prepare.records import Record
-from hami_dra.driver.prepare.work import UNEXPECTED, Work
+from hami_dra.driver.prepare.transaction import UNEXPECTED, Work
 from hami_dra.kube.protocol import Cluster, ClusterError, Forbidden, NotFound
 
 log = logging.getLogger(__name__)

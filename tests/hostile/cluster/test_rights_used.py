@@ -37,7 +37,7 @@ SYNTHETIC = {("resource.k8s.io", "resourceclaims/binding"), ("resource.k8s.io", 
 """Checked by the API server within writes of the status: tests/e2e/test_slice_writers.py."""
 ELSEWHERE = {
     (names.CONTROLLER, "patch", "events.k8s.io", "events"): "tests/unit/test_reconcile_events.py",  # once a minute
-    (names.DRIVER, "list", "", "pods"): "tests/unit/test_prepare_calls.py",  # claims of PodGroups
+    (names.DRIVER, "list", "", "pods"): "tests/unit/driver/prepare/test_calls.py",  # claims of PodGroups
     (names.UNINSTALL, "get", "", "pods"): "tests/unit/test_reconcile_uninstall.py",  # after a conflict
     (names.UNINSTALL, "delete", "coordination.k8s.io", "leases"): "tests/e2e/test_uninstall.py",  # ten minutes later
 }

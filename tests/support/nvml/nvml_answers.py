@@ -21,9 +21,9 @@ from hami_dra.discovery.nvml import NvmlBackend, NvmlPartitioner
 from hami_dra.discovery.nvml.visits import use_driver_root
 from hami_dra.discovery.unpartitioned import UncutCards
 from hami_dra.driver.prepare.assembly import work_of
+from hami_dra.driver.prepare.batching import Prepare
 from hami_dra.driver.prepare.cdi import kind
 from hami_dra.driver.prepare.inventory import inventory_of
-from hami_dra.driver.prepare.jobs import Prepare
 from hami_dra.driver.slices import machine_pools
 from hami_dra.monitor.nvml import NvmlSampler
 from hami_dra.vendors.containers import HostSettings, PartitionPlace, PartitionRefused

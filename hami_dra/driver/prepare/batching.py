@@ -1,6 +1,6 @@
-"""What `work` is asked to do, and the state of one batch of it.
+"""What `transaction` is asked to do, and the state of one batch of it.
 
-Made by `preparation`, used up by `work`. Pure.
+Made by `preparation`, used up by `transaction`. Pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.driver.prepare.checkpoint import Records
+from hami_dra.driver.prepare.container_views import Arrangement
 from hami_dra.driver.prepare.pods import Pod, claim_names
 from hami_dra.driver.prepare.records import Record
-from hami_dra.driver.prepare.views import Arrangement
 
 Outcome = Record | str
 """What is prepared now, or why it failed; "" for what is not prepared any more."""

@@ -22,7 +22,7 @@ from hami_dra.driver.node.health import DeviceHealths
 from hami_dra.driver.node.lacking import LackWatch
 from hami_dra.driver.node.metrics import DriverMetrics
 from hami_dra.driver.node.monitoring import Monitoring
-from hami_dra.driver.node.offer import (
+from hami_dra.driver.node.pool_content import (
     Offer,
     Place,
     TaintKey,
@@ -37,9 +37,9 @@ from hami_dra.driver.node.offer import (
     timed,
     times_of,
 )
+from hami_dra.driver.node.publisher_lock import Turn
 from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.tenants import loads, tenants
-from hami_dra.driver.node.turn import Turn
 from hami_dra.driver.prepare.inventory import Inventory, inventory_of
 from hami_dra.driver.prepare.records import Record
 from hami_dra.driver.slices import Pool, fenced, pool_of

@@ -2,7 +2,7 @@
 
 Used by the demo, `make cluster`, the bench, tests and `hami-dra slices --fleet --publish`. In: a FleetFile and a Cluster. Out: the
 nodes and slices, kept true: restored when they vanish, removed when the file shrinks. What they are is decided by
-`fleet_nodes` and `publisher`.
+`nodes` and `publisher`.
 
 What somebody did to a node on purpose stays: cordons, NotReady, changed resources. The fleet writes labels and
 resources of a node only when it begins and when the file changes, taints only when it creates the node. It never touches a node without its own label.
@@ -21,7 +21,7 @@ from hami_dra.api.core import Node
 from hami_dra.api.kinds import NODE
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.driver.fence import QUIET, Fence, FenceMode
-from hami_dra.driver.fleet_nodes import PlannedNode, planned_nodes
+from hami_dra.driver.fleet.nodes import PlannedNode, planned_nodes
 from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
 from hami_dra.driver.slices import fenced
 from hami_dra.driver.workqueue import WorkQueue

@@ -26,16 +26,16 @@ from typing import Final
 from msgspec.structs import replace
 
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.driver.prepare.artifacts import Maker
+from hami_dra.driver.prepare.batching import Batch, Group, Job, Outcome, Prepare, Unprepare, parts, together
 from hami_dra.driver.prepare.checkpoint import Checkpoint, Records
 from hami_dra.driver.prepare.claim import check_identity, fingerprint, owner_pod, read_claim
+from hami_dra.driver.prepare.container_views import Claimed, arrange
 from hami_dra.driver.prepare.errors import NotWritten, PrepareError
 from hami_dra.driver.prepare.inventory import Inventory
-from hami_dra.driver.prepare.jobs import Batch, Group, Job, Outcome, Prepare, Unprepare, parts, together
-from hami_dra.driver.prepare.making import Maker
+from hami_dra.driver.prepare.overcommit import Tenant, check_room
 from hami_dra.driver.prepare.pods import Pod, claim_names
 from hami_dra.driver.prepare.records import Record
-from hami_dra.driver.prepare.room import Tenant, check_room
-from hami_dra.driver.prepare.views import Claimed, arrange
 
 log = logging.getLogger(__name__)
 

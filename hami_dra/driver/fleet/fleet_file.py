@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hami_dra.api.config import FleetFile
-from hami_dra.driver.fleet import Fleet
+from hami_dra.driver.fleet.run import Fleet
 from hami_dra.kube.documents import BadDocument, read_documents
 from hami_dra.kube.protocol import ConfigError
 

@@ -1,6 +1,6 @@
 """Makes and takes away what a prepared claim has on the host: partitions, its CDI file, folders.
 
-Called by `work`, under its lock and in its thread. In: records. Out: records as they then are. Blocks. Raises PrepareError; what was
+Called by `transaction`, under its lock and in its thread. In: records. Out: records as they then are. Blocks. Raises PrepareError; what was
 made before the error stays, and `take_back` removes it.
 
 Order of making: cards made one, partitions, CDI file, folders. Of taking: partitions, cards as they were, folders, CDI file. The CDI file remembers the claim and its
@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from hami_dra.api.config import read_device_config
 from hami_dra.driver.prepare import cdi
 from hami_dra.driver.prepare.checkpoint import Records
+from hami_dra.driver.prepare.container_views import Arrangement, answer_order
 from hami_dra.driver.prepare.errors import NotWritten, Refused
 from hami_dra.driver.prepare.files import Files
 from hami_dra.driver.prepare.inventory import Inventory
 from hami_dra.driver.prepare.partitions import Partitions
 from hami_dra.driver.prepare.records import Answer, Held, HostFolder, Record, View
-from hami_dra.driver.prepare.views import Arrangement, answer_order
 from hami_dra.vendors.containers import ContainerVendor, Edits, Host, Place, Tenancy, Unpreparable
 
 _CDI_MODE = 0o600

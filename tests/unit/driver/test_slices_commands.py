@@ -16,13 +16,13 @@ from hami_dra.cli import slices as slices_command
 from hami_dra.cli import topology as topology_command
 from hami_dra.cli.errors import CommandError
 from hami_dra.discovery.simulated import machine
-from hami_dra.driver import fleet_file
+from hami_dra.driver.fleet import fleet_file
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.kube import http
 from hami_dra.kube.protocol import AlreadyExists, Invalid, ServerVersion, Unavailable
 from tests.support.steered_cluster import SteeredCluster
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 app = typer.Typer(pretty_exceptions_enable=False)
 slices_command.register(app)

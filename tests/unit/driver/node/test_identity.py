@@ -7,7 +7,7 @@ import pytest
 from hami_dra.api.kinds import RESOURCE_SLICE
 from tests.support.pretended_cards import VENDORS, Machine
 from tests.support.virtual_time import run
-from tests.unit.test_node_service import World
+from tests.unit.driver.node.test_service import World
 
 
 class GcuWorld(World):

@@ -4,8 +4,8 @@ from contextlib import suppress
 
 import pytest
 
+from hami_dra.driver.prepare.batching import Unprepare
 from hami_dra.driver.prepare.errors import PrepareError
-from hami_dra.driver.prepare.jobs import Unprepare
 from hami_dra.vendors.containers import PartitionRefused
 from tests.support.preparing import (
     Killed,

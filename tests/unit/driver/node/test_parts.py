@@ -17,9 +17,9 @@ from hami_dra.driver.node.damping import Counted
 from hami_dra.driver.node.health import DeviceHealths
 from hami_dra.driver.node.metrics import DriverMetrics, Metered
 from hami_dra.driver.node.plugin import offered_by_plugin
+from hami_dra.driver.node.publisher_lock import Turn
 from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.threads import in_thread
-from hami_dra.driver.node.turn import Turn
 from hami_dra.driver.slices import machine_pools
 from hami_dra.kube.protocol import ConfigError
 from tests.support.virtual_time import run

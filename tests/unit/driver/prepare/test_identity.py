@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from hami_dra.api.hardware import EnflameRecord, MigState
+from hami_dra.driver.prepare.batching import Unprepare
 from hami_dra.driver.prepare.inventory import inventory_of
-from hami_dra.driver.prepare.jobs import Unprepare
 from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.vendors.enflame import containers as enflame_containers
 from hami_dra.vendors.enflame import publish as enflame_published

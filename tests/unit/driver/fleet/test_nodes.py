@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from hami_dra.api.config import FleetFile
-from hami_dra.driver.fleet_nodes import planned_nodes
+from hami_dra.driver.fleet.nodes import planned_nodes
 from hami_dra.kube.protocol import ConfigError
 
 
@@ -188,7 +188,7 @@ def test_slices_of_a_card_are_a_setting():
 
 
 def test_the_documented_fleet_file_is_one():
-    text = (Path(__file__).resolve().parents[2] / "docs/publishing.md").read_text()
+    text = (Path(__file__).resolve().parents[4] / "docs/publishing.md").read_text()
     (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: Fleet" in block]
     planned = planned_nodes(FleetFile.model_validate(yaml.safe_load(example)))
     assert list(planned) == ["t4-0", "t4-1", "t4-2", "a10g"]

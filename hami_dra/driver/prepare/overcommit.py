@@ -1,6 +1,6 @@
 """The last line of defence: whether what a claim was given is still free on this node.
 
-Called by `work` for one claim at a time. In: what the claim holds, what is held already, the inventory. Out: nothing, or `NoRoom`
+Called by `transaction` for one claim at a time. In: what the claim holds, what is held already, the inventory. Out: nothing, or `NoRoom`
 with the sentence for the pod's event. Pure.
 
 Neither the API server nor kubelet checks this, and more than one writer can allocate (a scheduler that was cut off and did not know

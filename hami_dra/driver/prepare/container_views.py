@@ -1,6 +1,6 @@
 """Which containers see which requests together, and how kubelet is made to hand each of them the right CDI device.
 
-Called by `work` for the claims of one call. In: the claims that are to be prepared and the pods that they are reserved for. Out: an
+Called by `transaction` for the claims of one call. In: the claims that are to be prepared and the pods that they are reserved for. Out: an
 `Arrangement`, or `Refused`. Pure.
 
 What a container gets (visible devices, limits by position) depends on all of its cards at once, while kubelet knows no containers: for

@@ -1,6 +1,6 @@
 """What a fleet file asks for: each node with its Node object and its pools.
 
-Called by `fleet` and by `hami-dra slices --fleet`. In: a FleetFile. Out: planned nodes, by name, in the order of the file. Pure.
+Called by `run` and by `hami-dra slices --fleet`. In: a FleetFile. Out: planned nodes, by name, in the order of the file. Pure.
 """
 
 from dataclasses import dataclass, replace

@@ -1,0 +1,1 @@
+"""Simulated fleets: many nodes with simulated devices, published by one process."""
