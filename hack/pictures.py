@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from controller.scoring.policies import DevicePolicy, Policies
+from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from controller.simulation import Settings, simulate
 from hami_dra.api.quantity import Quantity
 from hami_dra.discovery.simulated import machine

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from controller.bridge.request import ConvertedRequest
-from controller.inventory.quotas import limits_of
+from controller.scheduling.inventory.quotas import limits_of
 from hami_dra.api import kinds
 from hami_dra.api.core import ResourceQuota
 from hami_dra.kube.protocol import Cluster, ClusterError

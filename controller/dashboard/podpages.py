@@ -11,10 +11,10 @@ from controller.dashboard.cardpages import Context, NoSuchThing, Query
 from controller.dashboard.paging import leaf
 from controller.dashboard.source import Source
 from controller.explain.model import Explanation
-from controller.inventory.model import DeviceId
 from controller.overview.model import PlacedPod
 from controller.overview.placed import placed_pod
 from controller.reconcile.pods import is_finished, is_pending, is_probe, other_gates, scheduled_condition
+from controller.scheduling.inventory.model import DeviceId
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys, claim_refs
 from hami_dra.api.resource import ResourceClaim

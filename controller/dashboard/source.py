@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from controller.explain.model import Explanation
-from controller.inventory.inventory import Inventory
 from controller.reconcile.controller import Controller
 from controller.reconcile.world import World
-from controller.scoring.policies import Policies
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from controller.dashboard.source import Source
-from controller.scoring import policies
+from controller.scheduling.scoring import policies
 from controller.simulation import BadManifest, Settings
 from controller.simulation.essence import documents_of
 from controller.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, Comparison, compare

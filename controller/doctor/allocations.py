@@ -9,12 +9,12 @@ from typing import Final
 
 from controller.doctor.ages import age, in_words, older
 from controller.doctor.model import Finding, Severity, State
-from controller.inventory.model import DeviceId
 from controller.overview.tenancies import Tenancies
-from controller.quota.model import lines
 from controller.reconcile import bodies
 from controller.reconcile.foreign import Use, overlaps
 from controller.reconcile.pods import claim_keys, has_our_gate, is_done, is_pending, other_gates
+from controller.scheduling.inventory.model import DeviceId
+from controller.scheduling.quota.model import lines
 from hami_dra.api import names
 from hami_dra.api.podstate import is_bound, is_leaving
 from hami_dra.api.resource import ResourceClaim

@@ -7,13 +7,13 @@ answer if there is one already (with its trace, before the inventory changed). O
 
 from typing import Final
 
-from controller.decide import decide
-from controller.decide.answers import Decision, Refusal
-from controller.decide.demand import Demand, Options
 from controller.explain.model import Explanation
 from controller.explain.picture import take
 from controller.explain.telling import told
-from controller.inventory.inventory import Inventory
+from controller.scheduling.decide import decide
+from controller.scheduling.decide.answers import Decision, Refusal
+from controller.scheduling.decide.scheduling_request import Demand, Options
+from controller.scheduling.inventory.inventory import Inventory
 
 MOST_NODES: Final = 1_000
 

@@ -11,18 +11,18 @@ from typing import Final
 
 import numpy as np
 
-from controller.allocation.kinds import UNJUDGED
-from controller.allocation.views import RequestView
-from controller.decide.answers import Decision, Refusal, without_trace
-from controller.decide.demand import Demand, Options
-from controller.decide.trace import Trace
 from controller.explain.model import RunnerUp
 from controller.explain.rivals import Rivals
-from controller.inventory.inventory import Inventory
-from controller.inventory.model import Device
-from controller.inventory.roles import Amounts, demand_of
-from controller.scoring.chooser import CardOfRequest
-from controller.scoring.policies import Policies
+from controller.scheduling.allocation.device_equivalence import UNJUDGED
+from controller.scheduling.allocation.resolved import RequestView
+from controller.scheduling.decide.answers import Decision, Refusal, without_trace
+from controller.scheduling.decide.scheduling_request import Demand, Options
+from controller.scheduling.decide.trace import Trace
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.model import Device
+from controller.scheduling.inventory.roles import Amounts, demand_of
+from controller.scheduling.scoring.chooser import CardOfRequest
+from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.arrays import Codes, Ints
 from hami_dra.vendors.protocol import Ask, Cards
 

@@ -10,11 +10,11 @@ from typing import Final
 
 import numpy as np
 
-from controller.decide.demand import Demand
-from controller.decide.trace import Trace
 from controller.explain.model import NAME, NOMINATED, RANK, SCORE, TIE, TOPOLOGY, RunnerUp
-from controller.inventory.inventory import Inventory
-from controller.scoring.formulas import best_node
+from controller.scheduling.decide.scheduling_request import Demand
+from controller.scheduling.decide.trace import Trace
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.formulas import best_node
 from hami_dra.api import names
 from hami_dra.api.arrays import Ints, Positions
 

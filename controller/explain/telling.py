@@ -9,15 +9,15 @@ from datetime import datetime
 
 import numpy as np
 
-from controller.allocation.kinds import NOT_OF_CLASS
-from controller.decide.answers import Decision, Refusal
 from controller.explain import words
 from controller.explain.model import CardExplanation, ChosenDevice, Explanation, NodeExplanation, Term
 from controller.explain.picture import Picture, Place, Seen
-from controller.inventory.columns import node_terms
-from controller.inventory.layouts import is_part
-from controller.inventory.model import UNNUMBERED, Device, DeviceId
-from controller.scoring.formulas import device_terms
+from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS
+from controller.scheduling.decide.answers import Decision, Refusal
+from controller.scheduling.inventory.columns import node_terms
+from controller.scheduling.inventory.layouts import is_part
+from controller.scheduling.inventory.model import UNNUMBERED, Device, DeviceId
+from controller.scheduling.scoring.formulas import device_terms
 from hami_dra.vendors.protocol import Ask, Cards
 from hami_dra.vendors.reasons import CODES
 

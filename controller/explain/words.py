@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
-from controller.allocation.views import RequestView
 from controller.explain.model import PolicyUsed, RequestAsked
-from controller.inventory.model import Device
-from controller.scoring.packing import Packing
-from controller.scoring.policies import Policies
+from controller.scheduling.allocation.resolved import RequestView
+from controller.scheduling.inventory.model import Device
+from controller.scheduling.scoring.packing import Packing
+from controller.scheduling.scoring.policies import Policies
 from hami_dra.api import names
 
 _MIB: Final = 1 << 20

@@ -16,13 +16,18 @@ from typing import Final
 
 import numpy as np
 
-from controller.inventory.columns import NOWHERE, grown
-from controller.inventory.derived import LogReader
-from controller.inventory.inventory import Inventory
-from controller.inventory.layouts import is_part
-from controller.inventory.model import Device
-from controller.inventory.nodecolumn import NodeColumn
-from controller.inventory.nodes import NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT, effective_taints
+from controller.scheduling.inventory.columns import NOWHERE, grown
+from controller.scheduling.inventory.derived_column import LogReader
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.layouts import is_part
+from controller.scheduling.inventory.model import Device
+from controller.scheduling.inventory.node_column import NodeColumn
+from controller.scheduling.inventory.nodes import (
+    NOT_READY_TAINT,
+    UNREACHABLE_TAINT,
+    UNSCHEDULABLE_TAINT,
+    effective_taints,
+)
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.api.core import Node

@@ -26,10 +26,10 @@ from typing import Final
 
 import numpy as np
 
-from controller.inventory.inventory import Inventory
-from controller.inventory.saturation import sums
 from controller.overview.cardtable import CardTable, vendor_name
 from controller.overview.model import Packing
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.saturation import sums
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 
 ISLAND_SIZES: Final = (2, 4, 8)

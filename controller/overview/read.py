@@ -14,13 +14,13 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from controller.inventory.columns import NOWHERE
-from controller.inventory.inventory import Inventory
-from controller.inventory.model import UNNUMBERED, DeviceId
 from controller.overview.cardtable import CORDONED, NO_CARD, READY, CardTable, driver_rank, troubles, vendor_name
 from controller.overview.model import Card, Held, NamespaceView, NodeView, Overview, Tenant, Vanished, pods_of
 from controller.overview.packing import packing
 from controller.overview.tenancies import Tenancies
+from controller.scheduling.inventory.columns import NOWHERE
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.model import UNNUMBERED, DeviceId
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim
 

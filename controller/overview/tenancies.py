@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from controller.inventory.ledger import Holding, holdings_of
-from controller.inventory.model import Device, DeviceId
-from controller.inventory.roles import used_of
-from controller.inventory.vanished import VanishedClaim
 from controller.overview.model import Tenant
+from controller.scheduling.inventory.ledger import Holding, holdings_of
+from controller.scheduling.inventory.model import Device, DeviceId
+from controller.scheduling.inventory.roles import used_of
+from controller.scheduling.inventory.vanished import VanishedClaim
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_finished

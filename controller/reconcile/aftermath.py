@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from controller.decide import Decision
 from controller.reconcile import messages
 from controller.reconcile.claims import Rejected, Stale
 from controller.reconcile.commit import Committer
@@ -21,6 +20,7 @@ from controller.reconcile.inflight import InFlight
 from controller.reconcile.pods import claim_keys, has_our_gate, is_live
 from controller.reconcile.queue import Queue
 from controller.reconcile.triggers import Triggers, rank
+from controller.scheduling.decide import Decision
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.resource import ResourceClaim

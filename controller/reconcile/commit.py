@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Any
 
-from controller.allocation.stamping import new_share_id, stamped
-from controller.decide import ClaimAllocation, Decision
 from controller.reconcile import bodies
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.context import Context
 from controller.reconcile.pods import has_our_gate, is_live, other_gates
+from controller.scheduling.allocation.stamping import new_share_id, stamped
+from controller.scheduling.decide import ClaimAllocation, Decision
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.resource import ResourceClaim

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from controller.inventory.inventory import Inventory
 from controller.reconcile.clock import Clock
 from controller.reconcile.decisionlog import DecisionLog
 from controller.reconcile.events import Events
@@ -11,6 +10,7 @@ from controller.reconcile.metrics import Metrics
 from controller.reconcile.settings import Settings
 from controller.reconcile.world import World
 from controller.reconcile.writer import LeadershipLost, Writer
+from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import Cluster
 

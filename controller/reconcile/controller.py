@@ -13,8 +13,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from controller.decide import decide_slice as default_decide
-from controller.inventory.inventory import Inventory
 from controller.reconcile.beside import Beside, watched
 from controller.reconcile.clock import Clock, LoopClock
 from controller.reconcile.collectors.scrape import Scrape
@@ -35,6 +33,8 @@ from controller.reconcile.term import Helper, Term
 from controller.reconcile.watchdog import Watchdog
 from controller.reconcile.world import World, taint_rule_kind, watch_name
 from controller.reconcile.writer import LeadershipLost, Writer
+from controller.scheduling.decide import decide_slice as default_decide
+from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.kube.bootclock import boot_clock
 from hami_dra.kube.lease import Election, LeaderElector, NoElection
 from hami_dra.kube.lease_thread import ThreadedElection

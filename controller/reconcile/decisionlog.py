@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from controller.allocation.errors import SelectorOverBudget
-from controller.decide import Decision, Demand, Options, Refusal
 from controller.explain.model import Explanation
 from controller.explain.picture import Picture, bare, take
 from controller.explain.telling import told
-from controller.inventory.inventory import Inventory
-from controller.inventory.selectorbudget import SliceSpent
+from controller.scheduling.allocation.errors import SelectorOverBudget
+from controller.scheduling.decide import Decision, Demand, Options, Refusal
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.selector_budget import SliceSpent
 from hami_dra.api.core import Pod
 
 log = logging.getLogger(__name__)

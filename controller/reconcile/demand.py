@@ -15,18 +15,18 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from controller.allocation.scope import Owner, Standing
-from controller.decide import Demand, PodClaim
-from controller.decide.companions import Companions, SharedClaims, pod_shape
-from controller.inventory.digests import digest_of
 from controller.reconcile.context import Context
 from controller.reconcile.inflight import InFlight
 from controller.reconcile.joinable import joined_in_a_container
 from controller.reconcile.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
 from controller.reconcile.pods import ClaimRef, claim_refs, is_live, is_probe, other_gates
 from controller.reconcile.refusals import Refusals
-from controller.scoring.policies import InvalidPolicy, Policies
-from controller.scoring.resolving import resolve
+from controller.scheduling.allocation.ownership import Owner, Standing
+from controller.scheduling.decide import Demand, PodClaim
+from controller.scheduling.decide.companions import Companions, SharedClaims, pod_shape
+from controller.scheduling.inventory.digests import digest_of
+from controller.scheduling.scoring.policies import InvalidPolicy, Policies
+from controller.scheduling.scoring.policy_resolution import resolve
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate

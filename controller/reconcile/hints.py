@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Final
 
-from controller.decide import Refusal
-from controller.inventory.nodes import effective_taints
+from controller.scheduling.decide import Refusal
+from controller.scheduling.inventory.nodes import effective_taints
 from hami_dra.api import names
 from hami_dra.api.core import Node
 

@@ -8,8 +8,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from controller.decide import Decision, Refusal
-from controller.decide.company import LeftOut
+from controller.scheduling.decide import Decision, Refusal
+from controller.scheduling.decide.company import LeftOut
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys

@@ -8,11 +8,11 @@ docs/scheduler-event-log.md. Pure but for logging.
 import logging
 from typing import Final
 
-from controller.decide import Decision, Demand, Options, Refusal
 from controller.explain.model import CardExplanation, Explanation, NodeExplanation
 from controller.explain.picture import take
 from controller.explain.telling import told
-from controller.inventory.inventory import Inventory
+from controller.scheduling.decide import Decision, Demand, Options, Refusal
+from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.core import Pod
 
 log = logging.getLogger("hami_dra.decisions")

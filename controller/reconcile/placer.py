@@ -16,11 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from controller.decide import Answer as Decided
-from controller.decide import Decision, Demand, Options, Refusal, Unfinished
-from controller.decide.answers import without_trace
-from controller.inventory.inventory import Inventory
-from controller.inventory.selectorbudget import SliceSpent
 from controller.reconcile import messages, narrate
 from controller.reconcile.aftermath import Aftermath
 from controller.reconcile.claims import ClaimWriter
@@ -37,6 +32,11 @@ from controller.reconcile.refusals import Refusals
 from controller.reconcile.selectorbudgets import NamespaceWaits, SelectorBudgets, content_of
 from controller.reconcile.triggers import Triggers
 from controller.reconcile.undo import Undoer
+from controller.scheduling.decide import Answer as Decided
+from controller.scheduling.decide import Decision, Demand, Options, Refusal, Unfinished
+from controller.scheduling.decide.answers import without_trace
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.selector_budget import SliceSpent
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 

@@ -15,15 +15,15 @@ from typing import Final
 
 import numpy as np
 
-from controller.allocation.chooser import FirstFit
-from controller.allocation.errors import AllocatorError, BudgetExceeded
-from controller.allocation.features import FeatureGates
-from controller.allocation.request import prepare
-from controller.allocation.scope import Scope
-from controller.allocation.search import Solution, solve
-from controller.inventory.columns import NOWHERE
-from controller.inventory.inventory import Inventory
-from controller.inventory.model import DeviceId
+from controller.scheduling.allocation.chooser import FirstFit
+from controller.scheduling.allocation.errors import AllocatorError, BudgetExceeded
+from controller.scheduling.allocation.features import FeatureGates
+from controller.scheduling.allocation.ownership import Scope
+from controller.scheduling.allocation.request import prepare
+from controller.scheduling.allocation.search import Solution, solve
+from controller.scheduling.inventory.columns import NOWHERE
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.model import DeviceId
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import DeviceClass, ResourceClaim

@@ -15,9 +15,9 @@ from collections import defaultdict
 from functools import partial
 from typing import Final
 
-from controller.quota.model import QuotaLine, lines
 from controller.reconcile import messages
 from controller.reconcile.context import Context
+from controller.scheduling.quota.model import QuotaLine, lines
 from hami_dra.api import kinds, names
 from hami_dra.api.core import ResourceQuota
 from hami_dra.kube.backoff import Backoff

@@ -22,10 +22,10 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from controller.inventory.digests import digest_of_text
-from controller.inventory.selectorbudget import OverBudget, Overrun, Payer, SliceSpent
 from controller.reconcile.metrics import Metrics
 from controller.reconcile.settings import SelectorLimits
+from controller.scheduling.inventory.digests import digest_of_text
+from controller.scheduling.inventory.selector_budget import OverBudget, Overrun, Payer, SliceSpent
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.cel import SHORT
 from hami_dra.kube.backoff import doubled

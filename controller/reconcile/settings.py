@@ -8,8 +8,8 @@ mistake prevents the start.
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from controller.decide import Options
-from controller.scoring.policies import Policies
+from controller.scheduling.decide import Options
+from controller.scheduling.scoring.policies import Policies
 from hami_dra.api import names
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.protocol import MOST_WRITE_SECONDS, ConfigError

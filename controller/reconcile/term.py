@@ -12,10 +12,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from controller.allocation.scope import standing_of
-from controller.decide.companions import SharedClaims
-from controller.inventory.inventory import Inventory
-from controller.inventory.model import DeviceId
 from controller.reconcile.aftermath import Aftermath
 from controller.reconcile.bypass import BypassWatch
 from controller.reconcile.claims import ClaimWriter
@@ -43,6 +39,10 @@ from controller.reconcile.undo import Undoer
 from controller.reconcile.unreadable import UnreadableObjects
 from controller.reconcile.vanished import VanishedWatch
 from controller.reconcile.world import World
+from controller.scheduling.allocation.ownership import standing_of
+from controller.scheduling.decide.companions import SharedClaims
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.model import DeviceId
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.protocol import ClusterError
 

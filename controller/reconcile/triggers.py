@@ -9,7 +9,6 @@ collected as `news`, and one pod of each refused group that they may help is tri
 from collections.abc import Callable
 from typing import Final
 
-from controller.decide.companions import SharedClaims
 from controller.reconcile.context import Context
 from controller.reconcile.hints import RELEASED, Change, News, node_change
 from controller.reconcile.inflight import InFlight
@@ -26,6 +25,7 @@ from controller.reconcile.pods import (
 )
 from controller.reconcile.queue import Queue, Rank
 from controller.reconcile.refusals import Refusals
+from controller.scheduling.decide.companions import SharedClaims
 from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.meta import Object

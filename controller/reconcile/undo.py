@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from controller.inventory.nodefit import taint_code
 from controller.reconcile import bodies, messages
 from controller.reconcile.claims import ClaimWriter, Rejected, Stale
 from controller.reconcile.clock import wait_at_most
@@ -34,6 +33,7 @@ from controller.reconcile.pods import (
 from controller.reconcile.queue import FOREVER
 from controller.reconcile.refusals import Refusals
 from controller.reconcile.settings import Settings
+from controller.scheduling.inventory.node_fit import taint_code
 from hami_dra.api import names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import POD

@@ -1,14 +1,14 @@
 """Reports deleted claims whose devices pods still hold: one event on each such pod.
 
-Subscribed by `term` while this process leads. `controller.inventory.vanished` decides what counts
+Subscribed by `term` while this process leads. `controller.scheduling.inventory.vanished` decides what counts
 and until when; this module only checks for changes.
 """
 
 from typing import Final
 
-from controller.inventory.vanished import VanishedClaim
 from controller.reconcile import messages
 from controller.reconcile.context import Context
+from controller.scheduling.inventory.vanished import VanishedClaim
 from hami_dra.api.kinds import POD
 from hami_dra.api.meta import Object
 

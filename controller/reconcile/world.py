@@ -13,9 +13,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
-from controller.inventory.inventory import Inventory
 from controller.reconcile.clock import Clock
 from controller.reconcile.pods import claim_keys, is_pending
+from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.kinds import Kind

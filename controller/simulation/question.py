@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from controller.decide import Demand, Options
-from controller.inventory.inventory import Inventory
-from controller.inventory.selectorbudget import Heartbeat
+from controller.scheduling.decide import Demand, Options
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.selector_budget import Heartbeat
 from controller.simulation.objects import Item, Raw, gather, read
 from controller.simulation.run import Settings, asked_of
 from controller.simulation.view import View

@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from controller.allocation.features import FeatureGates
-from controller.allocation.scope import standing_of
-from controller.allocation.stamping import new_share_id, stamped
 from controller.bridge.convert import ConversionRefused, convert_pod
 from controller.bridge.convert import Options as ConvertOptions
-from controller.decide import Decision, Demand, Options, PodClaim, Refusal, decide
-from controller.decide.companions import Companions, SharedClaims
-from controller.inventory.selectorbudget import Heartbeat
-from controller.scoring.policies import InvalidPolicy, Policies
-from controller.scoring.resolving import resolve
+from controller.scheduling.allocation.features import FeatureGates
+from controller.scheduling.allocation.ownership import standing_of
+from controller.scheduling.allocation.stamping import new_share_id, stamped
+from controller.scheduling.decide import Decision, Demand, Options, PodClaim, Refusal, decide
+from controller.scheduling.decide.companions import Companions, SharedClaims
+from controller.scheduling.inventory.selector_budget import Heartbeat
+from controller.scheduling.scoring.policies import InvalidPolicy, Policies
+from controller.scheduling.scoring.policy_resolution import resolve
 from controller.simulation.objects import Raw, gather, read
 from controller.simulation.report import Report, claim_entry
 from controller.simulation.view import View

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.allocation.features import FeatureGates
 from controller.bridge.convert import IGNORE
-from controller.inventory.inventory import Inventory
-from controller.inventory.pools import PoolGates
+from controller.scheduling.allocation.features import FeatureGates
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.pools import PoolGates
 from controller.simulation.objects import Item, Raw, read
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, Pod

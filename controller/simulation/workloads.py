@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Final
 
-from controller.inventory.nodefit import admits, pinned_names, taint_code
+from controller.scheduling.inventory.node_fit import admits, pinned_names, taint_code
 from controller.simulation.objects import BadManifest, Item, Raw, describe, read
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from controller.inventory.nodefit import pinned_names
+from controller.scheduling.inventory.node_fit import pinned_names
 from controller.simulation import Settings
 from controller.simulation.objects import READ, Item, gather
 from hami_dra.api import kinds, names

@@ -22,9 +22,9 @@ if __name__ == "__main__":
 
 import msgspec
 
-from controller.decide import Decision, Demand, Options, PodClaim, decide
-from controller.inventory.inventory import Inventory
-from controller.scoring.policies import DevicePolicy, Policies
+from controller.scheduling.decide import Decision, Demand, Options, PodClaim, decide
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 

@@ -19,9 +19,9 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from controller.decide import Decision, Options, decide
 from controller.reconcile.decisionlog import DecisionLog
-from controller.scoring.policies import DevicePolicy, Policies
+from controller.scheduling.decide import Decision, Options, decide
+from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hack.bench.decide import DRIVER, REQUESTS, STAYING, demand, furnished
 
 DETAILED = 1e12

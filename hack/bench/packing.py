@@ -25,7 +25,7 @@ from typing import NamedTuple
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from controller.scoring.policies import InvalidPolicy
+from controller.scheduling.scoring.policies import InvalidPolicy
 from hack.bench.packing_figures import BadFigures, about, read_figures, write_figures
 from hack.bench.packing_replay import Arrival, Churn, Policy, arrival, churn, policy_of
 from hack.bench.packing_report import Row, picture, table

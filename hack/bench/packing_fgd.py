@@ -16,18 +16,18 @@ from typing import Final
 
 import numpy as np
 
-from controller.allocation.request import RequestView
-from controller.inventory.cardgrid import CardGrid
-from controller.inventory.changes import ChangeLog, Recent
-from controller.inventory.derived import LogReader
-from controller.inventory.inventory import Inventory
-from controller.inventory.podresources import pod_requests
-from controller.inventory.roles import WHOLE_CARD
-from controller.scoring.kept import After, Line, Picture, Wanted, kept_of, shape_key
-from controller.scoring.packing import Packing
-from controller.scoring.policies import Policies
-from controller.scoring.ranking import Ranking, rank_nodes
-from controller.scoring.taking import first_of, fit_keys
+from controller.scheduling.allocation.request import RequestView
+from controller.scheduling.inventory.card_grid import CardGrid
+from controller.scheduling.inventory.changes import ChangeLog, Recent
+from controller.scheduling.inventory.derived_column import LogReader
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.pod_resources import pod_requests
+from controller.scheduling.inventory.roles import WHOLE_CARD
+from controller.scheduling.scoring.device_selection import first_of, fit_keys
+from controller.scheduling.scoring.free_capacity import After, Line, Picture, Wanted, kept_of, shape_key
+from controller.scheduling.scoring.packing import Packing
+from controller.scheduling.scoring.policies import Policies
+from controller.scheduling.scoring.ranking import Ranking, rank_nodes
 from hack.bench.packing_shapes import PodShapes
 from hack.bench.packing_typical import Narrow, Typical
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions

@@ -18,10 +18,10 @@ from hami_dra.cli.service_options import Gate, Kubeconfig, LogFormat, Mode
 
 if TYPE_CHECKING:
     from controller.dashboard.serving import Settings as PageSettings
-    from controller.decide import Options
     from controller.reconcile.settings import NameSet, Settings
     from controller.reconcile.world import World
-    from controller.scoring.policies import Policies
+    from controller.scheduling.decide import Options
+    from controller.scheduling.scoring.policies import Policies
     from hami_dra.kube.lease import Timings
 
 HELP = """Run the controller: it scores nodes and devices for pending pods with claims and writes the allocations.
@@ -255,7 +255,7 @@ def _managed(more: list[str]) -> frozenset[str]:
 
 
 def _policies(node: str, device: str, defaults: list[str], weights: str) -> "Policies":
-    from controller.scoring import policies
+    from controller.scheduling.scoring import policies
     from hami_dra.cli.policy_options import default_annotations, default_packing
 
     try:
@@ -271,8 +271,8 @@ def _policies(node: str, device: str, defaults: list[str], weights: str) -> "Pol
 
 
 def _options(feature_gates: str, *, first_fit: bool) -> "Options":
-    from controller.allocation.features import FeatureGates, UnknownGate
-    from controller.decide import Options
+    from controller.scheduling.allocation.features import FeatureGates, UnknownGate
+    from controller.scheduling.decide import Options
 
     try:
         return Options(first_fit=first_fit, gates=FeatureGates.parse(feature_gates))

@@ -277,8 +277,8 @@ def _settings(*, on_exit: str, **values: Any) -> "NodeSettings":
 
 
 def _ranking(text: str) -> "DeviceRanking | None":
-    from controller.native_order import native_ranking
-    from controller.scoring.policies import DevicePolicy, InvalidPolicy, parse_device_policy
+    from controller.scheduling.native_order import native_ranking
+    from controller.scheduling.scoring.policies import DevicePolicy, InvalidPolicy, parse_device_policy
 
     if text == names.FIRST_FIT:
         return None

@@ -151,7 +151,7 @@ def _computed(
     """Compute the explanation from files or the live cluster. Raises CommandError."""
     from controller.explain.explain import explain as compute
     from controller.explain.model import Explanation
-    from controller.inventory.selectorbudget import Heartbeat
+    from controller.scheduling.inventory.selector_budget import Heartbeat
     from controller.simulation import BadManifest
     from controller.simulation.question import NoSuchPod, question
     from hami_dra.cli.progress import Progress

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from controller.allocation.features import FeatureGates, UnknownGate
-from controller.scoring.packing import Packing
-from controller.scoring.policies import (
+from controller.scheduling.allocation.features import FeatureGates, UnknownGate
+from controller.scheduling.scoring.packing import Packing
+from controller.scheduling.scoring.policies import (
     DevicePolicy,
     InvalidPolicy,
     Policies,
@@ -12,7 +12,7 @@ from controller.scoring.policies import (
     parse_node_policy,
     parse_packing_weights,
 )
-from controller.scoring.resolving import check_wishes
+from controller.scheduling.scoring.policy_resolution import check_wishes
 from controller.simulation import Settings
 from hami_dra.api import names
 from hami_dra.cli.errors import CommandError

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from controller.allocation.features import FeatureGates
-from controller.inventory.inventory import Inventory
-from controller.inventory.pools import PoolGates
+from controller.scheduling.allocation.features import FeatureGates
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.pools import PoolGates
 from controller.simulation.objects import BadManifest, Item, gather
 from hami_dra.api import kinds
 from hami_dra.api.core import Node

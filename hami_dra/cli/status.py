@@ -12,10 +12,10 @@ from hami_dra.cli.errors import CommandError
 from hami_dra.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 
 if TYPE_CHECKING:
-    from controller.inventory.inventory import Inventory
     from controller.overview.model import Overview
-    from controller.quota.model import QuotaLine
     from controller.reconcile.world import World
+    from controller.scheduling.inventory.inventory import Inventory
+    from controller.scheduling.quota.model import QuotaLine
     from hami_dra.api.core import Pod
     from hami_dra.api.resource import ResourceClaim
     from hami_dra.cli.status_tables import Line
@@ -123,7 +123,7 @@ class _Wanted:
         import msgspec
 
         from controller.overview.read import namespaces, overview
-        from controller.quota.model import lines
+        from controller.scheduling.quota.model import lines
 
         vendors = self._checked_vendors(inventory)
         found = overview(inventory, claims, pods, nodes=self._nodes or None, vendors=vendors)
@@ -224,9 +224,9 @@ def _watch(wanted: _Wanted, connection: Connection, output: Output) -> None:
 
 async def _watching(wanted: _Wanted, connection: Connection, output: Output) -> None:
     """Show updates until cancelled. Raises ClusterError, ConfigError."""
-    from controller.inventory.inventory import Inventory
     from controller.reconcile.clock import LoopClock
     from controller.reconcile.world import World, taint_rule_kind
+    from controller.scheduling.inventory.inventory import Inventory
     from hami_dra.cli.state import NEEDED
     from hami_dra.kube.http import connect
     from hami_dra.kube.protocol import ConfigError

@@ -1,4 +1,4 @@
-"""What one claim wants of every vendor. Made by `controller.scoring.resolving`, read wherever a vendor is asked."""
+"""What one claim wants of every vendor. Made by `controller.scheduling.scoring.policy_resolution`, read wherever a vendor is asked."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

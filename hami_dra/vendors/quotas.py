@@ -1,6 +1,6 @@
 """What a namespace may use of a vendor's cards: the ResourceQuota keys that each vendor has, and how they are counted.
 
-Read by `controller.inventory.quotas` (usage), `controller.quota` (what may still be taken) and `controller.quota.admission` (what can never fit). In:
+Read by `controller.scheduling.inventory.quotas` (usage), `controller.scheduling.quota` (what may still be taken) and `controller.scheduling.quota.admission` (what can never fit). In:
 capacities of one allocated card. Out: whole numbers. Pure.
 
 A key is `limits.` and one of the old resource names (HAMi pkg/device/quota.go, IsManagedQuota). HAMi enforces those of memory

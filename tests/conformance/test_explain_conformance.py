@@ -2,9 +2,9 @@
 
 import math
 
-from controller.allocation.features import GATES, FeatureGates
 from controller.explain.explain import explain
 from controller.explain.model import from_json, to_json
+from controller.scheduling.allocation.features import GATES, FeatureGates
 from controller.simulation import Settings, simulate
 from controller.simulation.question import question
 from tests.conformance.test_simulate_conformance import CASES, documents

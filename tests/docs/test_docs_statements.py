@@ -12,7 +12,7 @@ import yaml
 from controller.bridge.files import convert_documents
 from controller.reconcile import messages
 from controller.reconcile.events import CONTROLLER
-from controller.scoring.policies import DevicePolicy, Policies
+from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from controller.simulation import Settings, simulate
 from controller.simulation.objects import gather
 from hami_dra.api import names

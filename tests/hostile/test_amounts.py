@@ -15,21 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from controller.decide import Decision, Demand, Options, PodClaim, Refusal, decide
 from controller.explain.explain import explain
-from controller.inventory.inventory import Inventory
-from controller.inventory.podresources import pod_requests
-from controller.inventory.saturation import CARD_MOST, MOST, saturated, sums
 from controller.overview.cardtable import CardTable
 from controller.overview.read import overview
-from controller.quota.model import lines
 from controller.reconcile.accounts import Accounts
 from controller.reconcile.collectors.cards import CardGauges
 from controller.reconcile.collectors.figures import PackingFigures, QuotaFigures
 from controller.reconcile.collectors.pods import PodGauges
 from controller.reconcile.settings import NameSet
 from controller.reconcile.world import allocated_devices
-from controller.scoring.policies import DevicePolicy, Policies
+from controller.scheduling.decide import Decision, Demand, Options, PodClaim, Refusal, decide
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.pod_resources import pod_requests
+from controller.scheduling.inventory.saturation import CARD_MOST, MOST, saturated, sums
+from controller.scheduling.quota.model import lines
+from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.resource import DeviceClass, ResourceSlice
 from hami_dra.kube.store import Store
 from tests.cards import claim, node, pod, request

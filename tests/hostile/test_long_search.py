@@ -1,7 +1,7 @@
 """C3, of the search: one that explodes on a node is interrupted every few milliseconds, and holds up nobody."""
 
-from controller.allocation.search import Search
-from controller.decide import decide_slice
+from controller.scheduling.allocation.search import Search
+from controller.scheduling.decide import decide_slice
 from hami_dra.api import kinds
 from tests.support.scene import DRIVER, claim, play, pod
 

@@ -6,11 +6,11 @@ import tracemalloc
 
 import pytest
 
-from controller.inventory.inventory import Inventory
 from controller.reconcile.clock import LoopClock
 from controller.reconcile.world import World
-from controller.scoring.policies import InvalidPolicy, Policies
-from controller.scoring.resolving import resolve
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.policies import InvalidPolicy, Policies
+from controller.scheduling.scoring.policy_resolution import resolve
 from hami_dra.api import kinds, names
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.decoding import read_object

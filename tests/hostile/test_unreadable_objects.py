@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from controller.inventory.inventory import Inventory
 from controller.reconcile.events import Events
 from controller.reconcile.foreign import ForeignWatch
 from controller.reconcile.undo import Undoer
 from controller.reconcile.uninstall import LeftBehind, Plan, Uninstaller
+from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import kinds, names
 from hami_dra.driver.node.claims import HeldClaims
 from hami_dra.kube.protocol import Forbidden

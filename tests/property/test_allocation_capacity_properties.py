@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.allocation.capacity import percentage, take, whole
+from controller.scheduling.allocation.capacity import percentage, take, whole
 from hami_dra.api.resource import CapacityRange, CapacityRequestPolicy, DeviceCapacity
 
 amounts = st.integers(0, 10**6)

@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.inventory.inventory import Inventory
-from controller.inventory.nodefit import CODES, admits
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.node_fit import CODES, admits
 from hami_dra.api import names
 from hami_dra.api.meta import LabelSelector, LabelSelectorRequirement
 from hami_dra.api.selectors import label_selector_matches, tolerates

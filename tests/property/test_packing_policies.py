@@ -13,9 +13,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from controller.scoring import ranking as rankings
-from controller.scoring.kept import Kept, kept_of
-from controller.scoring.packing import Packing
+from controller.scheduling.scoring import ranking as rankings
+from controller.scheduling.scoring.free_capacity import Kept, kept_of
+from controller.scheduling.scoring.packing import Packing
 from hack.bench import packing_fgd
 from hack.bench.packing_fgd import FgdRanker
 from hack.bench.packing_replay import Cluster, Policy, policy_of

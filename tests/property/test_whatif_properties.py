@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scoring.policies import DevicePolicy, Policies
+from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from controller.simulation import Settings, play
 from controller.simulation.essence import documents_of
 from controller.whatif import DEVICE_AXIS, NODE_AXIS, Change, compare

@@ -8,9 +8,9 @@ from prometheus_client import generate_latest
 
 from controller.bridge.certificates import renewed
 from controller.bridge.metrics import WebhookMetrics
-from controller.decide import decide
 from controller.reconcile.controller import Controller
 from controller.reconcile.settings import NameSet
+from controller.scheduling.decide import decide
 from hami_dra.api import kinds
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.node.hardware_metrics import Watched

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from controller.decide import ClaimAllocation, Decision, Demand, Options, Refusal, Score
-from controller.decide.company import Company
-from controller.inventory.inventory import Inventory
-from controller.inventory.nodefit import CODES
 from controller.reconcile.controller import Controller
 from controller.reconcile.settings import Settings
+from controller.scheduling.decide import ClaimAllocation, Decision, Demand, Options, Refusal, Score
+from controller.scheduling.decide.company import Company
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.node_fit import CODES
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_live

@@ -12,8 +12,8 @@ from controller.dashboard.guard import hostname, is_own_path
 from controller.dashboard.preferences import preferences, preferred_language
 from controller.dashboard.serving import Settings, parse_bind
 from controller.explain.model import Explanation
-from controller.inventory.inventory import Inventory
-from controller.scoring.policies import Policies
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
 from hami_dra.kube.protocol import ConfigError, Forbidden, Unavailable
 

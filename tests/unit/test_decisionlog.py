@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controller.decide import Demand, Options, PodClaim, decide
-from controller.decide.answers import without_trace
 from controller.explain.explain import explain
-from controller.inventory.inventory import Inventory
 from controller.reconcile.decisionlog import DecisionLog
-from controller.scoring.policies import Policies
+from controller.scheduling.decide import Demand, Options, PodClaim, decide
+from controller.scheduling.decide.answers import without_trace
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.policies import Policies
 from hami_dra.api import kinds
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
 from tests.support.scene import SPACE, play

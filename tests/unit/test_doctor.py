@@ -12,8 +12,8 @@ from controller.doctor.ages import in_words, newest, older
 from controller.doctor.examine import CHECKS, examine
 from controller.doctor.model import Live, Severity, State, WebhookSeen
 from controller.doctor.rights import needed_rights
-from controller.inventory.inventory import Inventory
 from controller.reconcile.fence_rules import rule_body, rule_names
+from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import names
 from hami_dra.api.core import Lease, ResourceQuota
 from hami_dra.api.nodelacks import Lack, LackKind, encode

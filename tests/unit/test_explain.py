@@ -5,15 +5,15 @@ import json
 import msgspec
 import pytest
 
-from controller.decide import Decision, Demand, Options, PodClaim, Refusal, decide
 from controller.explain.explain import explain
 from controller.explain.model import from_json, to_json
 from controller.explain.picture import take
 from controller.explain.telling import told
-from controller.inventory.inventory import Inventory
-from controller.scoring.packing import Packing
-from controller.scoring.policies import DevicePolicy, Policies, Weights
-from controller.scoring.resolving import resolve
+from controller.scheduling.decide import Decision, Demand, Options, PodClaim, Refusal, decide
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.packing import Packing
+from controller.scheduling.scoring.policies import DevicePolicy, Policies, Weights
+from controller.scheduling.scoring.policy_resolution import resolve
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaint
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of

@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from controller.decide import Demand, Options, PodClaim, decide
-from controller.inventory.inventory import Inventory
 from controller.reconcile import logs, narrate
-from controller.scoring.policies import Policies
+from controller.scheduling.decide import Demand, Options, PodClaim, decide
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.policies import Policies
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
 
 OPTIONS = Options(managed=frozenset({DRIVER}))

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from controller.inventory.inventory import Inventory
 from controller.overview.cardtable import CardTable
 from controller.overview.model import Overview
 from controller.overview.packing import figures, packing
 from controller.overview.read import overview
+from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaintRule
 from tests.cards import DRIVER, card, claim, node, pod, slice_of, whole

@@ -10,7 +10,6 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.inventory.inventory import Inventory
 from controller.overview.cardtable import CardTable
 from controller.reconcile.collectors.cards import CardGauges
 from controller.reconcile.collectors.figures import PackingFigures, QuotaFigures
@@ -23,6 +22,7 @@ from controller.reconcile.queue import Queue, Rank
 from controller.reconcile.server import serving
 from controller.reconcile.settings import NameSet
 from controller.reconcile.world import allocated_devices
+from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.kube.store import Store

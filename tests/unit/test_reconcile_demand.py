@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from controller.allocation.stamping import stamped
-from controller.decide import Demand, PodClaim
-from controller.decide.companions import grouped
 from controller.reconcile import bodies
 from controller.reconcile.demand import signature
 from controller.reconcile.pods import claim_keys, claim_refs
-from controller.scoring.policies import DevicePolicy, Policies
+from controller.scheduling.allocation.stamping import stamped
+from controller.scheduling.decide import Demand, PodClaim
+from controller.scheduling.decide.companions import grouped
+from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim

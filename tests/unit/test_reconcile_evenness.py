@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller.inventory.inventory import Inventory
 from controller.reconcile.hints import Change, News
 from controller.reconcile.queue import Queue, Rank
+from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import kinds
 from tests.cards import node as node_object
 from tests.cards import pod as pod_object

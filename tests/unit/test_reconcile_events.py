@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from controller.decide import Decision, Refusal, Score
 from controller.reconcile import messages
 from controller.reconcile.events import Events
 from controller.reconcile.metrics import Metrics
+from controller.scheduling.decide import Decision, Refusal, Score
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta

@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller.decide import decide
 from controller.reconcile.commit import Committer
+from controller.scheduling.decide import decide
 from hami_dra.api import kinds, names
 from tests.support.scene import FOREIGN, SPACE, claim, device_class, first_fit, gpu_slice, play, pod, template
 

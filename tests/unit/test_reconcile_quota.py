@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from controller.decide import decide
 from controller.reconcile.settings import Mode
 from controller.reconcile.uninstall import Plan, Uninstaller
+from controller.scheduling.decide import decide
 from hami_dra.api import kinds, names
 from hami_dra.kube.protocol import Conflict, Invalid, Unavailable
 from tests.support.mortal import Mortal

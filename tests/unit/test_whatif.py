@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.scoring.policies import DevicePolicy, Policies
+from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from controller.simulation import Settings
 from controller.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, compare
 from controller.whatif.model import Move, Placement

@@ -14,11 +14,11 @@ from typing import Final
 
 import numpy as np
 
-from controller.inventory.derived import LogReader
-from controller.inventory.model import UNNUMBERED, Device
 from controller.overview.cardtable import CardTable, troubles, vendor_name
 from controller.reconcile.collectors.lines import BLOCK, Gauge, blocks, labels
 from controller.reconcile.settings import NameSet
+from controller.scheduling.inventory.derived_column import LogReader
+from controller.scheduling.inventory.model import UNNUMBERED, Device
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.vendors.registry import vendor_of

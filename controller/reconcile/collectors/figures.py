@@ -11,12 +11,12 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.inventory.inventory import Inventory
 from controller.overview.cardtable import CardTable
 from controller.overview.model import Packing
 from controller.overview.packing import packing
-from controller.quota.model import QuotaLine, lines
 from controller.reconcile.settings import NameSet
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.quota.model import QuotaLine, lines
 from hami_dra.vendors.quotas import PREFIX
 
 _DRIVER: Final = ("driver", "vendor")

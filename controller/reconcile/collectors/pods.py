@@ -13,13 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from controller.inventory.derived import LogReader
-from controller.inventory.ledger import Holding, holdings_of
-from controller.inventory.roles import used_of
 from controller.overview.cardtable import NO_CARD, CardTable
 from controller.reconcile.collectors.cards import core_unit, node_of
 from controller.reconcile.collectors.lines import BLOCK, Gauge, blocks, labels
 from controller.reconcile.settings import NameSet
+from controller.scheduling.inventory.derived_column import LogReader
+from controller.scheduling.inventory.ledger import Holding, holdings_of
+from controller.scheduling.inventory.roles import used_of
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_refs
 from hami_dra.api.resource import ResourceClaim

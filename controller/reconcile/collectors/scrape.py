@@ -10,7 +10,6 @@ from datetime import datetime
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from controller.inventory.inventory import Inventory
 from controller.overview.cardtable import CardTable
 from controller.reconcile.accounts import Accounts
 from controller.reconcile.collectors.cards import CardGauges
@@ -20,6 +19,7 @@ from controller.reconcile.collectors.running import QueueFigures, WatchFigures
 from controller.reconcile.metrics import Metrics
 from controller.reconcile.settings import NameSet
 from controller.reconcile.world import World
+from controller.scheduling.inventory.inventory import Inventory
 
 
 class Scrape:

@@ -5,7 +5,7 @@ A program of the tests: no part of the product can be told to do this. It stands
 
 import functools
 
-import controller.decide as package
+import controller.scheduling.decide as package
 from hami_dra.cli.main import run
 
 

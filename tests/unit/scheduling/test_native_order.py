@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from controller.native_order import card_ranks
-from controller.scoring.policies import DevicePolicy
+from controller.scheduling.native_order import card_ranks
+from controller.scheduling.scoring.policies import DevicePolicy
 from hami_dra.api.core import Node
 from hami_dra.api.hardware import Fault
 from hami_dra.api.resource import ResourceClaim

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.bridge.convert import ConversionRefused, Options, convert_pod
-from controller.scoring.policies import Policies
+from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.config import API_VERSION
 from hami_dra.vendors.metax.publish import Published
 from tests.support.manifests import claim, node, pod, simulated, slices, template

@@ -1,1 +1,0 @@
-"""What may be allocated: the semantics of DRA for one node. Which of it should be is `controller.scoring`'s business."""

@@ -1,1 +1,0 @@
-"""ResourceQuota for cards: headroom (`room`), impossible pods (`admission`), usage (`model`)."""

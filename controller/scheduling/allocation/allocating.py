@@ -1,0 +1,129 @@
+"""What a search holds at the moment: devices taken for requests, and how to give them back.
+
+Called by the frames of a search, through `Search`. In: candidates. Out: `Taken`, to be released in reverse order.
+State: the trial, counters, constraints and the picks of each claim; they change together or not at all.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from controller.scheduling.allocation import constraints
+from controller.scheduling.allocation.candidates import Candidate, Candidates
+from controller.scheduling.allocation.counters import Counters
+from controller.scheduling.allocation.errors import AllocatorError
+from controller.scheduling.allocation.quota_use import Spending
+from controller.scheduling.allocation.resolved import Problem, RequestView
+from controller.scheduling.allocation.result import Pick
+from controller.scheduling.allocation.tentative import Trial
+from controller.scheduling.inventory.model import Device, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One device that the search holds."""
+
+    view: RequestView
+    candidate: Candidate
+    counters: bool
+    """Its counters were charged: it is the first share, or not shared at all."""
+
+
+class Holdings:
+    """`spending`: the quota of the namespace, where it has one."""
+
+    def __init__(
+        self, problem: Problem, candidates: Candidates, usage: Usage, spending: Spending | None = None
+    ) -> None:
+        features = problem.features
+        self.trial = Trial(usage)
+        self.picks: list[list[Pick]] = [[] for _ in problem.claims]
+        self.constraints = [
+            constraints.build(claim.claim, lists=features.list_type_attributes) for claim in problem.claims
+        ]
+        self.spending = spending
+        self._candidates = candidates
+        self._counters = Counters(usage, groups=features.compatibility_groups)
+
+    def available(self, view: RequestView, candidate: Candidate) -> bool:
+        """Not held, with room left, and within the quota, as far as the search has come."""
+        return not self._held(view, candidate.device) and (
+            candidate.need is None
+            or (self.trial.has_room(candidate.device.id, candidate.need) and self._affordable(view, candidate))
+        )
+
+    def take(self, view: RequestView, candidate: Candidate) -> Taken | None:
+        """Take a candidate by count: None, and nothing changed, where that is not possible now."""
+        return self._take(view, candidate, must=False) if self.available(view, candidate) else None
+
+    def take_all(self, view: RequestView, candidate: Candidate) -> Taken | None:
+        """Take one of all devices. Raises AllocatorError where a constraint is in the way: no other choice can help."""
+        if self._held(view, candidate.device) or not self._candidates.usable(view, candidate.device):
+            return None
+        if not self._affordable(view, candidate):
+            return None
+        return self._take(view, candidate, must=True)
+
+    def release(self, taken: Taken) -> None:
+        """Give back what was taken last."""
+        view, candidate = taken.view, taken.candidate
+        assert candidate.need is not None
+        self.picks[view.claim_index].pop()
+        if self.spending is not None:
+            self.spending.release(view, candidate.device)
+        self.trial.release(view, candidate.device, candidate.need)
+        self._unconstrain(view, len(view.constraints))
+        if taken.counters:
+            self._counters.release(candidate.pool, candidate.device)
+
+    def values(self, view: RequestView, device: Device) -> tuple[Hashable, ...]:
+        """What the constraints of the request know the device by. Raises AllocatorError (derived attributes)."""
+        return tuple(self.constraints[view.claim_index][index].value(view, device) for index in view.constraints)
+
+    def _affordable(self, view: RequestView, candidate: Candidate) -> bool:
+        return self.spending is None or self.spending.allows(view, candidate)
+
+    def _held(self, view: RequestView, device: Device) -> bool:
+        if view.admin_access:
+            return self.trial.held_by(device.id, view.claim_index)
+        return self.trial.held(device.id)
+
+    def _take(self, view: RequestView, candidate: Candidate, *, must: bool) -> Taken | None:
+        """In upstream's order: counters, constraints, then (of all devices) room."""
+        device, need = candidate.device, candidate.need
+        assert need is not None
+        charge = bool(device.spec.consumes_counters) and not (
+            view.shared(device) and self.trial.shared_already(device.id)
+        )
+        if charge and not self._counters.take(candidate.pool, device):
+            return None
+        broken = self._constrain(view, device)
+        if broken is not None or (must and not self.trial.has_room(device.id, need)):
+            if broken is None:
+                self._unconstrain(view, len(view.constraints))
+            if charge:
+                self._counters.release(candidate.pool, device)
+            if must and broken is not None:
+                raise AllocatorError(
+                    f"ResourceClaim {view.claim_key}: request {view.name}: asks for all devices, and device {device.id} "
+                    f"breaks spec.devices.constraints[{broken}]"
+                )
+            return None
+        self.trial.take(view, device, need)
+        if self.spending is not None:
+            self.spending.take(view, device)
+        self.picks[view.claim_index].append(Pick(view, device, need))
+        return Taken(view, candidate, charge)
+
+    def _constrain(self, view: RequestView, device: Device) -> int | None:
+        """Add the device to all constraints, or to none: then the position of the first that it breaks."""
+        of_claim = self.constraints[view.claim_index]
+        for added, index in enumerate(view.constraints):
+            if not of_claim[index].add(view, device):
+                self._unconstrain(view, added)
+                return index
+        return None
+
+    def _unconstrain(self, view: RequestView, added: int) -> None:
+        of_claim = self.constraints[view.claim_index]
+        for index in reversed(view.constraints[:added]):
+            of_claim[index].remove()

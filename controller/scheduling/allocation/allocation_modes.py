@@ -1,0 +1,275 @@
+"""The points of decision of a search: which alternative, which devices.
+
+Made and driven by `search.Search`: `advance` makes the next choice, `next` opens the decision after it, `retract` takes the
+choice back because nothing after it worked. No recursion, so that claims may be as long as they like.
+
+A choice that takes long is made in portions: `advance` returns None when the search is to pause, and goes on where it stopped
+when it is called again.
+
+`exceeded` is upstream's special failure: the claim would hold more than 32 results. It ends every choice of devices before
+it in the claim at once, up to an alternative that needs fewer.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from controller.scheduling.allocation.allocating import Taken
+from controller.scheduling.allocation.candidates import Candidate
+from controller.scheduling.allocation.resolved import RequestGroup, RequestView
+from controller.scheduling.inventory.model import Device
+
+if TYPE_CHECKING:
+    from controller.scheduling.allocation.search import Search
+
+
+class Frame(Protocol):
+    claim_index: int
+    exceeded: bool
+
+    def advance(self) -> bool | None:
+        """Make the first or next choice. False: there is none left, and nothing is held. None: pause, and call again."""
+
+    def next(self) -> "Frame | None":
+        """The decision that comes after the choice, None after the last."""
+
+    def retract(self, *, exceeded: bool) -> None:
+        """Give back the choice. `exceeded`: why nothing after it worked."""
+
+
+class Alternatives:
+    """A `firstAvailable` request: one subrequest after the other."""
+
+    def __init__(self, search: "Search", group: RequestGroup) -> None:
+        self._search = search
+        self._group = group
+        self._rank = -1
+        self.claim_index = group.alternatives[0].claim_index
+        self.exceeded = True
+
+    def advance(self) -> bool:
+        self._rank += 1
+        return self._rank < len(self._group.alternatives)
+
+    def next(self) -> Frame:
+        return self._search.open(self._group.alternatives[self._rank])
+
+    def retract(self, *, exceeded: bool) -> None:
+        self.exceeded = self.exceeded and exceeded
+
+
+class Everything:
+    """A request for all devices: no choice, only whether each can be had."""
+
+    def __init__(self, search: "Search", view: RequestView) -> None:
+        self._search = search
+        self._view = view
+        self._taken: list[Taken] = []
+        self._tried = False
+        self.claim_index = view.claim_index
+        self.exceeded = False
+
+    def advance(self) -> bool:
+        if self._tried:
+            return False
+        self._tried = True
+        search, view = self._search, self._view
+        candidates = search.candidates.all_of(view)
+        if not candidates:
+            return False
+        if not search.room_for_results(view):
+            self.exceeded = True
+            return False
+        devices = [candidate.device for candidate in candidates]
+        if len(search.chooser.order(view, devices, search.held.trial)) < len(devices):
+            return False
+        for candidate in candidates:
+            taken = search.take_all(view, candidate)
+            if taken is None:
+                self._release()
+                return False
+            self._taken.append(taken)
+        return True
+
+    def next(self) -> Frame | None:
+        return self._search.enter(self.claim_index, self._view.request_index + 1)
+
+    def retract(self, *, exceeded: bool) -> None:
+        self._release()
+        self.exceeded = exceeded
+
+    def _release(self) -> None:
+        while self._taken:
+            self._search.held.release(self._taken.pop())
+
+
+class Select:
+    """A request by count: sets that the chooser names, or else ascending combinations of the devices in its order."""
+
+    def __init__(self, search: "Search", view: RequestView, before: "Select | None") -> None:
+        self._search = search
+        self._view = view
+        self._taken: list[Taken] = []
+        self.claim_index = view.claim_index
+        self.exceeded = not search.room_for_results(view)
+        self._entries: Sequence[Candidate] = ()
+        self._sets: Iterator[Sequence[Candidate]] | None = None
+        self._in_upstream_order = False
+        self._positions: list[int] = [0]
+        """Where the next try starts, for each device chosen and the one to come."""
+        self._failed: list[set[Hashable]] = [set()]
+        """Kinds that led nowhere, at the same depths."""
+        self._failed_sets: set[Hashable] = set()
+        if not self.exceeded:
+            self._ask_chooser(before)
+
+    def _ask_chooser(self, before: "Select | None") -> None:
+        search, view = self._search, self._view
+        entries = search.candidates.of(view)
+        eligible = [
+            candidate.device
+            for candidate in entries
+            if candidate.error is None and search.held.available(view, candidate)
+        ]
+        ordered = search.chooser.order(view, eligible, search.held.trial)
+        if ordered is eligible:
+            self._in_upstream_order = True
+            self._entries = entries
+            if before is not None and before.is_twin_of(view):
+                self._positions = [before.first_position]
+        else:
+            # devices that cannot be judged come last: an order of our own gives no reason to meet them earlier
+            by_device = {candidate.device: candidate for candidate in entries}
+            self._entries = [by_device[device] for device in ordered] + [
+                candidate for candidate in entries if candidate.error is not None
+            ]
+        sets = search.chooser.sets(view, ordered, view.count, search.held.trial)
+        if sets is not None:
+            self._sets = self._read_sets(sets)
+
+    def is_twin_of(self, view: RequestView) -> bool:
+        """The two requests differ in nothing, so their devices may be swapped: only ascending ones need be tried."""
+        mine = self._view
+        return (
+            self._in_upstream_order
+            and self._search.prunes
+            and self._sets is None
+            and mine.claim_index == view.claim_index
+            and mine.shape_index == view.shape_index
+            and mine.constraints == view.constraints
+            and mine.count == view.count
+        )
+
+    @property
+    def first_position(self) -> int:
+        return self._positions[0] - 1
+
+    def advance(self) -> bool | None:
+        if self.exceeded:
+            return False
+        return self._next_combination() if self._sets is None else self._next_set(self._sets)
+
+    def next(self) -> Frame | None:
+        view = self._view
+        before = self if view.name == view.parent_name else None
+        return self._search.enter(self.claim_index, view.request_index + 1, before)
+
+    def retract(self, *, exceeded: bool) -> None:
+        if exceeded:
+            self.exceeded = True
+            self._release()
+        elif self._sets is None:
+            self._drop_last()
+        else:
+            self._failed_sets.add(self._kinds([taken.candidate for taken in self._release()]))
+
+    def _next_combination(self) -> bool | None:
+        while len(self._taken) < self._view.count:
+            taken = self._take_next()
+            if taken is None:
+                return None
+            if taken:
+                continue
+            if not self._taken:
+                return False
+            self._drop_last()
+        return True
+
+    def _take_next(self) -> bool | None:
+        """Take one more device, at or after the position of this depth. None: pause."""
+        search, view, entries = self._search, self._view, self._entries
+        depth = len(self._taken)
+        failed = self._failed[depth]
+        missing = view.count - depth
+        for position in range(self._positions[depth], len(entries)):
+            if search.steps >= search.pause_at:
+                self._positions[depth] = position
+                return None
+            candidate = entries[position]
+            if candidate.error is not None:
+                if search.held.available(view, candidate):
+                    search.stumble(candidate.error)
+                continue
+            too_few = search.prunes and len(entries) - position < missing
+            if too_few and all(candidate.error is None for candidate in entries[position:]):
+                return False
+            if failed and search.kind(candidate) in failed:
+                search.pause_at -= 1
+                continue
+            if missing > 1 and not search.affords_set(view, candidate, entries[position + 1 :], missing - 1):
+                continue
+            taken = search.take(view, candidate)
+            if taken is not None:
+                self._positions[depth] = position + 1
+                self._positions.append(position + 1)
+                self._failed.append(set())
+                self._taken.append(taken)
+                return True
+        return False
+
+    def _drop_last(self) -> None:
+        """Give back the device chosen last; its kind is of no use at this depth."""
+        self._positions.pop()
+        self._failed.pop()
+        taken = self._taken.pop()
+        self._search.held.release(taken)
+        self._failed[-1].add(self._search.kind(taken.candidate))
+
+    def _next_set(self, sets: Iterator[Sequence[Candidate]]) -> bool | None:
+        search, view = self._search, self._view
+        while search.steps < search.pause_at:
+            candidates = next(sets, None)
+            if candidates is None:
+                for candidate in self._entries:
+                    if candidate.error is not None and search.held.available(self._view, candidate):
+                        search.stumble(candidate.error)
+                return False
+            if self._failed_sets and self._kinds(candidates) in self._failed_sets:
+                search.pause_at -= 1
+                continue
+            for candidate in candidates:
+                taken = search.take(view, candidate)
+                if taken is None:
+                    self._release()
+                    break
+                self._taken.append(taken)
+            else:
+                return True
+        return None
+
+    def _read_sets(self, sets: Iterable[Sequence[Device]]) -> Iterator[Sequence[Candidate]]:
+        by_device = {candidate.device: candidate for candidate in self._entries}
+        for devices in sets:
+            assert len(set(devices)) == self._view.count, "the chooser gave a set of the wrong size"
+            yield [by_device[device] for device in devices]
+
+    def _kinds(self, candidates: Sequence[Candidate]) -> Hashable:
+        return frozenset(Counter(self._search.kind(candidate) for candidate in candidates).items())
+
+    def _release(self) -> list[Taken]:
+        released = []
+        while self._taken:
+            taken = self._taken.pop()
+            self._search.held.release(taken)
+            released.append(taken)
+        return released

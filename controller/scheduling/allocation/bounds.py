@@ -1,0 +1,179 @@
+"""Reasons why a search cannot succeed, found by counting instead of trying.
+
+Called once by a search that has become long. In: the problem, the candidates, the constraints. Out: True only where no
+solution exists. Of a `firstAvailable` request the least of all its alternatives is counted.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from controller.scheduling.allocation.candidates import Candidate, Candidates
+from controller.scheduling.allocation.constraints import Constraint, Distinct, Match
+from controller.scheduling.allocation.errors import AllocatorError
+from controller.scheduling.allocation.resolved import ClaimRequests, Problem, RequestGroup, RequestView
+from controller.scheduling.inventory.model import Amount, Device, DeviceId, Usage
+
+_PLENTY = 1 << 20
+
+
+def hopeless(
+    problem: Problem, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
+) -> bool:
+    """Return whether some count shows that there is no solution."""
+    return any(counts(problem, candidates, constraints, usage))
+
+
+def counts(
+    problem: Problem, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
+) -> Iterator[bool]:
+    """Yield after each part of the counting whether it shows that there is no solution.
+
+    One part takes at most some milliseconds. A claim may have 32 constraints on 32 requests of 8 alternatives each, so all
+    parts together may take seconds: a caller that has others to serve pauses between two of them.
+    """
+    needs = [
+        _Needed(group, candidates)
+        for claim in problem.claims
+        for group in claim.requests
+        if not any(view.admin_access for view in group.alternatives)
+    ]
+    try:
+        yield _too_few_devices(needs)
+        yield _too_little_room(needs, usage)
+        yield _too_little_in_all(needs, usage)
+        for claim_index, claim_constraints in enumerate(constraints):
+            for index, constraint in enumerate(claim_constraints):
+                covered = [needed for needed in needs if needed.covered_by(claim_index, index)]
+                yield from _unmet(constraint, covered, usage)
+    except AllocatorError:
+        return
+
+
+def any_unjudged(problem: Problem, candidates: Candidates) -> bool:
+    """Some device cannot be judged for some request: the search may end with that error, and nothing should keep it."""
+    return any(
+        candidate.error is not None
+        for view in problem.views
+        if not view.all_devices
+        for candidate in candidates.of(view)
+    )
+
+
+def parts(problem: Problem) -> Iterator[Problem]:
+    """The whole, each claim, and each request of a claim: what has no solution as a part has none in the whole.
+
+    The other claims stay in their places, without requests.
+    """
+    yield problem
+    for claim in problem.claims:
+        if len(problem.claims) > 1:
+            yield _only(problem, claim, claim.requests)
+        if len(claim.requests) > 1:
+            for group in claim.requests:
+                yield _only(problem, claim, (group,))
+
+
+def _only(problem: Problem, wanted: ClaimRequests, requests: tuple[RequestGroup, ...]) -> Problem:
+    return replace(
+        problem,
+        claims=tuple(replace(claim, requests=requests if claim is wanted else ()) for claim in problem.claims),
+    )
+
+
+class _Needed:
+    """A request: how many devices it needs at least, and which could be those, whatever its alternative."""
+
+    def __init__(self, group: RequestGroup, candidates: Candidates) -> None:
+        self.alternatives = [
+            (view, candidates.all_of(view) if view.all_devices else candidates.of(view)) for view in group.alternatives
+        ]
+        self.count = min(len(found) if view.all_devices else view.count for view, found in self.alternatives)
+        self.devices = frozenset(candidate.device for _, found in self.alternatives for candidate in found)
+
+    @property
+    def exclusive(self) -> bool:
+        view, _ = self.alternatives[0]
+        return not any(view.shared(device) for device in self.devices)
+
+    def covered_by(self, claim_index: int, constraint: int) -> bool:
+        return all(view.claim_index == claim_index and constraint in view.constraints for view, _ in self.alternatives)
+
+
+def _too_few_devices(needs: Iterable[_Needed]) -> bool:
+    """Hall's condition for the sets of devices that occur: what can only be met from a set needs no more than it has."""
+    exclusive = [needed for needed in needs if needed.exclusive]
+    return any(
+        sum(needed.count for needed in exclusive if needed.devices <= devices) > len(devices)
+        for devices in {needed.devices for needed in exclusive}
+    )
+
+
+def _too_little_room(needs: Iterable[_Needed], usage: Usage) -> bool:
+    """Requests of one shape take the same of each device: so many fit, and no more."""
+    counts: Counter[int] = Counter()
+    slots: dict[int, int] = {}
+    for needed in needs:
+        (view, found), *others = needed.alternatives
+        if not others:
+            counts[view.shape_index] += needed.count
+            if view.shape_index not in slots:
+                slots[view.shape_index] = sum(_slots(view, candidate, usage) for candidate in found)
+    return any(count > slots[shape] for shape, count in counts.items())
+
+
+def _too_little_in_all(needs: Sequence[_Needed], usage: Usage) -> bool:
+    """Of some capacity all requests together take more than all their devices have left, however they are spread."""
+    asked: defaultdict[str, Amount] = defaultdict(int)
+    left: dict[DeviceId, dict[str, Amount]] = {}
+    for needed in needs:
+        least: dict[str, Amount] | None = None
+        for candidate in (candidate for _, found in needed.alternatives for candidate in found):
+            device, need = candidate.device.id, candidate.need
+            if need is None:
+                return False
+            if device not in left:
+                used = usage.consumed(device)
+                left[device] = {name: max(total - used.get(name, 0), 0) for name, _, total in need.amounts}
+            taken = {name: amount for name, amount, _ in need.amounts}
+            least = taken if least is None else {name: min(least[name], taken[name]) for name in least.keys() & taken}
+        for name, amount in (least or {}).items():
+            asked[name] += needed.count * amount
+    room: defaultdict[str, Amount] = defaultdict(int)
+    for amounts in left.values():
+        for name, amount in amounts.items():
+            room[name] += amount
+    return any(amount > room[name] for name, amount in asked.items())
+
+
+def _slots(view: RequestView, candidate: Candidate, usage: Usage) -> int:
+    """How many shares of this size the device still holds."""
+    device, need = candidate.device, candidate.need
+    if not view.shared(device) or need is None:
+        return 1
+    used = usage.consumed(device.id)
+    return min(
+        (max(int((total - used.get(name, 0)) // amount), 0) for name, amount, total in need.amounts if amount > 0),
+        default=_PLENTY,
+    )
+
+
+def _unmet(constraint: Constraint, needs: Sequence[_Needed], usage: Usage) -> Iterator[bool]:
+    """Yield whether more devices are to share a value, or to have different ones, than values allow: the last one says."""
+    count = sum(needed.count for needed in needs)
+    room: dict[object, dict[Device, int]] = defaultdict(dict)
+    for view, found in (alternative for needed in needs for alternative in needed.alternatives):
+        for candidate in found:
+            value = constraint.value(view, candidate.device)
+            if value is None:
+                continue
+            kind, elements = value
+            slots = _slots(view, candidate, usage)
+            for element in elements or ("",):
+                devices = room[kind, element]
+                devices[candidate.device] = max(slots, devices.get(candidate.device, 0))
+        yield False
+    if isinstance(constraint, Distinct):
+        yield count > len(room)
+    if isinstance(constraint, Match):
+        yield count > max((sum(devices.values()) for devices in room.values()), default=0)

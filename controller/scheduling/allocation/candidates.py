@@ -1,0 +1,180 @@
+"""Which devices of a node a request may use at all, before anything else is chosen.
+
+Called by the search, once per shape of request and node; the answer is kept. In: the pools of the node, the ledger.
+Out: `Candidate`s in upstream's order. What changes while searching (shares, counters, constraints) is not looked at here.
+
+Order of checks, as upstream, for it decides which devices can fail with an error: in use, selectors of the class, selectors
+of the request, capacity, then what can only refuse: gates, taints.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from controller.scheduling.allocation.errors import AllocatorError
+from controller.scheduling.allocation.resolved import Need, Problem, RequestView
+from controller.scheduling.allocation.selectors import FAILURES, Selector, Test
+from controller.scheduling.inventory.model import Device, Pool, Usage
+from hami_dra.api.core import Node, Toleration
+from hami_dra.api.resource import DeviceTaint
+
+OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
+_BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A device that the request may use, or one that cannot even be judged (`error`, raised when the search gets there)."""
+
+    device: Device
+    pool: Pool
+    need: Need | None
+    error: AllocatorError | None = None
+
+
+class _Test:
+    """A selector, compiled once a device has come so far."""
+
+    __slots__ = ("run", "selector")
+
+    def __init__(self, selector: Selector) -> None:
+        self.selector = selector
+        self.run: Test | None = None
+
+    def prepared(self) -> Test:
+        """Raises as the test does."""
+        self.run = self.selector.judge.test(self.selector.expression, self.selector.payer)
+        return self.run
+
+
+class Candidates:
+    """Of one problem on one node."""
+
+    def __init__(self, problem: Problem, node: Node, pools: Sequence[Pool], usage: Usage) -> None:
+        self._problem = problem
+        self._node = node
+        self._pools = pools
+        self._usage = usage
+        self._by_shape: dict[int, tuple[Candidate, ...]] = {}
+        self._all: dict[int, tuple[Candidate, ...]] = {}
+        self._tests: dict[int, list[_Test]] = {}
+        """By shape."""
+        self._standings: dict[int, dict[Device, Candidate]] = {}
+
+    def of(self, view: RequestView) -> tuple[Candidate, ...]:
+        """For a request by count. Devices of pools that are incomplete or invalid are left out."""
+        found = self._by_shape.get(view.shape_index)
+        if found is None:
+            found = self._by_shape[view.shape_index] = tuple(self._scan(view))
+        return found
+
+    def all_of(self, view: RequestView) -> tuple[Candidate, ...]:
+        """Every device that a request for all devices means, in use or not.
+
+        Raises AllocatorError: a pool is incomplete or invalid, or a device cannot be judged.
+        """
+        found = self._all.get(view.shape_index)
+        if found is None:
+            found = self._all[view.shape_index] = tuple(self._scan_all(view))
+        return found
+
+    def standing(self, view: RequestView, device: Device) -> Hashable:
+        """What the device is to the request, equal for devices that are alike to it. Raises AllocatorError."""
+        standings = self._standings.get(view.shape_index)
+        if standings is None:
+            candidates = self.all_of(view) if view.all_devices else self.of(view)
+            standings = self._standings[view.shape_index] = {candidate.device: candidate for candidate in candidates}
+        candidate = standings.get(device)
+        if candidate is None or candidate.need is None:
+            if candidate is not None and candidate.error is not None:
+                raise candidate.error
+            return None
+        return candidate.need.amounts, self.usable(view, device)
+
+    def usable(self, view: RequestView, device: Device) -> bool:
+        """Taints and feature gates allow it."""
+        return self._supported(device) and tolerates(view, device, self._problem.ignored_taints)
+
+    def _scan(self, view: RequestView) -> Iterator[Candidate]:
+        for pool in self._pools:
+            if pool.incomplete or pool.invalid:
+                continue
+            usable = frozenset(pool.devices) if pool.among else None
+            for device in pool.among or pool.devices:
+                if not view.admin_access and self._usage.in_use(device.id):
+                    continue
+                try:
+                    selected = self._selected(view, device) and (usable is None or device in usable)
+                    need = view.need(device) if selected else None
+                except AllocatorError as error:
+                    yield Candidate(device, pool, None, error)
+                    continue
+                if need is not None and self.usable(view, device):
+                    yield Candidate(device, pool, need)
+
+    def _scan_all(self, view: RequestView) -> Iterator[Candidate]:
+        for pool in self._pools:
+            if pool.incomplete or pool.invalid:
+                state = f"invalid: {pool.invalid}" if pool.invalid else "being updated (slices are missing)"
+                raise AllocatorError(
+                    f"ResourceClaim {view.claim_key}: request {view.name}: asks for all devices, but the resource pool "
+                    f"{pool.driver}/{pool.name} is {state}"
+                )
+            usable = frozenset(pool.devices) if pool.among else None
+            for device in pool.among or pool.devices:
+                selected = self._selected(view, device) and (usable is None or device in usable)
+                need = view.need(device) if selected else None
+                if need is not None:
+                    yield Candidate(device, pool, need)
+
+    def _selected(self, view: RequestView, device: Device) -> bool:
+        if device.spec.binding_conditions and not view.features.binding_conditions:
+            return False
+        tests = self._tests.get(view.shape_index)
+        if tests is None:
+            tests = self._tests[view.shape_index] = [_Test(selector) for selector in view.all_selectors]
+        for test in tests:  # a loop, not all(): this is the hot path of a decision
+            try:
+                if not (test.run or test.prepared())(device):
+                    return False
+            except FAILURES as error:
+                raise test.selector.failure(error, device) from error
+        return True
+
+    def _supported(self, device: Device) -> bool:
+        features = self._problem.features
+        if device.spec.consumes_counters and not features.partitionable_devices:
+            return False
+        if device.slice.spec.skip_node_operations and features.experimental:  # else upstream does not know the field
+            return features.optional_node_operations and OPTIONAL_NODE_OPERATIONS in self._node.status.declared_features
+        return True
+
+
+def blocking_taint(view: RequestView, device: Device, ignored: frozenset[str]) -> DeviceTaint | None:
+    """The first taint that keeps the request away. Keys in `ignored` do not count."""
+    if view.features.device_taints and (device.spec.taints or device.extra_taints):
+        for taint in device.taints:
+            if (
+                taint.effect in _BLOCKING_EFFECTS
+                and taint.key not in ignored
+                and not _tolerated(taint, view.tolerations)
+            ):
+                return taint
+    return None
+
+
+def tolerates(view: RequestView, device: Device, ignored: frozenset[str]) -> bool:
+    return blocking_taint(view, device, ignored) is None
+
+
+def _tolerated(taint: DeviceTaint, tolerations: Sequence[Toleration]) -> bool:
+    """Empty effect and empty key match any; without operator the value must be equal (resourceclaim.ToleratesTaint)."""
+    for toleration in tolerations:
+        if toleration.effect and toleration.effect != taint.effect:
+            continue
+        if toleration.key and toleration.key != taint.key:
+            continue
+        if toleration.operator == "Exists":
+            return True
+        if toleration.operator in {"", "Equal"} and toleration.value == taint.value:
+            return True
+    return False

@@ -1,0 +1,32 @@
+"""Attributes that a request derives from those of a device by CEL (alpha gate DRADerivedAttributes).
+
+Made by `prepare`, evaluated by constraints. In: an expression and a device. Out: an attribute as if it were published.
+"""
+
+from dataclasses import dataclass
+
+from controller.scheduling.allocation.errors import AllocatorError
+from controller.scheduling.allocation.selectors import Origin
+from controller.scheduling.inventory.model import Device
+from hami_dra.api import resource as api
+from hami_dra.cel import CompileError, EvaluationError
+from hami_dra.cel.attribute import compile_attribute
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedAttribute:
+    expression: str
+    origin: Origin
+
+    def of_claim(self, key: str) -> "DerivedAttribute":
+        """The same in another ResourceClaim."""
+        return DerivedAttribute(self.expression, self.origin.of_claim(key))
+
+    def of(self, device: Device) -> api.DeviceAttribute:
+        """Raises AllocatorError: it does not compile, or it fails on this device."""
+        try:
+            return compile_attribute(self.expression).evaluate(device.selector_input)
+        except CompileError as error:
+            raise AllocatorError(f"{self.origin} does not compile: {error}") from error
+        except EvaluationError as error:
+            raise AllocatorError(f"{self.origin} fails on device {device.id}: {error}") from error

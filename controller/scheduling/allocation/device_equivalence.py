@@ -1,0 +1,97 @@
+"""What one request would take of each kind of device, and why it could never have a device of some kinds.
+
+Called by `controller.scheduling.allocation.prefilter`. In: a request, and one device of each kind, which stands for all of them. Out:
+columns by number of the kind. Must not look at what is in use: that differs between devices of one kind.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.allocation.errors import AllocatorError
+from controller.scheduling.allocation.ownership import Scope
+from controller.scheduling.allocation.request import RequestView
+from controller.scheduling.inventory.model import Device, value_of
+from controller.scheduling.inventory.roles import demand_of
+from hami_dra.api import names
+from hami_dra.api.arrays import Bools, Codes, Ints
+from hami_dra.api.core import QuantityText
+from hami_dra.vendors.reasons import NUMBER
+from hami_dra.vendors.registry import VENDORS
+
+NOT_OF_CLASS: Final = 255
+"""The row is free, or its device is not of the request's class: not a card as far as this request is concerned."""
+UNJUDGED: Final = 254
+"""The device cannot be judged (negative amounts): the search must come by to report it."""
+_NUMBER_OF_VENDOR: Final = {vendor.profile.driver: number for number, vendor in enumerate(VENDORS)}
+
+
+class DeviceKinds:
+    """What the request takes of each kind of device; one entry per number of `DeviceColumns.kinds`."""
+
+    def __init__(self, view: RequestView, scope: Scope) -> None:
+        self._view = view
+        self._scope = scope
+        self._known = 0
+        self.code: Codes = np.zeros(0, dtype=np.uint8)
+        self.slots: Ints = np.zeros(0, dtype=np.int64)
+        self.cores: Ints = np.zeros(0, dtype=np.int64)
+        self.memory: Ints = np.zeros(0, dtype=np.int64)
+        self.limited: Bools = np.zeros(0, dtype=np.bool_)
+        self.slots_limited: Bools = np.zeros(0, dtype=np.bool_)
+        self.vendor: Ints = np.zeros(0, dtype=np.int64)
+
+    def learn(self, samples: list[Device]) -> None:
+        if self._known == len(samples):
+            return
+        self._known = len(samples)
+        codes = [self._code(sample) for sample in samples]
+        amounts = np.array(
+            [
+                demand_of(sample, self._view.demand(sample) or {}) if code == 0 else (0, 0, 0)
+                for sample, code in zip(samples, codes, strict=True)
+            ],
+            dtype=np.int64,
+        ).reshape(-1, 3)
+        self.code = np.array(codes, dtype=np.uint8)
+        self.slots, self.cores, self.memory = (np.ascontiguousarray(amounts[:, role]) for role in range(3))
+        self.limited = np.array([self._view.shared(sample) for sample in samples], dtype=np.bool_)
+        # slots that nobody publishes only count for scores
+        self.slots_limited = self.limited & np.array(
+            [sample.profile.shares in sample.totals for sample in samples], dtype=np.bool_
+        )
+        self.vendor = np.array([_NUMBER_OF_VENDOR.get(sample.id.driver, -1) for sample in samples], dtype=np.int64)
+
+    def _code(self, sample: Device) -> int:
+        if not self._scope.covers(sample.id.driver):
+            return NOT_OF_CLASS
+        try:
+            if self._view.need(sample) is not None:
+                return 0
+        except AllocatorError:
+            return UNJUDGED
+        return NUMBER[_impossible(self._view, sample)]
+
+
+def _impossible(view: RequestView, device: Device) -> str:
+    """Why a device could never meet the capacity that a request asks for, however idle it is."""
+    profile = device.profile
+    for role, reason in (
+        (profile.memory, names.CARD_INSUFFICIENT_MEMORY),
+        (profile.cores, names.CARD_INSUFFICIENT_CORE),
+        (profile.shares, names.CARD_TIME_SLICING_EXHAUSTED),
+    ):
+        if role is not None and _alone_fails(view, device, role):
+            return reason
+    return names.CARD_INSUFFICIENT_MEMORY if view.memory_percents else names.CUSTOM_FILTER_RULE
+
+
+def _alone_fails(view: RequestView, device: Device, role: str) -> bool:
+    """The request, or else the policy's default, is more than the device has; or the device has no such capacity."""
+    published = device.spec.capacity.get(role)
+    wanted: QuantityText | None = view.capacity_requests.get(role)
+    if published is None:
+        return wanted is not None
+    if wanted is None and published.request_policy is not None:
+        wanted = published.request_policy.default
+    return wanted is not None and value_of(wanted) > device.totals[role]

@@ -1,0 +1,112 @@
+"""Which drivers' devices a search may touch, and whose business a claim is (docs/decision.md).
+
+Called by `decide`, `reconcile` and `simulation`. Pure.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget
+from controller.scheduling.allocation.features import FeatureGates
+from controller.scheduling.allocation.prepared import prepared_of
+from controller.scheduling.allocation.request import Problem, RequestView
+from controller.scheduling.allocation.selectors import Selector, over_budget
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.model import Pool
+from controller.scheduling.inventory.selector_budget import OverBudget
+from hami_dra.api.resource import ResourceClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """`managed`: drivers that are ours to allocate, None = all. A scope covers those, or with `foreign` the others."""
+
+    managed: frozenset[str] | None = None
+    foreign: bool = False
+    vendor_rules: bool = True
+
+    def covers(self, driver: str) -> bool:
+        ours = self.managed is None or driver in self.managed
+        return ours is not self.foreign
+
+    def pools(self, pools: Iterable[Pool]) -> list[Pool]:
+        return [pool for pool in pools if self.covers(pool.driver)]
+
+
+class Owner(Enum):
+    """Whose business a claim is, by the drivers of the devices that match it."""
+
+    MANAGED = "managed"
+    FOREIGN = "foreign"
+    MIXED = "mixed"
+    """Some requests can only be met by managed devices, others only by foreign ones: it must be split."""
+    UNKNOWN = "unknown"
+    """No device matches it now, or it cannot be evaluated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    owner: Owner
+    drivers: frozenset[str] = frozenset()
+    """The managed ones whose devices it may get; devices that an administrator merely looks at are not got."""
+
+
+def standing_of(
+    inventory: Inventory, claim: ResourceClaim, managed: frozenset[str] | None, features: FeatureGates
+) -> Standing:
+    """A claim that cannot be evaluated (missing class, bad parameters, over budget) is UNKNOWN: `decide` says why.
+
+    Raises SliceSpent.
+    """
+    try:
+        problem = prepared_of(inventory).of([claim], features, checks_namespaces=False)
+        [owner] = owners(inventory, problem, managed)
+        views = [view for view in problem.views if not view.admin_access]
+        drivers = frozenset[str]().union(*(_drivers(inventory, view, managed) for view in views))
+    except (AllocatorError, SelectorOverBudget):
+        return Standing(Owner.UNKNOWN)
+    return Standing(owner, drivers if managed is None else drivers & managed)
+
+
+def owners(inventory: Inventory, problem: Problem, managed: frozenset[str] | None) -> list[Owner]:
+    """By claim of the problem. A class that matches both kinds is ours: only managed devices are candidates then."""
+    return [_owner(inventory, [group.alternatives for group in claim.requests], managed) for claim in problem.claims]
+
+
+def _owner(inventory: Inventory, requests: list[tuple[RequestView, ...]], managed: frozenset[str] | None) -> Owner:
+    ours = foreign = False
+    for alternatives in requests:
+        drivers = set[str]().union(*(_drivers(inventory, view, managed) for view in alternatives))
+        if any(managed is None or driver in managed for driver in drivers):
+            ours = True
+        elif drivers:
+            foreign = True
+    if ours:
+        return Owner.MIXED if foreign else Owner.MANAGED
+    return Owner.FOREIGN if foreign else Owner.UNKNOWN
+
+
+def _drivers(inventory: Inventory, view: RequestView, managed: frozenset[str] | None) -> frozenset[str]:
+    """Drivers of the devices that class and request select. Where nothing that the class selects is managed, it is no concern of
+    ours what the request's own selectors cost. Raises SelectorOverBudget, SliceSpent.
+    """
+    try:
+        return matching_drivers(inventory, view)
+    except SelectorOverBudget:
+        of_class = _expressions(view.class_selectors)
+        if managed is None or (drivers := inventory.verdicts.drivers((), of_class)) & managed:
+            raise
+        return drivers
+
+
+def _expressions(selectors: Iterable[Selector]) -> tuple[str, ...]:
+    return tuple([selector.expression for selector in selectors])
+
+
+def matching_drivers(inventory: Inventory, view: RequestView) -> frozenset[str]:
+    """Drivers of the devices that class and request select, in use or not. Raises SelectorOverBudget, SliceSpent."""
+    try:
+        return inventory.verdicts.drivers(_expressions(view.selectors), _expressions(view.class_selectors))
+    except OverBudget as error:
+        raise over_budget(view.all_selectors, error) from error

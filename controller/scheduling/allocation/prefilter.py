@@ -1,0 +1,309 @@
+"""Which cards a request could take, for the whole cluster at once: columns of reason codes, kept by difference.
+
+Called by `decide` before it searches single nodes. For each shape of request (class, selectors, capacity, tolerations) one
+`RequestColumns` is kept: per device row the first reason that rules the card out (0 = it fits), and per node how many fit.
+A decision recomputes only the rows that changed since the last one, so its cost does not grow with the cluster.
+
+What it says is necessary, not sufficient: constraints, counters and several requests on one card are the search's business
+(`search.solve`). It never rules out a card that the search would take.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.allocation.candidates import blocking_taint
+from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS, UNJUDGED, DeviceKinds
+from controller.scheduling.allocation.ownership import Scope
+from controller.scheduling.allocation.request import RequestView
+from controller.scheduling.allocation.selectors import Selector, over_budget
+from controller.scheduling.allocation.use_lists import refused_by_lists
+from controller.scheduling.inventory.changes import Shared
+from controller.scheduling.inventory.columns import NOWHERE, grown
+from controller.scheduling.inventory.derived_column import LogReader
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.selector_budget import OverBudget
+from hami_dra.api import names
+from hami_dra.api.arrays import Bools, Codes, Ints, Positions
+from hami_dra.vendors.preference_keys import NO_WISHES, Wishes
+from hami_dra.vendors.protocol import Ask
+from hami_dra.vendors.reasons import NUMBER
+from hami_dra.vendors.registry import VENDORS
+
+_ABOUT_AMOUNTS: Final = np.zeros(256, dtype=np.bool_)
+"""By number of a reason."""
+_ABOUT_AMOUNTS[
+    [
+        NUMBER[names.CARD_TIME_SLICING_EXHAUSTED],
+        NUMBER[names.CARD_INSUFFICIENT_MEMORY],
+        NUMBER[names.CARD_INSUFFICIENT_CORE],
+    ]
+] = True
+_NEVER: Final = np.zeros(256, dtype=np.bool_)
+"""The same: cards that will not do however idle they are."""
+_NEVER[
+    [
+        NOT_OF_CLASS,
+        UNJUDGED,
+        *(
+            NUMBER[code]
+            for code in (
+                names.CARD_TYPE_MISMATCH,
+                names.CARD_UUID_MISMATCH,
+                names.CARD_NOT_HEALTH,
+                names.CARD_CORDONED,
+                names.CUSTOM_FILTER_RULE,
+            )
+        ),
+    ]
+] = True
+_SHAPES_KEPT: Final = 128
+_FEW: Final = 512
+"""Up to so many changed rows the counts are mended one by one."""
+_STATES_KEPT: Final = 1 << 11
+"""Of cards, per shape of request: what was said of a card in that state holds for the next."""
+
+
+class Prefilter:
+    """The kept columns of one inventory."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._kept: Shared[RequestColumns] = Shared(_SHAPES_KEPT)
+
+    def columns(
+        self, view: RequestView, scope: Scope, ignored_taints: frozenset[str], wishes: Wishes = NO_WISHES
+    ) -> "RequestColumns":
+        """Up to date. Raises SelectorOverBudget, SliceSpent."""
+        key = (view.shape, scope, ignored_taints, wishes)
+        columns = self._kept.get(
+            key,
+            self._inventory.verdicts.account,
+            lambda: RequestColumns(self._inventory, view, scope, ignored_taints, wishes),
+        )
+        columns.refresh()
+        return columns
+
+
+def prefilter_of(inventory: Inventory) -> Prefilter:
+    """Kept as long as the inventory lives. A cache and nothing else: without it the answers are the same, later."""
+    return inventory.derived(Prefilter, Prefilter)
+
+
+class RequestColumns:
+    """`codes` uint8 per device row; `fitting` int64 per node row; `roaming`: fitting cards that no single node owns."""
+
+    def __init__(
+        self, inventory: Inventory, view: RequestView, scope: Scope, ignored_taints: frozenset[str], wishes: Wishes
+    ) -> None:
+        self._inventory = inventory
+        self._view = view
+        self._scope = scope
+        self._ignored = ignored_taints
+        self._wishes = [(vendor, wishes.of(vendor)) for vendor in VENDORS]
+        self._kinds = DeviceKinds(view, scope)
+        self._taints: list[int] = []
+        self._usage = LogReader(inventory.devices.changes)
+        self._structure = LogReader(inventory.devices.structure)
+        self._node: Ints = np.zeros(0, dtype=np.int64)
+        self._published: Codes = np.zeros(0, dtype=np.uint8)
+        """`codes` as they were if nobody used the cards; UNJUDGED among them."""
+        self._known: dict[tuple[int, ...], int] = {}
+        """State of a card → its code."""
+        self.codes: Codes = np.zeros(0, dtype=np.uint8)
+        self.fitting: Ints = np.zeros(0, dtype=np.int64)
+        self.roaming = 0
+
+    def enough(self, count: int, rows: Positions | None = None) -> Bools:
+        """Nodes that may have `count` cards for the request. `rows`: only these nodes; None: all, shape (nodes.size,)."""
+        fitting = self.fitting[: self._inventory.nodes.size] if rows is None else self.fitting[rows]
+        return fitting + self.roaming >= count
+
+    def cards(self) -> Ints:
+        """Cards of the request's class per node, fitting or not. Shape (nodes.size,). Looks at every row: for refusals."""
+        rows = np.flatnonzero(self.codes != NOT_OF_CLASS)
+        return self._per_node(rows)
+
+    def rows_on(self, nodes: Bools) -> Positions:
+        """Rows of the class's cards on some nodes."""
+        mine = np.flatnonzero((self.codes != NOT_OF_CLASS) & (self._node >= 0))
+        return mine[nodes[self._node[mine]]]
+
+    def could(self, rows: Positions) -> Bools:
+        """Whether the cards in some rows would do if nobody used them."""
+        mine: Bools = ~_NEVER[self.codes[rows]] & (self._kinds.code[self._inventory.devices.kind[rows]] == 0)
+        return mine
+
+    def ask(self, rows: Positions) -> Ask:
+        """What the request would take of the devices in some rows; nothing where it never could."""
+        kind = self._inventory.devices.kind[rows]
+        return Ask(slots=self._kinds.slots[kind], cores=self._kinds.cores[kind], memory=self._kinds.memory[kind])
+
+    # -- keeping it up to date ---------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        devices, nodes = self._inventory.devices, self._inventory.nodes
+        if len(self.fitting) < nodes.size:
+            self.fitting = grown(self.fitting, len(nodes.present))
+        if self._usage.is_current:
+            return
+        changed, republished = self._usage.unread(), self._structure.unread()
+        if len(self.codes) < devices.size:
+            length = len(devices.active)
+            self._node = grown(self._node, length)
+            self._published = grown(self._published, length, NOT_OF_CLASS)
+            self.codes = grown(self.codes, length, NOT_OF_CLASS)
+        if changed is None or republished is None or len(changed) > _FEW:
+            self._all()
+        else:
+            self._some(changed.tolist(), republished)
+        self._usage.done()
+        self._structure.done()
+
+    def _all(self) -> None:
+        devices = self._inventory.devices
+        rows = np.arange(devices.size)
+        self._published[rows] = self._judge_published(rows)
+        self.codes[rows] = self._judge(rows)
+        self._node[rows] = devices.node[rows]
+        fits = np.flatnonzero(self.codes[rows] == 0)
+        self.fitting[:] = 0
+        counts = self._per_node(fits)
+        self.fitting[: len(counts)] = counts
+        self.roaming = int((self._node[fits] == NOWHERE).sum())
+
+    def _some(self, rows: list[int], republished: Positions) -> None:
+        """`republished`: those of them whose device changed, not only what is used of it."""
+        if republished.size:
+            self._published[republished] = self._judge_published(republished)
+        for row in rows:
+            code = self._code(row)
+            if self.codes[row] == 0:
+                self._count(int(self._node[row]), -1)
+            self.codes[row] = code
+            self._node[row] = self._inventory.devices.node[row]
+            if code == 0:
+                self._count(int(self._node[row]), +1)
+
+    def _code(self, row: int) -> int:
+        """`_judge` of one row; cards in the same state share the answer."""
+        state = int(self._published[row]), *self._inventory.devices.state(row)
+        code = self._known.get(state)
+        if code is None:
+            if len(self._known) >= _STATES_KEPT:
+                self._known.clear()
+            code = self._known[state] = int(self._judge(np.array([row], dtype=np.intp))[0])
+        return code
+
+    def _count(self, node: int, sign: int) -> None:
+        if node >= 0:
+            self.fitting[node] += sign
+        elif node == NOWHERE:
+            self.roaming += sign
+
+    def _per_node(self, rows: Positions) -> Ints:
+        nodes = self._node[rows]
+        return np.bincount(nodes[nodes >= 0], minlength=self._inventory.nodes.size).astype(np.int64)
+
+    # -- judging rows ------------------------------------------------------------------------------------------------
+
+    def _judge(self, rows: Positions) -> Codes:
+        """The first failing reason of each row, in HAMi's order. What was published has been judged before."""
+        codes = self._published[rows]
+        if not self._view.admin_access:
+            self._judge_usage(codes, rows, self._inventory.devices.kind[rows])
+        codes[codes == UNJUDGED] = 0
+        return codes
+
+    def _judge_published(self, rows: Positions) -> Codes:
+        """The same, as if nobody used the cards; UNJUDGED where the search must come by."""
+        devices = self._inventory.devices
+        self._kinds.learn(devices.kind_samples)
+        kind = devices.kind[rows]
+        codes = self._kinds.code[kind]
+        codes[~devices.active[rows]] = NOT_OF_CLASS
+        for selector in self._view.class_selectors:
+            codes[~self._selected(selector, rows, codes != NOT_OF_CLASS)] = NOT_OF_CLASS
+        late = codes.copy()  # what the kind says comes after health and selectors
+        codes[codes != NOT_OF_CLASS] = 0
+        _where(codes, self._taint_codes()[devices.taint_kind[rows]])
+        if self._scope.vendor_rules:
+            self._judge_lists(
+                codes, rows, kind
+            )  # before selectors, which a converted pod has for the same: they know why
+        for selector in self._view.selectors:
+            still_open = codes == 0
+            refused = still_open & ~self._selected(selector, rows, still_open)
+            if refused.any():
+                reason = names.CARD_UUID_MISMATCH if selector.asks_for_uuid else names.CARD_TYPE_MISMATCH
+                codes[refused] = NUMBER[reason]
+        _where(codes, late)
+        return codes
+
+    def _judge_usage(self, codes: Codes, rows: Positions, kind: Ints) -> None:
+        devices = self._inventory.devices
+        kinds = self._kinds
+        _where(codes, np.where(devices.exclusive[rows], NUMBER[names.CARD_TIME_SLICING_EXHAUSTED], 0))
+        shared = devices.shared[rows]
+        for need, used, total, limited, reason in (
+            (
+                kinds.slots,
+                devices.slots_used,
+                devices.slots_total,
+                kinds.slots_limited,
+                names.CARD_TIME_SLICING_EXHAUSTED,
+            ),
+            (kinds.memory, devices.memory_used, devices.memory_total, kinds.limited, names.CARD_INSUFFICIENT_MEMORY),
+            (kinds.cores, devices.cores_used, devices.cores_total, kinds.limited, names.CARD_INSUFFICIENT_CORE),
+        ):
+            over = shared & limited[kind] & (used[rows] + need[kind] > total[rows])
+            _where(codes, np.where(over, NUMBER[reason], 0))
+        if self._view.features.partitionable_devices:
+            _where(codes, np.where(devices.blocked[rows], NUMBER[names.CARD_MIG_INFEASIBLE], 0))
+        if self._scope.vendor_rules:
+            self._judge_vendors(codes, rows, kind)
+
+    def _judge_lists(self, codes: Codes, rows: Positions, kind: Ints) -> None:
+        """Cards that a use or nouse list rules out: by name, so one by one, and only where there is such a list."""
+        for number, (vendor, wish) in enumerate(self._wishes):
+            if wish.lists:
+                for position in np.flatnonzero((self._kinds.vendor[kind] == number) & (codes == 0)).tolist():
+                    codes[position] = refused_by_lists(self._inventory, vendor, wish, int(rows[position]))
+
+    def _judge_vendors(self, codes: Codes, rows: Positions, kind: Ints) -> None:
+        """Vendors' reasons stand before or after amounts, by their numbers."""
+        kinds = self._kinds
+        for number, (vendor, wish) in enumerate(self._wishes):
+            mine = np.flatnonzero((kinds.vendor[kind] == number) & ((codes == 0) | _ABOUT_AMOUNTS[codes]))
+            if mine.size:
+                found = vendor.refuse(self._inventory.devices.cards(rows[mine]), self.ask(rows[mine]), wish)
+                before = codes[mine]
+                codes[mine] = np.where((found > 0) & ((before == 0) | (found < before)), found, before)
+
+    def _selected(self, selector: Selector, rows: Positions, among: Bools) -> Bools:
+        """Which of the rows the selector selects. Rows that are not `among` those it is asked about are not evaluated.
+
+        Raises SelectorOverBudget, SliceSpent.
+        """
+        chosen = np.zeros(len(rows), dtype=np.bool_)
+        try:
+            chosen[among] = self._inventory.verdicts.matching(selector.expression, rows[among], payer=selector.payer)
+        except OverBudget as error:
+            raise over_budget((selector,), error) from error
+        return chosen
+
+    def _taint_codes(self) -> Codes:
+        samples = self._inventory.devices.taint_samples
+        for sample in samples[len(self._taints) :]:
+            taint = None if sample is None else blocking_taint(self._view, sample, self._ignored)
+            code = ""
+            if taint is not None:
+                code = names.CARD_CORDONED if taint.key == names.CORDON_TAINT else names.CARD_NOT_HEALTH
+            self._taints.append(NUMBER[code])
+        return np.array(self._taints, dtype=np.uint8)
+
+
+def _where(codes: Codes, later: Codes | Ints) -> None:
+    """Rows without a reason take the later one."""
+    open_rows = codes == 0
+    codes[open_rows] = later[open_rows]

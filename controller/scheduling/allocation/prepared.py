@@ -1,0 +1,84 @@
+"""Problems of claims that were seen before, but for their names: pods of one workload come with claims of equal specs.
+
+Called by `decide` and `ownership`. In: as `prepare`. Out: as `prepare`, for a fraction of its cost. One `Problem` is kept for each
+of the latest combinations of specs, as long as their DeviceClasses stay the same objects; claims with admin access, whose
+namespace matters, are resolved each time. A cache and nothing else.
+
+Saves 0.05 of 0.24 ms of a decision (a shared card; `hack/bench/decide.py` at 1,000 nodes, CPython 3.11).
+"""
+
+import hashlib
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from controller.scheduling.allocation.features import FeatureGates
+from controller.scheduling.allocation.request import Problem, prepare
+from controller.scheduling.inventory.changes import Recent
+from controller.scheduling.inventory.inventory import Inventory
+from hami_dra.api.resource import DeviceClass, ResourceClaim
+
+_KEPT: Final = 128
+_LONG: Final = 1_024
+_encoder: Final = msgspec.json.Encoder()
+
+
+@dataclass(slots=True)
+class _Kept:
+    problem: Problem | None = None
+    classes: tuple[DeviceClass, ...] = ()
+    """Those that its requests name."""
+
+
+class Prepared:
+    """Those of one inventory."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._kept: Recent[_Kept] = Recent(_KEPT)
+
+    def of(
+        self,
+        claims: Sequence[ResourceClaim],
+        features: FeatureGates,
+        ignored_taints: AbstractSet[str] = frozenset(),
+        *,
+        checks_namespaces: bool = True,
+    ) -> Problem:
+        """`claims`: without an allocation. `checks_namespaces`: admin access needs the label. Raises AllocatorError."""
+        resolve = partial(
+            prepare,
+            claims,
+            self._inventory.classes,
+            features=features,
+            ignored_taints=ignored_taints,
+            judge=self._inventory.verdicts,
+        )
+        requests = (request.exactly for claim in claims for request in claim.spec.devices.requests)
+        if any(exactly is not None and exactly.admin_access for exactly in requests):
+            allowed = self._inventory.admin_namespaces() if checks_namespaces else None
+            return resolve(admin_namespaces=allowed)
+        key = (tuple(_digest(claim) for claim in claims), features, frozenset(ignored_taints))
+        kept = self._kept.get(key, _Kept)
+        problem = kept.problem
+        now = self._inventory.classes
+        if problem is None or any(now.get(each.metadata.name) is not each for each in kept.classes):
+            problem = kept.problem = resolve()
+            kept.classes = tuple(view.device_class for view in problem.views)
+            return problem
+        renamed = [known.for_claim(claim) for known, claim in zip(problem.claims, claims, strict=True)]
+        return Problem(tuple(renamed), problem.features, problem.ignored_taints)
+
+
+def prepared_of(inventory: Inventory) -> Prepared:
+    return inventory.derived(Prepared, Prepared)
+
+
+def _digest(claim: ResourceClaim) -> bytes:
+    """The spec, or what stands for it: a claim may have more than a megabyte of selectors."""
+    spec = _encoder.encode(claim.spec)
+    return spec if len(spec) <= _LONG else hashlib.blake2b(spec, digest_size=32).digest()

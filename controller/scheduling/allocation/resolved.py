@@ -1,0 +1,261 @@
+"""Requests as the search and choosers see them: everything resolved, and what each takes of a device.
+
+Made by `request.prepare`, good for every node. In: devices, one at a time. Out: amounts. Must not look at nodes or usage.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from controller.scheduling.allocation import capacity
+from controller.scheduling.allocation.derived_attributes import DerivedAttribute
+from controller.scheduling.allocation.errors import AllocatorError
+from controller.scheduling.allocation.features import FeatureGates
+from controller.scheduling.allocation.parameters import Minimums
+from controller.scheduling.allocation.selectors import Selector
+from controller.scheduling.inventory.layouts import is_part
+from controller.scheduling.inventory.model import Amount, Device
+from hami_dra.api import names
+from hami_dra.api import resource as api
+from hami_dra.api.core import Toleration
+from hami_dra.api.quantity import InvalidQuantity
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one request takes of one device, usage apart."""
+
+    amounts: tuple[tuple[str, Amount, Amount], ...]
+    """(capacity name, amount taken, total of the device)."""
+    demand: Mapping[str, int]
+    """As `RequestView.demand`."""
+    spelled: Mapping[str, str]
+    """By capacity name, as the allocation result spells the amounts."""
+
+
+_NEEDS_KEPT: Final = 1 << 12
+
+
+class Needs:
+    """What requests of one shape take, by device. Cards of one model come in rows: the next is mostly like the last."""
+
+    __slots__ = ("_last", "_last_need", "by_device")
+
+    def __init__(self) -> None:
+        self.by_device: dict[Device, Need | None] = {}
+        self._last: Device | None = None
+        self._last_need: Need | None = None
+
+    def like_the_last(self, device: Device) -> Need | None:
+        last = self._last
+        if last is None or last.id.driver != device.id.driver or last.shared is not device.shared:
+            return None
+        return self._last_need if last.spec.capacity == device.spec.capacity else None
+
+    def put(self, device: Device, need: Need | None) -> None:
+        if len(self.by_device) >= _NEEDS_KEPT:
+            self.by_device.clear()
+        self.by_device[device] = need
+        self._last, self._last_need = device, need
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class RequestView:
+    """One request, or one alternative of a `firstAvailable` request. Devices are chosen for it. Not to be changed."""
+
+    claim: api.ResourceClaim
+    claim_key: str
+    """`namespace/name`."""
+    claim_index: int
+    """Position among the claims of the problem."""
+    request_index: int
+    """Position among the requests of its claim."""
+    alternative: int
+    """Rank in `firstAvailable`, 0 is the most wanted; 0 for a plain request."""
+    name: str
+    """As allocation results spell it: `request`, or `request/subrequest`."""
+    parent_name: str
+    """The request's own name; the same as `name` for a plain request."""
+    spec: api.ExactDeviceRequest
+    device_class: api.DeviceClass
+    count: int
+    """How many devices; 0 for all devices (`all_devices`)."""
+    all_devices: bool
+    admin_access: bool
+    tolerations: tuple[Toleration, ...]
+    class_selectors: tuple[Selector, ...]
+    selectors: tuple[Selector, ...]
+    """The request's own; a device must match these and the class's."""
+    capacity_requests: Mapping[str, str]
+    """Capacity name → quantity as the claim spells it."""
+    memory_percents: Mapping[str, int]
+    """Driver → percent of the card's memory that is taken instead of `memory` in `capacity_requests`."""
+    minimums: Minimums
+    """The least that the class lets a request take. Devices that would give less (a percentage of a small card) do not fit."""
+    constraints: tuple[int, ...]
+    """Positions of the claim's constraints that cover this request."""
+    match_attributes: tuple[str, ...]
+    """Names of the matchAttribute constraints among them."""
+    distinct_attributes: tuple[str, ...]
+    shape: Hashable
+    """Requests of one shape have the same candidates and take the same of each device. Made of values, not identities:
+    equal across decisions, and different once the class changes."""
+    shape_index: int
+    """The same as a small number, within the problem."""
+    derived: Mapping[str, DerivedAttribute]
+    """Attributes that the request derives from those of a device, by the name under which constraints find them."""
+    features: FeatureGates
+    _needs: Needs = field(repr=False)
+    """Memo, shared by requests of one shape."""
+
+    def for_claim(self, claim: api.ResourceClaim) -> "RequestView":
+        """The same request of a claim whose spec is equal."""
+        key = claim.key
+        return RequestView(
+            claim=claim,
+            claim_key=key,
+            claim_index=self.claim_index,
+            request_index=self.request_index,
+            alternative=self.alternative,
+            name=self.name,
+            parent_name=self.parent_name,
+            spec=self.spec,
+            device_class=self.device_class,
+            count=self.count,
+            all_devices=self.all_devices,
+            admin_access=self.admin_access,
+            tolerations=self.tolerations,
+            class_selectors=self.class_selectors,
+            selectors=tuple([each.of_claim(key) for each in self.selectors]),
+            capacity_requests=self.capacity_requests,
+            memory_percents=self.memory_percents,
+            minimums=self.minimums,
+            constraints=self.constraints,
+            match_attributes=self.match_attributes,
+            distinct_attributes=self.distinct_attributes,
+            shape=self.shape,
+            shape_index=self.shape_index,
+            derived={name: each.of_claim(key) for name, each in self.derived.items()} if self.derived else self.derived,
+            features=self.features,
+            _needs=self._needs,
+        )
+
+    @property
+    def all_selectors(self) -> tuple[Selector, ...]:
+        """Those of the class, then its own."""
+        return self.class_selectors + self.selectors
+
+    @property
+    def names_amounts(self) -> bool:
+        """Some part of each device is asked for; else what its driver gives by default, as a rule all of it."""
+        return bool(self.capacity_requests or self.memory_percents)
+
+    def demand(self, device: Device) -> Mapping[str, int] | None:
+        """Capacity name → what this request takes of the device, rounded as its policy says, in whole units.
+
+        Every capacity of the device is listed. A device that cannot be shared is taken whole: its totals. None where the
+        request can never be met by this device (a capacity it does not have, above the policy's maximum or the total).
+        Usage plays no part. Raises AllocatorError where upstream gives up (negative or unrepresentable amounts).
+        """
+        need = self.need(device)
+        return None if need is None else need.demand
+
+    def need(self, device: Device) -> Need | None:
+        """As `demand`, exact. Raises AllocatorError."""
+        try:
+            return self._needs.by_device[device]
+        except KeyError:
+            pass
+        try:
+            need = self._needs.like_the_last(device) or self._calculate(device)
+        except (capacity.CapacityError, InvalidQuantity) as error:
+            raise AllocatorError(
+                f"ResourceClaim {self.claim_key}: request {self.name}: capacity of device {device.id}: {error}"
+            ) from error
+        self._needs.put(device, need)
+        return need
+
+    def shared(self, device: Device) -> bool:
+        """Several allocations may hold the device at a time."""
+        return device.shared and self.features.consumable_capacity
+
+    def _calculate(self, device: Device) -> Need | None:
+        if not self.features.consumable_capacity:
+            return Need((), device.totals, {})
+        capacities = device.spec.capacity
+        percent = self.memory_percents.get(device.id.driver)
+        requests = self.capacity_requests
+        if percent is not None:
+            if names.CAP_MEMORY not in capacities or is_part(device):  # a percentage is one of the whole card
+                return None
+            requests = {name: amount for name, amount in requests.items() if name != names.CAP_MEMORY}
+        shares = capacity.take(requests, capacities, fractional=self.features.fractional_capacity_range)
+        if shares is None:
+            return None
+        if percent is not None:
+            shares[names.CAP_MEMORY] = capacity.percentage(capacities[names.CAP_MEMORY], percent)
+            parts = device.profile.parts
+            if parts is not None and parts in capacities and parts not in requests:
+                shares[parts] = capacity.parts(capacities[parts], percent)
+        if not all(share.allowed and share.amount <= share.total for share in shares.values()):
+            return None
+        least_of = self.minimums.get(device.id.driver, {})
+        if device.shared and any(name in shares and shares[name].quantity < least for name, least in least_of.items()):
+            return None
+        demand = {name: capacity.whole(share.amount) for name, share in shares.items()}
+        return Need(
+            tuple((name, share.amount, share.total) for name, share in shares.items()),
+            demand if device.shared else device.totals,
+            {name: str(share.quantity) for name, share in shares.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestGroup:
+    """One request of a claim. `prioritized`: the first alternative that leads to a solution is taken."""
+
+    name: str
+    alternatives: tuple[RequestView, ...]
+    prioritized: bool
+
+    def for_claim(self, claim: api.ResourceClaim) -> "RequestGroup":
+        return RequestGroup(self.name, tuple([each.for_claim(claim) for each in self.alternatives]), self.prioritized)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequests:
+    """The requests of one claim, in order."""
+
+    claim: api.ResourceClaim
+    requests: tuple[RequestGroup, ...]
+
+    def for_claim(self, claim: api.ResourceClaim) -> "ClaimRequests":
+        """The same of a claim whose spec is equal."""
+        return ClaimRequests(claim, tuple([group.for_claim(claim) for group in self.requests]))
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """All claims of a pod that are to be allocated together, in pod order."""
+
+    claims: tuple[ClaimRequests, ...]
+    features: FeatureGates
+    ignored_taints: frozenset[str]
+
+    @property
+    def views(self) -> tuple[RequestView, ...]:
+        """Every request and alternative, in order."""
+        return tuple(view for claim in self.claims for group in claim.requests for view in group.alternatives)
+
+    @property
+    def selector_errors(self) -> tuple[AllocatorError, ...]:
+        """Selectors that do not compile: an error of the pod only where a device is held against them, as upstream.
+
+        When nothing fits they are the reason to give.
+        """
+        return tuple(
+            error
+            for view in self.views
+            for selector in view.all_selectors
+            if (error := selector.compile_error()) is not None
+        )

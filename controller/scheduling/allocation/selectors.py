@@ -1,0 +1,149 @@
+"""Device selectors of classes and requests, and where they came from.
+
+Called by `prepare` and by `candidates` (evaluate). The only place of this package that knows the CEL library.
+In: API selectors. Out: verdicts, or AllocatorError that names the object and the selector.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget
+from controller.scheduling.inventory.model import Device
+from controller.scheduling.inventory.selector_budget import OverBudget, Payer
+from hami_dra import cel
+from hami_dra.api import resource as api
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an expression stands, for messages."""
+
+    owner: str
+    """The object, such as `DeviceClass x`."""
+    field: str
+
+    def __str__(self) -> str:
+        return f"{self.owner}: {self.field}"
+
+    def of_claim(self, key: str) -> "Origin":
+        """The same field of another ResourceClaim."""
+        return Origin(owner_of_claim(key), self.field)
+
+
+Test = Callable[[Device], bool]
+FAILURES: Final = (cel.CompileError, cel.EvaluationError, OverBudget)
+"""What a test may fail with. `SliceSpent` is none: it says nothing about selector or device."""
+
+
+class Judge(Protocol):
+    """Who evaluates expressions: `inventory.verdicts`, which keeps what it found, or `PlainJudge`."""
+
+    def compiled(self, expression: str, payer: Payer) -> cel.Selector | cel.CompileError:
+        """Raises OverBudget, SliceSpent."""
+
+    def test(self, expression: str, payer: Payer) -> Test:
+        """Return what tells whether a device matches. Good until a device is published. Both may raise CompileError,
+        EvaluationError, OverBudget, SliceSpent.
+        """
+
+
+class PlainJudge:
+    """Evaluates each time, without a budget: for problems that belong to no inventory."""
+
+    def compiled(self, expression: str, _payer: Payer) -> cel.Selector | cel.CompileError:
+        try:
+            return cel.compile_selector(expression)
+        except cel.CompileError as error:
+            return error
+
+    def test(self, expression: str, _payer: Payer) -> Test:
+        evaluate = cel.compile_selector(expression).evaluate
+        return lambda device: evaluate(device.selector_input)
+
+
+PLAIN: Final = PlainJudge()
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """One CEL selector. It is compiled when a device is first looked at, and no earlier: as upstream."""
+
+    expression: str
+    origin: Origin
+    payer: Payer
+    judge: Judge
+
+    def of_claim(self, key: str) -> "Selector":
+        """The same selector in another ResourceClaim."""
+        return Selector(self.expression, self.origin.of_claim(key), self.payer, self.judge)
+
+    def matches(self, device: Device) -> bool:
+        """Return whether the device matches. Raises AllocatorError: the expression does not compile, or it fails on this
+        device; neither means "does not match". Raises SelectorOverBudget, SliceSpent.
+        """
+        try:
+            return self.judge.test(self.expression, self.payer)(device)
+        except FAILURES as error:
+            raise self.failure(error, device) from error
+
+    def failure(self, error: Exception, device: Device) -> AllocatorError | SelectorOverBudget:
+        """What one of `FAILURES` means to the user."""
+        match error:
+            case cel.CompileError():
+                return self._error(error)
+            case OverBudget():
+                return SelectorOverBudget(str(self.origin), error.overrun)
+            case _:
+                return AllocatorError(
+                    f"{self.origin} fails on device {device.id}: {error}; "
+                    "ask first for what a device may lack: has(...), in, .?"
+                )
+
+    def compile_error(self) -> AllocatorError | None:
+        """Raises SelectorOverBudget, SliceSpent."""
+        compiled = self._compiled()
+        return self._error(compiled) if isinstance(compiled, cel.CompileError) else None
+
+    @property
+    def asks_for_uuid(self) -> bool:
+        """It reads an attribute whose bare name is `uuid`."""
+        compiled = self._compiled()
+        return not isinstance(compiled, cel.CompileError) and any(name == "uuid" for _, name in compiled.attributes)
+
+    def _compiled(self) -> cel.Selector | cel.CompileError:
+        try:
+            return self.judge.compiled(self.expression, self.payer)
+        except OverBudget as error:
+            raise over_budget((self,), error) from error
+
+    def _error(self, error: cel.CompileError) -> AllocatorError:
+        return AllocatorError(f"{self.origin} does not compile: {error}")
+
+
+def over_budget(selectors: Sequence[Selector], error: OverBudget) -> SelectorOverBudget:
+    """Return the error that says which of the selectors went over budget."""
+    expression = error.overrun.expression
+    origin = next((str(each.origin) for each in selectors if each.expression == expression), "a selector")
+    return SelectorOverBudget(origin, error.overrun)
+
+
+def owner_of_claim(key: str) -> str:
+    """How messages name a claim."""
+    return f"ResourceClaim {key}"
+
+
+def selectors_of(
+    selectors: Sequence[api.DeviceSelector], owner: str, field: str, payer: Payer, judge: Judge
+) -> tuple[Selector, ...]:
+    """`owner` and `field`: where they stand, such as `DeviceClass x` and `spec.selectors`. Raises AllocatorError: no expression.
+
+    As in kube-scheduler feature gates do not matter: what the API server once let in is evaluated.
+    """
+    result = []
+    for index, selector in enumerate(selectors):
+        if selector.cel is None:
+            raise AllocatorError(f"{owner}: {field}[{index}]: only CEL selectors are known; set cel.expression")
+        expression = selector.cel.expression
+        result.append(Selector(expression, Origin(owner, f"{field}[{index}]"), payer, judge))
+    return tuple(result)

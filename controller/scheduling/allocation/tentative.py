@@ -1,0 +1,154 @@
+"""Usage on top of the ledger: what a search has chosen so far, and takes back when it turns round.
+
+Made by `solve`, shown to choosers. In: allocations one at a time, released in reverse order. Must not change the ledger,
+which must not change meanwhile.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from controller.scheduling.allocation.resolved import Need, RequestView
+from controller.scheduling.inventory.model import Amount, Device, DeviceId, Usage
+
+_NOTHING: Final[Mapping[str, Amount]] = {}
+
+
+class Undivided(Usage):
+    """A ledger without DRAConsumableCapacity: who holds a share of a device holds the device, as in kube-scheduler."""
+
+    def __init__(self, base: Usage) -> None:
+        self._base = base
+
+    def in_use(self, device: DeviceId) -> bool:
+        return self._base.in_use(device) or self._base.shares(device) > 0
+
+    def shares(self, device: DeviceId) -> int:  # noqa: ARG002 (of a Usage)
+        return 0
+
+    def consumed(self, device: DeviceId) -> Mapping[str, Amount]:  # noqa: ARG002 (as above)
+        return _NOTHING
+
+
+@dataclass(slots=True)
+class Delta:
+    """What the search adds to one device."""
+
+    device: Device
+    exclusive: int = 0
+    """1 when the device is taken whole."""
+    shares: int = 0
+    consumed: dict[str, int] = field(default_factory=dict)
+    """Capacity name → amount in whole units; of a device taken whole its totals."""
+    views: list[RequestView] = field(default_factory=list)
+    """The requests that hold it, in the order they came."""
+
+
+@dataclass(slots=True)
+class _Shared:
+    """Shares of one device, those with admin access included (upstream counts them while it searches)."""
+
+    count: int = 0
+    amounts: dict[str, Amount] = field(default_factory=dict)
+
+
+class Trial(Usage):
+    """The ledger plus the allocations tried so far, those of earlier claims and requests of the same pod included."""
+
+    def __init__(self, base: Usage) -> None:
+        self.base = base
+        self.added: dict[DeviceId, Delta] = {}
+        """Only what the search added, without admin access (it consumes nothing). For scoring to add to its columns."""
+        self._holders: dict[DeviceId, list[int]] = {}
+        self._shared: dict[DeviceId, _Shared] = {}
+
+    # -- Usage: what scoring reads -----------------------------------------------------------------------------------
+
+    def in_use(self, device: DeviceId) -> bool:
+        delta = self.added.get(device)
+        return (delta is not None and delta.exclusive > 0) or self.base.in_use(device)
+
+    def shares(self, device: DeviceId) -> int:
+        delta = self.added.get(device)
+        return self.base.shares(device) + (delta.shares if delta is not None else 0)
+
+    def consumed(self, device: DeviceId) -> Mapping[str, Amount]:
+        before = self.base.consumed(device)
+        delta = self.added.get(device)
+        if delta is None or not delta.shares:
+            return before
+        return {**before, **{name: before.get(name, 0) + amount for name, amount in delta.consumed.items()}}
+
+    # -- what the search asks ------------------------------------------------------------------------------------------
+
+    def held(self, device: DeviceId) -> bool:
+        """Some claim of this search holds the whole device, with or without admin access, or the ledger says so."""
+        return bool(self._holders.get(device)) or self.base.in_use(device)
+
+    def held_by(self, device: DeviceId, claim_index: int) -> bool:
+        """This claim holds the whole device already (admin access may join others, but not twice in one claim)."""
+        return claim_index in self._holders.get(device, ())
+
+    def has_room(self, device: DeviceId, need: Need) -> bool:
+        """The rest of every capacity is enough. That the totals are enough is known from `need`."""
+        used = self.base.consumed(device)
+        mine = self._shared.get(device)
+        if mine is None and not used:
+            return True
+        amounts = mine.amounts if mine is not None else _NOTHING
+        return all(used.get(name, 0) + amounts.get(name, 0) + amount <= total for name, amount, total in need.amounts)
+
+    def shared_already(self, device: DeviceId) -> bool:
+        """An earlier share has paid the counters of the device."""
+        mine = self._shared.get(device)
+        return (mine is not None and mine.count > 0) or self.base.shares(device) > 0 or bool(self.base.consumed(device))
+
+    def state(self, device: DeviceId) -> tuple[object, ...] | None:
+        """What this search has done to the device, comparable; None for nothing."""
+        holders, shared = self._holders.get(device), self._shared.get(device)
+        if not holders and (shared is None or not shared.count):
+            return None
+        amounts = tuple(sorted(shared.amounts.items())) if shared is not None and shared.count else ()
+        return tuple(sorted(holders or ())), amounts
+
+    # -- what the search does ------------------------------------------------------------------------------------------
+
+    def take(self, view: RequestView, device: Device, need: Need) -> None:
+        if view.shared(device):
+            shared = self._shared.setdefault(device.id, _Shared())
+            shared.count += 1
+            for name, amount, _ in need.amounts:
+                shared.amounts[name] = shared.amounts.get(name, 0) + amount
+        else:
+            self._holders.setdefault(device.id, []).append(view.claim_index)
+        if not view.admin_access:
+            self._count(view, device, need, 1)
+
+    def release(self, view: RequestView, device: Device, need: Need) -> None:
+        """Take back the latest `take` of this device."""
+        if view.shared(device):
+            shared = self._shared[device.id]
+            shared.count -= 1
+            for name, amount, _ in need.amounts:
+                shared.amounts[name] -= amount
+        else:
+            self._holders[device.id].pop()
+        if not view.admin_access:
+            self._count(view, device, need, -1)
+
+    def _count(self, view: RequestView, device: Device, need: Need, sign: int) -> None:
+        delta = self.added.get(device.id)
+        if delta is None:
+            delta = self.added[device.id] = Delta(device)
+        if view.shared(device):
+            delta.shares += sign
+        else:
+            delta.exclusive += sign
+        if sign > 0:
+            delta.views.append(view)
+        else:
+            delta.views.pop()
+        for name, amount in need.demand.items():
+            delta.consumed[name] = delta.consumed.get(name, 0) + sign * amount
+        if not delta.shares and not delta.exclusive:
+            del self.added[device.id]

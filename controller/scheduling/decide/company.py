@@ -1,0 +1,108 @@
+"""How many of the pods that share a claim could run on which node, beside the pod that is decided on. Pure.
+
+The claim is allocated on one node, and all who share it must run there. So a node that takes more of them is preferred. But none
+is refused because of them: as under kube-scheduler, those that fit run, and the others wait until there is room on that node.
+An example with two nodes of 8 CPU each, and three pods of 4 CPU that share a claim::
+
+    node  left beside the first pod  seats for the other two
+    n0    4 CPU                      1
+    n1    3 CPU (1 is used)          0                        -> n0; two of the pods run, and one waits
+
+Pods are seated in order of `Demand.companions`, so that each leaves less to those after it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from controller.scheduling.decide.companions import Companions
+from controller.scheduling.decide.scheduling_request import Demand
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.node_fit import CODES as NODE_CODES
+from controller.scheduling.inventory.pod_resources import pod_requests
+from hami_dra.api import names
+from hami_dra.api.arrays import Codes, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Pods of one shape that cannot run on the node that was chosen, although they share a claim."""
+
+    companions: Companions
+    """`count` is how many of them are left out."""
+    code: str
+    """Why: a reason code of nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seats:
+    companions: Companions
+    codes: Codes
+    """Of each alone. Shape (nodes.size,)."""
+    seats: Ints
+    """How many of them fit on each node. Shape (nodes.size,)."""
+
+
+class Company:
+    """For one decision."""
+
+    def __init__(self, inventory: Inventory, demand: Demand) -> None:
+        self._inventory = inventory
+        self._demand = demand
+        self._seats = list(self._seated())
+
+    def tiers(self, nodes: Ints) -> Iterator[Ints]:
+        """Yield the nodes in groups, those that take the most companions first. `nodes`: rows."""
+        if not self._seats:
+            yield nodes
+            return
+        taken = self._taken()[nodes]
+        for count in sorted(set(taken.tolist()), reverse=True):
+            yield nodes[taken == count]
+
+    def left_out(self, row: int) -> tuple[LeftOut, ...]:
+        """Return who cannot run beside the pod on this node."""
+        found = []
+        for each in self._seats:
+            missing = each.companions.count - int(each.seats[row])
+            if missing > 0:
+                code = NODE_CODES[each.codes[row]] or names.NODE_RESOURCES
+                found.append(LeftOut(Companions(each.companions.pod, missing), code))
+        return tuple(found)
+
+    def _taken(self) -> Ints:
+        """How many companions each node takes; kube-scheduler refused some nodes for some of them. Shape (nodes.size,)."""
+        taken: Ints = np.zeros(self._inventory.nodes.size, dtype=np.int64)
+        for each in self._seats:
+            taken += each.seats
+        for name, count in self._demand.refused_for_companions.items():
+            if (row := self._inventory.nodes.index_of(name)) >= 0:
+                taken[row] = max(taken[row] - count, 0)
+        return taken
+
+    def _seated(self) -> Iterator[_Seats]:
+        if not self._demand.companions:
+            return
+        inventory, pod = self._inventory, self._demand.pod
+        left: dict[str, Ints] = {}
+
+        def left_of(resource: str) -> Ints:
+            if resource not in left:
+                left[resource] = inventory.left(pod, resource) - own[resource]
+            return left[resource]
+
+        own = pod_requests(pod)
+        for companions in self._demand.companions:
+            fit = inventory.node_fit(companions.pod)
+            asked = {resource: amount for resource, amount in pod_requests(companions.pod).items() if amount > 0}
+            counted = inventory.nodes.index_of(inventory.assumed_node(companions.pod.metadata.uid))
+            if counted >= 0:  # it is there already, and not in its own way
+                for resource, amount in asked.items():
+                    left_of(resource)[counted] += amount
+            seats = np.where(fit.mask, companions.count, 0)
+            for resource, amount in asked.items():
+                seats = np.minimum(seats, np.maximum(left_of(resource), 0) // amount)
+            for resource, amount in asked.items():
+                left_of(resource)[:] -= seats * amount
+            yield _Seats(companions, fit.codes, seats)

@@ -1,0 +1,454 @@
+"""One run of `decide`: claims sorted by owner, nodes filtered over columns, the best of them searched. Pure."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.allocation.chooser import FirstFit
+from controller.scheduling.allocation.errors import (
+    AllocatorError,
+    BudgetExceeded,
+    InvalidPools,
+    NotAllowedByClass,
+    SelectorOverBudget,
+)
+from controller.scheduling.allocation.ownership import Scope
+from controller.scheduling.allocation.search import ENDLESS, PORTION, Effort, Searching, Solution, completed, searching
+from controller.scheduling.decide.allocation_config import with_promises
+from controller.scheduling.decide.answers import Answer, ClaimAllocation, Decision, Refusal, Score, Unfinished
+from controller.scheduling.decide.company import Company
+from controller.scheduling.decide.fast_path import Shortcut, shortcut_of
+from controller.scheduling.decide.node_filter import NodeVerdicts
+from controller.scheduling.decide.pre_score import Outlook, Wanted, look_out, unarranged
+from controller.scheduling.decide.problems import problems_of, wanted_of
+from controller.scheduling.decide.quotas import QuotaVerdicts
+from controller.scheduling.decide.ranked_nodes import standings_of
+from controller.scheduling.decide.scheduling_request import Demand, Options
+from controller.scheduling.decide.searched_nodes import InVain
+from controller.scheduling.decide.suspended_searches import Interrupted, Suspended
+from controller.scheduling.decide.trace import Trace, Worth, enough
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.selector_budget import Budget, SliceSpent
+from controller.scheduling.quota.headroom import room_of
+from controller.scheduling.scoring.chooser import PolicyChooser
+from controller.scheduling.scoring.formulas import best_node, ranked_nodes, sort_sign
+from controller.scheduling.scoring.ranking import Plain, Ranking, reads_kept_score
+from hami_dra.api import names
+from hami_dra.api.arrays import Bools, Ints
+
+_POOLS_NAMED: Final = 3
+_BUDGETS: Final = 4
+"""Searches that may run out of steps before the whole decision is given up."""
+_DISAPPOINTMENTS: Final = 16
+"""Nodes that may turn out worse than the outlook promised before the best of them is taken."""
+
+
+def decide(inventory: Inventory, demand: Demand, options: Options) -> Decision | Refusal:
+    """Return which node and which devices the pod gets, or why none, however long it takes.
+
+    Never raises for what the demand contains.
+    """
+    answer = decide_slice(inventory, demand, options)
+    assert not isinstance(answer, Unfinished), "a selector budget is in force: use decide_slice"
+    return answer
+
+
+def decide_slice(inventory: Inventory, demand: Demand, options: Options) -> Answer:
+    """`decide` under a selector budget (`inventory.verdicts.within`), which may end it with `Unfinished`.
+
+    Call it again then: each call goes on where the one before it stopped.
+    """
+    try:
+        return _Decision(inventory, demand, options).run()
+    except AllocatorError as error:
+        return Refusal(str(error), error=str(error), invalid_claim=isinstance(error, NotAllowedByClass))
+    except SelectorOverBudget as error:
+        return Refusal(str(error), error=str(error), overrun=error.overrun)
+    except SliceSpent as cause:
+        return Unfinished(cause)
+
+
+class _Decision:
+    """One run of `decide`: claims sorted by owner, nodes filtered, the best of them searched."""
+
+    def __init__(self, inventory: Inventory, demand: Demand, options: Options) -> None:
+        self._inventory = inventory
+        self._demand = demand
+        self._options = options
+        self._scope = Scope(options.managed, vendor_rules=not options.first_fit)
+        self._elsewhere = Scope(options.managed, foreign=True, vendor_rules=False)
+        self._ours, self._foreign = problems_of(inventory, demand, options)
+        self._chooser = PolicyChooser(inventory, demand.policies)
+        self._only_quota = False
+        self._room = None if options.first_fit else room_of(inventory, demand.pod.metadata.namespace)
+        self._ranking: Ranking = Plain(inventory)
+        self._effort = Effort()
+        self._pool_error = ""
+        self._budget_error = ""
+        self._exhausted = 0
+        """Searches that ran out of steps."""
+        self._tried: dict[int, Worth | None] = {}
+        self._found: dict[int, Solution] = {}
+        """By row of the node: what this turn found, and the turns before."""
+        self._searches: dict[int, Searching] = {}
+        """By row of the node: the search that the turn before could not finish."""
+        self._shortcut: Shortcut | None = None
+        self._company = Company(inventory, demand)
+        how = options.managed, options.first_fit, options.gates, self._room
+        self._in_vain = InVain(inventory, demand, (self._ours, self._foreign), how)
+        self._suspended = Suspended(inventory, demand)
+
+    def run(self) -> Decision | Refusal:
+        """Raises AllocatorError, SelectorOverBudget, and SliceSpent: then what was found so far is kept for the next turn."""
+        self._resume()
+        try:
+            return self._run()
+        except SliceSpent:
+            if self._searches or self._found or self._effort.spent:
+                left = Interrupted(self._in_vain.problem, self._chooser, self._searches, self._found, self._effort)
+                self._suspended.save(left)
+            raise
+
+    def _resume(self) -> None:
+        """Take up what the turn before could not finish."""
+        if self._inventory.verdicts.budget is None:
+            return
+        if (left := self._suspended.take(lambda: self._in_vain.problem)) is not None:
+            self._chooser, self._effort = left.chooser, left.effort
+            self._searches, self._found = left.searches, left.found
+
+    def _run(self) -> Decision | Refusal:
+        wanted = [
+            *wanted_of(self._inventory, self._demand, self._ours, self._scope),
+            *wanted_of(self._inventory, self._demand, self._foreign, self._elsewhere),
+        ]
+        flat = unarranged(
+            self._inventory, self._demand.policies, wanted[: self._ours_wanted], rules=self._scope.vendor_rules
+        )
+        if flat is not None and not (self._options.first_fit or self._foreign.claims or self._room):
+            self._shortcut = shortcut_of(self._inventory, self._ours, wanted)
+            if self._shortcut is not None and (found := self._at_once(wanted, self._shortcut, flat)) is not None:
+                return found
+        return self._considered(wanted, flat)
+
+    def _at_once(self, wanted: Wanted, shortcut: Shortcut, outlook: Outlook) -> Decision | None:
+        """Of a plain pod whose like came just before. None: all nodes are to be looked at."""
+        demand, inventory, policies = self._demand, self._inventory, self._demand.policies
+        if not reads_kept_score(policies) or demand.peculiar or inventory.troubled_nodes():
+            return None
+        [(group, [column])] = wanted
+        standing = standings_of(inventory).of(
+            demand.pod,
+            column,
+            group.alternatives[0].count,
+            sign=sort_sign(policies.node),
+            offered=demand.plugin_resources,
+        )
+        if not standing:
+            return None
+        ranked = standing.first(max(self._options.report_nodes, 1))
+        best, ranked = int(ranked[0]), ranked[: self._options.report_nodes]
+        found = shortcut.solve(best, self._chooser)
+        if found is None:
+            return None
+        self._tried[best] = found.rank, self._chooser.topology(found)
+
+        def look() -> tuple[NodeVerdicts, Ints]:
+            verdicts, candidates = self._candidates(wanted)
+            return verdicts, candidates.nonzero()[0]
+
+        trace = self._trace(look, wanted, None, outlook)
+        return self._decision(best, found, trace, ranked, len(standing))
+
+    def _considered(self, wanted: Wanted, flat: Outlook | None) -> Decision | Refusal:
+        """With all nodes in view. `flat`: where the vendors have no say between them."""
+        verdicts, candidates = self._candidates(wanted)
+        quota = None
+        if self._room is not None:  # else no quota of the namespace is about devices
+            quota = QuotaVerdicts(self._inventory, self._room, wanted[: self._ours_wanted])
+            affordable = quota.affordable()
+            self._only_quota = bool((candidates & ~affordable).any())
+            candidates = candidates & affordable
+        outlook = flat or look_out(
+            self._inventory,
+            self._demand.policies,
+            wanted[: self._ours_wanted],
+            candidates,
+            rules=self._scope.vendor_rules,
+        )
+        for refused in outlook.refused.values():
+            candidates = candidates & ~refused
+        if troubled := self._inventory.troubled_nodes():
+            candidates = candidates | (verdicts.mask & self._rows(troubled))
+        fitting = candidates.nonzero()[0]
+        self._ranking = self._options.rank_nodes(
+            self._inventory, self._demand.policies, self._demand.pod, wanted[: self._ours_wanted]
+        )
+        self._chooser.ranking = self._ranking
+        trace = self._trace(lambda: (verdicts, fitting), wanted, quota, outlook)
+        found = self._search(fitting, outlook)
+        if found is None:
+            return self._refusal(trace)
+        node, solution = found
+        ranked = ranked_nodes(
+            self._ranking.values,
+            self._inventory.nodes.rank,
+            fitting,
+            self._demand.policies.node,
+            self._options.report_nodes,
+        )
+        return self._decision(node, solution, trace, ranked, int(fitting.size))
+
+    def _candidates(self, wanted: Wanted) -> tuple[NodeVerdicts, Bools]:
+        """Return the nodes worth a search, by columns alone; `Standing` keeps the same set in order for plain pods."""
+        verdicts = NodeVerdicts(self._inventory, self._demand)
+        candidates = verdicts.mask
+        for group, columns in wanted:
+            candidates = candidates & enough(self._inventory, group, columns)
+        return verdicts, candidates
+
+    def _trace(
+        self,
+        look: Callable[[], tuple[NodeVerdicts, Ints]],
+        wanted: Wanted,
+        quota: QuotaVerdicts | None,
+        outlook: Outlook,
+    ) -> Trace:
+        chooser = None if self._options.first_fit else self._chooser
+        return Trace(
+            look=look,
+            wanted=wanted,
+            ours=self._ours_wanted,
+            quota=quota,
+            outlook=outlook,
+            ranking=self._ranking,
+            chooser=chooser,
+            tried=self._tried,
+        )
+
+    # -- what is asked -----------------------------------------------------------------------------------------------
+
+    @property
+    def _ours_wanted(self) -> int:
+        """How many of `_wanted` are requests of ours."""
+        return sum(len(claim.requests) for claim in self._ours.claims)
+
+    def _rows(self, troubled: Iterable[str]) -> Bools:
+        """Nodes whose pools cannot be used as published: the search goes there to say so."""
+        mask = np.zeros(self._inventory.nodes.size, dtype=np.bool_)
+        for name in troubled:
+            row = self._inventory.nodes.index_of(name)
+            if row >= 0:
+                mask[row] = True
+        return mask
+
+    # -- searching ---------------------------------------------------------------------------------------------------
+
+    def _search(self, candidates: Ints, outlook: Outlook) -> tuple[int, Solution] | None:
+        """The best node where everything can be had. Raises AllocatorError, as upstream ends the pod's attempt there.
+
+        The nominated node comes first, then the nodes where the most pods that share a claim can run too.
+        """
+        nodes = self._inventory.nodes
+        preferred = nodes.index_of(self._demand.preferred_node)
+        candidates = self._without_searched(candidates)
+        if preferred >= 0 and preferred in candidates:
+            found = self._solve_within_budget(preferred)
+            self._tried[preferred] = (found.rank, self._chooser.topology(found)) if found is not None else None
+            if found is not None:
+                return preferred, found
+            candidates = candidates[candidates != preferred]
+        for tier in self._company.tiers(candidates):
+            if (best := self._best_of(tier, outlook)) is not None:
+                return best
+        return None
+
+    def _best_of(self, candidates: Ints, outlook: Outlook) -> tuple[int, Solution] | None:
+        """Raises AllocatorError.
+
+        The outlook promises what a node has at most. Where the search finds less on it, the node waits until no other
+        promises more.
+        """
+        nodes = self._inventory.nodes
+        tie = None if outlook.flat else outlook.tie
+        second_best: tuple[Worth, int, Solution] | None = None
+        disappointments = 0
+        while candidates.size and self._exhausted < _BUDGETS:
+            promise, most = _most_promising(candidates, outlook)
+            if second_best is not None and (second_best[0] >= promise or disappointments == _DISAPPOINTMENTS):
+                break
+            best = best_node(self._ranking.values, nodes.rank, most, self._demand.policies.node, tie)
+            found = self._solve_within_budget(best)
+            self._tried[best] = None
+            if found is not None:
+                self._tried[best] = worth = found.rank, self._chooser.topology(found)
+                if worth >= promise:
+                    return best, found
+                disappointments += 1
+                if second_best is None or worth > second_best[0]:
+                    second_best = worth, best, found
+            candidates = candidates[candidates != best]
+        return second_best[1:] if second_best is not None else None
+
+    def _solve_within_budget(self, row: int) -> Solution | None:
+        """Search the node; a search that runs out of steps counts as "does not fit". Raises AllocatorError, SliceSpent."""
+        budget, given_up = self._inventory.verdicts.budget, ""
+        if (found := self._found.get(row)) is not None:
+            return found
+        meter = _Meter(budget) if budget is not None else None
+        try:
+            found = completed(self._solve(row, ENDLESS)) if meter is None else self._solve_in_portions(row, meter)
+        except InvalidPools as error:
+            self._pool_error = self._pool_error or str(error)
+            return None
+        except BudgetExceeded as error:
+            self._budget_error = given_up = str(error)
+            self._exhausted += 1
+            found = None
+        if found is not None:
+            self._found[row] = found
+        elif meter is not None:
+            self._in_vain.get().add(row, given_up=given_up)
+            meter.spend()
+        return found
+
+    def _solve_in_portions(self, row: int, meter: "_Meter") -> Solution | None:
+        """Raises as `_solve`, and SliceSpent: then the search goes on in the next turn of this decision."""
+        search = self._searches.pop(row, None) or self._solve(row, PORTION)
+        while True:
+            try:
+                next(search)
+            except StopIteration as end:
+                found: Solution | None = end.value
+                return found
+            try:
+                meter.spend()
+            except SliceSpent:
+                self._searches[row] = search
+                raise
+
+    def _without_searched(self, candidates: Ints) -> Ints:
+        """Under a budget: those that were not searched in vain, by an earlier turn of this decision or by an equal one."""
+        known = self._in_vain.known() if self._inventory.verdicts.budget is not None else None
+        if known is None:
+            return candidates
+        in_vain = known.among(candidates)
+        self._tried.update(dict.fromkeys(candidates[in_vain].tolist()))
+        self._exhausted = known.given_up(candidates)
+        self._budget_error = known.note if self._exhausted else ""
+        return candidates[~in_vain]
+
+    def _solve(self, row: int, portion: int) -> Searching:
+        node = self._inventory.nodes.node(row)
+        pools = self._inventory.pools_on(node.metadata.name)
+        usage = self._inventory.usage
+        if self._shortcut is not None and (found := self._shortcut.solve(row, self._chooser)) is not None:
+            return found
+        if self._foreign.claims:
+            theirs = yield from searching(
+                self._foreign,
+                node,
+                self._elsewhere.pools(pools),
+                usage,
+                FirstFit(),
+                budget=self._options.search_steps,
+                effort=self._effort,
+                portion=portion,
+            )
+            if theirs is None:
+                return None
+        chooser = FirstFit() if self._options.first_fit else self._chooser
+        return (
+            yield from searching(
+                self._ours,
+                node,
+                self._scope.pools(pools),
+                usage,
+                chooser,
+                budget=self._options.search_steps,
+                effort=self._effort,
+                room=self._room,
+                portion=portion,
+            )
+        )
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def _decision(self, row: int, solution: Solution, trace: Trace, ranked: Ints, fitting: int) -> Decision:
+        """`ranked`: rows of the best nodes, `fitting`: how many fit."""
+        trace.solution = solution
+        nodes, chooser, values = self._inventory.nodes, self._chooser, self._ranking.values
+        by_key = {claim.claim.key: json for claim, json in zip(self._ours.claims, solution.allocations(), strict=True)}
+        if self._scope.vendor_rules:
+            by_key = {
+                key: with_promises(json, partial(self._demand.policies.wishes_of, key)) for key, json in by_key.items()
+            }
+        return Decision(
+            node=nodes.names[row],
+            allocations=tuple(
+                ClaimAllocation(entry.pod_claim_name, entry.claim, by_key[entry.claim.key])
+                for entry in self._demand.claims
+                if entry.claim.key in by_key
+            ),
+            score=Score(float(values[row]), chooser.reported(solution), chooser.topology(solution)),
+            fitting=tuple(zip(map(nodes.names.__getitem__, ranked.tolist()), values[ranked].tolist(), strict=True)),
+            fitting_count=fitting,
+            unfit_count=nodes.count - fitting,
+            left_out=self._company.left_out(row),
+            trace=trace,
+        )
+
+    def _refusal(self, trace: Trace) -> Refusal:
+        selector_errors = (*self._ours.selector_errors, *self._foreign.selector_errors)
+        error = str(selector_errors[0]) if selector_errors else self._pool_error
+        report = trace.report(self._inventory, self._options.report_nodes)
+        message = self._budget_error or f"no available node, {self._inventory.nodes.count} nodes do not meet"
+        shortage = trace.shortage()
+        quotas = shortage.notes if shortage is not None and names.RESOURCE_QUOTA_NOT_FIT in report.reasons else ()
+        return Refusal(
+            error or message,
+            reasons=dict(report.reasons),
+            nodes=report.nodes,
+            pools=self._unusable(trace.verdicts.mask),
+            error=error,
+            quotas=quotas,
+            only_quota=self._only_quota,
+            node_counts=report.node_counts,
+            trace=trace,
+        )
+
+    def _unusable(self, mask: Bools) -> tuple[str, ...]:
+        """Pools of ours on these nodes that cannot be used as their driver published them."""
+        nodes = self._inventory.nodes
+        found = (
+            f"pool {'/'.join(pool)} of node {node} cannot be used, {problem}; its driver must publish it anew"
+            for node, pool, problem in self._inventory.troubled_pools()
+            if problem and self._scope.covers(pool[0]) and (row := nodes.index_of(node)) >= 0 and mask[row]
+        )
+        return tuple(islice(found, _POOLS_NAMED))
+
+
+class _Meter:
+    """Reports to a budget what time has passed since it did so last."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._since = budget.clock()
+
+    def spend(self) -> None:
+        """Raises SliceSpent."""
+        before, self._since = self._since, self._budget.clock()
+        self._budget.spend(self._since - before)
+
+
+def _most_promising(candidates: Ints, outlook: Outlook) -> tuple[tuple[int, float], Ints]:
+    """The best (rank of prioritized lists, vendors' score) among the candidates (not empty), and those who have it."""
+    if outlook.flat:
+        return (0, 0.0), candidates
+    ranks = outlook.rank[candidates]
+    candidates = candidates[ranks == ranks.max()]
+    scores = outlook.topology[candidates]
+    return (int(ranks.max()), float(scores.max())), candidates[scores == scores.max()]

@@ -1,0 +1,158 @@
+"""Which nodes look alike to a request: nodes whose cards agree in all that a vendor is shown have one number.
+
+Asked by `decide.pre_score`. One `Likeness` is kept for each of the latest shapes of request and vendors, and mended for the nodes
+whose devices changed, so a decision costs little more than the number of different nodes, however many there are. Pure.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.allocation.prefilter import RequestColumns
+from controller.scheduling.inventory.changes import Recent
+from controller.scheduling.inventory.columns import grown
+from controller.scheduling.inventory.derived_column import LogReader
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.layouts import NO_POSITION
+from controller.scheduling.scoring.node_views import cells_of
+from hami_dra.api.arrays import Codes, Ints, Positions
+from hami_dra.vendors.protocol import Layout, Vendor
+
+NO_SAY: Final = -1
+"""The vendor has no layout of the node, or other vendors' devices would do as well."""
+_FEW: Final = 512
+"""Up to so many changed devices their nodes are looked at one by one."""
+_SHAPES_KEPT: Final = 128
+"""Pairs of a request's shape and a vendor."""
+_MOST: Final = 1 << 14
+"""Numbers given; beyond that all nodes are numbered anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """What nodes of one number have in common; `cells` and `states` by position in the layout."""
+
+    layout: Layout
+    cells: Codes
+    states: Codes
+    parts: bool
+    """Parts of cards may be taken instead."""
+
+
+class Likeness:
+    def __init__(self, inventory: Inventory, vendor: Vendor, column: RequestColumns) -> None:
+        self._inventory = inventory
+        self._vendor = vendor
+        self._column = column
+        self._usage = LogReader(inventory.devices.changes)
+        self._layout: Ints = np.zeros(0, dtype=np.int64)
+        self._node: Ints = np.zeros(0, dtype=np.int64)
+        self._known: dict[bytes, int] = {}
+        self._alike: list[Alike] = []
+        self.number: Ints = np.zeros(0, dtype=np.int64)
+        """Per node row, or NO_SAY. Shape (nodes.size,)."""
+
+    def __len__(self) -> int:
+        return len(self._alike)
+
+    def __getitem__(self, number: int) -> Alike:
+        return self._alike[number]
+
+    # -- keeping it up to date ---------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """The column has been refreshed before."""
+        devices = self._inventory.devices
+        layout = self._inventory.layouts.numbers(self._vendor.profile.driver)
+        moved = self._relaid(layout)
+        if self._usage.is_current and not moved.size:
+            return
+        changed = self._usage.take()
+        if len(self._alike) > _MOST:
+            changed = None
+        self._layout = layout.copy()
+        if changed is None or len(changed) > _FEW:
+            self._known.clear()
+            self._alike.clear()
+            self.number = np.full(len(layout), NO_SAY, dtype=np.int64)
+            self._node = devices.node[: devices.size].copy()
+            self._judge(np.flatnonzero(layout >= 0), np.flatnonzero(devices.active[: devices.size]))
+            return
+        self.number = grown(self.number, len(layout), NO_POSITION)
+        self._node = grown(self._node, devices.size, NO_POSITION)
+        touched = np.unique(np.concatenate((moved, self._node[changed], devices.node[changed])))
+        self._node[changed] = devices.node[changed]
+        touched = touched[touched >= 0]
+        self.number[touched] = NO_SAY
+        touched = touched[layout[touched] >= 0]
+        if touched.size:
+            names = self._inventory.nodes.names
+            rows = [row for node in touched.tolist() for row in self._inventory.rows_on(names[node])]
+            self._judge(touched, np.array(rows, dtype=np.intp))
+
+    def _relaid(self, layout: Ints) -> Positions:
+        """Nodes whose layout is another than when they were judged."""
+        known = min(len(layout), len(self._layout))
+        return np.concatenate(
+            (np.flatnonzero(layout[:known] != self._layout[:known]), np.arange(known, len(layout), dtype=np.intp))
+        )
+
+    def _judge(self, nodes: Positions, rows: Positions) -> None:
+        """Numbers these nodes. `rows`: at least all devices that they alone have."""
+        inventory, vendor = self._inventory, self._vendor
+        devices, position = inventory.devices, inventory.layouts.position
+        place = np.full(inventory.nodes.size, -1, dtype=np.int64)
+        place[nodes] = np.arange(len(nodes))
+        rows = rows[devices.node[rows] >= 0]
+        rows = rows[place[devices.node[rows]] >= 0]
+        eligible = self._column.codes[rows] == 0
+        kinds = [sample.id.driver == vendor.profile.driver for sample in devices.kind_samples]
+        of_vendor = np.array(kinds, dtype=np.bool_)[devices.kind[rows]]
+        known = of_vendor & (position[rows] >= 0)
+        # where other vendors' devices would do as well, the vendor cannot tell which cards are the choice
+        says = np.bincount(place[devices.node[rows[eligible & ~of_vendor]]], minlength=len(nodes)) == 0
+        # parts of cards are no cards, but may be taken instead
+        parts = np.bincount(place[devices.node[rows[eligible & of_vendor & ~known]]], minlength=len(nodes)) > 0
+        rows, eligible = rows[known], eligible[known]
+        where = place[devices.node[rows]], position[rows]
+        shape = len(nodes), int(position[rows].max(initial=0)) + 1
+        cells: Codes = np.zeros(shape, dtype=np.uint8)
+        states: Codes = np.zeros(shape, dtype=np.uint8)
+        cells[where] = cells_of(eligible, devices.slots_used[rows] == 0, np.zeros(len(rows), dtype=np.bool_))
+        ask = self._column.ask(rows)
+        for amounts in (ask.slots, ask.cores, ask.memory):
+            amounts[~eligible] = 0
+        states[where] = vendor.states(devices.cards(rows), ask)
+        for each in np.flatnonzero(says).tolist():
+            node = int(nodes[each])
+            self.number[node] = self._number(
+                int(self._layout[node]), cells[each], states[each], parts=bool(parts[each])
+            )
+
+    def _number(self, layout: int, cells: Codes, states: Codes, *, parts: bool) -> int:
+        found = self._inventory.layouts.numbered(layout)
+        cells, states = cells[: found.size], states[: found.size]
+        key = b"%d %d " % (layout, parts) + cells.tobytes() + states.tobytes()
+        number = self._known.setdefault(key, len(self._alike))
+        if number == len(self._alike):
+            self._alike.append(Alike(found, cells.copy(), states.copy(), parts))
+        return number
+
+
+class Likenesses:
+    """Those of one inventory, kept by it: a cache and nothing else."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._kept: Recent[Likeness] = Recent(_SHAPES_KEPT)
+
+    def of(self, vendor: Vendor, column: RequestColumns) -> Likeness:
+        """Up to date, as the column is."""
+        found = self._kept.get((vendor.name, column), lambda: Likeness(self._inventory, vendor, column))
+        found.refresh()
+        return found
+
+
+def likeness_of(inventory: Inventory, vendor: Vendor, column: RequestColumns) -> Likeness:
+    return inventory.derived(Likenesses, Likenesses).of(vendor, column)

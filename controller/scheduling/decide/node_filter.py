@@ -1,0 +1,78 @@
+"""Which nodes may take the pod, devices apart: node fit, and what the demand itself says about nodes. Pure."""
+
+import numpy as np
+
+from controller.scheduling.decide.scheduling_request import Demand
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.node_fit import ABSENT
+from controller.scheduling.inventory.node_fit import CODES as NODE_CODES
+from hami_dra.api import names
+from hami_dra.api.arrays import Bools
+from hami_dra.api.core import NodeSelector
+from hami_dra.api.selectors import node_selector_matches
+
+
+class NodeVerdicts:
+    """Which nodes may take the pod, devices apart, and why the others may not."""
+
+    def __init__(self, inventory: Inventory, demand: Demand) -> None:
+        nodes = inventory.nodes
+        fit = inventory.node_fit(demand.pod)
+        self.codes = fit.codes
+        self.mask = fit.mask
+        self.reasons: list[tuple[str, Bools]] = []
+        """What is not in `codes`: reason code and the nodes it refuses, each node once."""
+        if demand.required_node:
+            self._require(nodes.index_of(demand.required_node))
+        elif demand.refused_nodes:
+            rows = [row for name in demand.refused_nodes if (row := nodes.index_of(name)) >= 0]
+            refused = np.zeros(nodes.size, dtype=np.bool_)
+            refused[rows] = True
+            self._refuse(names.NODE_REFUSED, refused)
+        for entry in demand.claims:
+            allocation = entry.claim.status.allocation
+            if allocation is not None and allocation.node_selector is not None:
+                self._refuse(names.NODE_CLAIM_ELSEWHERE, ~_selected(inventory, allocation.node_selector))
+        for resource in demand.plugin_resources:
+            self._refuse(names.NODE_DEVICE_PLUGIN, nodes.offers(resource) > 0)
+
+    def _require(self, required: int) -> None:
+        """The pod is on that node already: whether it should be (cordon, readiness, resources) is asked by nobody any more.
+
+        So it was, too, when kube-scheduler bound the pod in the very moment in which its allocation was undone.
+        """
+        present = self.codes != ABSENT
+        chosen = np.arange(self.codes.size) == required
+        self.mask = present & chosen
+        self.codes = np.where(present, np.where(chosen, 0, NODE_CODES.index(names.NODE_AFFINITY)), ABSENT).astype(
+            np.uint8
+        )
+
+    def _refuse(self, code: str, refused: Bools) -> None:
+        mine = self.mask & refused
+        if mine.any():
+            self.reasons.append((code, mine))
+            self.mask &= ~mine
+
+
+def _selected(inventory: Inventory, selector: NodeSelector) -> Bools:
+    """Nodes that the node selector of an allocation admits."""
+    nodes = inventory.nodes
+    mask = np.zeros(nodes.size, dtype=np.bool_)
+    pinned = _pinned(selector)
+    rows = range(nodes.size) if pinned is None else [row for name in pinned if (row := nodes.index_of(name)) >= 0]
+    for row in rows:
+        node = nodes.nodes[row]
+        mask[row] = node is not None and node_selector_matches(selector, node.metadata.name, node.metadata.labels)
+    return mask
+
+
+def _pinned(selector: NodeSelector) -> tuple[str, ...] | None:
+    """The names that the selector allows, or None where labels decide."""
+    (term, *others) = selector.node_selector_terms or (None,)
+    if others or term is None:
+        return None
+    for requirement in term.match_fields:
+        if requirement.key == "metadata.name" and requirement.operator == "In":
+            return requirement.values
+    return None

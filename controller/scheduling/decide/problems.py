@@ -1,0 +1,70 @@
+"""What a pod's claims ask of us and of kube-scheduler, and the columns of cards that belong to it. Pure."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from controller.scheduling.allocation.errors import AllocatorError
+from controller.scheduling.allocation.ownership import Owner, Scope, owners
+from controller.scheduling.allocation.prefilter import prefilter_of
+from controller.scheduling.allocation.prepared import prepared_of
+from controller.scheduling.allocation.request import Problem
+from controller.scheduling.decide.pre_score import Wanted
+from controller.scheduling.decide.scheduling_request import Demand, Options
+from controller.scheduling.inventory.inventory import Inventory
+from hami_dra.api.resource import ResourceClaim
+
+MOST_ALTERNATIVES: Final = 256
+"""Requests of all claims of one pod, each alternative counted: the most that Kubernetes allows in one claim (32 requests of 8
+alternatives). What a decision prepares before it searches grows with their number: 30 ms for so many."""
+
+
+def problems_of(inventory: Inventory, demand: Demand, options: Options) -> tuple[Problem, Problem]:
+    """The claims without an allocation: those that we allocate, and those that kube-scheduler will. Raises AllocatorError."""
+
+    def problem(claims: list[ResourceClaim]) -> Problem:
+        return prepared_of(inventory).of(claims, options.gates, {options.fence_key})
+
+    waiting = [entry.claim for entry in demand.claims if entry.claim.status.allocation is None]
+    _require_few_alternatives(waiting)
+    everything, nothing = problem(waiting), Problem((), options.gates, frozenset())
+    if options.managed is None:
+        return everything, nothing
+    found = owners(inventory, everything, options.managed)
+    for claim, owner in zip(waiting, found, strict=True):
+        if owner is Owner.MIXED:
+            raise AllocatorError(
+                f"ResourceClaim {claim.key}: spec.devices.requests: some can only be met by devices that hami-dra manages, "
+                "others only by devices that it does not; split them into two claims"
+            )
+    foreign = [claim for claim, owner in zip(waiting, found, strict=True) if owner is Owner.FOREIGN]
+    if not foreign:
+        return everything, nothing
+    ours = [claim for claim, owner in zip(waiting, found, strict=True) if owner is not Owner.FOREIGN]
+    return problem(ours), problem(foreign)
+
+
+def _require_few_alternatives(claims: Iterable[ResourceClaim]) -> None:
+    """Raise AllocatorError where the claims ask for more than one decision may look at."""
+    count = sum(max(len(request.first_available), 1) for claim in claims for request in claim.spec.devices.requests)
+    if count > MOST_ALTERNATIVES:
+        raise AllocatorError(
+            f"the claims of the pod have {count} requests, with each alternative counted; hami-dra decides on at most "
+            f"{MOST_ALTERNATIVES} at once. Use fewer requests, fewer alternatives in firstAvailable, or several pods"
+        )
+
+
+def wanted_of(inventory: Inventory, demand: Demand, problem: Problem, scope: Scope) -> Wanted:
+    """Every request of the problem with the columns of its alternatives, up to date."""
+    prefilter = prefilter_of(inventory)
+    wishes = demand.policies.wishes_of
+    return [
+        (
+            group,
+            [
+                prefilter.columns(view, scope, problem.ignored_taints, wishes(view.claim_key, view.name))
+                for view in group.alternatives
+            ],
+        )
+        for claim in problem.claims
+        for group in claim.requests
+    ]

@@ -1,0 +1,128 @@
+"""Nodes that were searched in vain, remembered from one turn of a decision to the next, and to the next attempt.
+
+Used by `decide.decision` where a selector budget is in force: a claim that many nodes cannot meet is searched for on some of them
+in each turn, and none of them is searched again before anything about its devices changes. A cache and nothing else. Pure.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.allocation.request import Problem
+from controller.scheduling.decide.scheduling_request import Demand
+from controller.scheduling.inventory.changes import Shared
+from controller.scheduling.inventory.columns import grown
+from controller.scheduling.inventory.derived_column import LogReader
+from controller.scheduling.inventory.digests import digest_of
+from controller.scheduling.inventory.inventory import Inventory
+from hami_dra.api.arrays import Bools, Ints
+
+_KEPT: Final = 64
+
+
+class NodeChanges:
+    """Which nodes changed, or a device of theirs, since somebody asked before."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._versions = (-1, -1)
+        self._used = LogReader(inventory.devices.changes)
+        self._changed = LogReader(inventory.nodes.changes)
+
+    def touched(self) -> list[int] | slice:
+        """Return their rows; all (`slice(None)`) where that is not known, and the first time."""
+        devices, nodes = self._inventory.devices, self._inventory.nodes
+        versions = nodes.arrivals, devices.structure.version
+        used, changed = self._used.entries(), self._changed.entries()
+        touched: list[int] | slice = slice(None)
+        if self._versions == versions and used is not None and changed is not None:
+            rows = [*{*changed, *(int(devices.node[row]) for row in {*used})}]
+            if min(rows, default=0) >= 0:  # else a device that several nodes may reach
+                touched = rows
+        self._versions = versions
+        self._used.done()
+        self._changed.done()
+        return touched
+
+
+class SearchedInVain:
+    """For one problem. By row of the node."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._changes = NodeChanges(inventory)
+        self._ended: Bools = np.zeros(0, dtype=np.bool_)
+        self._given_up: Bools = np.zeros(0, dtype=np.bool_)
+        self.note = ""
+        """What was said of the last search that was given up."""
+
+    def refresh(self) -> None:
+        """Forget the nodes that are not what they were."""
+        size = self._inventory.nodes.size
+        self._ended, self._given_up = (grown(column, size) for column in (self._ended, self._given_up))
+        touched = self._changes.touched()
+        self._ended[touched] = self._given_up[touched] = False
+
+    def add(self, row: int, *, given_up: str = "") -> None:
+        """`given_up`: the search has not ended, and what there is to say about it."""
+        (self._given_up if given_up else self._ended)[row] = True
+        self.note = given_up or self.note
+
+    def among(self, rows: Ints) -> Bools:
+        """Which of the rows need not be searched. Shape (len(rows),)."""
+        found: Bools = self._ended[rows] | self._given_up[rows]
+        return found
+
+    def given_up(self, rows: Ints) -> int:
+        """On how many of the rows the search was given up."""
+        return int(np.count_nonzero(self._given_up[rows]))
+
+
+class _Kept:
+    def __init__(self, _inventory: Inventory) -> None:
+        self.by_problem: Shared[SearchedInVain] = Shared(_KEPT)
+
+
+class InVain:
+    """For one decision. `problems`: those that are solved on each node; `how`: whatever else a search depends on."""
+
+    def __init__(self, inventory: Inventory, demand: Demand, problems: Sequence[Problem], how: Hashable) -> None:
+        self._inventory = inventory
+        self._kept = inventory.derived(_Kept, _Kept).by_problem
+        self._key_of: Callable[[], Hashable] = lambda: (_digest(demand, problems), how)
+        self._key: Hashable | None = None
+        self._found: SearchedInVain | None = None
+
+    @property
+    def problem(self) -> Hashable:
+        """Equal for decisions whose searches on a node go alike."""
+        if self._key is None:
+            self._key = self._key_of()
+        return self._key
+
+    def known(self) -> SearchedInVain | None:
+        """Up to date. None where nothing was searched in vain lately, for whatever problem."""
+        return self.get() if len(self._kept) else None
+
+    def get(self) -> SearchedInVain:
+        """Up to date."""
+        if self._found is None:
+            account = self._inventory.verdicts.account
+            self._found = self._kept.get(self.problem, account, lambda: SearchedInVain(self._inventory))
+            self._found.refresh()
+        return self._found
+
+
+def _digest(demand: Demand, problems: Sequence[Problem]) -> bytes:
+    """Problems with equal ones are solved alike on a node."""
+    claims = [claim.claim for problem in problems for claim in problem.claims]
+    policies = demand.policies
+    asked = (
+        [len(problem.claims) for problem in problems],
+        [claim.spec for claim in claims],
+        [repr(view.shape) for problem in problems for view in problem.views],
+        repr([(policies.for_claim(claim.key), policies.wishes.get(claim.key)) for claim in claims]),
+        repr((policies.node, policies.packing)),
+    )
+    return digest_of(asked)

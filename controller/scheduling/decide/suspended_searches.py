@@ -1,0 +1,93 @@
+"""What a turn of a decision leaves for the decision's next turn: the search that it had to interrupt, and nodes that it found.
+
+Used by `decide.decision` where a selector budget is in force. A search takes up to `Options.search_steps` steps; when the
+turn's time is over in the middle of one, the search is put aside here and goes on in the next turn of the same pod. Between
+two turns the inventory may change. A search or a solution is only used again if nothing about its node changed, because a
+search reads the node's devices and their usage as it goes on. Otherwise the node is searched from the beginning.
+
+    turn 1: search node a (4,000 steps) ... time is over    -> kept: the search on a
+    turn 2: a goes on (4,000 more), is found, is not as good as promised; search b ... time is over
+                                                            -> kept: the solution on a, the search on b
+    a device of b is taken by another pod
+    turn 3: the solution on a as it is; b from the beginning
+
+A cache and nothing else. Pure.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from controller.scheduling.allocation.search import Effort, Searching, Solution
+from controller.scheduling.decide.scheduling_request import Demand
+from controller.scheduling.decide.searched_nodes import NodeChanges
+from controller.scheduling.inventory.changes import Shared
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.chooser import PolicyChooser
+
+_KEPT: Final = 64
+"""Decisions."""
+
+
+@dataclass(slots=True)
+class Interrupted:
+    """One decision between two of its turns."""
+
+    problem: Hashable
+    """What is searched for (`InVain.problem`)."""
+    chooser: PolicyChooser
+    """The chooser of the searches: it knows what it said of the devices in the solutions."""
+    searches: dict[int, Searching]
+    """By row of the node."""
+    found: dict[int, Solution]
+    """By row of the node."""
+    effort: Effort
+    """What all searches of the decision have cost."""
+
+
+@dataclass(slots=True)
+class _Slot:
+    changes: NodeChanges
+    interrupted: Interrupted | None = None
+
+
+class _Kept:
+    def __init__(self, _inventory: Inventory) -> None:
+        self.by_demand: Shared[_Slot] = Shared(_KEPT)
+
+
+class Suspended:
+    """For one decision."""
+
+    def __init__(self, inventory: Inventory, demand: Demand) -> None:
+        self._inventory = inventory
+        self._demand = demand
+        self._kept = inventory.derived(_Kept, _Kept).by_demand
+
+    def save(self, interrupted: Interrupted) -> None:
+        """At the end of a turn."""
+        account = self._demand.pod.metadata.namespace
+        slot = self._kept.get(self._key, account, lambda: _Slot(NodeChanges(self._inventory)))
+        slot.changes.touched()
+        slot.interrupted = interrupted
+
+    def take(self, problem: Callable[[], Hashable]) -> Interrupted | None:
+        """Return what still holds of the turn before. Nothing of it is kept.
+
+        `problem`: what is searched for now. It takes a while to say, and is asked only where something was left.
+        """
+        slot = self._kept.find(self._key) if len(self._kept) else None
+        if slot is None or slot.interrupted is None:
+            return None
+        left, slot.interrupted = slot.interrupted, None
+        touched = slot.changes.touched()
+        if isinstance(touched, slice) or left.problem != problem():
+            return None
+        for row in touched:
+            left.searches.pop(row, None)
+            left.found.pop(row, None)
+        return left
+
+    @property
+    def _key(self) -> Hashable:
+        return self._demand.pod.metadata.uid, tuple([entry.claim.key for entry in self._demand.claims])

@@ -1,0 +1,96 @@
+"""What one run of `decide` looked at, for those who explain it (`controller.explain`).
+
+Handed out with the answer, so that nothing is computed twice. It refers to columns that are kept by difference: read it before
+the inventory changes, and let it go. Pure.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from controller.scheduling.allocation.prefilter import RequestColumns
+from controller.scheduling.allocation.request import RequestGroup
+from controller.scheduling.allocation.search import Solution
+from controller.scheduling.decide.node_filter import NodeVerdicts
+from controller.scheduling.decide.pre_score import Outlook, Wanted
+from controller.scheduling.decide.quotas import QuotaVerdicts, Shortage
+from controller.scheduling.decide.report import Report
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.chooser import PolicyChooser
+from controller.scheduling.scoring.ranking import Ranking
+from hami_dra.api.arrays import Bools, Ints
+
+Worth = tuple[int, float]
+"""(rank of prioritized lists, what the vendors say of the sets): nodes are compared by these first."""
+
+
+@dataclass(kw_only=True)
+class Trace:
+    look: Callable[[], tuple[NodeVerdicts, Ints]]
+    """`verdicts` and `fitting`; for plain pods nobody needed them until somebody asks here."""
+    wanted: Wanted
+    """Every request with the columns of its alternatives: ours, then those of other drivers."""
+    ours: int
+    """How many of `wanted` are ours."""
+    quota: QuotaVerdicts | None
+    outlook: Outlook
+    ranking: Ranking
+    chooser: PolicyChooser | None
+    """None under `first-fit`: nothing was scored."""
+    tried: dict[int, Worth | None] = field(default_factory=dict)
+    """Rows of the nodes that were searched: what was found there, or None."""
+    solution: Solution | None = None
+    _shortage: Shortage | None = None
+
+    @cached_property
+    def _seen(self) -> tuple[NodeVerdicts, Ints]:
+        return self.look()
+
+    @property
+    def verdicts(self) -> NodeVerdicts:
+        return self._seen[0]
+
+    @property
+    def fitting(self) -> Ints:
+        """Rows of the nodes that were worth a search."""
+        return self._seen[1]
+
+    def shortage(self) -> Shortage | None:
+        """Where the quota of the namespace is in the way. None: it has none."""
+        if self._shortage is None and self.quota is not None:
+            self._shortage = self.quota.shortage(self.verdicts.mask)
+        return self._shortage
+
+    def report(self, inventory: Inventory, most: int) -> Report:
+        """Why the nodes will not do. Where the pod was placed: those that were not worth a search, or searched in vain."""
+        report = Report(inventory, most)
+        report.nodes_refused(self.verdicts)
+        left = self.verdicts.mask.copy()
+        if self.solution is not None:
+            left[self.fitting] = False
+            left[[row for row, worth in self.tried.items() if worth is None]] = True
+        shortage = self.shortage()
+        for number, (group, columns) in enumerate(self.wanted):
+            short = left & ~enough(inventory, group, columns)
+            codes = None
+            if shortage is not None and number < len(shortage.codes):
+                short |= left & (shortage.request == number)
+                codes = shortage.codes[number]
+            report.cards_refused(group, columns, short, codes)
+            left &= ~short
+        for code, refused in self.outlook.refused.items():
+            report.sets_refused(code, left & refused)
+            left &= ~refused
+        if self.wanted and left.any():
+            report.cards_refused(*self.wanted[0], left)
+        return report
+
+
+def enough(inventory: Inventory, group: RequestGroup, columns: list[RequestColumns]) -> Bools:
+    """Nodes where some alternative may be met. A request for all devices is for the search to judge."""
+    some = np.zeros(inventory.nodes.size, dtype=np.bool_)
+    for view, column in zip(group.alternatives, columns, strict=True):
+        some |= np.True_ if view.all_devices else column.enough(view.count)
+    return some

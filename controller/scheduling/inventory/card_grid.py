@@ -1,0 +1,168 @@
+"""The cards of every node side by side: one row per node, one column per device, for arithmetic over all nodes at once.
+
+Made by the inventory, read by the node policy `fair-share` (`controller.scheduling.scoring`). Kept by difference: only nodes
+whose devices changed since the last question are looked at again. A part of a card (MIG) has a column of its own, but what is
+left is counted on the card that it is cut from.
+"""
+
+from collections import defaultdict
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.inventory.changes import ChangeLog
+from controller.scheduling.inventory.columns import DeviceColumns, Interned
+from controller.scheduling.inventory.derived_column import LogReader
+from controller.scheduling.inventory.layouts import is_part
+from controller.scheduling.inventory.model import Device
+from controller.scheduling.inventory.nodes import NodeColumns
+from controller.scheduling.inventory.roles import free_shares
+from hami_dra.api.arrays import Ints, Positions
+from hami_dra.vendors.protocol import Cards
+
+NO_DEVICE: Final = -1
+_NARROW: Final = 8
+"""Columns at first."""
+
+
+class CardGrid:
+    """Tables of shape (nodes, width), int64; columns in order of NUMA node, index and name, as ties between cards are broken.
+
+    `rows`: device row, or NO_DEVICE. `home`: column of the card that a part is cut from, of a card its own. `free`: what is
+    left of a card in millionths (`roles.free_shares`); 0 for parts and where there is no device. `island`: number of the
+    fast-interconnect island on the node, a card without one is an island of its own. `type`: number of the driver, product
+    and memory, -1 for parts and where there is no device. Per node, shape (nodes,): `cards`, how many there are.
+    """
+
+    def __init__(self, devices: DeviceColumns, nodes: NodeColumns) -> None:
+        self._devices = devices
+        self._nodes = nodes
+        self._structure = LogReader(devices.structure)
+        self._usage = LogReader(devices.changes)
+        self.layouts = 0
+        """Grows whenever a node has other devices than before."""
+        self._rows_of_node: defaultdict[int, set[int]] = defaultdict(set)
+        self._node_of_row: dict[int, int] = {}
+        self.types = Interned()
+        self.type_memory: list[int] = []
+        """By number of the type."""
+        self.changes = ChangeLog()
+        """Node rows where something in the tables changed."""
+        self._allocate(0, _NARROW)
+
+    def _allocate(self, nodes: int, width: int) -> None:
+        before = getattr(self, "home", None)
+
+        def grown(name: str, empty: int) -> Ints:
+            fresh = np.full((nodes, width), empty, dtype=np.int64)
+            old = getattr(self, name, None)
+            if old is not None:
+                fresh[: old.shape[0], : old.shape[1]] = old
+            return fresh
+
+        self.rows: Ints = grown("rows", NO_DEVICE)
+        self.home: Ints = np.tile(np.arange(width), (nodes, 1))
+        if before is not None:
+            self.home[: before.shape[0], : before.shape[1]] = before
+        self.free: Ints = grown("free", 0)
+        self.island: Ints = grown("island", NO_DEVICE)
+        self.type: Ints = grown("type", NO_DEVICE)
+        cards = np.zeros(nodes, dtype=np.int64)
+        cards[: len(getattr(self, "cards", ()))] = getattr(self, "cards", ())
+        self.cards: Ints = cards
+
+    @property
+    def width(self) -> int:
+        return int(self.rows.shape[1])
+
+    def refresh(self) -> "CardGrid":
+        """Bring the tables up to date; to be called before they are read."""
+        devices = self._devices
+        if self.rows.shape[0] < self._nodes.size:
+            self._allocate(len(self._nodes.present), self.width)
+        if self._usage.is_current and self._structure.is_current:
+            return self
+        rebuilt, used = self._structure.take(), self._usage.take()
+        touched = self._moved(np.arange(devices.size) if rebuilt is None else rebuilt)
+        for node in sorted(touched):
+            self._lay_out(node)
+        if used is None or rebuilt is None:
+            touched |= self._rows_of_node.keys()
+        else:
+            owners = devices.node[used]
+            touched.update(owners[owners >= 0].tolist())
+        self._count(np.array(sorted(touched), dtype=np.intp))
+        return self
+
+    def places(self, node: int, rows: Positions) -> Positions:
+        """The columns of some devices on a node; devices that no node owns are put behind the last column."""
+        order = {row: column for column, row in enumerate(self.rows[node].tolist()) if row >= 0}
+        return np.array([order.get(row, self.width + place) for place, row in enumerate(rows.tolist())], dtype=np.intp)
+
+    def _moved(self, rows: Positions) -> set[int]:
+        """Takes note of the devices in these rows; the nodes where something is different."""
+        devices = self._devices
+        touched: set[int] = set()
+        for row in rows.tolist():
+            before = self._node_of_row.pop(row, None)
+            if before is not None:
+                self._rows_of_node[before].discard(row)
+                touched.add(before)
+            node = int(devices.node[row])
+            if devices.active[row] and node >= 0:
+                self._node_of_row[row] = node
+                self._rows_of_node[node].add(row)
+                touched.add(node)
+        return touched
+
+    def _lay_out(self, node: int) -> None:
+        members = [self._devices.device(row) for row in self._rows_of_node[node]]
+        members.sort(key=lambda each: (self._devices.numa[each.row], each.index, each.id))
+        if len(members) > self.width:
+            self._allocate(self.rows.shape[0], max(len(members), 2 * self.width))
+        whole = {_card_key(each): column for column, each in enumerate(members) if not is_part(each)}
+        islands: dict[tuple[str, int], int] = {}
+        self.rows[node] = NO_DEVICE
+        self.home[node] = np.arange(self.width)
+        self.island[node] = NO_DEVICE
+        self.type[node] = NO_DEVICE
+        for column, each in enumerate(members):
+            self.rows[node, column] = each.row
+            self.home[node, column] = whole.get(_card_key(each), column) if is_part(each) else column
+            if self.home[node, column] == column:
+                self.type[node, column] = self._type_of(each)
+            group = each.int_attribute(each.profile.link_group, 0)
+            self.island[node, column] = islands.setdefault((each.id.driver, group), column) if group > 0 else column
+        self.layouts += 1
+        self.cards[node] = int((self.home[node, : len(members)] == np.arange(len(members))).sum())
+
+    def _type_of(self, device: Device) -> int:
+        memory = int(self._devices.memory_total[device.row])
+        number = self.types.number((device.id.driver, device.string_attribute(device.profile.product), memory))
+        if number == len(self.type_memory):
+            self.type_memory.append(memory)
+        return number
+
+    def _count(self, nodes: Positions) -> None:
+        """What is left of the cards of some nodes, as the device columns have it."""
+        if not nodes.size:
+            return
+        there = self.rows[nodes] >= 0
+        self.free[nodes] = self._free(nodes, self._devices.cards(np.where(there, self.rows[nodes], 0)))
+        for node in nodes.tolist():
+            self.changes.add(node)
+
+    def _free(self, nodes: Positions, cards: Cards) -> Ints:
+        """`cards` by node and column, shape (len(nodes), width); the usage of parts is added to that of their cards."""
+        there, home = self.rows[nodes] >= 0, self.home[nodes]
+        parts = there & (home != np.arange(self.width))
+        if parts.any():
+            line, column = np.nonzero(parts)
+            for used in (cards.slots_used, cards.cores_used, cards.memory_used):
+                np.add.at(used, (line, home[line, column]), used[line, column])
+        free: Ints = np.where(there & ~parts, free_shares(cards), 0)
+        return free
+
+
+def _card_key(device: Device) -> tuple[str, str, int]:
+    return device.id.driver, device.id.pool, device.index

@@ -1,0 +1,271 @@
+"""The cluster as numpy columns: one row per usable device, one row per node. Written by the inventory only.
+
+A row stays the same while its object lives; freed rows are used again. Devices that no single node owns (network-attached)
+have node NOWHERE. Columns hold what whole-cluster arithmetic needs; everything else is on the `Device` object of the row.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import fields
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.scheduling.inventory.changes import ChangeLog
+from controller.scheduling.inventory.model import Device, DeviceId
+from controller.scheduling.inventory.roles import Amounts, totals_of
+from hami_dra.api.arrays import Bools, Floats, Ints, Positions
+from hami_dra.vendors.protocol import Cards
+
+NOWHERE: Final = -1
+"""Node of a device that several nodes may reach."""
+UNSEEN: Final = -2
+"""Node of a device whose Node object is not there."""
+_FIRST_SIZE: Final = 64
+
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+def grown(column: npt.NDArray[_Scalar], length: int, fill: int = 0) -> npt.NDArray[_Scalar]:
+    """At least so long; what is new holds `fill`."""
+    if len(column) >= length:
+        return column
+    fresh = np.full(length, fill, dtype=column.dtype)
+    fresh[: len(column)] = column
+    return fresh
+
+
+class Interned:
+    """Equal values get one small number; the first value of a number stands for all."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, value: Hashable) -> int:
+        return self._numbers.setdefault(value, len(self._numbers))
+
+
+class DeviceColumns:
+    """Columns of shape (capacity,), dtype int64 unless said otherwise; only the first `size` rows are in use or were.
+
+    `active` bool. `exclusive` bool: wholly held by an exclusive allocation. `shared` bool: may be held by several. `blocked`
+    bool: idle, but others have drawn the shared counters that it needs. `divided` bool: draws on shared counters, or is a part
+    of a card.
+    `kind`: number of the capacity kind (`Device.capacity_kind`), `taint_kind`: of the set of taints, 0 = none.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.devices: list[Device | None] = []
+        self.changes = ChangeLog()
+        """Rows whose usage or device changed."""
+        self.structure = ChangeLog()
+        """Rows whose device changed."""
+        self.kinds = Interned()
+        self.taint_kinds = Interned()
+        self.taint_kinds.number(())
+        self.kind_samples: list[Device] = []
+        """By number of the kind: a device of it."""
+        self.taint_samples: list[Device | None] = [None]
+        """By number of the taint kind: a device with these taints, none of the columns' own, for theirs change."""
+        self._rows: dict[DeviceId, int] = {}
+        self._free: list[int] = []
+        self._block: Ints = np.zeros((len(_INTS), 0), dtype=np.int64)
+        self._allocate(_FIRST_SIZE)
+
+    def _allocate(self, length: int) -> None:
+        def grown(name: str, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+            fresh = np.zeros(length, dtype=dtype)
+            old = getattr(self, name, None)
+            if old is not None:
+                fresh[: len(old)] = old
+            return fresh
+
+        self.active: Bools = grown("active", np.bool_)  # type: ignore[assignment] # dtype is an argument
+        self.exclusive: Bools = grown("exclusive", np.bool_)  # type: ignore[assignment] # as above
+        self.shared: Bools = grown("shared", np.bool_)  # type: ignore[assignment] # as above
+        self.blocked: Bools = grown("blocked", np.bool_)  # type: ignore[assignment] # as above
+        self.divided: Bools = grown("divided", np.bool_)  # type: ignore[assignment] # as above
+        block = np.zeros((len(_INTS), length), dtype=np.int64)
+        block[:, : self._block.shape[1]] = self._block
+        self._block = block
+        for number, name in enumerate(_INTS):
+            setattr(self, name, block[number])
+
+    node: Ints
+    index: Ints
+    numa: Ints
+    kind: Ints
+    taint_kind: Ints
+    slots_total: Ints
+    slots_used: Ints
+    cores_total: Ints
+    cores_used: Ints
+    memory_total: Ints
+    memory_used: Ints
+    mark: Ints
+
+    def row_of(self, device: DeviceId) -> int:
+        """-1 where the device is not in the columns."""
+        return self._rows.get(device, -1)
+
+    def device(self, row: int) -> Device:
+        found = self.devices[row]
+        if found is None:
+            raise IndexError(f"row {row} is free")
+        return found
+
+    def add(self, device: Device, node: int, used: Amounts, *, exclusive: bool, mark: int = 0) -> int:
+        """Gives the device a row. A device of the same id is replaced in its row."""
+        row = self._rows.get(device.id, -1)
+        if row < 0:
+            row = self._free.pop() if self._free else self._next_row()
+            self._rows[device.id] = row
+        device.row = row
+        self.devices[row] = device
+        self.active[row] = True
+        self.node[row] = node
+        self.shared[row] = device.shared
+        self.blocked[row] = False
+        self.divided[row] = bool(device.spec.consumes_counters) or device.is_part
+        self.index[row] = device.index
+        self.numa[row] = device.int_attribute(device.profile.numa, 0)
+        self.slots_total[row], self.cores_total[row], self.memory_total[row] = totals_of(device)
+        self.kind[row] = self.kinds.number(device.capacity_kind)
+        if self.kind[row] == len(self.kind_samples):
+            self.kind_samples.append(device)
+        self.taint_kind[row] = self._taint_kind(device)
+        self.set_usage(row, used, exclusive=exclusive, mark=mark)
+        self.structure.add(row)
+        return row
+
+    def is_current(self, row: int, device: Device, node: int) -> bool:
+        """Whether adding the device would change nothing but its usage."""
+        return (
+            self.devices[row] is device
+            and int(self.node[row]) == node
+            and int(self.taint_kind[row]) == self._taint_kind(device)
+        )
+
+    def remove(self, device: DeviceId) -> None:
+        row = self._rows.pop(device, -1)
+        if row < 0:
+            return
+        found = self.devices[row]
+        if found is not None:
+            found.row = -1
+        self.devices[row] = None
+        self.active[row] = False
+        self.blocked[row] = False
+        self.node[row] = UNSEEN
+        self._free.append(row)
+        self.structure.add(row)
+        self.changes.add(row)
+
+    def move(self, row: int, node: int) -> None:
+        """The node of the device came or went; its sums are the caller's."""
+        self.node[row] = node
+        self.structure.add(row)
+        self.changes.add(row)
+
+    def set_usage(self, row: int, used: Amounts, *, exclusive: bool, mark: int = 0) -> None:
+        """`mark`: what its tenants were promised (`Vendor.mark`)."""
+        self.slots_used[row], self.cores_used[row], self.memory_used[row] = used
+        self.exclusive[row] = exclusive
+        self.mark[row] = mark
+        self.changes.add(row)
+
+    def set_blocked(self, row: int, *, blocked: bool) -> None:
+        if bool(self.blocked[row]) is not blocked:
+            self.blocked[row] = blocked
+            self.changes.add(row)
+
+    def totals(self, row: int) -> Amounts:
+        return int(self.slots_total[row]), int(self.cores_total[row]), int(self.memory_total[row])
+
+    def used(self, row: int) -> Amounts:
+        return int(self.slots_used[row]), int(self.cores_used[row]), int(self.memory_used[row])
+
+    def state(self, row: int) -> tuple[int, ...]:
+        """All that `cards` and the flags say of a row: rows of one state are alike to whoever reads nothing else."""
+        return bool(self.exclusive[row]), bool(self.blocked[row]), *self._block[_STATES, row].tolist()
+
+    def cards(self, rows: Positions) -> Cards:
+        """Copies of some rows, by role."""
+        return Cards(*self._block[_CARDS, rows])
+
+    def states(self, rows: Positions) -> Ints:
+        """Kind and usage of some rows, all that `cards` says and a request's amounts hang on. Shape (columns, n)."""
+        return self._block[_STATES, rows]
+
+    def _taint_kind(self, device: Device) -> int:
+        """Taints of one kind keep the same requests away; since when a taint is there makes no difference."""
+        number = self.taint_kinds.number(tuple((taint.key, taint.value, taint.effect) for taint in device.taints))
+        if number == len(self.taint_samples):
+            self.taint_samples.append(Device(device.id, device.spec, device.slice, extra_taints=device.extra_taints))
+        return number
+
+    def _next_row(self) -> int:
+        if self.size == len(self.active):
+            self._allocate(2 * self.size)
+        self.devices.append(None)
+        self.size += 1
+        return self.size - 1
+
+
+_INTS: Final = ("node", "taint_kind", "kind", *(each.name for each in fields(Cards)))
+"""The rows of the block that holds them: what belongs together is read at once."""
+_STATES: Final = slice(_INTS.index("kind"), None)
+_CARDS: Final = slice(_INTS.index("kind") + 1, None)
+
+
+class NodeScores:
+    """HAMi's default node score, kept by difference: per node the sums over its devices, and the score made of them.
+
+    `10 x (used slots / slots + used cores / cores + used memory / memory)`, before the pod (S/policy/node_policy.go:106).
+    A node without any of the three has score 0; a role that none of its devices publishes counts like its slots.
+    (HAMi gives 0 for the whole node there, which switches the policies off, so Neuron nodes could not be packed.)
+    """
+
+    def __init__(self) -> None:
+        self._totals: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+        self._used: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+        self.score: Floats = np.zeros(_FIRST_SIZE, dtype=np.float64)
+
+    def ensure(self, length: int) -> None:
+        if len(self.score) < length:
+            fresh = np.zeros(max(length, 2 * len(self.score)), dtype=np.float64)
+            fresh[: len(self.score)] = self.score
+            self.score = fresh
+
+    def add(self, node: int, total: Amounts, used: Amounts) -> None:
+        """Add amounts (negative to take away) and score the node anew."""
+        totals, uses = self._totals[node], self._used[node]
+        for role in range(3):
+            totals[role] += total[role]
+            uses[role] += used[role]
+        self.score[node] = 10.0 * sum(_ratios(uses, totals))
+
+    def loads(self, node: int) -> tuple[list[int], list[int]]:
+        """What the score is made of: (used, total), each of slots, cores and memory. Copies."""
+        return [*self._used.get(node, (0, 0, 0))], [*self._totals.get(node, (0, 0, 0))]
+
+    def clear(self, node: int) -> None:
+        self._totals.pop(node, None)
+        self._used.pop(node, None)
+        self.score[node] = 0.0
+
+
+def node_terms(uses: list[int], totals: list[int]) -> list[float]:
+    """The three summands of the score."""
+    return [10.0 * ratio for ratio in _ratios(uses, totals)]
+
+
+def _ratios(uses: list[int], totals: list[int]) -> list[float]:
+    slots = uses[0] / totals[0] if totals[0] else 0.0
+    return [uses[role] / totals[role] if totals[role] else slots for role in range(3)]

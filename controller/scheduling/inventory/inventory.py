@@ -1,0 +1,456 @@
+"""`Inventory`: what the cluster has and what of it is in use, kept by difference.
+
+Fed by the reflectors of `reconcile` and by `simulate` with (old, new) pairs; read by `decide`. Every feed may be repeated
+and may come in any order; what is stored under an object's key decides, not `old`. Objects that make no sense are kept out
+and named in `problems`. Must not talk to a cluster.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from controller.scheduling.inventory.changes import Incarnations
+from controller.scheduling.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
+from controller.scheduling.inventory.layouts import Layouts, is_part
+from controller.scheduling.inventory.ledger import Ledger
+from controller.scheduling.inventory.model import Device, DeviceId, Pool
+from controller.scheduling.inventory.node_fit import NodeFit, NodeFits, PlainFit
+from controller.scheduling.inventory.nodes import NodeColumns
+from controller.scheduling.inventory.pods import PodBook
+from controller.scheduling.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice, misplaced, trouble
+from controller.scheduling.inventory.quotas import QuotaBook
+from controller.scheduling.inventory.roles import Amounts, used_of
+from controller.scheduling.inventory.shared_counters import SharedCounters, shared_counters
+from controller.scheduling.inventory.taint_rules import TaintRules, concerns
+from controller.scheduling.inventory.topology_spread import SpreadCounts
+from controller.scheduling.inventory.vanished import VanishedClaims
+from controller.scheduling.inventory.verdicts import Verdicts
+from hami_dra.api.arrays import Ints, Positions
+from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
+from hami_dra.api.heldclaims import HeldClaim, InvalidHeldClaims, decode
+from hami_dra.api.names import ADMIN_ACCESS_LABEL, HELD_CLAIMS
+from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from hami_dra.vendors.registry import OWN_DRIVERS
+
+_NONE: Amounts = (0, 0, 0)
+_D = TypeVar("_D")
+
+
+class Inventory:
+    """Devices as columns (`devices`), nodes as columns (`nodes`), who holds what (`usage`), selectors (`verdicts`).
+
+    `node_pools`: drivers with one pool a node, named after it. Of these a slice in any other pool is left out: a node speaks
+    for itself only. Pools of other drivers may span nodes, as upstream's.
+    """
+
+    def __init__(
+        self,
+        gates: PoolGates = PoolGates(),  # noqa: B008 (frozen)
+        node_pools: Collection[str] = OWN_DRIVERS,
+    ) -> None:
+        self.devices = DeviceColumns()
+        self.nodes = NodeColumns()
+        self.usage = Ledger()
+        self.verdicts = Verdicts(self.devices)
+        self.layouts = Layouts(self.devices, self.nodes)
+        self.classes: dict[str, DeviceClass] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.problems: dict[str, str] = {}
+        """Object → what is wrong with it: pools that cannot be used as they are published, slices that are left out."""
+        self.quotas = QuotaBook(self.usage.counted, self._published)
+        self._pools = PoolBook(gates)
+        self._node_pools = frozenset(node_pools)
+        """What pods ask for, by shape."""
+        self._rules = TaintRules()
+        self._spread = SpreadCounts(self.nodes)
+        self._fits = NodeFits(self.nodes, self._spread, lambda resource: resource in self._delegated)
+        self._delegated: set[str] = set()
+        self._pods = PodBook(self.nodes, self._spread)
+        self.vanished = VanishedClaims(self.usage, self.quotas, self._pods, self._recount)
+        """Claims that are gone and whose devices are held nevertheless."""
+        self._claims = Incarnations()
+        self._derived: dict[type, object] = {}
+        self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
+        self._rows_of_node: dict[int, Positions] = {}
+        self._rows_of_node_version = -1
+        self._troubled: dict[PoolKey, str] = {}
+        self._counters: dict[PoolKey, SharedCounters] = {}
+
+    def derived(self, kind: type[_D], make: "Callable[[Inventory], _D]") -> _D:
+        """What others make of this inventory and keep beside it, one of each kind, as long as it lives: caches, nothing else."""
+        found = self._derived.get(kind)
+        if not isinstance(found, kind):
+            found = self._derived[kind] = make(self)
+        return found
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def pools_on(self, node_name: str) -> list[Pool]:
+        """In upstream's order; incomplete and invalid ones included, obsolete ones not."""
+        row = self.nodes.index_of(node_name)
+        return self._pools.on(self.nodes.node(row)) if row >= 0 else []
+
+    def rows_on(self, node_name: str) -> list[int]:
+        """Rows of the devices that this node alone has."""
+        row = self.nodes.index_of(node_name)
+        return [
+            device.row
+            for key in self._pools.local_to(node_name)
+            for device in self._rows_of_pool.get(key, ())
+            if device.row >= 0 and int(self.devices.node[device.row]) == row
+        ]
+
+    def rows_of(self, node: int) -> Positions:
+        """The same by row of the node, kept until a device is published or withdrawn. Not to be changed by the caller."""
+        version = self.devices.structure.version
+        if self._rows_of_node_version != version:
+            self._rows_of_node.clear()
+            self._rows_of_node_version = version
+        rows = self._rows_of_node.get(node)
+        if rows is None:
+            rows = self._rows_of_node[node] = np.array(self.rows_on(self.nodes.names[node]), dtype=np.intp)
+        return rows
+
+    def troubled_nodes(self) -> set[str]:
+        """Nodes with a local pool that is incomplete or invalid: its devices are in no column, only the search sees them."""
+        return set(self._troubled.values())
+
+    def troubled_pools(self) -> list[tuple[str, PoolKey, str]]:
+        """(node, pool, what is wrong) for the pools of `troubled_nodes`, in order of their names."""
+        return [(self._troubled[key], key, self.problems.get(_pool(key), "")) for key in sorted(self._troubled)]
+
+    def overdrawn(self) -> dict[PoolKey, list[str]]:
+        """Pools with shared counters of which more is drawn than there is: a card, and parts of it (MIG), at once."""
+        drawn = {key: counters.overdrawn() for key, counters in sorted(self._counters.items())}
+        return {key: names for key, names in drawn.items() if names}
+
+    def node_fit(self, pod: Pod) -> NodeFit:
+        """Devices apart. What the inventory counts of this pod itself does not stand in its way."""
+        return self._fits.of(pod, self._pods.placed(pod.metadata.uid))
+
+    def plain_fit(self, pod: Pod) -> PlainFit | None:
+        """The same as kept for all pods of its shape. None: the pod is spread, or is counted somewhere already."""
+        return None if self._pods.placed(pod.metadata.uid) is not None else self._fits.plain(pod)
+
+    def left(self, pod: Pod, resource: str) -> Ints:
+        """What the nodes have left of a resource as `node_fit` counts it, `MOST` less what is used where a node does not
+        say. Shape (nodes.size,).
+        """
+        return self._fits.left(resource, self._pods.placed(pod.metadata.uid))
+
+    def is_even(self, pod: Pod, node_name: str) -> bool:
+        """Whether the pod's hard topology spread holds on the node in whatever order kube-scheduler binds the pods that
+        were decided before it. It binds them in an order of its own, and refuses what is uneven at that moment.
+        """
+        row = self.nodes.index_of(node_name)
+        return row < 0 or self._fits.is_even(pod, row, self._pods.placed(pod.metadata.uid), self._pods.unbound())
+
+    def admin_namespaces(self) -> set[str]:
+        """Namespaces where claims may ask for admin access."""
+        return {
+            name for name, each in self.namespaces.items() if each.metadata.labels.get(ADMIN_ACCESS_LABEL) == "true"
+        }
+
+    def assumed_node(self, pod_uid: str) -> str:
+        """Where a pod that is not bound yet counts, or empty."""
+        return self._pods.assumed_node(pod_uid)
+
+    # -- feeds -------------------------------------------------------------------------------------------------------
+
+    def class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
+        _store(self.classes, old, new)
+        self._delegated = {name for each in self.classes.values() for name in _extended_resources(each)}
+
+    def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        _store(self.namespaces, old, new)
+
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
+        name = (new or old or Node()).metadata.name
+        row = self.nodes.index_of(name)
+        if new is None:
+            self.nodes.remove(name)
+            self._renode(name, UNSEEN)
+        else:
+            labels = self.nodes.node(row).metadata.labels if row >= 0 else None
+            fresh = self.nodes.put(new)
+            if labels != new.metadata.labels:
+                self._pools.forget_node(name)
+            if row < 0:
+                self._renode(name, fresh)
+        if new is None:
+            self._pools.forget_node(name)
+
+    def slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        touched: set[PoolKey] = set()
+        # the slice may have been in another pool before: then that one changes too
+        for name in {each.metadata.name for each in (old, new) if each is not None}:
+            before = self._pools.drop(name)
+            touched |= {before} if before else set()
+            self._report(_slice(name), "")
+            if new is None or name != new.metadata.name:
+                self.vanished.slice_changed(name, None)
+        if new is not None:
+            speaks_for_node = new.spec.driver in self._node_pools
+            problem = misplaced(new) if speaks_for_node else ""
+            self._report(_slice(new.metadata.name), problem)
+            # before its devices are read: they come up as used as they are
+            self._hear_held(new, believed=speaks_for_node and not problem)
+            if not problem:
+                compiled = compile_slice(new)
+                self._rules.apply(compiled.devices)
+                touched.add(self._pools.put(compiled))
+        for key in touched:
+            self._repool(key)
+
+    def taint_rule_changed(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
+        self._rules.changed(old, new)
+        for key in self._pools.pool_keys():
+            if concerns(old, *key) or concerns(new, *key):
+                for compiled in self._pools.slices(key):
+                    self._rules.apply(compiled.devices)
+                self._repool(key)
+
+    def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        """A claim that is gone, or that another took the name of, uses nothing, unless pods still hold what it had."""
+        for uid in self._claims.gone(old, new):
+            if not self.vanished.claim_gone(uid):
+                self._recount(self.usage.observe(uid, None))
+            self.quotas.claim_gone(uid)
+        if new is not None:
+            uid = new.metadata.uid
+            self.vanished.claim_seen(new)
+            self._recount(self.usage.observe(uid, new.status.allocation))
+            self.quotas.seen(uid, new.metadata.namespace)
+            self.quotas.recount(uid)
+
+    def quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
+        self.quotas.quota_changed(old, new)
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        self.vanished.pod_changed(self._pods.changed(old, new), new)
+
+    def starts_over(self, pod: Pod) -> bool:
+        """A pod that waits for a node is decided: what it held of claims that vanished is free. Returns whether it was any."""
+        return not pod.spec.node_name and self.vanished.starts_over(pod.metadata.uid)
+
+    # -- assumptions -------------------------------------------------------------------------------------------------
+
+    def assume(self, claim_uid: str, allocation: AllocationResult | Mapping[str, Any]) -> None:
+        """Count an allocation that we are about to write, whatever is observed of the claim, until `forget`.
+
+        As `decide` made it, without shareIDs: a result of a shared device has the key `consumedCapacity`.
+        """
+        is_shared: Callable[[DeviceId], bool] = self._is_shared
+        if not isinstance(allocation, AllocationResult):
+            is_shared = _shared_in(allocation).__contains__
+            allocation = AllocationResult.from_json(allocation)
+        self._recount(self.usage.assume(claim_uid, allocation, is_shared))
+        self.quotas.recount(claim_uid)
+
+    def forget(self, claim_uid: str) -> None:
+        """The write is observed, or did not happen: what is observed counts again."""
+        self._recount(self.usage.forget(claim_uid))
+        self.quotas.recount(claim_uid)
+
+    confirm = forget
+
+    def assume_pod(self, pod: Pod, node: str) -> None:
+        """Count a pod on the node that was chosen for it, until it is bound, gone, or forgotten."""
+        self._pods.assume(pod, node)
+
+    def forget_pod(self, pod_uid: str) -> None:
+        self._pods.forget(pod_uid)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _hear_held(self, slice_: ResourceSlice, *, believed: bool) -> None:
+        """What the node driver tells of claims that are gone."""
+        name, text = slice_.metadata.name, slice_.metadata.annotations.get(HELD_CLAIMS, "")
+        claims: tuple[HeldClaim, ...] = ()
+        if believed and text:
+            try:
+                claims = decode(text)
+            except InvalidHeldClaims as error:
+                self._report(_slice(name), f"its annotation {HELD_CLAIMS} is ignored: {error}")
+        self.vanished.slice_changed(name, slice_, claims)
+
+    def _published(self, device: DeviceId) -> Device | None:
+        row = self.devices.row_of(device)
+        return self.devices.device(row) if row >= 0 else None
+
+    def _is_shared(self, device: DeviceId) -> bool:
+        found = self._published(device)
+        return found is not None and found.shared
+
+    def _repool(self, key: PoolKey) -> None:
+        """Make the rows of a pool anew where they differ. Only pools that can be used have rows."""
+        node = self._pools.single_node(key)
+        slices = self._pools.slices(key)
+        fresh: tuple[Device, ...] = ()
+        pool: Pool | None = None
+        self._troubled.pop(key, None)
+        self._report(_pool(key), trouble(slices, self._pools.gates))
+        if node:
+            pool = build(key, slices, node, {}, self._pools.gates)
+            if pool is not None and not pool.invalid and not pool.incomplete:
+                fresh = pool.devices
+            elif pool is not None:
+                self._troubled[key] = node
+        else:
+            # devices that several nodes reach: a superset, the search decides per node; the newest of each
+            slices.sort(key=lambda compiled: compiled.slice.spec.pool.generation)
+            fresh = tuple({device.id: device for compiled in slices for device in compiled.devices}.values())
+        row = self._row_of_node(node)
+        before = self._rows_of_pool.pop(key, ())
+        kept = {device.id for device in fresh}
+        for device in before:
+            if device.id not in kept:
+                self._remove_row(device.id)
+        for device in fresh:
+            self._put_row(device, row)
+        if row == NOWHERE:
+            # a node may still see the device as an older slice, or another node's slice, describes it
+            for device in (device for compiled in slices for device in compiled.devices):
+                device.row = self.devices.row_of(device.id)
+        if fresh:
+            self._rows_of_pool[key] = fresh
+        self._recount_counters(key, pool if fresh else None)
+
+    def _recount_counters(self, key: PoolKey, pool: Pool | None) -> None:
+        """Of a pool that was made anew. None: it has no devices."""
+        counters = None
+        if pool is not None:
+            counters = shared_counters(pool, (device.id for device in pool.devices if self._held(device.id)))
+        if counters is None:
+            self._counters.pop(key, None)
+        else:
+            self._counters[key] = counters
+        self._mark_blocked(key)
+
+    def _mark_blocked(self, key: PoolKey) -> None:
+        """Write the column `blocked` of a pool whose rows were made again, from its counters as they stand."""
+        counters = self._counters.get(key)
+        for device in self._rows_of_pool.get(key, ()):
+            blocked = counters is not None and counters.blocked(device.id)
+            self.devices.set_blocked(self.devices.row_of(device.id), blocked=blocked)
+
+    def _held(self, device: DeviceId) -> bool:
+        use = self.usage.use_of(device)
+        return use is not None and not use.nothing
+
+    def _report(self, what: str, problem: str) -> None:
+        if problem:
+            self.problems[what] = problem
+        else:
+            self.problems.pop(what, None)
+
+    def _remove_row(self, device: DeviceId) -> None:
+        row = self.devices.row_of(device)
+        if row >= 0:
+            self._score(row, -1)
+            self.devices.remove(device)
+
+    def _row_of_node(self, name: str) -> int:
+        if not name:
+            return NOWHERE
+        row = self.nodes.index_of(name)
+        return row if row >= 0 else UNSEEN
+
+    def _put_row(self, device: Device, node: int) -> None:
+        row = self.devices.row_of(device.id)
+        if row >= 0:
+            if self.devices.is_current(row, device, node):
+                return
+            self._score(row, -1)
+        used, exclusive, mark = self._used(device)
+        self._score(self.devices.add(device, node, used, exclusive=exclusive, mark=mark), +1)
+        self.quotas.device_published(device)
+
+    def _renode(self, name: str, node: int) -> None:
+        """A node got its row, or lost it: so do its devices."""
+        for key in self._pools.local_to(name):
+            for device in self._rows_of_pool.get(key, ()):
+                if self.devices.node[device.row] == NOWHERE:
+                    continue  # other nodes reach the pool too
+                if node == UNSEEN:
+                    self.devices.move(device.row, UNSEEN)
+                else:
+                    self._put_row(device, node)
+            self._mark_blocked(key)
+
+    def _recount(self, devices: set[DeviceId]) -> None:
+        for device_id in devices:
+            self._charge(device_id)
+            row = self.devices.row_of(device_id)
+            if row < 0:
+                continue
+            device = self.devices.device(row)
+            used, exclusive, mark = self._used(device)
+            before = self.devices.used(row)
+            self.devices.set_usage(row, used, exclusive=exclusive, mark=mark)
+            node = int(self.devices.node[row])
+            if node >= 0:
+                change = (used[0] - before[0], used[1] - before[1], used[2] - before[2])
+                self.nodes.scores.add(node, _NONE, change)
+
+    def _charge(self, device: DeviceId) -> None:
+        """The counters of its pool, where it has some, after somebody took or left the device."""
+        counters = self._counters.get((device.driver, device.pool))
+        if counters is not None:
+            for other in counters.hold(device, held=self._held(device)):
+                row = self.devices.row_of(other)
+                if row >= 0:
+                    self.devices.set_blocked(row, blocked=counters.blocked(other))
+
+    def _used(self, device: Device) -> tuple[Amounts, bool, int]:
+        """Amounts, whether somebody holds all of it, and the mark of its tenants."""
+        use = self.usage.use_of(device.id)
+        if use is None:
+            return _NONE, False, 0
+        exclusive = use.exclusive > 0
+        return used_of(device, use.shares, use.consumed, exclusive=exclusive), exclusive, use.mark
+
+    def _score(self, row: int, sign: int) -> None:
+        """Add a row to the sums of its node, or take it away, as the columns have it."""
+        node = int(self.devices.node[row])
+        if node >= 0:
+            total, used = self.devices.totals(row), self.devices.used(row)
+            if is_part(self.devices.device(row)):
+                total = _NONE  # the card that it is cut from counts already
+            self.nodes.scores.add(
+                node,
+                (sign * total[0], sign * total[1], sign * total[2]),
+                (sign * used[0], sign * used[1], sign * used[2]),
+            )
+
+
+def _slice(name: str) -> str:
+    return f"ResourceSlice {name}"
+
+
+def _pool(key: PoolKey) -> str:
+    return f"pool {key[0]}/{key[1]}"
+
+
+def _shared_in(allocation: Mapping[str, Any]) -> set[DeviceId]:
+    results = allocation["devices"].get("results") or ()
+    return {
+        DeviceId(result["driver"], result["pool"], result["device"])
+        for result in results
+        if "consumedCapacity" in result
+    }
+
+
+def _store(where: dict[str, Any], old: Any, new: Any) -> None:
+    if old is not None and (new is None or new.metadata.name != old.metadata.name):
+        where.pop(old.metadata.name, None)
+    if new is not None:
+        where[new.metadata.name] = new
+
+
+def _extended_resources(device_class: DeviceClass) -> tuple[str, ...]:
+    """Names under which pods may ask for the class (KEP-5004)."""
+    implicit = f"deviceclass.resource.kubernetes.io/{device_class.metadata.name}"
+    named = device_class.spec.extended_resource_name
+    return (implicit, named) if named else (implicit,)

@@ -1,0 +1,200 @@
+"""How the cards of each node are wired, as vendors read it: one `Layout` per node and driver, equal ones shared.
+
+Made by the inventory, asked by `decide.pre_score` (all nodes at once) and `scoring.chooser` (one node). Kept by difference: only
+nodes whose devices changed since the last question are looked at again. Drivers without vendor rules have no layouts, parts of
+a card (MIG) no position.
+"""
+
+from collections import defaultdict
+from collections.abc import KeysView
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.inventory.columns import DeviceColumns, grown
+from controller.scheduling.inventory.derived_column import LogReader
+from controller.scheduling.inventory.model import UNNUMBERED, Device
+from controller.scheduling.inventory.nodes import NodeColumns
+from hami_dra.api.arrays import Ints, Positions
+from hami_dra.vendors.protocol import Layout
+from hami_dra.vendors.registry import VENDORS, vendor_of
+
+NO_POSITION: Final = -1
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_MOST_CARDS: Final = 128
+"""Of one node and driver (ResourceSliceMaxDevices); beyond that no rule about sets is asked."""
+
+_NOTHING: Final[Ints] = np.zeros(0, dtype=np.int64)
+
+Place = tuple[int, str]
+"""(row of the node, driver)"""
+
+
+class Layouts:
+    """`position` int64 per device row: where the card stands in the layout of its node, NO_POSITION where it has none."""
+
+    def __init__(self, devices: DeviceColumns, nodes: NodeColumns) -> None:
+        self._devices = devices
+        self._nodes = nodes
+        self._structure = LogReader(devices.structure)
+        self._labelled = LogReader(nodes.changes)
+        self._rows_of_node: defaultdict[int, set[int]] = defaultdict(set)
+        self._node_of_row: dict[int, int] = {}
+        self._labels: dict[int, str] = {}
+        self._layouts: dict[Place, tuple[Layout, Positions]] = {}
+        self._numbers: dict[str, Ints] = {}
+        self._known: dict[Layout, int] = {}
+        self._list: list[Layout] = []
+        self.position: Ints = _NOTHING
+
+    def of(self, node: int, driver: str) -> tuple[Layout, Positions] | None:
+        """The layout, and the device row of each position. None: no vendor, no cards, or too many."""
+        self._refresh()
+        return self._layouts.get((node, driver))
+
+    def drivers(self) -> KeysView[str]:
+        """Those of which any node has a layout, now or lately."""
+        self._refresh()
+        return self._numbers.keys()
+
+    def numbers(self, driver: str) -> Ints:
+        """Per node row the number of its layout, for `numbered`; NO_POSITION where `of` gives None. Shape (nodes.size,)."""
+        self._refresh()
+        numbers = self._numbers.get(driver)
+        if numbers is None:
+            return np.full(self._nodes.size, NO_POSITION, dtype=np.int64)
+        if len(numbers) < self._nodes.size:
+            numbers = self._numbers[driver] = grown(numbers, self._nodes.size, NO_POSITION)
+        return numbers[: self._nodes.size]
+
+    def numbered(self, number: int) -> Layout:
+        return self._list[number]
+
+    def refreshed(self) -> Ints:
+        """`position`, up to date."""
+        self._refresh()
+        return self.position
+
+    def _refresh(self) -> None:
+        devices = self._devices
+        if self._structure.is_current and self._labelled.is_current:
+            return
+        changed, relabelled = self._structure.take(), self._labelled.take()
+        if len(self.position) < devices.size:
+            self.position = grown(self.position, len(devices.active), NO_POSITION)
+        touched = self._moved(np.arange(devices.size) if changed is None else changed)
+        for node in self._rows_of_node.keys() if relabelled is None else relabelled.tolist():
+            if self._labels.get(node, "") != self._instance_type(node):
+                touched.add(node)
+        for node in touched:
+            self._lay_out(node)
+
+    def _moved(self, rows: Positions) -> set[int]:
+        """Takes note of the cards in these rows; the nodes where something is different."""
+        devices = self._devices
+        touched: set[int] = set()
+        for row in rows.tolist():
+            before = self._node_of_row.pop(row, None)
+            if before is not None:
+                self._rows_of_node[before].discard(row)
+                touched.add(before)
+            self.position[row] = NO_POSITION
+            node = int(devices.node[row])
+            if not devices.active[row] or node < 0:
+                continue
+            device = devices.device(row)
+            if vendor_of(device.id.driver) is not None and not is_part(device):
+                self._node_of_row[row] = node
+                self._rows_of_node[node].add(row)
+                touched.add(node)
+        return touched
+
+    def _lay_out(self, node: int) -> None:
+        by_driver: defaultdict[str, list[int]] = defaultdict(list)
+        for row in self._rows_of_node[node]:
+            by_driver[self._devices.device(row).id.driver].append(row)
+        for vendor in VENDORS:
+            driver = vendor.profile.driver
+            if len(by_driver[driver]) in range(1, _MOST_CARDS + 1):
+                continue
+            self.position[by_driver.pop(driver)] = NO_POSITION
+            if self._layouts.pop((node, driver), None) is not None:
+                self._numbers[driver][node] = NO_POSITION
+        label = self._labels[node] = self._instance_type(node)
+        for driver, members in by_driver.items():
+            members.sort(key=lambda row: (self._devices.device(row).index, self._devices.device(row).id))
+            rows = np.array(members, dtype=np.intp)
+            self.position[rows] = np.arange(len(members))
+            layout = layout_of([self._devices.device(row) for row in members], label)
+            number = self._known.setdefault(layout, len(self._list))
+            if number == len(self._list):
+                self._list.append(layout)
+            self._layouts[node, driver] = self._list[number], rows
+            numbers = self._numbers.get(driver, _NOTHING)
+            if len(numbers) <= node:
+                numbers = self._numbers[driver] = grown(numbers, 2 * (node + 1), NO_POSITION)
+            numbers[node] = number
+
+    def _instance_type(self, node: int) -> str:
+        found = self._nodes.nodes[node] if node < len(self._nodes.nodes) else None
+        return found.metadata.labels.get(INSTANCE_TYPE, "") if found is not None else ""
+
+
+_Card = tuple[int, int, int, str, str, str]
+"""(index, link group, NUMA node, product, links, distances): all that a layout knows of a card."""
+
+
+def layout_of(cards: list[Device], instance_type: str = "") -> Layout:
+    """`cards` in order of their index. What is published wrongly (a row of another length) counts as not known."""
+    return _layout(
+        tuple(
+            [
+                (
+                    card.index,
+                    max(card.int_attribute(card.profile.link_group, 0), 0),
+                    card.int_attribute(card.profile.numa, 0),
+                    card.string_attribute(card.profile.product),
+                    card.string_attribute(card.profile.links),
+                    card.string_attribute(card.profile.distance),
+                )
+                for card in cards
+            ]
+        ),
+        instance_type,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _layout(cards: tuple[_Card, ...], instance_type: str) -> Layout:
+    """Machines of one model are wired alike."""
+    numbers, groups, numas, products, links, distances = zip(*cards, strict=True)
+    known = [number for number in numbers if number != UNNUMBERED]
+    unique = len(set(known)) == len(numbers)
+
+    def table(text: str, self_index: int) -> str:
+        """The characters of a row for the cards that are there, by position; the row is by index."""
+        if not unique:
+            return "0" * len(cards)
+        return "".join(
+            "-" if number == self_index else text[number] if 0 <= number < len(text) else "0" for number in numbers
+        )
+
+    return Layout(
+        index=numbers,
+        group=groups,
+        numa=numas,
+        product=products,
+        lanes=tuple(
+            tuple(max(_DIGITS.find(letter), 0) for letter in table(text, number))
+            for text, number in zip(links, numbers, strict=True)
+        ),
+        distance=tuple(table(text, number) for text, number in zip(distances, numbers, strict=True)),
+        instance_type=instance_type,
+    )
+
+
+def is_part(device: Device) -> bool:
+    """It is cut from a card, which is published too."""
+    return device.is_part

@@ -1,0 +1,192 @@
+"""Who holds what: usage of devices summed over the allocations of all claims, whoever wrote them.
+
+Fed by the inventory with observed claims and with assumptions of our own. An assumption counts instead of what was observed
+of the same claim until it is forgotten. Usage is kept by device id, so it outlives slices: a device that vanishes and comes
+back is as used as before. Admin access uses nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from controller.scheduling.inventory.model import Amount, DeviceId, amount_of, value_of
+from hami_dra.api.core import QuantityText
+from hami_dra.api.opaque import problem_of
+from hami_dra.api.quantity import InvalidQuantity, Quantity
+from hami_dra.api.resource import AllocationResult, DeviceRequestAllocationResult
+from hami_dra.vendors.registry import vendor_of
+
+_NOTHING: Mapping[str, Amount] = {}
+
+
+@dataclass(slots=True)
+class Use:
+    """Usage of one device."""
+
+    exclusive: int = 0
+    shares: int = 0
+    consumed: dict[str, Amount] = field(default_factory=dict)
+    marks: Counter[int] = field(default_factory=Counter)
+    """What its tenants were promised, by `Vendor.mark`; only those that are not 0."""
+
+    @property
+    def nothing(self) -> bool:
+        return not self.exclusive and not self.shares
+
+    @property
+    def mark(self) -> int:
+        """0 where nobody was promised anything. Tenants that disagree were let in by somebody else: the lowest counts."""
+        return min(self.marks, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One device held by one claim; `consumed` is None for an exclusive allocation."""
+
+    device: DeviceId
+    consumed: Mapping[str, Amount] | None
+    mark: int = 0
+
+
+class Ledger:
+    """Implements `controller.scheduling.inventory.model.Usage`. Every change returns the devices whose usage may have changed."""
+
+    def __init__(self) -> None:
+        self._observed: dict[str, tuple[Holding, ...]] = {}
+        self._assumed: dict[str, tuple[Holding, ...]] = {}
+        self._uses: dict[DeviceId, Use] = {}
+
+    # -- Usage -------------------------------------------------------------------------------------------------------
+
+    def in_use(self, device: DeviceId) -> bool:
+        use = self._uses.get(device)
+        return use is not None and use.exclusive > 0
+
+    def shares(self, device: DeviceId) -> int:
+        use = self._uses.get(device)
+        return use.shares if use is not None else 0
+
+    def consumed(self, device: DeviceId) -> Mapping[str, Amount]:
+        use = self._uses.get(device)
+        return use.consumed if use is not None else _NOTHING
+
+    def use_of(self, device: DeviceId) -> Use | None:
+        return self._uses.get(device)
+
+    def uses(self) -> Mapping[DeviceId, Use]:
+        """Of every device that is in use. A live view: read it at once, change nothing."""
+        return self._uses
+
+    def holders(self, device: DeviceId) -> list[str]:
+        """Uids of the claims that hold a device. Looks at all claims: for reports."""
+        uids = self._observed.keys() | self._assumed.keys()
+        return sorted(uid for uid in uids if any(holding.device == device for holding in self.counted(uid)))
+
+    def counted(self, claim_uid: str) -> tuple[Holding, ...]:
+        """What counts of a claim: the assumption if there is one."""
+        assumed = self._assumed.get(claim_uid)
+        return assumed if assumed is not None else self._observed.get(claim_uid, ())
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def observe(self, claim_uid: str, allocation: AllocationResult | None) -> set[DeviceId]:
+        """What the cluster says of a claim; None = it has no allocation, or is gone."""
+        fresh = holdings_of(allocation)
+        if fresh == self._observed.get(claim_uid, ()):
+            return set()
+        return self._replace(self._observed, claim_uid, fresh)
+
+    def hold(self, key: str, holdings: tuple[Holding, ...]) -> set[DeviceId]:
+        """Count what somebody holds without a claim that is there, under a key of its own; nothing ends it."""
+        return self._replace(self._observed, key, holdings)
+
+    def assume(
+        self, claim_uid: str, allocation: AllocationResult, is_shared: Callable[[DeviceId], bool] = lambda _: False
+    ) -> set[DeviceId]:
+        """`is_shared` tells of a device whether it may be allocated more than once: `decide` gives no shareIDs."""
+        return self._replace(self._assumed, claim_uid, holdings_of(allocation, is_shared))
+
+    def forget(self, claim_uid: str) -> set[DeviceId]:
+        """End an assumption: what was observed counts again. Without one nothing happens."""
+        if claim_uid not in self._assumed:
+            return set()
+        return self._replace(self._assumed, claim_uid, ())
+
+    def _replace(
+        self, where: dict[str, tuple[Holding, ...]], claim_uid: str, fresh: tuple[Holding, ...]
+    ) -> set[DeviceId]:
+        before = self.counted(claim_uid)
+        if fresh:
+            where[claim_uid] = fresh
+        else:
+            where.pop(claim_uid, None)
+        after = self.counted(claim_uid)
+        if before == after:
+            return set()
+        self._count(before, -1)
+        self._count(after, +1)
+        return {holding.device for holding in (*before, *after)}
+
+    def _count(self, holdings: Iterable[Holding], sign: int) -> None:
+        for holding in holdings:
+            use = self._uses.setdefault(holding.device, Use())
+            if holding.mark:
+                use.marks[holding.mark] += sign
+                if not use.marks[holding.mark]:
+                    del use.marks[holding.mark]
+            if holding.consumed is None:
+                use.exclusive += sign
+            else:
+                use.shares += sign
+                for name, amount in holding.consumed.items():
+                    use.consumed[name] = use.consumed.get(name, 0) + sign * amount
+                if not use.shares:
+                    use.consumed.clear()
+            if use.nothing:
+                del self._uses[holding.device]
+
+
+def holdings_of(
+    allocation: AllocationResult | None, is_shared: Callable[[DeviceId], bool] = lambda _: False
+) -> tuple[Holding, ...]:
+    """Shared results carry a shareID or what they consume; others hold the device alone."""
+    if allocation is None:
+        return ()
+    found = []
+    for result in allocation.devices.results:
+        if result.admin_access:
+            continue
+        device = DeviceId(result.driver, result.pool, result.device)
+        shared = bool(result.share_id or result.consumed_capacity) or is_shared(device)
+        consumed = {name: _amount(text) for name, text in result.consumed_capacity.items()}
+        found.append(Holding(device, consumed if shared else None, _mark(allocation, result)))
+    return tuple(found)
+
+
+def _amount(text: QuantityText) -> Amount:
+    """Exact, never less than 0; 0 where it is no quantity: the API server lets no such thing in, files may hold it."""
+    try:
+        return max(amount_of(Quantity.parse(str(text))), 0)
+    except InvalidQuantity:
+        return 0
+
+
+def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult) -> int:
+    """What the allocation promises this tenant, as the vendor of the device numbers it. What cannot be read promises nothing."""
+    vendor = vendor_of(result.driver)
+    if vendor is None:
+        return 0
+    parameters: dict[str, Any] = {}
+    for entry in allocation.devices.config:
+        whole = result.request.partition("/")[0]  # of a prioritized list
+        concerned = not entry.requests or not {result.request, whole}.isdisjoint(entry.requests)
+        if not concerned or entry.opaque is None or entry.opaque.driver != result.driver:
+            continue
+        if not problem_of(entry.opaque.parameters):
+            decoded = msgspec.json.decode(entry.opaque.parameters)
+            if isinstance(decoded, dict):
+                parameters.update(decoded)
+    return vendor.mark(parameters, {name: value_of(text) for name, text in result.consumed_capacity.items()})

@@ -1,0 +1,41 @@
+"""One number per node row, made of the node object alone: a verdict on taints or labels, the domain of a label.
+
+Used by node fit, topology spread and the overview.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from controller.scheduling.inventory.columns import grown
+from controller.scheduling.inventory.derived_column import DerivedColumns
+from controller.scheduling.inventory.nodes import NodeColumns
+from hami_dra.api.arrays import Ints, Positions
+from hami_dra.api.core import Node
+
+
+class NodeColumn(DerivedColumns):
+    """`judge` is asked once per node and change; rows without a node have `absent`."""
+
+    def __init__(self, nodes: NodeColumns, judge: Callable[[Node], int], absent: int) -> None:
+        super().__init__(nodes.changes)
+        self._nodes = nodes
+        self._judge = judge
+        self._absent = absent
+        self._values: Ints = np.zeros(0, dtype=np.int64)
+
+    def current(self) -> Ints:
+        """Return the numbers, shape (size,). Not to be changed by the caller."""
+        self.refresh()
+        return self._values[: self._nodes.size]
+
+    def _grow(self) -> int:
+        if len(self._values) < self._nodes.size:
+            self._values = grown(self._values, len(self._nodes.present), self._absent)
+        return self._nodes.size
+
+    def _update(self, rows: Positions, /) -> None:
+        nodes = self._nodes.nodes
+        for row in rows.tolist():
+            node = nodes[row]
+            self._values[row] = self._absent if node is None else self._judge(node)

@@ -1,0 +1,89 @@
+"""What a pod asks of its node, as kube-scheduler counts it (k8s.io/component-helpers/resource, PodRequests). Pure.
+
+Amounts are integers (millicores for `cpu`, `Value()` for everything else; `pods` is always 1), saturated one by one and in total.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from controller.scheduling.inventory.saturation import MOST, saturated
+from hami_dra.api.core import Container, Pod, QuantityText
+from hami_dra.api.quantity import InvalidQuantity, Quantity
+
+Amounts = Counter[str]
+
+
+@lru_cache(maxsize=4096)
+def amount(resource: str, text: QuantityText) -> int:
+    """0 for what is no quantity: the API server lets no such thing in, files may hold it."""
+    try:
+        quantity = Quantity.parse(text)
+    except InvalidQuantity:
+        return 0
+    return saturated(quantity.milli_value() if resource == "cpu" else quantity.value())
+
+
+def amounts(resources: Mapping[str, QuantityText]) -> Amounts:
+    found: Amounts = Counter()
+    for name, text in resources.items():
+        found[name] = amount(name, text)
+    return found
+
+
+def pod_requests(pod: Pod) -> Amounts:
+    """Containers and sidecars add up; each init container needs its own plus the sidecars started before it; the larger
+    of both counts. Pod-level requests replace the sum of the resources that may be set there. The overhead comes on top.
+
+    Resizes that kubelet has not carried out yet (status.containerStatuses) are not looked at.
+    """
+    total = _unbounded(pod)
+    if sum(total.values()) > MOST:  # each amount is saturated, so none is negative
+        return Counter({name: saturated(wanted) for name, wanted in total.items()})
+    return total
+
+
+def _unbounded(pod: Pod) -> Amounts:
+    spec = pod.spec
+    total = _sum(_requests(container) for container in spec.containers)
+    sidecars: Amounts = Counter()
+    peak: Amounts = Counter()
+    for container in spec.init_containers:
+        requests = _requests(container)
+        if container.restart_policy == "Always":
+            total.update(requests)
+            sidecars.update(requests)
+            peak |= sidecars
+        else:
+            peak |= sidecars + requests
+    if spec.init_containers or spec.resources is not None:
+        total |= peak  # also drops what is not positive
+    if spec.resources is not None:
+        for name, text in spec.resources.requests.items():
+            if _settable_on_pods(name):
+                total[name] = amount(name, text)
+        for name, text in spec.resources.limits.items():
+            # the API server fills the request in: what the containers want, or else the limit
+            if _settable_on_pods(name) and name not in spec.resources.requests and name not in total:
+                total[name] = amount(name, text)
+    if spec.overhead:
+        total.update(amounts(spec.overhead))
+    total["pods"] = 1
+    return total
+
+
+def _settable_on_pods(resource: str) -> bool:
+    return resource in {"cpu", "memory"} or resource.startswith("hugepages-")
+
+
+def _requests(container: Container) -> Amounts:
+    """Requests; a limit without a request is its request (the API server fills that in, files may lack it)."""
+    return amounts({**container.resources.limits, **container.resources.requests})
+
+
+def _sum(parts: Iterable[Amounts]) -> Amounts:
+    total: Amounts = Counter()
+    for part in parts:
+        for name, wanted in part.items():
+            total[name] += wanted
+    return total

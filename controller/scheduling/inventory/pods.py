@@ -1,0 +1,99 @@
+"""Which pods count on which node: those that are bound, and those that a decision has put there.
+
+Fed by the inventory. Adds up what they take of their nodes (`NodeColumns`) and how they are spread (`SpreadCounts`).
+"""
+
+from collections.abc import Collection
+
+from controller.scheduling.inventory.changes import Incarnations
+from controller.scheduling.inventory.nodes import NodeColumns, Placed, place
+from controller.scheduling.inventory.topology_spread import SpreadCounts
+from hami_dra.api.core import Pod
+from hami_dra.api.podstate import is_bound, is_done, is_finished
+
+
+class PodBook:
+    def __init__(self, nodes: NodeColumns, spread: SpreadCounts) -> None:
+        self._nodes = nodes
+        self._spread = spread
+        self._known = Incarnations()
+        self._bound: dict[str, Placed] = {}
+        self._assumed: dict[str, Placed] = {}
+
+    def placed(self, uid: str) -> Placed | None:
+        """What is counted of the pod, or None."""
+        return self._bound.get(uid) or self._assumed.get(uid)
+
+    def assumed_node(self, uid: str) -> str:
+        """Where a pod that is not bound yet counts, or empty."""
+        placed = self._assumed.get(uid)
+        return placed.node if placed is not None else ""
+
+    def unbound(self) -> Collection[Placed]:
+        """Pods that count where a decision has put them. A live view."""
+        return self._assumed.values()
+
+    def bound(self, uid: str) -> Pod | None:
+        """Return the pod if it is bound and has not finished."""
+        placed = self._bound.get(uid)
+        return placed.pod if placed is not None else None
+
+    def changed(self, old: Pod | None, new: Pod | None) -> list[str]:
+        """Bound pods count until they finish or go; an assumption about them ends when they are bound or gone.
+
+        Returns the uids of pods that are over: gone, or done with what they use.
+        """
+        over = self._known.gone(old, new)
+        for gone in over:
+            self._unbind(gone)
+            self.forget(gone)
+        if new is None:
+            return over
+        uid = new.metadata.uid
+        if is_done(new):
+            over.append(uid)
+        bound_now = is_bound(new)
+        if new.spec.node_name or is_finished(new):
+            self.forget(uid)
+        bound = self._bound.get(uid)
+        if bound is not None and bound_now and _count_alike(bound.pod, new):
+            return over
+        self._unbind(uid)
+        if bound_now:
+            self._bound[uid] = placed = place(new, new.spec.node_name)
+            self._count(uid, placed)
+        return over
+
+    def assume(self, pod: Pod, node: str) -> None:
+        uid = pod.metadata.uid
+        self.forget(uid)
+        if uid not in self._bound:
+            self._assumed[uid] = placed = place(pod, node)
+            self._count(uid, placed)
+
+    def forget(self, uid: str) -> None:
+        placed = self._assumed.pop(uid, None)
+        if placed is not None:
+            self._uncount(uid, placed)
+
+    def _unbind(self, uid: str) -> None:
+        placed = self._bound.pop(uid, None)
+        if placed is not None:
+            self._uncount(uid, placed)
+
+    def _count(self, uid: str, placed: Placed) -> None:
+        self._nodes.use(placed.node, placed.requests, +1)
+        self._spread.add(uid, placed)
+
+    def _uncount(self, uid: str, placed: Placed) -> None:
+        self._nodes.use(placed.node, placed.requests, -1)
+        self._spread.remove(uid, placed)
+
+
+def _count_alike(one: Pod, other: Pod) -> bool:
+    """A pod's status, annotations and the like change nothing about what it takes of its node, nor how it is spread."""
+    return (
+        one.spec == other.spec
+        and one.metadata.labels == other.metadata.labels
+        and (one.metadata.deletion_timestamp is None) == (other.metadata.deletion_timestamp is None)
+    )

@@ -1,0 +1,96 @@
+"""From published capacities to the three roles that HAMi scores: slots, cores, memory.
+
+The one place that knows how totals, usage and requests are read through a driver profile. Called by the columns (usage),
+the chooser and the prefilter (requests). Pure.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.inventory.model import Amount, Device
+from controller.scheduling.inventory.saturation import CARD_MOST, saturated
+from hami_dra.api.arrays import Ints
+from hami_dra.vendors.protocol import Ask, Cards
+
+Amounts = tuple[int, int, int]
+"""(slots, cores, memory), each from 0 to `CARD_MOST`"""
+WHOLE_CARD: Final = 1_000_000
+"""Shares of a card are counted in millionths: sums of them are exact, whatever order they are added in."""
+
+
+def totals_of(device: Device) -> Amounts:
+    """An exclusive device has one slot. A role the driver does not publish has total 0, except slots."""
+    profile, totals = device.profile, device.totals
+    slots = 1
+    if device.shared:
+        slots = totals.get(profile.shares, profile.default_shares) if profile.shares else profile.default_shares
+    return _capped(slots), _role(totals, profile.cores), _role(totals, profile.memory)
+
+
+def used_of(device: Device, shares: int, consumed: Mapping[str, Amount], *, exclusive: bool) -> Amounts:
+    """What allocations hold of a device. An exclusive allocation holds all of it.
+
+    Fractions are rounded down, and a request's up: so nothing that fits is taken for too large, and the search decides.
+    """
+    if exclusive:
+        return totals_of(device)
+    profile = device.profile
+    slots = consumed.get(profile.shares, shares) if profile.shares else shares
+    return _capped(slots), _role(consumed, profile.cores), _role(consumed, profile.memory)
+
+
+def demand_of(device: Device, demand: Mapping[str, int]) -> Amounts:
+    """What one request takes of a device, from `RequestView.demand`."""
+    return used_of(device, 1, demand, exclusive=not device.shared)
+
+
+def ask_of(demand: Callable[[Device], Mapping[str, int] | None], devices: Sequence[Device]) -> Ask:
+    """`demand_of` for some devices, as arrays of shape (n,). Devices that cannot meet the request ask for nothing."""
+    amounts = np.zeros((3, len(devices)), dtype=np.int64)
+    for position, device in enumerate(devices):
+        wanted = demand(device)
+        if wanted is not None:
+            amounts[:, position] = demand_of(device, wanted)
+    return Ask(slots=amounts[0], cores=amounts[1], memory=amounts[2])
+
+
+def free_shares(cards: Cards) -> Ints:
+    """What is left of each card, in millionths: of memory and cores the one that is less. Shape of the columns, any.
+
+    Idle cards and no others have WHOLE_CARD; a card that nobody can join any more has 0. A card that publishes neither
+    memory nor cores is as full as its slots are.
+    """
+    held = np.maximum(
+        _millionths(cards.memory_used, cards.memory_total), _millionths(cards.cores_used, cards.cores_total)
+    )
+    bare = (cards.memory_total <= 0) & (cards.cores_total <= 0)
+    held = np.where(bare, _millionths(cards.slots_used, cards.slots_total), held)
+    held = np.where(cards.slots_used >= cards.slots_total, WHOLE_CARD, np.minimum(np.maximum(held, 0), WHOLE_CARD))
+    return np.where(cards.slots_used > 0, WHOLE_CARD - np.maximum(held, 1), WHOLE_CARD)
+
+
+def asked_shares(cards: Cards, ask: Ask) -> Ints:
+    """What a request takes of each card, in millionths, by the same rule as `free_shares`. At least 1."""
+    held = np.maximum(_millionths(ask.memory, cards.memory_total), _millionths(ask.cores, cards.cores_total))
+    bare = (cards.memory_total <= 0) & (cards.cores_total <= 0)
+    held = np.where(bare, _millionths(ask.slots, cards.slots_total), held)
+    shares: Ints = np.where(ask.slots >= cards.slots_total, WHOLE_CARD, np.minimum(np.maximum(held, 1), WHOLE_CARD))
+    return shares
+
+
+def _millionths(part: Ints, total: Ints) -> Ints:
+    ratio = np.divide(part, total, out=np.zeros(np.shape(part), dtype=np.float64), where=total > 0)
+    millionths: Ints = np.rint(np.minimum(ratio, 1.0) * WHOLE_CARD).astype(np.int64)
+    return millionths
+
+
+def _role(amounts: Mapping[str, Amount], name: str | None) -> int:
+    return _capped(amounts.get(name, 0)) if name else 0
+
+
+def _capped(amount: Amount) -> int:
+    """No device holds as much, but a slice may say so."""
+    return saturated(amount if isinstance(amount, int) else math.floor(amount), CARD_MOST)

@@ -1,0 +1,298 @@
+"""Claims that are gone from the cluster while somebody still holds their devices.
+
+A claim that holds devices can vanish under a running pod: its finalizer is taken off and it is deleted. What it held is in use
+nevertheless, so it goes on counting, for devices and for quotas, until it is over. Two sources say so:
+
+- **seen**: the inventory saw the claim vanish while a pod that uses it was there. The pods are held by uid at that moment, and
+  the claim counts until the last of them has finished or is gone. A claim made again under the same name is another claim.
+- **told**: after a restart nobody remembers. The node driver tells what it has prepared for claims that are gone, in an
+  annotation on its slice (`hami_dra.api.heldclaims`). That counts while no claim with that uid is known, and was not seen to
+  vanish. It is believed about the slice's own driver and pool, and about a namespace's quota only where a pod of that
+  namespace with that uid runs on that node: a node that lies harms nobody but itself and whom it runs anyway.
+
+Fed by the inventory; writes the ledger and the quotas. Everything is told by what is there now, whatever order it came in,
+but for "seen", which is about the moment.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from controller.scheduling.inventory.ledger import Holding, Ledger, holdings_of
+from controller.scheduling.inventory.model import DeviceId
+from controller.scheduling.inventory.pods import PodBook
+from controller.scheduling.inventory.quotas import QuotaBook
+from hami_dra.api import kinds
+from hami_dra.api.core import Pod
+from hami_dra.api.heldclaims import HeldClaim
+from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.podstate import is_done
+from hami_dra.api.resource import ResourceClaim, ResourceSlice
+
+
+class Holder(NamedTuple):
+    """A pod that holds a claim."""
+
+    uid: str
+    key: str
+    """`namespace/name`"""
+
+
+@dataclass(frozen=True, slots=True)
+class VanishedClaim:
+    """A claim that is gone and counts, for people."""
+
+    uid: str
+    """Empty: several claims of which only the devices are known."""
+    namespace: str
+    name: str
+    holdings: tuple[Holding, ...]
+    holders: tuple[Holder, ...]
+    """As far as they are known, by name."""
+    node: str = ""
+    """Of the driver that tells of it; empty: it was seen to vanish."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.uid else "several claims"
+
+    @property
+    def devices(self) -> tuple[DeviceId, ...]:
+        return tuple(sorted({holding.device for holding in self.holdings}))
+
+
+@dataclass(slots=True)
+class _Seen:
+    claim: ResourceClaim
+    holders: dict[str, str]
+    """Uid → key of the pods that are not over."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Told:
+    """One entry of an annotation. `key`: its name in ledger and quotas, unlike any claim's uid."""
+
+    key: str
+    claim: HeldClaim
+    node: str
+    holdings: tuple[Holding, ...]
+
+
+class VanishedClaims:
+    """`recount` is called with the devices whose usage has changed."""
+
+    def __init__(
+        self, ledger: Ledger, quotas: QuotaBook, pods: PodBook, recount: Callable[[set[DeviceId]], None]
+    ) -> None:
+        self._ledger = ledger
+        self._quotas = quotas
+        self._pods = pods
+        self._recount = recount
+        self._present: set[str] = set()
+        """Uids of all claims that are there."""
+        self._allocated: dict[str, ResourceClaim] = {}
+        self._users: dict[str, tuple[str, ...]] = {}
+        """Uids of all pods that use claims and are not over → keys of these claims."""
+        self._users_of: defaultdict[str, set[str]] = defaultdict(set)
+        """Key of a claim → uids of such pods."""
+        self._seen: dict[str, _Seen] = {}
+        """By claim uid."""
+        self._held_by: defaultdict[str, set[str]] = defaultdict(set)
+        """Pod uid → uids of seen claims."""
+        self._told: dict[str, tuple[_Told, ...]] = {}
+        """By slice."""
+        self._told_of: defaultdict[str, set[_Told]] = defaultdict(set)
+        """By claim uid, and by pod uid."""
+        self.version = 0
+        """Grows whenever a claim begins or ends to count."""
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def all(self) -> list[VanishedClaim]:
+        """Return those that count now, by name; what several drivers tell of one claim as one for each."""
+        found = [_view_of_seen(seen) for seen in self._seen.values()]
+        found += [self._view_of_told(told) for entries in self._told.values() for told in entries if self._counts(told)]
+        return sorted(found, key=lambda each: (each.namespace, each.name, each.uid, each.node, each.devices))
+
+    def __len__(self) -> int:
+        return len(self._seen) + sum(self._counts(told) for entries in self._told.values() for told in entries)
+
+    # -- feeds -------------------------------------------------------------------------------------------------------
+
+    def claim_seen(self, claim: ResourceClaim) -> None:
+        """Note a claim that is there. To be called before the ledger hears of it."""
+        uid = claim.metadata.uid
+        if claim.status.allocation is not None:
+            self._allocated[uid] = claim
+        else:
+            self._allocated.pop(uid, None)
+        if uid in self._seen:  # it is back, as after a restored backup
+            self._drop_seen(uid)
+        if uid not in self._present:
+            self._present.add(uid)
+            self._weigh(self._told_of.get(uid, ()))
+
+    def claim_gone(self, uid: str) -> bool:
+        """Note that a claim is gone. Returns whether what was observed of it goes on counting."""
+        self._present.discard(uid)
+        claim = self._allocated.pop(uid, None)
+        if claim is not None and holdings_of(claim.status.allocation):
+            holders = self._holders(claim)
+            if holders:
+                self._seen[uid] = _Seen(claim, holders)
+                for pod_uid in holders:
+                    self._held_by[pod_uid].add(uid)
+                self.version += 1
+        self._weigh(self._told_of.get(uid, ()))
+        return uid in self._seen
+
+    def pod_changed(self, over: Iterable[str], new: Pod | None) -> None:
+        """`over`: uids of pods that are gone or have finished. To be called after the pods are counted."""
+        for uid in over:
+            self._uses(uid, ())
+            self._users.pop(uid, None)
+            self._release(uid)
+            self._weigh(self._told_of.get(uid, ()))
+        if new is not None and not is_done(new) and _uses_claims(new):
+            self._uses(new.metadata.uid, claim_keys(new))
+            self._weigh(self._told_of.get(new.metadata.uid, ()))
+
+    def starts_over(self, pod_uid: str) -> bool:
+        """A pod that is not bound is decided: it never came to use claims that vanished, so it holds them no more.
+
+        Returns whether anything was freed.
+        """
+        return self._pods.bound(pod_uid) is None and self._release(pod_uid)
+
+    def slice_changed(self, name: str, slice_: ResourceSlice | None, claims: Sequence[HeldClaim] = ()) -> None:
+        """`claims`: what the slice tells of; `slice_` None: it is gone, or not believed."""
+        before = self._told.pop(name, ())
+        for told in before:
+            for uid in (told.claim.uid, *told.claim.pods):
+                self._told_of[uid].discard(told)
+                if not self._told_of[uid]:
+                    del self._told_of[uid]
+        fresh = tuple(_told(name, number, slice_, claim) for number, claim in enumerate(claims)) if slice_ else ()
+        if fresh:
+            self._told[name] = fresh
+        for told in fresh:
+            for uid in (told.claim.uid, *told.claim.pods):
+                self._told_of[uid].add(told)
+        kept = {told.key for told in fresh}
+        for told in before:
+            if told.key not in kept:
+                self._count(told, counts=False)
+        self._weigh(fresh)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _holders(self, claim: ResourceClaim) -> dict[str, str]:
+        """Uid → key of the pods that are there and use the claim: reserved for, or bound and referring to it."""
+        namespace = claim.metadata.namespace
+        found = {
+            each.uid: f"{namespace}/{each.name}"
+            for each in claim.status.reserved_for
+            if each.resource == kinds.POD.plural and each.uid in self._users
+        }
+        for uid in self._users_of.get(claim.key, ()):
+            if (pod := self._pods.bound(uid)) is not None:
+                found[uid] = pod.key
+        return found
+
+    def _uses(self, pod_uid: str, keys: Iterable[str]) -> None:
+        """Note which claims the pod uses."""
+        before, now = self._users.get(pod_uid, ()), tuple(keys)
+        if before == now and pod_uid in self._users:
+            return
+        for key in before:
+            self._users_of[key].discard(pod_uid)
+            if not self._users_of[key]:
+                del self._users_of[key]
+        self._users[pod_uid] = now
+        for key in now:
+            self._users_of[key].add(pod_uid)
+
+    def _release(self, pod_uid: str) -> bool:
+        freed = False
+        for uid in self._held_by.pop(pod_uid, ()):
+            seen = self._seen[uid]
+            del seen.holders[pod_uid]
+            if not seen.holders:
+                self._drop_seen(uid)
+                self._recount(self._ledger.observe(uid, None))
+                self._quotas.recount(uid)
+                self._weigh(self._told_of.get(uid, ()))
+                freed = True
+        return freed
+
+    def _drop_seen(self, uid: str) -> None:
+        for pod_uid in self._seen.pop(uid).holders:
+            self._held_by[pod_uid].discard(uid)
+            if not self._held_by[pod_uid]:
+                del self._held_by[pod_uid]
+        self.version += 1
+
+    def _counts(self, told: _Told) -> bool:
+        return told.claim.uid not in self._present and told.claim.uid not in self._seen
+
+    def _weigh(self, entries: Iterable[_Told]) -> None:
+        """Count what drivers tell, or do so no more, as things are now."""
+        for told in tuple(entries):
+            self._count(told, counts=self._counts(told))
+
+    def _count(self, told: _Told, *, counts: bool) -> None:
+        if counts and any(pod.metadata.namespace == told.claim.namespace for pod in self._pods_of(told)):
+            self._quotas.seen(told.key, told.claim.namespace)
+        else:
+            self._quotas.leave(told.key)
+        changed = self._ledger.hold(told.key, told.holdings if counts else ())
+        if changed:
+            self.version += 1
+            self._recount(changed)
+        self._quotas.recount(told.key)
+
+    def _pods_of(self, told: _Told) -> list[Pod]:
+        """Return the pods that it names and that run on its node with claims of their own."""
+        found = (self._pods.bound(uid) for uid in told.claim.pods if uid in self._users)
+        return [pod for pod in found if pod is not None and pod.spec.node_name == told.node]
+
+    def _view_of_told(self, told: _Told) -> VanishedClaim:
+        return VanishedClaim(
+            uid=told.claim.uid,
+            namespace=told.claim.namespace,
+            name=told.claim.name,
+            holdings=told.holdings,
+            holders=_by_name(Holder(pod.metadata.uid, pod.key) for pod in self._pods_of(told)),
+            node=told.node,
+        )
+
+
+def _uses_claims(pod: Pod) -> bool:
+    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
+
+
+def _view_of_seen(seen: _Seen) -> VanishedClaim:
+    meta = seen.claim.metadata
+    return VanishedClaim(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        holdings=holdings_of(seen.claim.status.allocation),
+        holders=_by_name(Holder(uid, key) for uid, key in seen.holders.items()),
+    )
+
+
+def _by_name(holders: Iterable[Holder]) -> tuple[Holder, ...]:
+    return tuple(sorted(holders, key=lambda each: (each.key, each.uid)))
+
+
+def _told(name: str, number: int, slice_: ResourceSlice, claim: HeldClaim) -> _Told:
+    """Devices are of the slice's driver and pool, whatever the entry says."""
+    spec = slice_.spec
+    held: list[Holding] = []
+    for each in claim.devices:
+        consumed: Mapping[str, int] | None = each.consumed
+        held.append(Holding(DeviceId(spec.driver, spec.pool.name, each.device), consumed, each.mark))
+    key = f"{claim.namespace}/{claim.name}/{claim.uid}#{number}@{name}"
+    return _Told(key, claim, spec.node_name or "", tuple(held))

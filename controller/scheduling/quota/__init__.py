@@ -1,0 +1,1 @@
+"""ResourceQuota for cards: headroom (`headroom`), impossible pods (`admission`), usage (`model`)."""

@@ -1,0 +1,81 @@
+"""Quota headroom of a namespace for our vendors' cards, and the cost of one card.
+
+Created by `controller.scheduling.decide` once for each decision in a namespace that has a quota for cards; for
+all others `room_of` returns None and no further check is made. Read by the search (card by card)
+and by `decide` (columns of cards). In: the inventory. Out: vectors of whole numbers, one for each
+limited resource. Pure.
+
+A resource that a card does not consume is no reason to refuse the card, even if its quota is
+already exceeded.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.model import Device
+from hami_dra.vendors.quotas import QuotaName
+from hami_dra.vendors.registry import quotas_of
+
+Cost = tuple[int, ...]
+"""Amount by limited resource, in the order of `Room.names`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    namespace: str
+    names: tuple[QuotaName, ...]
+    left: Cost
+    """What the tightest quota for the resource leaves; below 0 if a quota is exceeded."""
+    nothing: Cost
+    notes: tuple[tuple[str, str], ...]
+    """(resource, text for people: which quota limits it, and how much of it is used)"""
+
+    def cost(self, device: Device, taken: Mapping[str, int], *, shared: bool) -> Cost:
+        """Return the cost of one holding of the device.
+
+        `taken`: capacity → amount consumed; a holding that is not `shared` consumes all of it.
+        """
+        quotas = quotas_of(device.id.driver)
+        if quotas is None:
+            return self.nothing
+        whole = not shared or quotas.is_whole(taken, device.totals)
+        return tuple(name.of(taken, whole=whole) if name in quotas.names else 0 for name in self.names)
+
+    def allows(self, spent: Sequence[int], cost: Cost, reserve: Sequence[int]) -> bool:
+        """Return whether `cost` may be added to what the decision has spent.
+
+        `reserve`: what must be left for later requests.
+        """
+        return all(
+            not more or before + more + later <= left
+            for before, more, later, left in zip(spent, cost, reserve, self.left, strict=True)
+        )
+
+    def exceeded(self, spent: Sequence[int], cost: Cost) -> list[str]:
+        """Return the resources for which `cost` is too high."""
+        return [
+            name.resource
+            for name, before, more, left in zip(self.names, spent, cost, self.left, strict=True)
+            if more and before + more > left
+        ]
+
+
+def room_of(inventory: Inventory, namespace: str) -> Room | None:
+    """Return the headroom, or None if no quota of the namespace is about cards."""
+    limits = inventory.quotas.limits(namespace)
+    if not limits:
+        return None
+    used = inventory.quotas.used(namespace)
+    left: dict[QuotaName, int] = {}
+    notes = []
+    for limit in limits:
+        name = limit.name
+        mine = used.get(name.resource, 0)
+        left[name] = min(limit.grains - mine, left.get(name, limit.grains - mine))
+        note = (
+            f"ResourceQuota {namespace}/{limit.quota}: {name.key}: "
+            f"{name.in_units(mine)} of {limit.grains // name.per_unit} {name.unit} are used"
+        )
+        notes.append((name.resource, note))
+    return Room(namespace, tuple(left), tuple(left.values()), (0,) * len(left), tuple(notes))

@@ -1,0 +1,364 @@
+"""The device axis: in which order the search tries the cards of a node, by HAMi's policies and the vendors' rules.
+
+Made by `decide` for one decision; called by `allocation.search`. In: the cards that Kubernetes' own rules allow. Out: those
+that the vendor's rules allow too, best first; or, where the vendor arranges cards in sets, whole sets. Works on the few cards
+of one node, with what the search has already chosen for earlier requests of the pod added, so that the second container sees
+the first.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from heapq import merge
+from itertools import chain, combinations
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.allocation.chooser import RequestView, Trial
+from controller.scheduling.allocation.search import Solution
+from controller.scheduling.allocation.use_lists import refused_by_lists
+from controller.scheduling.inventory.changes import Recent
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.layouts import is_part
+from controller.scheduling.inventory.model import Device, DeviceId
+from controller.scheduling.inventory.roles import ask_of, asked_shares, free_shares, used_of
+from controller.scheduling.scoring.formulas import device_keys, device_order, device_scores, group_order
+from controller.scheduling.scoring.free_capacity import line_of
+from controller.scheduling.scoring.node_views import cells_of, scene_of
+from controller.scheduling.scoring.partitions import PartsView, Surroundings, parts_view
+from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.scheduling.scoring.ranking import Ranking
+from hami_dra.api import names
+from hami_dra.api.arrays import Codes, Floats, Ints, Positions
+from hami_dra.api.resource import DeviceRequest
+from hami_dra.vendors.preference_keys import NO_WISHES, Wishes
+from hami_dra.vendors.protocol import Arrangement, Ask, Cards, PartUse
+from hami_dra.vendors.registry import VENDORS, vendor_of
+
+_Chosen = tuple[str, str, frozenset[DeviceId]]
+"""(claim key, request, devices)"""
+
+
+CardOfRequest = tuple[str, str, DeviceId]
+"""(claim key, request, device)"""
+_ORDERS_KEPT: Final = 1 << 12
+
+
+class _Orders(Recent[tuple[list[int], list[float]]]):
+    """Of one inventory: for cards in some states, the order of their positions and their scores.
+
+    A cache and nothing else. Saves 0.05 of 0.24 ms of a decision (a shared card; `hack/bench/decide.py` at 1,000 nodes,
+    CPython 3.11).
+    """
+
+    def __init__(self, _: Inventory) -> None:
+        super().__init__(_ORDERS_KEPT)
+
+
+def _order_and_scores(cards: Cards, ask: Ask, policy: DevicePolicy) -> tuple[list[int], list[float]]:
+    scores = device_scores(cards, ask, policy.weights)
+    return device_order(cards, scores, policy).tolist(), scores.tolist()
+
+
+class PolicyChooser:
+    """Implements `controller.scheduling.allocation.chooser.Chooser`."""
+
+    def __init__(self, inventory: Inventory, policies: Policies) -> None:
+        self._inventory = inventory
+        self._columns = inventory.devices
+        self._policies = policies
+        self._scores: dict[CardOfRequest, float] = {}
+        self._topology: dict[_Chosen, float] = {}
+        self.ranking: Ranking | None = None
+        """Of the nodes, where the node policy has a say in the choice of cards."""
+
+    @cached_property
+    def _arranging(self) -> frozenset[str]:
+        return arranging_drivers(self._policies)
+
+    def order(self, request: RequestView, devices: Sequence[Device], trial: Trial) -> Sequence[Device]:
+        if not devices:
+            return devices
+        rows = _rows(devices)
+        cards = self._columns.cards(rows)
+        if trial.added:
+            self._add(cards, devices, trial)
+        ask = ask_of(request.demand, devices)
+        positions = np.flatnonzero(self._refusals(request, devices, rows, cards, ask) == 0)
+        allowed = [devices[position] for position in positions.tolist()]
+        if request.all_devices:
+            return allowed
+        if len(allowed) < len(devices):
+            cards, ask = cards.take(positions), ask.take(positions)
+        view = self._parts(request, allowed, cards, ask, trial) if any(map(is_part, allowed)) else None
+        if view is not None:
+            cards, ask = view.cards, view.ask
+        return self._ordered(request, allowed, cards, ask, view=view)
+
+    def best(self, request: RequestView, rows: Positions, ask: Callable[[Positions], Ask]) -> Sequence[Device]:
+        """`order` where nothing was chosen before, of whole cards of one node that the vendors' rules are known to allow.
+
+        `ask`: what the request takes of the cards in some rows. Cards in the same states are ordered alike, so that is kept.
+        """
+        devices = [self._columns.device(row) for row in rows.tolist()]
+        policy = self._policies.for_claim(request.claim_key)
+        if policy.follows_node or request.match_attributes:
+            return self._ordered(request, devices, self._columns.cards(rows), ask(rows))
+        key = request.shape, policy.keys, policy.weights, self._columns.states(rows).tobytes()
+        order, scores = self._inventory.derived(_Orders, _Orders).get(
+            key, lambda: _order_and_scores(self._columns.cards(rows), ask(rows), policy)
+        )
+        self._note(request, devices, scores)
+        return [devices[position] for position in order]
+
+    def _ordered(
+        self,
+        request: RequestView,
+        allowed: Sequence[Device],
+        cards: Cards,
+        ask: Ask,
+        *,
+        view: PartsView | None = None,
+    ) -> Sequence[Device]:
+        policy = self._policies.for_claim(request.claim_key)
+        scores = device_scores(cards, ask, policy.weights)
+        self._note(request, allowed, scores.tolist())
+        packed = self._packed(request, allowed, cards, ask) if policy.follows_node else None
+        keys: Sequence[Floats | Ints] = packed or device_keys(cards, scores, policy)
+        order = device_order(
+            cards, scores, policy, keys=keys, before=view.before if view else (), inside=view.inside if view else ()
+        )
+        if request.match_attributes and len(allowed) > 1:
+            groups = [common_values(request, device) for device in allowed]
+            order = group_order(order, groups, keys, matched_count(request), tight=names.BINPACK in policy.hami_keys)
+        return [allowed[position] for position in order.tolist()]
+
+    def _note(self, request: RequestView, devices: Sequence[Device], scores: Sequence[float]) -> None:
+        for device, score in zip(devices, scores, strict=True):
+            self._scores[request.claim_key, request.name, device.id] = score
+
+    def sets(
+        self, request: RequestView, devices: Sequence[Device], count: int, trial: Trial
+    ) -> Iterable[Sequence[Device]] | None:
+        """Where the vendor of the cards arranges them: its sets, tier by tier; inside a tier the device policy's order."""
+        if request.all_devices or not devices:
+            return None
+        cards = [device for device in devices if not is_part(device)]
+        arrangement = self._arrangement(request, cards, count, trial, part=next(filter(is_part, devices), None))
+        if arrangement is None:
+            return None
+        of_cards = self._in_order(request, cards, arrangement, count)
+        if arrangement.parts is PartUse.NO or len(cards) == len(devices):
+            return of_cards
+        return chain(of_cards, _with_parts(devices, count, self._columns.numa, arrangement.parts))
+
+    def kind(self, device: Device) -> Hashable:
+        """Vendor rules look at the driver and at the card's totals, which the search compares itself; sets at the card."""
+        return device.id if device.id.driver in self._arranging else device.id.driver
+
+    def reported(self, solution: Solution) -> tuple[tuple[str, float], ...]:
+        """`driver/pool/device` and its score at the moment it was chosen, in order of the results."""
+        return tuple(
+            (str(pick.device.id), self._scores.get((pick.request.claim_key, pick.request.name, pick.device.id), 0.0))
+            for picks in solution.picks
+            for pick in picks
+        )
+
+    @property
+    def scores(self) -> Mapping[CardOfRequest, float]:
+        """All that was scored, as last seen: the cards of the nodes that were searched."""
+        return self._scores
+
+    def topology(self, solution: Solution) -> float:
+        """What the vendors say of the sets that were chosen, summed over the requests."""
+        chosen: dict[tuple[str, str], set[DeviceId]] = {}
+        for picks in solution.picks:
+            for pick in picks:
+                chosen.setdefault((pick.request.claim_key, pick.request.name), set()).add(pick.device.id)
+        return sum(self._topology.get((*key, frozenset(devices)), 0.0) for key, devices in chosen.items())
+
+    # -- one request, some devices -----------------------------------------------------------------------------------
+
+    def _parts(
+        self, request: RequestView, devices: Sequence[Device], cards: Cards, ask: Ask, trial: Trial
+    ) -> PartsView | None:
+        """Where parts of cards are among the devices of a node: how they stand to their cards and to each other."""
+        node = int(self._columns.node[devices[0].row])
+        if node < 0:
+            return None
+        drivers = {device.id.driver for device in devices if is_part(device)}
+        pools = [pool for pool in self._inventory.pools_on(self._inventory.nodes.names[node]) if pool.driver in drivers]
+        around = [device for pool in pools for device in pool.devices if device.row >= 0]
+        picture = self._columns.cards(_rows(around))
+        self._add(picture, around, trial)
+        wishes = self._policies.wishes_of(request.claim_key, request.name)
+        vendors = [vendor for driver in drivers if (vendor := vendor_of(driver)) is not None]
+        tight = any(vendor.smallest_part_first(wishes.of(vendor)) for vendor in vendors)
+        return parts_view(devices, cards, ask, Surroundings(request, pools, around, picture), smallest_first=tight)
+
+    def _refusals(
+        self, request: RequestView, devices: Sequence[Device], rows: Positions, cards: Cards, ask: Ask
+    ) -> Codes:
+        """Vendor reasons per card; cards of drivers without a vendor have none. Shape (n,)."""
+        codes = np.zeros(len(devices), dtype=np.uint8)
+        for driver in {device.id.driver for device in devices}:
+            vendor = vendor_of(driver)
+            if vendor is None:
+                continue
+            wish = self._policies.wishes_of(request.claim_key, request.name).of(vendor)
+            mine = np.flatnonzero([device.id.driver == driver for device in devices])
+            codes[mine] = vendor.refuse(cards.take(mine), ask.take(mine), wish)
+            if wish.lists:
+                for position in mine.tolist():
+                    reason = refused_by_lists(self._inventory, vendor, wish, int(rows[position]))
+                    codes[position] = reason or codes[position]
+        return codes
+
+    def _add(self, cards: Cards, devices: Sequence[Device], trial: Trial) -> None:
+        """Count what the search has chosen so far for this pod. `cards` are copies, so they may be changed."""
+        for position, device in enumerate(devices):
+            delta = trial.added.get(device.id)
+            if delta is None:
+                continue
+            slots, cores, memory = used_of(device, delta.shares, delta.consumed, exclusive=bool(delta.exclusive))
+            cards.slots_used[position] += slots
+            cards.cores_used[position] += cores
+            cards.memory_used[position] += memory
+            vendor = vendor_of(device.id.driver)
+            if vendor is not None and not cards.mark[position]:
+                cards.mark[position] = max(
+                    vendor.mark(
+                        vendor.promise(self._policies.wishes_of(view.claim_key, view.name).of(vendor)),
+                        view.demand(device) or {},
+                    )
+                    for view in delta.views
+                )
+
+    def _packed(self, request: RequestView, allowed: Sequence[Device], cards: Cards, ask: Ask) -> list[Ints] | None:
+        """What the node policy says of cards, with all cards of the node in view. Each of the shape of `allowed`."""
+        if self.ranking is None or not allowed:
+            return None
+        node = max(int(self._columns.node[device.row]) for device in allowed)
+        if node < 0:
+            return None
+        left = free_shares(cards)
+        line, places = line_of(self._inventory, node, _rows(allowed), left, asked_shares(cards, ask))
+        keys = self.ranking.card_keys(request, line)
+        return [key[places] for key in keys] if keys is not None else None
+
+    # -- sets --------------------------------------------------------------------------------------------------------
+
+    def _arrangement(
+        self, request: RequestView, cards: Sequence[Device], count: int, trial: Trial, *, part: Device | None
+    ) -> Arrangement | None:
+        """None: no vendor has a say here. `part`: some part of a card that could be taken as well."""
+        some = cards[0] if cards else part
+        assert some is not None
+        driver = some.id.driver
+        vendor = vendor_of(driver)
+        if driver not in self._arranging or vendor is None or any(each.id.driver != driver for each in cards):
+            return None
+        layouts, nodes = self._inventory.layouts, self._columns.node
+        node = int(nodes[some.row])
+        found = layouts.of(node, driver) if node >= 0 else None
+        if found is None:
+            return None
+        layout, rows = found
+        eligible = layouts.position[_rows(cards)]
+        if (eligible < 0).any():
+            return None
+        cards_of_node = [self._columns.device(row) for row in rows.tolist()]
+        picture = self._columns.cards(rows)
+        if trial.added:
+            self._add(picture, cards_of_node, trial)
+        ask = ask_of(request.demand, [cards_of_node[position] for position in eligible.tolist()]).spread(
+            eligible, layout.size
+        )
+        mine = np.array([card.id in trial.added for card in cards_of_node], dtype=np.bool_)
+        may = np.zeros(layout.size, dtype=np.bool_)
+        may[eligible] = True
+        scene = scene_of(
+            layout,
+            cells_of(may, picture.slots_used == 0, mine),
+            vendor.states(picture, ask),
+            count,
+            policies=self._policies,
+            vendor=vendor,
+            request=request,
+        )
+        return vendor.arrange(scene)
+
+    def _in_order(
+        self, request: RequestView, devices: Sequence[Device], arrangement: Arrangement, count: int
+    ) -> Iterator[Sequence[Device]]:
+        position = self._inventory.layouts.position
+        bits = [1 << int(position[device.row]) for device in devices]
+        for tier in arrangement.tiers:
+            listed = sorted(tuple(rank for rank, bit in enumerate(bits) if mask & bit) for mask in tier.sets)
+            drawn = [combinations([rank for rank, bit in enumerate(bits) if pool & bit], count) for pool in tier.pools]
+            before: tuple[int, ...] = ()
+            for ranks in merge(listed, *drawn):
+                if ranks == before:
+                    continue
+                before = ranks
+                # which set is a matter of the policy; inside it containers see the cards in order of their numbers
+                chosen = sorted((devices[rank] for rank in ranks), key=lambda device: int(position[device.row]))
+                key = request.claim_key, request.name, frozenset(device.id for device in chosen)
+                self._topology[key] = tier.score
+                yield chosen
+
+
+def _with_parts(devices: Sequence[Device], count: int, numa: Ints, use: PartUse) -> Iterator[Sequence[Device]]:
+    """Any sets, parts of cards among them or not, in order of `devices`."""
+    groups: dict[int, list[Device]] = {}
+    for device in devices:
+        groups.setdefault(int(numa[device.row]) if use is PartUse.ONE_NUMA_NODE else 0, []).append(device)
+    for members in groups.values():
+        yield from combinations(members, count)
+
+
+def arranging_drivers(policies: Policies) -> frozenset[str]:
+    """Drivers whose vendor may have a say about sets for some claim of the pod."""
+    claims = tuple(policies.devices) or ("",)
+    return _arranging(
+        tuple([(policies.wishes.get(claim, NO_WISHES), policies.for_claim(claim).keys) for claim in claims])
+    )
+
+
+@lru_cache(maxsize=256)
+def _arranging(stated: tuple[tuple[Wishes, tuple[str, ...]], ...]) -> frozenset[str]:
+    """`stated`: wishes and device policy of each claim."""
+    return frozenset(
+        vendor.profile.driver
+        for vendor in VENDORS
+        for wishes, keys in stated
+        if any(vendor.arranges(each.of(vendor), keys) for each in wishes.each())
+    )
+
+
+def common_values(request: RequestView, device: Device) -> Hashable:
+    """What the matchAttribute constraints of the request would make the other devices have in common with this one."""
+    return tuple(device.attribute(name) for name in request.match_attributes)
+
+
+def matched_count(request: RequestView) -> int:
+    """How many devices a matchAttribute constraint of the request ties together, those of other requests included."""
+    spec = request.claim.spec.devices
+    most = request.count
+    for number in request.constraints:
+        constraint = spec.constraints[number]
+        if constraint.match_attribute is None:
+            continue
+        named = {name.partition("/")[0] for name in constraint.requests}
+        tied = sum(_count(each) for each in spec.requests if not named or each.name in named)
+        most = max(most, tied)
+    return most
+
+
+def _count(request: DeviceRequest) -> int:
+    exactly = request.exactly or (request.first_available[0] if request.first_available else None)
+    return exactly.count or 1 if exactly is not None else 1
+
+
+def _rows(devices: Sequence[Device]) -> Positions:
+    return np.fromiter((device.row for device in devices), dtype=np.intp, count=len(devices))

@@ -1,0 +1,141 @@
+"""HAMi's scores and orders, on arrays. Pure; called by the chooser (device axis) and by `decide` (node axis).
+
+Sources: HAMi S/policy/gpu_policy.go:77-222 (device score and order), node_policy.go:48-130 (node order), at HEAD.
+The node score itself is kept by the inventory, updated by difference (`controller.scheduling.inventory.columns`).
+"""
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from controller.scheduling.scoring.policies import DevicePolicy, Weights
+from hami_dra.api import names
+from hami_dra.api.arrays import Floats, Ints, Positions
+from hami_dra.vendors.protocol import Ask, Cards
+
+
+def _share(used: Ints, total: Ints) -> Floats:
+    """Used / total, 0 where the total is 0. Shape (n,)."""
+    ratio: Floats = np.divide(used, total, out=np.zeros(total.shape, dtype=np.float64), where=total > 0)
+    return ratio
+
+
+def device_scores(cards: Cards, ask: Ask, weights: Weights) -> Floats:
+    """`10 x (wS x slots + wC x cores + wM x memory)`, each term (used + asked) / total of the card. Shape (n,).
+
+    A role that the driver does not publish (total 0) takes the ratio of the slots, so that devices without memory or
+    cores are still ordered by how full they are. (HAMi scores such a card 0, which switches the policy off for it.)
+    """
+    slots, cores, memory = _loads(cards, ask)
+    scores: Floats = 10.0 * (weights.slot * slots + weights.core * cores + weights.memory * memory)
+    return scores
+
+
+def device_terms(cards: Cards, ask: Ask, weights: Weights) -> tuple[Floats, Floats, Floats]:
+    """What `device_scores` adds up, weights included: for slots, cores and memory. Each of shape (n,)."""
+    slots, cores, memory = _loads(cards, ask)
+    return 10.0 * weights.slot * slots, 10.0 * weights.core * cores, 10.0 * weights.memory * memory
+
+
+def _loads(cards: Cards, ask: Ask) -> tuple[Floats, Floats, Floats]:
+    """How full each card would be, of slots, cores and memory."""
+    slots = _share(cards.slots_used + ask.slots, cards.slots_total)
+    cores = np.where(cards.cores_total > 0, _share(cards.cores_used + ask.cores, cards.cores_total), slots)
+    memory = np.where(cards.memory_total > 0, _share(cards.memory_used + ask.memory, cards.memory_total), slots)
+    return slots, cores, memory
+
+
+def device_keys(cards: Cards, scores: Floats, policy: DevicePolicy) -> list[Floats]:
+    """What the policy orders cards by, most important first; lower is better. Each of shape (n,)."""
+    keys: list[Floats] = []
+    for key in policy.keys:
+        if key in {names.BINPACK, names.FAIR_SHARE}:  # the latter only where nobody ranks nodes
+            keys.append(-scores)
+        elif key == names.MUTEX:
+            keys.append(cards.slots_used.astype(np.float64))
+        elif key == names.NUMA:
+            keys.append(cards.numa.astype(np.float64))
+        else:  # spread; topology-aware orders single cards as spread does
+            keys.append(scores)
+    return keys
+
+
+def device_order(
+    cards: Cards,
+    scores: Floats,
+    policy: DevicePolicy,
+    *,
+    keys: Sequence[Floats | Ints] | None = None,
+    before: Sequence[Ints] = (),
+    inside: Sequence[Ints] = (),
+) -> Positions:
+    """Positions of the cards to try, best first; cards that the policy refuses are left out (`mutex`: used ones).
+
+    Score before NUMA (HAMi HEAD, after #1806), then the lower NUMA node, then the lower index. `before`: what counts more
+    than the policy; `inside`: what is left to say of devices of one index. `keys`: in place of those of the policy. All most
+    important first, lower is better.
+    """
+    if keys is None:
+        keys = device_keys(cards, scores, policy)
+    order = np.lexsort((*reversed(inside), cards.index, cards.numa, *reversed(keys), *reversed(before)))
+    if names.MUTEX in policy.keys:
+        order = order[cards.slots_used[order] == 0]
+    return order
+
+
+def group_order(
+    order: Positions, groups: Sequence[Hashable], keys: Sequence[Floats | Ints], count: int, *, tight: bool
+) -> Positions:
+    """`order` with the members of each group next to each other, the best group first.
+
+    `groups`: by position of `order`'s cards, what they must have in common; `count`: how many cards are to come from one
+    group. A group is judged as its `count` best cards are, summed key by key; groups with too few cards come last. Of equal
+    groups the smallest comes first where cards are to be packed (`tight`: larger ones stay whole), else the largest.
+    """
+    members: dict[Hashable, list[int]] = {}
+    for position in order.tolist():
+        members.setdefault(groups[position], []).append(position)
+
+    def badness(group: list[int]) -> tuple[bool, list[float], int]:
+        best = group[:count]
+        return len(group) < count, [float(key[best].sum()) for key in keys], len(group) if tight else -len(group)
+
+    return np.array([position for group in sorted(members.values(), key=badness) for position in group], dtype=np.intp)
+
+
+def sort_sign(node_policy: str) -> float:
+    """Return what a node's score is multiplied by so that lower is better: the one definition of the best node."""
+    return 1.0 if node_policy == names.SPREAD else -1.0
+
+
+def best_node(scores: Floats, rank: Ints, candidates: Positions, node_policy: str, tie: Floats | None = None) -> int:
+    """Index of the best of `candidates` (not empty): highest score for binpack, lowest for spread.
+
+    Of equal ones the highest `tie` (shape of `scores`), then the lower name.
+    """
+    values = sort_sign(node_policy) * scores[candidates]
+    tied = candidates[values == values.min()]
+    if tie is not None:
+        tied = tied[tie[tied] == tie[tied].max()]
+    return int(tied[np.argmin(rank[tied])])
+
+
+def ranked_nodes(scores: Floats, rank: Ints, candidates: Positions, node_policy: str, most: int) -> Positions:
+    """The first `most` of `candidates`, best first, by the rule of `best_node`."""
+    keys = sort_sign(node_policy) * scores[candidates]
+    if 0 < most < len(candidates):
+        near = (keys == keys.min()).nonzero()[0]
+        if len(near) > most:  # on an idle cluster all are tied
+            ranks = rank[candidates[near]]
+            near = near[_lowest(ranks, most)]
+        elif len(near) < most:
+            near = (keys <= np.partition(keys, most - 1)[most - 1]).nonzero()[0]
+        candidates, keys = candidates[near], keys[near]
+    return candidates[np.lexsort((rank[candidates], keys))][:most]
+
+
+def _lowest(ranks: Ints, most: int) -> Positions:
+    """Positions of at least the `most` lowest; ranks are spread evenly as a rule, so few have to be sorted."""
+    bound = int(ranks.max()) * 4 * most // len(ranks)
+    found = (ranks <= bound).nonzero()[0]
+    return found if len(found) >= most else np.argpartition(ranks, most - 1)[:most]

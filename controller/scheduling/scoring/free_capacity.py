@@ -1,0 +1,247 @@
+"""What would be left of the cards of every node with a pod on it: columns per shape of request, kept by difference.
+
+Called by `scoring.ranking` and, for the node that is searched, by `scoring.chooser`. Which cards are taken is the rule of
+`scoring.device_selection`. A decision looks only at nodes whose cards changed since a pod of the same shape was last decided. Pure.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from controller.scheduling.allocation.prefilter import RequestColumns
+from controller.scheduling.allocation.request import RequestGroup, RequestView
+from controller.scheduling.inventory.card_grid import CardGrid
+from controller.scheduling.inventory.changes import Recent
+from controller.scheduling.inventory.columns import grown
+from controller.scheduling.inventory.derived_column import DerivedColumns
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.roles import WHOLE_CARD, asked_shares
+from controller.scheduling.scoring.device_selection import first_of, fit_keys, left_after
+from controller.scheduling.scoring.fair_share import totals
+from controller.scheduling.scoring.packing import Packing
+from controller.scheduling.scoring.scarcity import Scarcity
+from hami_dra.api.arrays import Bools, Floats, Ints, Positions
+
+Wanted = Sequence[tuple[RequestGroup, list[RequestColumns]]]
+"""Every request of ours with the columns of its alternatives."""
+_SHAPES_KEPT: Final = 256
+
+
+class Kept(DerivedColumns):
+    """Of one inventory: the grid of cards, and per shape of request what would be left. A cache and nothing else."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.grid = CardGrid(inventory.devices, inventory.nodes)
+        super().__init__(self.grid.changes)
+        self.free: Ints = np.zeros(0, dtype=np.int64)
+        self.partial: Ints = np.zeros(0, dtype=np.int64)
+        self._afters: Recent[After] = Recent(_SHAPES_KEPT)
+
+    def after(self, inventory: Inventory, weights: Packing, wanted: Wanted) -> "After":
+        """Up to date. The columns of `wanted` are."""
+        self.refresh()
+        found = self._afters.get(shape_key(wanted, weights), lambda: After(inventory, self.grid, weights, wanted))
+        found.refresh()
+        return found
+
+    def refresh(self) -> None:
+        self.grid.refresh()
+        super().refresh()
+
+    def _grow(self) -> int:
+        size = len(self.grid.rows)
+        self.free, self.partial = grown(self.free, size), grown(self.partial, size)
+        return size
+
+    def _update(self, nodes: Positions, /) -> None:
+        self.free[nodes], self.partial[nodes] = totals(self.grid.free[nodes])
+
+
+def kept_of(inventory: Inventory) -> Kept:
+    """Kept as long as the inventory lives; without it the answers are the same, later."""
+    return inventory.derived(Kept, Kept)
+
+
+def shape_key(wanted: Wanted, weights: Packing) -> Hashable:
+    """Return what the columns of `After` depend on."""
+    requests = tuple(
+        (column, view.count, view.all_devices)
+        for group, columns in wanted
+        for view, column in zip(group.alternatives, columns, strict=True)
+    )
+    return requests, tuple(len(columns) for _, columns in wanted), weights.rare, weights.large
+
+
+class After(DerivedColumns):
+    """What would be left of the cards of every node with one pod's requests met, by the card choice of `device_selection`.
+
+    Columns of shape (nodes.size,): `free` and `partial` as in `fair_share.State`; `scarce`: how scarce the cards are that it
+    would take, in cards, on average. Nodes that cannot meet a request keep what they have.
+    """
+
+    def __init__(self, inventory: Inventory, grid: CardGrid, weights: Packing, wanted: Wanted) -> None:
+        super().__init__(grid.changes)
+        self._inventory = inventory
+        self._grid = grid
+        self._wanted = [(group.alternatives, columns) for group, columns in wanted]
+        self._scarcity = [[Scarcity(inventory, grid, column, weights) for column in columns] for _, columns in wanted]
+        self._layouts = -1
+        self._free: Ints = np.zeros(0, dtype=np.int64)
+        self._partial: Ints = np.zeros(0, dtype=np.int64)
+        self._scarce: Floats = np.zeros(0, dtype=np.float64)
+
+    @property
+    def free(self) -> Ints:
+        return self._free[: self._inventory.nodes.size]
+
+    @property
+    def partial(self) -> Ints:
+        return self._partial[: self._inventory.nodes.size]
+
+    @property
+    def scarce(self) -> Floats:
+        return self._scarce[: self._inventory.nodes.size]
+
+    def scarcity_of(self, request: RequestView, types: Ints) -> Ints:
+        for alternatives, scarcities in zip((each for each, _ in self._wanted), self._scarcity, strict=True):
+            for view, scarcity in zip(alternatives, scarcities, strict=True):
+                if view.shape == request.shape:
+                    return scarcity.of(types)
+        return np.zeros(types.shape, dtype=np.int64)
+
+    def refresh(self) -> None:
+        grid = self._grid
+        moved = False
+        if self._layouts != grid.layouts:
+            for each in (scarcity for line in self._scarcity for scarcity in line):
+                moved |= each.refresh()
+        self._layouts = grid.layouts
+        if moved:  # other cards are scarce now: what a pod would take of any node may differ
+            self._reader.restart()
+        super().refresh()
+
+    def _grow(self) -> int:
+        size = len(self._grid.rows)
+        self._free, self._partial, self._scarce = (
+            grown(self._free, size),
+            grown(self._partial, size),
+            grown(self._scarce, size),
+        )
+        return size
+
+    def _update(self, nodes: Positions, /) -> None:
+        picture = Picture(self._inventory, self._grid, nodes)
+        free = picture.free
+        scarce = np.zeros(len(nodes), dtype=np.int64)
+        taken = np.zeros(len(nodes), dtype=np.int64)
+        for (alternatives, columns), scarcities in zip(self._wanted, self._scarcity, strict=True):
+            number_of = first_alternative(alternatives, columns, nodes)
+            for number, (view, column) in enumerate(zip(alternatives, columns, strict=True)):
+                if view.admin_access:
+                    continue
+                share, may = picture.request(column, free)
+                may &= (number_of == number)[:, None]
+                scarcity = scarcities[number].of(picture.type)
+                chosen = (
+                    may
+                    if view.all_devices
+                    else self._choose(picture, free, share, may, count=view.count, scarcity=scarcity)
+                )
+                free = left_after(free, picture.home, share, chosen)
+                scarce += np.where(chosen, scarcity, 0).sum(axis=1)
+                taken += chosen.sum(axis=1)
+        self._finish(picture, free)
+        self._scarce[nodes] = scarce / np.maximum(taken, 1) / WHOLE_CARD
+
+    def _choose(self, picture: "Picture", free: Ints, share: Ints, may: Bools, *, count: int, scarcity: Ints) -> Bools:
+        """The cards that one request takes, on every node. Arrays of shape (nodes, cards)."""
+        return first_of(
+            fit_keys(picture.of_home(free), share, picture.island, may, scarcity=scarcity, count=count), may, count
+        )
+
+    def _finish(self, picture: "Picture", free: Ints) -> None:
+        """`free`: with all requests met."""
+        self._free[picture.nodes], self._partial[picture.nodes] = totals(free)
+
+
+class Picture:
+    """The cards of some nodes, as tables of shape (nodes, cards)."""
+
+    def __init__(self, inventory: Inventory, grid: CardGrid, nodes: Positions) -> None:
+        rows = grid.rows[nodes]
+        self.nodes = nodes
+        self.there: Bools = rows >= 0
+        self.rows = np.where(self.there, rows, 0)
+        self.home = grid.home[nodes]
+        self.free = grid.free[nodes]
+        self.island = grid.island[nodes]
+        self.type = self.of_home(grid.type[nodes])
+        self._cards = inventory.devices.cards(self.of_home(self.rows))
+
+    def of_home(self, values: Ints) -> Ints:
+        """The values of the cards that parts are cut from."""
+        found: Ints = np.take_along_axis(values, self.home, axis=1)
+        return found
+
+    def request(self, column: RequestColumns, free: Ints) -> tuple[Ints, Bools]:
+        """What a request would take of each card, in millionths, and whether it may. `free`: what is left of them."""
+        if not self.there.any():  # a cluster without devices has no kinds of them either
+            return np.zeros_like(free), np.zeros_like(self.there)
+        left = self.of_home(free)
+        share = asked_shares(self._cards, column.ask(self.rows))
+        may = self.there & (column.codes[self.rows] == 0) & (share <= left + 2)
+        return np.minimum(share, left), may
+
+
+def first_alternative(alternatives: Sequence[RequestView], columns: list[RequestColumns], nodes: Positions) -> Ints:
+    """Per node the first alternative that it may meet; the last where it can meet none."""
+    found = np.full(len(nodes), len(columns) - 1, dtype=np.int64)
+    for number in reversed(range(len(columns) - 1)):
+        view, column = alternatives[number], columns[number]
+        enough = np.True_ if view.all_devices else column.fitting[nodes] + column.roaming >= view.count
+        found[np.broadcast_to(enough, found.shape)] = number
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The cards of one node as the search sees them, what it has chosen so far included.
+
+    Shape (grid.width,), or longer for devices that no node owns. `left`: what is left of the card that a device is or is cut
+    from; `share`: what the request at hand would take of it; `may`: whether it may.
+    """
+
+    node: int
+    left: Ints
+    share: Ints
+    island: Ints
+    may: Bools
+    type: Ints
+
+
+def line_of(inventory: Inventory, node: int, rows: Positions, left: Ints, share: Ints) -> tuple[Line, Positions]:
+    """`rows`, `left` and `share`: of the devices that the request may take. Also: the place of each of them in the line."""
+    grid = kept_of(inventory).grid.refresh()
+    places = grid.places(node, rows)
+    width = max(grid.width, int(places.max(initial=0)) + 1)
+
+    def wide(values: Ints | None, empty: int) -> Ints:
+        fresh = np.full(width, empty, dtype=np.int64)
+        if values is not None:
+            fresh[: grid.width] = values
+        return fresh
+
+    island = wide(grid.island[node], -1)
+    island[grid.width :] = np.arange(grid.width, width)
+    line = Line(
+        node,
+        left=wide(None, 0),
+        share=wide(None, 0),
+        island=island,
+        may=np.zeros(width, dtype=np.bool_),
+        type=wide(grid.type[node][grid.home[node]], -1),
+    )
+    line.left[places], line.share[places], line.may[places] = left, np.minimum(share, left), True
+    return line, places

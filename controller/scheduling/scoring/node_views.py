@@ -1,0 +1,33 @@
+"""What a vendor is shown when it arranges the cards of one node: built the same way for one node and for many.
+
+Called by `scoring.chooser` (the node that is searched) and `decide.pre_score` (all candidate nodes). Pure.
+"""
+
+import numpy as np
+
+from controller.scheduling.allocation.resolved import RequestView
+from controller.scheduling.scoring.policies import Policies
+from hami_dra.api.arrays import Bools, Codes
+from hami_dra.vendors.protocol import Cell, Layout, Scene, Vendor
+
+
+def cells_of(eligible: Bools, idle: Bools, mine: Bools) -> Codes:
+    """`Cell` by position. Arrays of one shape."""
+    cells: Codes = eligible * np.uint8(Cell.ELIGIBLE) | idle * np.uint8(Cell.IDLE) | mine * np.uint8(Cell.MINE)
+    return cells
+
+
+def scene_of(
+    layout: Layout, cells: Codes, states: Codes, count: int, *, policies: Policies, vendor: Vendor, request: RequestView
+) -> Scene:
+    """`cells` and `states`: shape (layout.size,)."""
+    return Scene(
+        layout=layout,
+        cells=cells.tobytes(),
+        states=states.tobytes(),
+        count=count,
+        wish=policies.wishes_of(request.claim_key, request.name).of(vendor),
+        node_policy=policies.hami_node,
+        device_keys=policies.for_claim(request.claim_key).hami_keys,
+        plain=not request.names_amounts,
+    )

@@ -1,0 +1,167 @@
+"""Parts of cards (MIG instances) on the device axis: each stands for the card that it is cut from.
+
+Called by `scoring.chooser` where parts are among the devices that a request may take. In: those devices, everything of the
+same drivers on the node. Out: the same columns as for cards, with the numbers of the whole card in place of a part's, and
+what else orders parts. Pure.
+
+- Which card: the device policy, on the usage of the whole card, its other parts included.
+- Which part of a card: the smallest that holds the request, and of equal ones the one after which most can still be cut from
+  the card: what it takes of the shared counters rules out least.
+- The smallest part comes before the policy where a request can only have parts, or the vendor says so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from controller.scheduling.allocation.chooser import RequestView
+from controller.scheduling.allocation.counters import CounterName, consumption
+from controller.scheduling.allocation.errors import AllocatorError
+from controller.scheduling.inventory.layouts import is_part
+from controller.scheduling.inventory.model import Device, Pool, value_of
+from controller.scheduling.inventory.roles import totals_of
+from controller.scheduling.inventory.saturation import MOST, saturated
+from hami_dra.api.arrays import Ints
+from hami_dra.vendors.protocol import Ask, Cards
+
+CardKey = tuple[str, int]
+"""(driver, index): a card and its parts have the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartsView:
+    """Arrays of shape (devices,), int64."""
+
+    cards: Cards
+    ask: Ask
+    before: list[Ints]
+    """Keys that count more than the device policy, most important first, lower is better."""
+    inside: list[Ints]
+    """Keys among the parts of one card."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    request: RequestView
+    pools: Sequence[Pool]
+    devices: Sequence[Device]
+    """All cards and parts of the pools, in use or not."""
+    picture: Cards
+    """Their columns, with what the search has added."""
+
+
+def parts_view(
+    devices: Sequence[Device], cards: Cards, ask: Ask, around: Surroundings, *, smallest_first: bool
+) -> PartsView:
+    """`cards` and `ask`: of `devices`. `smallest_first`: the vendor wants it so."""
+    parts = [position for position, device in enumerate(devices) if is_part(device)]
+    wholes = {_key(device): place for place, device in enumerate(around.devices) if not is_part(device)}
+    tight = smallest_first or not any(
+        _may_take(around.request, around.devices[wholes[key]])
+        for key in {_key(devices[position]) for position in parts}
+        if key in wholes
+    )
+    size, cores = cards.memory_total.copy(), cards.cores_total.copy()
+    seen = _as_their_cards(devices, parts, cards, wholes, around)
+    if not tight:
+        ask = _smallest_of_card(devices, parts, ask)
+    for amounts in (size, cores):
+        amounts[[position for position in range(len(devices)) if not is_part(devices[position])]] = 0
+    ruled_out = np.zeros(len(devices), dtype=np.int64)
+    cost = _ruled_out(around)
+    ruled_out[parts] = [cost.get(devices[position], 0) for position in parts]
+    return PartsView(seen, ask, [size, cores] if tight else [], [size, cores, ruled_out])
+
+
+def _key(device: Device) -> CardKey:
+    return device.id.driver, device.index
+
+
+def _may_take(request: RequestView, card: Device) -> bool:
+    """The request is one for whole cards too, as far as selectors tell."""
+    try:
+        return all(selector.matches(card) for selector in request.all_selectors)
+    except AllocatorError:
+        return False
+
+
+def _as_their_cards(
+    devices: Sequence[Device], parts: Sequence[int], cards: Cards, wholes: dict[CardKey, int], around: Surroundings
+) -> Cards:
+    """The columns with a part's numbers replaced by those of its card: totals, and what all of its tenants use."""
+    picture = around.picture
+    used: dict[CardKey, list[int]] = {}
+    for place, device in enumerate(around.devices):
+        sums = used.setdefault(_key(device), [0, 0, 0])
+        for role, amounts in enumerate((picture.slots_used, picture.cores_used, picture.memory_used)):
+            sums[role] += int(amounts[place])
+    seen = cards.take(np.arange(len(devices)))
+    for position in parts:
+        key = _key(devices[position])
+        if key not in wholes:
+            continue
+        for name in ("slots_total", "cores_total", "memory_total"):
+            getattr(seen, name)[position] = getattr(picture, name)[wholes[key]]
+        seen.slots_used[position], seen.cores_used[position], seen.memory_used[position] = used[key]
+    return seen
+
+
+def _smallest_of_card(devices: Sequence[Device], parts: Sequence[int], ask: Ask) -> Ask:
+    """All parts of a card ask for what the smallest of them is, so that the policy weighs cards and not parts."""
+    least: dict[CardKey, int] = {}
+    for position in parts:
+        key = _key(devices[position])
+        best = least.setdefault(key, position)
+        if (ask.memory[position], ask.cores[position]) < (ask.memory[best], ask.cores[best]):
+            least[key] = position
+    source = np.arange(len(devices))
+    for position in parts:
+        source[position] = least[_key(devices[position])]
+    return ask.take(source)
+
+
+def _ruled_out(around: Surroundings) -> dict[Device, int]:
+    """Part → memory of all parts that its card still offers, and would not after this one was taken."""
+    costs: dict[Device, int] = {}
+    taken = {
+        device
+        for place, device in enumerate(around.devices)
+        if around.picture.slots_used[place] or around.picture.memory_used[place]
+    }
+    for pool in around.pools:
+        totals = {
+            (each.name, name): saturated(value_of(counter.value))
+            for each in pool.counter_sets.values()
+            for name, counter in each.counters.items()
+        }
+        by_card: dict[CardKey, list[Device]] = {}
+        for device in pool.devices:
+            if device.spec.consumes_counters:
+                by_card.setdefault(_key(device), []).append(device)
+        for members in by_card.values():
+            try:
+                costs |= _ruled_out_of(members, taken, totals)
+            except AllocatorError:
+                continue  # a counter that is no quantity: the search reports it
+    return costs
+
+
+def _ruled_out_of(members: Sequence[Device], taken: set[Device], totals: dict[CounterName, int]) -> dict[Device, int]:
+    """Of one card. The counters that its parts draw on: shape (parts, counters), floats, for they are only compared."""
+    own = {
+        name: column
+        for column, name in enumerate(dict.fromkeys(name for each in members for name, _ in consumption(each)))
+    }
+    draws = np.zeros((len(members), len(own)), dtype=np.float64)
+    for row, device in enumerate(members):
+        for name, amount in consumption(device):
+            draws[row, own[name]] = float(min(amount, MOST))
+    held = np.array([device in taken for device in members], dtype=np.bool_)
+    left = np.array([totals.get(name, 0) for name in own], dtype=np.float64) - draws[held].sum(axis=0)
+    memory = np.array([totals_of(device)[2] for device in members], dtype=np.int64)
+    offered = (draws <= left).all(axis=1) & ~held
+    after = left - draws
+    stays = (draws[None, :, :] <= after[:, None, :]).all(axis=2)
+    costs = (np.where(offered & ~stays, memory, 0)).sum(axis=1)
+    return dict(zip(members, costs.tolist(), strict=True))

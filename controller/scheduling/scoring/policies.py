@@ -1,0 +1,161 @@
+"""What a policy is, how it is written, and all that holds for one pod (`Policies`).
+
+Used wherever policies are chosen or followed; which ones hold for a pod is found by `policy_resolution`. Pure. Values are HAMi's
+(S/policy at HEAD). An unknown value is never guessed: `InvalidPolicy` names it and the choices.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from controller.scheduling.scoring.packing import InvalidWeights, Packing, parse_packing
+from hami_dra.api import names
+from hami_dra.vendors.preference_keys import NO_WISHES, Wishes
+
+"""Node policies that have a choice of cards of their own."""
+UNSAID: Final = "default"
+
+
+class InvalidPolicy(ValueError):
+    """The annotation of an object has a value that is not one of the choices; the pod is not placed until it is fixed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Of the three terms of the device score; integers, at least one above 0."""
+
+    slot: int = 1
+    core: int = 1
+    memory: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePolicy:
+    """`keys` in their order of importance: one for a plain policy, several for a comma list such as `spread,mutex`."""
+
+    keys: tuple[str, ...] = (names.SPREAD,)
+    weights: Weights = Weights()
+    origin: str = UNSAID
+    """Of `keys`: the object whose annotation says so."""
+    weights_origin: str = UNSAID
+
+    @property
+    def name(self) -> str:
+        return ",".join(self.keys)
+
+    @property
+    def follows_node(self) -> bool:
+        """Cards are chosen as the node policy would have them."""
+        return self.keys[0] == names.FAIR_SHARE
+
+    @property
+    def hami_keys(self) -> tuple[str, ...]:
+        """For vendors, who know HAMi's policies: those that pack are a `binpack` to them."""
+        return (names.BINPACK,) if self.follows_node else self.keys
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What an annotation, or a parameter that means the same, says of the vendors' business, and where it stands."""
+
+    annotation: str
+    value: str
+    origin: str
+    """`Pod default/x`, `default`, `parameters of ResourceClaim default/c or its DeviceClass`."""
+    request: str = ""
+    """Empty: it holds for the whole claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What holds for one pod. `devices` is by claim key; claims that are not in it use `device`."""
+
+    node: str = names.BINPACK
+    node_origin: str = "default"
+    device: DevicePolicy = DevicePolicy()
+    devices: Mapping[str, DevicePolicy] = field(default_factory=dict)
+    wishes: Mapping[str, Wishes] = field(default_factory=dict)
+    """By claim key: what is wanted of the vendors beyond amounts."""
+    stated: Mapping[str, tuple[Stated, ...]] = field(default_factory=dict)
+    """By claim key: where `wishes` come from. For people; decides nothing."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of defaults only: vendors' annotations that hold where no object has them (`--default`)."""
+
+    packing: Packing = Packing()  # noqa: RUF009 (frozen)
+    """Weights of `fair-share`, and of scarce cards under every policy."""
+    packing_origin: str = "default"
+
+    def for_claim(self, claim_key: str) -> DevicePolicy:
+        """Of one claim. Where nobody chose a device policy, that of a node policy that has one."""
+        found = self.devices.get(claim_key, self.device)
+        if self.node == names.FAIR_SHARE and found.origin == UNSAID and found.keys == DevicePolicy().keys:
+            return _following(self.node, self.node_origin, found.weights)
+        return found
+
+    @property
+    def weighs_packing(self) -> bool:
+        """Whether `packing` has a say."""
+        return self.node == names.FAIR_SHARE or self.packing.minds_scarcity
+
+    @property
+    def hami_node(self) -> str:
+        """For vendors, who know HAMi's node policies."""
+        return names.BINPACK if self.node == names.FAIR_SHARE else self.node
+
+    def wishes_of(self, claim_key: str, request: str) -> Wishes:
+        """Of one request of a claim; `request` as allocation results spell it."""
+        return self.wishes.get(claim_key, NO_WISHES).for_request(request)
+
+
+@lru_cache(maxsize=64)
+def _following(node: str, origin: str, weights: Weights) -> DevicePolicy:
+    return DevicePolicy((node,), weights, origin)
+
+
+def parse_node_policy(value: str, where: str) -> str:
+    """`where` the value stands, for the message: an annotation of some object, or an option. Raises InvalidPolicy."""
+    if value not in names.NODE_POLICIES:
+        raise _unknown(where, value, names.NODE_POLICIES)
+    return value
+
+
+def parse_device_policy(value: str, where: str) -> tuple[str, ...]:
+    """A policy or a comma list of policies, each at most once. Raises InvalidPolicy."""
+    keys = tuple(part.strip() for part in value.split(","))
+    if not all(key in names.DEVICE_POLICIES for key in keys):
+        raise _unknown(where, value, names.DEVICE_POLICIES)
+    if len(set(keys)) != len(keys):
+        raise InvalidPolicy(f"{where}: {value!r} names a policy twice")
+    return keys
+
+
+def parse_weights(value: str, where: str) -> Weights:
+    """`slot=1,core=2,memory=3`: all three, any order, integers >= 0 and not all 0 (HAMi HEAD). Raises InvalidPolicy."""
+    problem = f"{where}: {value!r} is not like slot=1,core=1,memory=1"
+    found: dict[str, int] = {}
+    for part in value.split(","):
+        name, equals, number = part.strip().partition("=")
+        name, number = name.strip(), number.strip()
+        if not equals or name not in {"slot", "core", "memory"} or name in found:
+            raise InvalidPolicy(f"{problem}: name each of slot, core and memory once")
+        if not number.isascii() or not number.isdigit() or len(number) > 9:
+            raise InvalidPolicy(f"{problem}: {name} must be an integer from 0 to 999999999")
+        found[name] = int(number)
+    if len(found) != 3:
+        raise InvalidPolicy(f"{problem}: name each of slot, core and memory once")
+    if not any(found.values()):
+        raise InvalidPolicy(f"{problem}: at least one weight must be above 0")
+    return Weights(found["slot"], found["core"], found["memory"])
+
+
+def parse_packing_weights(value: str, where: str, default: Packing) -> Packing:
+    """`theta=0.65,left=0.5,rare=0,large=0`, any of them; the others as in `default`. Raises InvalidPolicy."""
+    try:
+        return parse_packing(value, default)
+    except InvalidWeights as error:
+        raise InvalidPolicy(f"{where}: {error}") from error
+
+
+def _unknown(where: str, value: str, choices: Sequence[str]) -> InvalidPolicy:
+    return InvalidPolicy(f"{where}: {value!r} is not one of {', '.join(choices)}")

@@ -1,0 +1,243 @@
+"""Which policies hold for a pod: read from annotations, checked, with where each came from.
+
+Called by `reconcile.demand` and by `simulation` before `decide`. Pure. The order is pod, claim, template, class, then the
+default; the first one found wins. The node policy is one per pod; the device policy and its weights are one per claim.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from controller.scheduling.allocation.errors import AllocatorError
+from controller.scheduling.allocation.parameters import device_configs
+from controller.scheduling.scoring.policies import (
+    UNSAID,
+    DevicePolicy,
+    InvalidPolicy,
+    Policies,
+    Stated,
+    parse_device_policy,
+    parse_node_policy,
+    parse_packing_weights,
+    parse_weights,
+)
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.api.meta import Object
+from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
+from hami_dra.vendors.preference_keys import NO_WISHES, Wishes
+from hami_dra.vendors.preferences import InvalidWish
+from hami_dra.vendors.registry import VENDORS, WISH_ANNOTATIONS, vendor_of
+
+
+def resolve(
+    pod: Pod,
+    claims: Sequence[ResourceClaim],
+    templates: Mapping[str, ResourceClaimTemplate],
+    classes: Mapping[str, DeviceClass],
+    defaults: Policies,
+) -> Policies:
+    """The policies of `pod`.
+
+    `templates` by claim key: the template a generated claim was made from, where it is known. `classes` by name.
+    Raises `InvalidPolicy`.
+    """
+    per_claim = [(claim, _sources(pod, claim, templates, classes)) for claim in claims]
+    ranked = list(_by_rank(pod, [sources for _, sources in per_claim]))
+    node, node_origin = defaults.node, defaults.node_origin
+    packing, packing_origin = defaults.packing, defaults.packing_origin
+    if found := _first(ranked, names.NODE_POLICY):
+        value, node_origin = found
+        node = parse_node_policy(value, _annotation(node_origin, names.NODE_POLICY))
+    if found := _first(ranked, names.PACKING_WEIGHTS):
+        value, packing_origin = found
+        packing = parse_packing_weights(value, _annotation(packing_origin, names.PACKING_WEIGHTS), packing)
+    devices = {claim.key: _device_policy(sources, defaults.device) for claim, sources in per_claim}
+    wishes: dict[str, Wishes] = {}
+    stated: dict[str, tuple[Stated, ...]] = {}
+    for claim, sources in per_claim:
+        wanted, said = _claim_wishes(claim, sources, classes, defaults)
+        if wanted is not NO_WISHES:
+            wishes[claim.key], stated[claim.key] = wanted, said
+    return Policies(
+        node=node,
+        node_origin=node_origin,
+        device=_device_policy([pod], defaults.device),
+        devices=devices,
+        wishes=wishes,
+        stated=stated,
+        packing=packing,
+        packing_origin=packing_origin,
+    )
+
+
+def _first(sources: Iterable[Object], annotation: str) -> tuple[str, str] | None:
+    """(value, the object that has it): the first that has the annotation."""
+    for source in sources:
+        value = source.metadata.annotations.get(annotation)
+        if value is not None:
+            return value, _label(source)
+    return None
+
+
+class _Final(NamedTuple):
+    device_class: DeviceClass
+    field: str
+    value: str
+
+
+def _claim_wishes(
+    claim: ResourceClaim, sources: Sequence[Object], classes: Mapping[str, DeviceClass], defaults: Policies
+) -> tuple[Wishes, tuple[Stated, ...]]:
+    """Of all its requests, those apart whose parameters say something else. Raises InvalidPolicy."""
+    found = _found(sources, defaults.annotations)
+    wishes = _wishes(found)
+    stated = [Stated(name, value, origin) for name, (value, origin) in found.items()]
+    apart = []
+    for request, parameters, final in _parameters(claim, classes):
+        where = f"parameters of ResourceClaim {claim.key} or its DeviceClass"
+        there = {name: (value, where) for name, value in parameters.items()}
+        _check_final(sources, final)
+        own = _wishes(_found(sources, defaults.annotations, there) | {name: there[name] for name in final})
+        if own != wishes:
+            apart.append((request, own))
+            stated += [Stated(name, value, where, request) for name, (value, where) in there.items()]
+    if apart:
+        wishes = replace(wishes, by_request=tuple(apart))
+    return wishes, tuple(stated)
+
+
+def _parameters(
+    claim: ResourceClaim, classes: Mapping[str, DeviceClass]
+) -> Iterator[tuple[str, Mapping[str, str], Mapping[str, _Final]]]:
+    """Yield the requests that say in parameters what an annotation could say: (request, annotations, those that are final).
+
+    Parameters that are wrong say nothing here: the allocator names them.
+    """
+    for request in claim.spec.devices.requests:
+        for exact in (request.exactly, *request.first_available):
+            device_class = classes.get(exact.device_class_name) if exact else None
+            if exact is None or device_class is None or not (claim.spec.devices.config or device_class.spec.config):
+                continue
+            name = request.name if exact is request.exactly else f"{request.name}/{exact.name}"
+            try:
+                configs = device_configs(device_class, claim, frozenset({request.name, name}))
+            except AllocatorError:
+                continue
+            found: dict[str, str] = {}
+            final: dict[str, _Final] = {}
+            for driver, config in configs.items():
+                vendor = vendor_of(driver)
+                for field_name, value in config.model_dump(by_alias=True, exclude_none=True).items():
+                    annotation = vendor.parameters.get(field_name) if vendor is not None else None
+                    if annotation is not None:
+                        found[annotation] = str(value)
+                        if field_name in config.final:
+                            final[annotation] = _Final(device_class, field_name, str(value))
+            if found:
+                yield name, found, final
+
+
+def _check_final(sources: Iterable[Object], final: Mapping[str, _Final]) -> None:
+    """Raises InvalidPolicy for an annotation that says otherwise than what a DeviceClass marks final."""
+    for source in sources:
+        for name in final.keys() & source.metadata.annotations.keys():
+            value, rule = source.metadata.annotations[name], final[name]
+            if value != rule.value and not isinstance(source, DeviceClass):
+                raise InvalidPolicy(
+                    f"{_annotation(_label(source), name)}: {value!r}, but {_label(rule.device_class)} sets {rule.field} to "
+                    f"{rule.value} and marks it final; remove the annotation"
+                )
+
+
+def check_wishes(annotations: Mapping[str, str], where: str) -> None:
+    """Raises InvalidPolicy where a vendor does not understand what `annotations` say. `where`: of what object they are."""
+    _wishes({name: (value, UNSAID) for name, value in annotations.items() if name in WISH_ANNOTATIONS}, where)
+
+
+_Found = dict[str, tuple[str, str]]
+"""Annotation → (value, where it stands)."""
+
+
+def _found(sources: Iterable[Object], defaults: Mapping[str, str], parameters: _Found | None = None) -> _Found:
+    """The first object that has an annotation counts, each annotation for itself; then parameters, then defaults."""
+    found = {name: (value, UNSAID) for name, value in defaults.items() if name in WISH_ANNOTATIONS}
+    if parameters:
+        found |= {name: said for name, said in parameters.items() if name in WISH_ANNOTATIONS}
+    named: set[str] = set()
+    for source in sources:
+        for name in WISH_ANNOTATIONS.intersection(source.metadata.annotations) - named:
+            found[name] = source.metadata.annotations[name], _label(source)
+            named.add(name)
+    return found
+
+
+def _wishes(found: _Found, where: str = "the controller's defaults") -> Wishes:
+    """What the vendors make of it. `where`: for what comes from no object. Raises InvalidPolicy."""
+    if not found:
+        return NO_WISHES
+    for name, (value, origin) in found.items():
+        if value == TOO_LONG:
+            raise InvalidPolicy(f"{_annotation(origin, name)}: longer than {MOST_LENGTH} characters")
+    wishes = []
+    for vendor in VENDORS:
+        mine = {name: value for name, (value, _) in found.items() if name in vendor.annotations}
+        if mine:
+            try:
+                wishes.append((vendor.profile.driver, vendor.wish(mine)))
+            except InvalidWish as error:
+                origin = found[error.annotation][1] if error.annotation in found else UNSAID
+                named = where if origin == UNSAID else origin
+                raise InvalidPolicy(f"{_annotation(named, error.annotation)}: {error}") from error
+    return Wishes(tuple(wishes))
+
+
+def _sources(
+    pod: Pod,
+    claim: ResourceClaim,
+    templates: Mapping[str, ResourceClaimTemplate],
+    classes: Mapping[str, DeviceClass],
+) -> list[Object]:
+    """The objects whose annotations count for one claim, most specific first."""
+    template = templates.get(claim.key)
+    found: list[Object] = [pod, claim]
+    if template is not None:
+        found.append(template)
+    for request in claim.spec.devices.requests:
+        for exact in (request.exactly, *request.first_available):
+            device_class = classes.get(exact.device_class_name) if exact else None
+            if device_class is not None and device_class not in found:
+                found.append(device_class)
+    return found
+
+
+def _by_rank(pod: Pod, per_claim: list[list[Object]]) -> Iterable[Object]:
+    """The node policy is one per pod: all claims come before all templates before all classes."""
+    yield pod
+    for wanted in (ResourceClaim, ResourceClaimTemplate, DeviceClass):
+        for sources in per_claim:
+            yield from (source for source in sources if isinstance(source, wanted))
+
+
+def _device_policy(sources: Iterable[Object], default: DevicePolicy) -> DevicePolicy:
+    keys, weights = default.keys, default.weights
+    origin, weights_origin = default.origin, default.weights_origin
+    found_keys = found_weights = False
+    for source in sources:
+        annotations = source.metadata.annotations
+        if not found_keys and (value := annotations.get(names.DEVICE_POLICY)) is not None:
+            origin = _label(source)
+            keys, found_keys = parse_device_policy(value, _annotation(origin, names.DEVICE_POLICY)), True
+        if not found_weights and (value := annotations.get(names.SCORING_WEIGHTS)) is not None:
+            weights_origin = _label(source)
+            weights, found_weights = parse_weights(value, _annotation(weights_origin, names.SCORING_WEIGHTS)), True
+    return DevicePolicy(keys, weights, origin, weights_origin)
+
+
+def _label(source: Object) -> str:
+    return f"{type(source).__name__} {source.key}"
+
+
+def _annotation(origin: str, name: str) -> str:
+    return f"{origin}: annotation {name}"

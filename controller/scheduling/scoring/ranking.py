@@ -1,0 +1,112 @@
+"""How the nodes that fit compare, by the pod's node policy: one column of values, and the order of cards that goes with it.
+
+Called by `decide` once the candidates are known, and by `scoring.chooser` for the cards of the node that is searched. HAMi's
+`binpack` and `spread` read the column that the inventory keeps; `fair-share` judges every node by the state it would be in
+with the pod (`scoring.device_selection`), in columns per shape of request that are mended for nodes that changed. Pure.
+"""
+
+from typing import Final, Protocol
+
+from controller.scheduling.allocation.request import RequestView
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.pod_resources import pod_requests
+from controller.scheduling.scoring.device_selection import fit_keys
+from controller.scheduling.scoring.fair_share import Cost, Room, State, cost
+from controller.scheduling.scoring.free_capacity import Line, Wanted, kept_of
+from controller.scheduling.scoring.policies import Policies
+from hami_dra.api import names
+from hami_dra.api.arrays import Floats, Ints
+from hami_dra.api.core import Pod
+
+_HAMI_UNIT: Final = 10.0
+"""What a card's worth of scarcity counts beside HAMi's node score, which is between 0 and 30."""
+
+
+class Ranking(Protocol):
+    """One pod, all nodes."""
+
+    values: Floats
+    """Shape (nodes.size,); what is best is said by the policy: the lowest for `spread`, else the highest."""
+
+    def terms(self, node: int) -> list[tuple[str, float]]:
+        """What the value of a node is made of, by name."""
+
+    def card_keys(self, request: RequestView, line: Line) -> list[Ints] | None:
+        """By what the cards of a node are ordered, most important first, lower is better. None: by the device policy."""
+
+
+class NodeRanker(Protocol):
+    def __call__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted, /) -> Ranking: ...
+
+
+def reads_kept_score(policies: Policies) -> bool:
+    """Nodes are compared by what the inventory keeps of them, whatever the pod: the ranking is `Plain`."""
+    return policies.node != names.FAIR_SHARE and not policies.packing.minds_scarcity
+
+
+def rank_nodes(inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> Ranking:
+    """`wanted`: the requests that are still to be met."""
+    if reads_kept_score(policies):
+        return Plain(inventory)
+    if policies.node == names.FAIR_SHARE:
+        return _FairShare(inventory, policies, pod, wanted)
+    return _Hami(inventory, policies, wanted) if wanted else Plain(inventory)
+
+
+class Plain:
+    """HAMi's node score, as the inventory keeps it."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.values: Floats = inventory.nodes.score
+
+    def terms(self, node: int) -> list[tuple[str, float]]:
+        return [("used", float(self.values[node]))]
+
+    def card_keys(self, request: RequestView, line: Line) -> list[Ints] | None:  # noqa: ARG002 (the protocol's signature)
+        return None
+
+
+class _Hami(Plain):
+    """The same, and scarce cards kept."""
+
+    def __init__(self, inventory: Inventory, policies: Policies, wanted: Wanted) -> None:
+        super().__init__(inventory)
+        self._used = self.values
+        self._scarce = _HAMI_UNIT * kept_of(inventory).after(inventory, policies.packing, wanted).scarce
+        self.values = self._used + self._scarce if policies.node == names.SPREAD else self._used - self._scarce
+
+    def terms(self, node: int) -> list[tuple[str, float]]:
+        return [("used", float(self._used[node])), ("scarce", float(self._scarce[node]))]
+
+
+class _FairShare:
+    def __init__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> None:
+        nodes = inventory.nodes
+        kept = kept_of(inventory)
+        self._after = kept.after(inventory, policies.packing, wanted)
+        requests = pod_requests(pod)
+        cpu, memory = (Room(nodes.offers(each), inventory.left(pod, each)) for each in ("cpu", "memory"))
+        before = State(kept.grid.cards[: nodes.size], kept.free[: nodes.size], kept.partial[: nodes.size], cpu, memory)
+        after = State(
+            before.cards,
+            self._after.free,
+            self._after.partial,
+            cpu.after(requests["cpu"]),
+            memory.after(requests["memory"]),
+        )
+        self._cost: Cost = cost(before, after, policies.packing)
+        self.values: Floats = -(self._cost.total + self._after.scarce)
+
+    def terms(self, node: int) -> list[tuple[str, float]]:
+        parts = [
+            ("stranded", self._cost.stranded),
+            ("broken", self._cost.broken),
+            ("left", self._cost.left),
+            ("cpu", self._cost.cpu),
+            ("scarce", self._after.scarce),
+        ]
+        return [(name, float(column[node])) for name, column in parts]
+
+    def card_keys(self, request: RequestView, line: Line) -> list[Ints] | None:
+        scarcity = self._after.scarcity_of(request, line.type)
+        return fit_keys(line.left, line.share, line.island, line.may, scarcity=scarcity, count=max(request.count, 1))

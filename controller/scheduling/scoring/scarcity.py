@@ -1,0 +1,61 @@
+"""How scarce the types of cards are to one request: rare beside those that would do as well, or larger than need be.
+
+Called by `scoring.ranking`. A type is driver, product and memory. Of the types that could serve the request at all, whatever
+is in use:
+
+    scarcity = rare x (1 - cards of the type / cards of the commonest) + large x (1 - memory of the smallest / memory of the type)
+
+in cards, with the weights of `Packing`. So the commonest and smallest type has 0, and so has whatever a request can only have.
+Pure; made anew when devices come or go.
+"""
+
+import numpy as np
+
+from controller.scheduling.allocation.prefilter import RequestColumns
+from controller.scheduling.inventory.card_grid import CardGrid
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.roles import WHOLE_CARD
+from controller.scheduling.scoring.packing import Packing
+from hami_dra.api.arrays import Ints
+
+
+class Scarcity:
+    def __init__(self, inventory: Inventory, grid: CardGrid, column: RequestColumns, weights: Packing) -> None:
+        self._inventory = inventory
+        self._grid = grid
+        self._column = column
+        self._weights = weights
+        self._by_type: Ints = np.zeros(1, dtype=np.int64)
+
+    def of(self, types: Ints) -> Ints:
+        """Millionths of a card, for numbers of types; 0 for -1. Any shape."""
+        found: Ints = self._by_type[np.where((types >= 0) & (types < len(self._by_type) - 1), types, -1)]
+        return found
+
+    def refresh(self) -> bool:
+        """Whether anything is different. To be called when nodes have other devices."""
+        if not self._weights.minds_scarcity:
+            return False
+        before, self._by_type = self._by_type, self._judged()
+        return not np.array_equal(before, self._by_type)
+
+    def _judged(self) -> Ints:
+        """By number of the type, and 0 behind the last."""
+        grid = self._grid
+        line, column = np.nonzero(grid.type >= 0)
+        types = grid.type[line, column]
+        count = len(grid.type_memory)
+        cards = np.bincount(types, minlength=count)
+        serves = np.bincount(types[self._column.could(grid.rows[line, column])], minlength=count) > 0
+        found = np.zeros(count + 1, dtype=np.float64)
+        if serves.any():
+            memory = np.array(grid.type_memory, dtype=np.float64)
+            known = serves & (memory > 0)
+            smallest = memory[known].min() if known.any() else 0.0
+            rare = 1.0 - cards / cards[serves].max()
+            large = 1.0 - np.divide(smallest, memory, out=np.ones(count), where=known)
+            found[:count] = np.where(
+                serves, self._weights.rare * np.clip(rare, 0, 1) + self._weights.large * large, 0.0
+            )
+        judged: Ints = np.rint(found * WHOLE_CARD).astype(np.int64)
+        return judged
