@@ -15,9 +15,9 @@ from typing import Any, Final
 from controller.bridge.admission import Admission
 from controller.bridge.converted import LegacyBridge
 from controller.bridge.memory_webhook import memory_webhook
-from controller.overview.model import Card, PlacedPod
-from controller.overview.placed import placed_pod
-from controller.overview.read import overview
+from controller.insight.overview.model import Card, PlacedPod
+from controller.insight.overview.placed import placed_pod
+from controller.insight.overview.read import overview
 from controller.reconcile.controller import Controller, Process
 from controller.reconcile.settings import Settings
 from controller.scheduling.inventory.inventory import Inventory

@@ -10,8 +10,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+from controller.insight.simulation import Settings, simulate
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
-from controller.simulation import Settings, simulate
 from hami_dra.api.quantity import Quantity
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies

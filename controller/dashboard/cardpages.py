@@ -16,10 +16,10 @@ from controller.dashboard.history import History
 from controller.dashboard.paging import Leaf, leaf
 from controller.dashboard.readings import Readings
 from controller.dashboard.source import Source
-from controller.overview.cardtable import CardTable
-from controller.overview.model import Card, Overview
-from controller.overview.packing import packing
-from controller.overview.read import namespaces, overview
+from controller.insight.overview.card_table import CardTable
+from controller.insight.overview.model import Card, Overview
+from controller.insight.overview.packing import packing
+from controller.insight.overview.read import namespaces, overview
 from controller.scheduling.inventory.model import DeviceId
 from controller.scheduling.quota.model import lines
 from hami_dra.api.resource import ResourceClaim

@@ -1,7 +1,7 @@
 """A few numbers per node for all nodes, over columns, so that 2,000 nodes cost milliseconds.
 
 Used by `pages`. In: a refreshed `CardTable`. Out: `NodeRow`s of nodes that have cards. For the
-cards of one node use `controller.overview`.
+cards of one node use `controller.insight.overview`.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.overview.cardtable import CORDONED, READY, CardTable, driver_rank, vendor_name
+from controller.insight.overview.card_table import CORDONED, READY, CardTable, driver_rank, vendor_name
 from hami_dra.api.arrays import Ints
 
 STATES: Final = ("free", "partly", "full", "troubled")

@@ -10,9 +10,9 @@ from typing import Final
 from controller.dashboard.cardpages import Context, NoSuchThing, Query
 from controller.dashboard.paging import leaf
 from controller.dashboard.source import Source
-from controller.explain.model import Explanation
-from controller.overview.model import PlacedPod
-from controller.overview.placed import placed_pod
+from controller.insight.explain.model import Explanation
+from controller.insight.overview.model import PlacedPod
+from controller.insight.overview.placed import placed_pod
 from controller.reconcile.pods import is_finished, is_pending, is_probe, other_gates, scheduled_condition
 from controller.scheduling.inventory.model import DeviceId
 from hami_dra.api.core import Pod

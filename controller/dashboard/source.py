@@ -9,7 +9,7 @@ iterates over every claim to show one node.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from controller.explain.model import Explanation
+from controller.insight.explain.model import Explanation
 from controller.reconcile.controller import Controller
 from controller.reconcile.world import World
 from controller.scheduling.inventory.inventory import Inventory
@@ -68,7 +68,7 @@ class Source(Protocol):
         """Return the claims whose allocation names the device `driver/pool/device`."""
 
     def objects(self) -> list[tuple[Kind[Any], Object]]:
-        """Return all of the present state that `controller.whatif` reads.
+        """Return all of the present state that `controller.insight.whatif` reads.
 
         The objects are immutable: another thread may read them.
         """

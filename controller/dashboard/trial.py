@@ -1,6 +1,6 @@
 """Simulations of a change to the present state: one at a time, in a thread, with a time limit.
 
-Called by `app`. In: the query of the form. Out: `controller.whatif.Comparison`. Running decisions
+Called by `app`. In: the query of the form. Out: `controller.insight.whatif.Comparison`. Running decisions
 are not disturbed: the thread gets its own copy, and nothing is written anywhere.
 """
 
@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from controller.dashboard.source import Source
+from controller.insight.simulation import BadManifest, Settings
+from controller.insight.simulation.essence import documents_of
+from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, Comparison, compare
 from controller.scheduling.scoring import policies
-from controller.simulation import BadManifest, Settings
-from controller.simulation.essence import documents_of
-from controller.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, Comparison, compare
 from hami_dra.api import names
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object

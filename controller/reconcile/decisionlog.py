@@ -1,7 +1,7 @@
 """The latest decisions, stored for explanations: in memory, bounded in number and bytes.
 
 They are lost with the process. Filled by the placer at each decision; read by the dashboard and by
-`hami-dra explain --controller`. Storing copies a few figures (`explain.picture`); the explanation
+`hami-dra explain --controller`. Storing copies a few figures (`explain.snapshot`); the explanation
 is rendered on demand. Clusters of up to 64 nodes are stored whole; of larger ones the chosen node,
 the runner-up and two more. While many pods are decided at once, most are stored without nodes and
 cards. It never raises, and never delays a decision for long.
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from controller.explain.model import Explanation
-from controller.explain.picture import Picture, bare, take
-from controller.explain.telling import told
+from controller.insight.explain.model import Explanation
+from controller.insight.explain.render import told
+from controller.insight.explain.snapshot import Picture, bare, take
 from controller.scheduling.allocation.errors import SelectorOverBudget
 from controller.scheduling.decide import Decision, Demand, Options, Refusal
 from controller.scheduling.inventory.inventory import Inventory

@@ -8,9 +8,9 @@ docs/scheduler-event-log.md. Pure but for logging.
 import logging
 from typing import Final
 
-from controller.explain.model import CardExplanation, Explanation, NodeExplanation
-from controller.explain.picture import take
-from controller.explain.telling import told
+from controller.insight.explain.model import CardExplanation, Explanation, NodeExplanation
+from controller.insight.explain.render import told
+from controller.insight.explain.snapshot import take
 from controller.scheduling.decide import Decision, Demand, Options, Refusal
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.core import Pod

@@ -23,7 +23,7 @@ if __name__ == "__main__":
 
 import msgspec
 
-from controller.overview.cardtable import CardTable
+from controller.insight.overview.card_table import CardTable
 from controller.reconcile.collectors.cards import CardGauges
 from controller.reconcile.collectors.figures import PackingFigures
 from controller.reconcile.collectors.pods import PodGauges

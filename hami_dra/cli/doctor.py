@@ -13,7 +13,7 @@ from hami_dra.cli.service_options import Mode
 from hami_dra.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 
 if TYPE_CHECKING:
-    from controller.doctor.model import Live, Report, State
+    from controller.insight.doctor.model import Live, Report, State
     from hami_dra.cli.doctor_reading import Read
     from hami_dra.cli.seen import Seen
 
@@ -64,7 +64,7 @@ def doctor(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    from controller.doctor.examine import examine
+    from controller.insight.doctor.examine import examine
     from hami_dra.cli.progress import Progress
     from hami_dra.cli.seen import seen
 
@@ -115,8 +115,8 @@ class _Chosen:
     def state(self, found: "Seen", read: "Read | None") -> "State":
         from datetime import UTC, datetime
 
-        from controller.doctor.ages import newest
-        from controller.doctor.model import State
+        from controller.insight.doctor.ages import newest
+        from controller.insight.doctor.model import State
         from hami_dra.api import kinds
         from hami_dra.vendors.registry import VENDORS
 
@@ -177,7 +177,7 @@ def _print_json(report: "Report") -> None:
 def _print(report: "Report") -> None:
     from rich.text import Text
 
-    from controller.doctor.model import Severity
+    from controller.insight.doctor.model import Severity
     from hami_dra.cli.tables import print_wide
 
     for finding in report.findings:

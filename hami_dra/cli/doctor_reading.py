@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from controller.bridge.installation import CONVERT_WEBHOOK, Installation, manifests
-from controller.doctor.model import Live, Mode, Raw, Right, WebhookSeen
-from controller.doctor.rights import ACCOUNTS, needed_rights
+from controller.insight.doctor.model import Live, Mode, Raw, Right, WebhookSeen
+from controller.insight.doctor.rights import ACCOUNTS, needed_rights
 from controller.reconcile.present import ADMISSION
 from controller.reconcile.world import taint_rule_kind
 from hami_dra.api import kinds, names

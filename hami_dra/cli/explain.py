@@ -15,8 +15,8 @@ from hami_dra.cli.state import Connection, Context, Files, Kubeconfig, note, rea
 if TYPE_CHECKING:
     import ssl
 
-    from controller.explain.model import Explanation
-    from controller.simulation import Settings
+    from controller.insight.explain.model import Explanation
+    from controller.insight.simulation import Settings
 
 HELP = """Say why a pod got its node and its cards, or why it gets none: every node with its score split into
 terms, every card with the reason against it and the compared figures, the runner-up and what it lost by,
@@ -149,11 +149,11 @@ def _computed(
     files: list[Path] | None, connection: Connection, kind: str, key: str, settings: "Settings"
 ) -> "Explanation":
     """Compute the explanation from files or the live cluster. Raises CommandError."""
-    from controller.explain.explain import explain as compute
-    from controller.explain.model import Explanation
+    from controller.insight.explain.explain import explain as compute
+    from controller.insight.explain.model import Explanation
+    from controller.insight.simulation import BadManifest
+    from controller.insight.simulation.question import NoSuchPod, question
     from controller.scheduling.inventory.selector_budget import Heartbeat
-    from controller.simulation import BadManifest
-    from controller.simulation.question import NoSuchPod, question
     from hami_dra.cli.progress import Progress
 
     with Progress() as progress:
@@ -180,7 +180,7 @@ async def _kept(
     import aiohttp
     import msgspec
 
-    from controller.explain.model import from_json
+    from controller.insight.explain.model import from_json
 
     address = f"{url.rstrip('/')}/api/v1/explanations/{kind}s/{key}"
     headers = {"Accept": "application/json"}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from controller.insight.simulation import Settings
 from controller.scheduling.allocation.features import FeatureGates, UnknownGate
 from controller.scheduling.scoring.packing import Packing
 from controller.scheduling.scoring.policies import (
@@ -13,7 +14,6 @@ from controller.scheduling.scoring.policies import (
     parse_packing_weights,
 )
 from controller.scheduling.scoring.policy_resolution import check_wishes
-from controller.simulation import Settings
 from hami_dra.api import names
 from hami_dra.cli.errors import CommandError
 from hami_dra.vendors.registry import WISH_ANNOTATIONS

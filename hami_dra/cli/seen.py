@@ -1,7 +1,7 @@
 """Documents as an inventory and its objects, for commands that only read.
 
 Called by `status` and `doctor`, after `hami_dra.cli.state`. In: documents. Out: `Seen`. Objects get
-UIDs derived from kind and name (`controller.simulation.objects.read`), so that files without UIDs
+UIDs derived from kind and name (`controller.insight.simulation.objects.read`), so that files without UIDs
 can be read, too.
 """
 
@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from controller.insight.simulation.objects import BadManifest, Item, gather
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.pools import PoolGates
-from controller.simulation.objects import BadManifest, Item, gather
 from hami_dra.api import kinds
 from hami_dra.api.core import Node
 from hami_dra.api.kinds import Kind

@@ -13,7 +13,7 @@ import typer
 from hami_dra.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from controller.simulation import Report
+    from controller.insight.simulation import Report
 
 HELP = """Place the pods of a set of manifests and print where they go and why. Nothing is sent to a cluster.
 
@@ -78,8 +78,8 @@ def simulate(
         bool, typer.Option("--fail-unplaced", help="Exit with status 1 if a pod stays unplaced.")
     ] = False,
 ) -> None:
-    from controller.simulation import BadManifest
-    from controller.simulation import simulate as run
+    from controller.insight.simulation import BadManifest
+    from controller.insight.simulation import simulate as run
     from hami_dra.cli.manifest_files import read_documents
     from hami_dra.cli.policy_options import simulation_settings
     from hami_dra.cli.progress import Progress

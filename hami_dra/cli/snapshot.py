@@ -47,7 +47,7 @@ def snapshot(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    from controller.simulation.objects import gather
+    from controller.insight.simulation.objects import gather
     from hami_dra.cli.progress import Progress
 
     with Progress() as progress:
@@ -67,7 +67,7 @@ def snapshot(
 
 def snapshot_text(documents: "Iterable[Document]", *, as_yaml: bool = False) -> str:
     """Return the documents as one `kind: List`."""
-    from controller.simulation.essence import essence
+    from controller.insight.simulation.essence import essence
 
     kinds = {kind.name: kind for kind in KINDS}
     items = [essence(kinds[each.raw["kind"]], each.raw) for each in documents]

@@ -1,8 +1,8 @@
 """The state of a cluster for read-only commands: from files, or else from the live cluster.
 
 Used by `explain`, `status`, `doctor`, `snapshot` and `whatif`. In: the shared options. Out:
-documents as `controller.simulation` reads them. Those of a live cluster are whole objects, as JSON:
-code that passes them on strips them (`controller.simulation.essence`).
+documents as `controller.insight.simulation` reads them. Those of a live cluster are whole objects, as JSON:
+code that passes them on strips them (`controller.insight.simulation.essence`).
 
 Read live: everything that a decision reads (`KINDS`). Not workloads: their pods exist already.
 Secrets, ConfigMaps and Events are never read. Pods come in the order in which the controller
@@ -173,7 +173,7 @@ def _is_readable(kind: Kind[Any], raw: dict[str, Any], skipped: Callable[[str], 
 
     A single object in a newer or malicious form must not keep the others from being read.
     """
-    from controller.simulation.objects import BadManifest, read
+    from controller.insight.simulation.objects import BadManifest, read
 
     try:
         read(str(SOURCE), kind, raw)

@@ -12,7 +12,7 @@ from hami_dra.cli.errors import CommandError
 from hami_dra.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 
 if TYPE_CHECKING:
-    from controller.overview.model import Overview
+    from controller.insight.overview.model import Overview
     from controller.reconcile.world import World
     from controller.scheduling.inventory.inventory import Inventory
     from controller.scheduling.quota.model import QuotaLine
@@ -122,7 +122,7 @@ class _Wanted:
         """
         import msgspec
 
-        from controller.overview.read import namespaces, overview
+        from controller.insight.overview.read import namespaces, overview
         from controller.scheduling.quota.model import lines
 
         vendors = self._checked_vendors(inventory)
@@ -155,7 +155,7 @@ class _Wanted:
     def _checked_vendors(self, inventory: "Inventory") -> set[str] | None:
         if not self._vendors:
             return None
-        from controller.overview.cardtable import CardTable, vendor_name
+        from controller.insight.overview.card_table import CardTable, vendor_name
 
         table = CardTable(inventory)
         table.refresh()

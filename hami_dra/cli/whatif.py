@@ -10,7 +10,7 @@ from hami_dra.cli.errors import CommandError
 from hami_dra.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 
 if TYPE_CHECKING:
-    from controller.whatif import Change, Comparison
+    from controller.insight.whatif import Change, Comparison
 
 HELP = """Show the effects of a change: the placement of each pod, cards freed, nodes emptied, pods that would not
 fit. Changes nothing.
@@ -102,8 +102,8 @@ def whatif(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    from controller.simulation import BadManifest
-    from controller.whatif import BadChange, Change, compare
+    from controller.insight.simulation import BadManifest
+    from controller.insight.whatif import BadChange, Change, compare
     from hami_dra.cli.manifest_files import read_documents
     from hami_dra.cli.policy_options import simulation_settings
     from hami_dra.cli.progress import Progress
@@ -146,7 +146,7 @@ def whatif(
 
 
 def _policies(node: str | None, device: str | None, weights: str) -> tuple[tuple[str, str], ...]:
-    from controller.whatif import DEVICE_AXIS, NODE_AXIS, WEIGHTS_AXIS
+    from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, WEIGHTS_AXIS
 
     said = ((NODE_AXIS, node), (DEVICE_AXIS, device), (WEIGHTS_AXIS, weights or None))
     return tuple((axis, value) for axis, value in said if value is not None)

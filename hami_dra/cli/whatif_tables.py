@@ -9,8 +9,8 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from controller.overview.model import NodeView, Packing
-from controller.whatif.model import Comparison, Move, Placement, Unplaced
+from controller.insight.overview.model import NodeView, Packing
+from controller.insight.whatif.model import Comparison, Move, Placement, Unplaced
 from hami_dra.cli.tables import print_wide
 
 GIB: Final = 1 << 30

@@ -2,11 +2,11 @@
 
 import math
 
-from controller.explain.explain import explain
-from controller.explain.model import from_json, to_json
+from controller.insight.explain.explain import explain
+from controller.insight.explain.model import from_json, to_json
+from controller.insight.simulation import Settings, simulate
+from controller.insight.simulation.question import question
 from controller.scheduling.allocation.features import GATES, FeatureGates
-from controller.simulation import Settings, simulate
-from controller.simulation.question import question
 from tests.conformance.test_simulate_conformance import CASES, documents
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from controller.insight.simulation import Settings, simulate
 from controller.scheduling.allocation.features import GATES, FeatureGates
-from controller.simulation import Settings, simulate
 from hami_dra.api.quantity import Quantity
 from hami_dra.kube.documents import Document
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from controller.bridge.files import convert_documents
+from controller.insight.simulation import Settings, simulate
+from controller.insight.simulation.objects import gather
 from controller.reconcile import messages
 from controller.reconcile.events import CONTROLLER
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
-from controller.simulation import Settings, simulate
-from controller.simulation.objects import gather
 from hami_dra.api import names
 from hami_dra.kube.documents import Document, read_documents
 from hami_dra.vendors.profiles import FOREIGN

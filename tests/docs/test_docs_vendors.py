@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 import yaml
 
-from controller.simulation import Settings, simulate
+from controller.insight.simulation import Settings, simulate
 from hami_dra.kube.documents import Document, read_documents
 from hami_dra.vendors.registry import LEGACY_VENDORS
 from tests.docs.commands_in_docs import ROOT, blocks

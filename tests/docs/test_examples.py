@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.simulation import Settings, simulate
+from controller.insight.simulation import Settings, simulate
 from hami_dra.kube.documents import Document, read_documents
 from tests.docs.commands_in_docs import ROOT
 from tests.support.commands import Typed

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from controller.explain.explain import explain
-from controller.overview.cardtable import CardTable
-from controller.overview.read import overview
+from controller.insight.explain.explain import explain
+from controller.insight.overview.card_table import CardTable
+from controller.insight.overview.read import overview
 from controller.reconcile.accounts import Accounts
 from controller.reconcile.collectors.cards import CardGauges
 from controller.reconcile.collectors.figures import PackingFigures, QuotaFigures

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.doctor.allocations import claims as examine_claims
-from controller.overview.read import overview
+from controller.insight.doctor.allocations import claims as examine_claims
+from controller.insight.overview.read import overview
 from controller.scheduling.inventory import vanished
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId
@@ -505,7 +505,7 @@ def test_whatever_happens_it_counts_as_the_rules_say(beginning, history):
 
 
 def test_doctor_names_claim_pods_and_what_to_do():
-    from tests.unit.test_doctor import live, state
+    from tests.unit.insight.test_doctor import live, state
 
     found = state(slices=[telling(gone(held_by("c", "p")))], pods=[user_of()], live=live())
     (finding,) = examine_claims(found)

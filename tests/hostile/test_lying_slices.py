@@ -9,13 +9,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.doctor.hardware import slices as examine_slices
+from controller.insight.doctor.hardware import slices as examine_slices
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId
 from hami_dra.vendors.registry import OWN_DRIVERS
 from tests.cards import DRIVER, card, claim, node, slice_of, whole
 from tests.support import manifests
-from tests.unit.test_doctor import state
+from tests.unit.insight.test_doctor import state
 
 HONEST, EVIL = ("n1", "n2"), "evil"
 DRIVERS = (DRIVER, "metax.hami.io")

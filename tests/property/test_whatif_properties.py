@@ -7,10 +7,10 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.insight.simulation import Settings, play
+from controller.insight.simulation.essence import documents_of
+from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, Change, compare
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
-from controller.simulation import Settings, play
-from controller.simulation.essence import documents_of
-from controller.whatif import DEVICE_AXIS, NODE_AXIS, Change, compare
 from hami_dra.api import kinds, names
 from hami_dra.api.core import PodResourceClaimStatus
 from tests.support.manifests import claim, cluster, documents, part, pod, template

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from controller.explain.model import Explanation, from_json, to_json
+from controller.insight.explain.model import Explanation, from_json, to_json
 from hami_dra.cli.errors import CommandError
 from hami_dra.cli.explain import _kept, _target
 from tests.support.commands import Typed

@@ -7,9 +7,9 @@ import subprocess
 import pytest
 import yaml
 
-from controller.simulation import Settings, simulate
-from controller.simulation.essence import documents_of, essence
-from controller.simulation.objects import READ, gather
+from controller.insight.simulation import Settings, simulate
+from controller.insight.simulation.essence import documents_of, essence
+from controller.insight.simulation.objects import READ, gather
 from hami_dra.api import kinds, names
 from hami_dra.kube.documents import read_documents
 from tests.support.commands import Typed

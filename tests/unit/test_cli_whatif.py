@@ -8,7 +8,7 @@ import yaml
 from tests.docs.commands_in_docs import ROOT, blocks
 from tests.support.commands import Typed
 from tests.support.manifests import claim, cluster, part, pod
-from tests.unit.test_whatif import SCATTERED, held
+from tests.unit.insight.test_whatif import SCATTERED, held
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from controller.dashboard.app import dashboard_app
 from controller.dashboard.guard import hostname, is_own_path
 from controller.dashboard.preferences import preferences, preferred_language
 from controller.dashboard.serving import Settings, parse_bind
-from controller.explain.model import Explanation
+from controller.insight.explain.model import Explanation
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW

@@ -14,7 +14,7 @@ from controller.dashboard.paging import leaf
 from controller.dashboard.preferences import Preferences
 from controller.dashboard.readings import Reading
 from controller.dashboard.stream import event
-from controller.overview.model import Card, Packing, Tenant
+from controller.insight.overview.model import Card, Packing, Tenant
 from hami_dra.api import names
 from hami_dra.api.resource import ResourceClaim
 
@@ -24,7 +24,7 @@ TEMPLATES = sorted((DASHBOARD / "templates").glob("*.html"))
 
 def messages():
     found = set(reasons.REASONS.values()) | {title for _, title in pages.MENU}
-    found |= {"rank", "topology", "node score", "tie", "name", "nominated"}  # keys of controller.explain.model
+    found |= {"rank", "topology", "node score", "tie", "name", "nominated"}  # keys of controller.insight.explain.model
     found |= set(re.findall(r'Page\("[^"]*", "[^"]*", "([^"]*)"', (DASHBOARD / "pages.py").read_text()))
     found |= set(re.findall(r'notices\.append\("([^"]*)"\)', (DASHBOARD / "app.py").read_text()))
     for template in TEMPLATES:

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from controller.dashboard import render
 from controller.dashboard.driverpods import DriverPods, NoAnswer, session_for_drivers, target_of
 from controller.dashboard.readings import AT_ONCE, Reading, Readings, Target, Use, readings_of
-from controller.overview.model import Packing
+from controller.insight.overview.model import Packing
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.discovery.simulated import machine

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controller.explain.explain import explain
+from controller.insight.explain.explain import explain
 from controller.reconcile.decisionlog import DecisionLog
 from controller.scheduling.decide import Demand, Options, PodClaim, decide
 from controller.scheduling.decide.answers import without_trace

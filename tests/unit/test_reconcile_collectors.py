@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.overview.cardtable import CardTable
+from controller.insight.overview.card_table import CardTable
 from controller.reconcile.collectors.cards import CardGauges
 from controller.reconcile.collectors.figures import PackingFigures, QuotaFigures
 from controller.reconcile.collectors.lines import BLOCK, Gauge, blocks, labels
@@ -31,7 +31,7 @@ from tests.support import expositions
 from tests.support.expositions import SETTINGS, furnish, text_of
 from tests.support.quotas import quota_object
 from tests.support.scene import play
-from tests.unit.test_overview import mig_card
+from tests.unit.insight.test_overview import mig_card
 
 GIB = 1 << 30
 LEGACY = frozenset(NameSet)

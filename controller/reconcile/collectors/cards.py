@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.overview.cardtable import CardTable, troubles, vendor_name
+from controller.insight.overview.card_table import CardTable, troubles, vendor_name
 from controller.reconcile.collectors.lines import BLOCK, Gauge, blocks, labels
 from controller.reconcile.settings import NameSet
 from controller.scheduling.inventory.derived_column import LogReader

@@ -11,9 +11,9 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.overview.cardtable import CardTable
-from controller.overview.model import Packing
-from controller.overview.packing import packing
+from controller.insight.overview.card_table import CardTable
+from controller.insight.overview.model import Packing
+from controller.insight.overview.packing import packing
 from controller.reconcile.settings import NameSet
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.quota.model import QuotaLine, lines

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from controller.overview.cardtable import NO_CARD, CardTable
+from controller.insight.overview.card_table import NO_CARD, CardTable
 from controller.reconcile.collectors.cards import core_unit, node_of
 from controller.reconcile.collectors.lines import BLOCK, Gauge, blocks, labels
 from controller.reconcile.settings import NameSet

@@ -10,7 +10,7 @@ from datetime import datetime
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from controller.overview.cardtable import CardTable
+from controller.insight.overview.card_table import CardTable
 from controller.reconcile.accounts import Accounts
 from controller.reconcile.collectors.cards import CardGauges
 from controller.reconcile.collectors.figures import PackingFigures, QuotaFigures, VanishedFigures

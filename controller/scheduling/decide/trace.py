@@ -1,4 +1,4 @@
-"""What one run of `decide` looked at, for those who explain it (`controller.explain`).
+"""What one run of `decide` looked at, for those who explain it (`controller.insight.explain`).
 
 Handed out with the answer, so that nothing is computed twice. It refers to columns that are kept by difference: read it before
 the inventory changes, and let it go. Pure.

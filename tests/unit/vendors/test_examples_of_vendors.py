@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.simulation import Settings, simulate
+from controller.insight.simulation import Settings, simulate
 from hami_dra.kube.documents import read_documents
 from hami_dra.vendors.registry import VENDORS
 

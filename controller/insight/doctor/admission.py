@@ -1,0 +1,352 @@
+"""Checks of the admission objects: the fence, the policies, the webhook.
+
+The webhook's certificate is checked as the API server does it: whether it is valid now, and whether
+an authority of the caBundle signed it.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
+from controller.bridge.installation import CONVERT_WEBHOOK
+from controller.insight.doctor.installed import is_out, named
+from controller.insight.doctor.model import Finding, Live, Raw, Severity, State
+from controller.reconcile.fence_rules import (
+    driver_of,
+    is_fence_rule,
+    is_fence_taint,
+    is_fenced_slice,
+    is_in_force,
+    is_intact,
+    rule_names,
+    rules_of,
+)
+from hami_dra.api import kinds, names
+from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
+
+_SOON: Final = timedelta(days=14)
+
+
+# --- fence ----------------------------------------------------------------------------------------
+
+
+def fence(state: State) -> Iterator[Finding]:
+    """Check in exclusive mode that every managed driver's fence is in force, and its taint not
+    misused.
+    """
+    if state.mode != "exclusive" or is_out(state) or (state.live is None and not _speaks_of_fences(state)):
+        return
+    published = {item.spec.driver for item in state.slices if item.spec.devices}
+    rules = {rule.metadata.name: rule for rule in state.taint_rules}
+    by_rules = state.live.serves_taint_rules if state.live is not None else bool(rules)
+    for driver in sorted(state.managed & published):
+        if by_rules:
+            yield from _rule(driver, next(iter(rules_of(driver, rules.get)), None))
+        else:
+            yield from _open_slices(driver, state.slices)
+    for name, rule in sorted(rules.items()):
+        if is_fence_rule(rule) and driver_of(name, state.managed) is None:
+            selector = rule.spec.device_selector
+            driver = (selector.driver if selector is not None else None) or "every driver"
+            yield Finding(
+                check="fence",
+                severity=Severity.WARNING,
+                object=f"DeviceTaintRule {name}",
+                problem=f"it puts the fence on devices of {driver}, and no controller manages them: they are never allocated",
+                fix=f"start the controller with --manage {driver}, or kubectl delete devicetaintrule {name}",
+            )
+
+
+def _speaks_of_fences(state: State) -> bool:
+    """Return whether the state mentions a fence: files may be of a cluster without hami-dra."""
+    return any(map(is_fence_rule, state.taint_rules)) or any(
+        is_fence_taint(taint) for item in state.slices for device in item.spec.devices for taint in device.taints
+    )
+
+
+def _rule(driver: str, rule: DeviceTaintRule | None) -> Iterator[Finding]:
+    name = rule.metadata.name if rule is not None else rule_names(driver)[0]
+    restart = "the controller puts it back within a second: check that it runs and may write devicetaintrules"
+    if rule is None:
+        problem = f"it is missing: kube-scheduler may allocate devices of {driver} without the controller"
+        yield _error("fence", f"DeviceTaintRule {name}", problem, restart)
+    elif not is_intact(rule, driver) and is_in_force(rule, driver):
+        yield Finding(
+            check="fence",
+            severity=Severity.WARNING,
+            object=f"DeviceTaintRule {name}",
+            problem="it is being deleted, and stays in force until the controller has put another one in its place",
+            fix="check that the controller runs and may write devicetaintrules; to remove the fence: hami-dra uninstall",
+        )
+    elif not is_intact(rule, driver):
+        problem = f"it was changed: it does not keep kube-scheduler off all devices of {driver}"
+        yield _error("fence", f"DeviceTaintRule {name}", problem, restart)
+    elif not _is_proven(rule):
+        yield Finding(
+            check="fence",
+            severity=Severity.WARNING,
+            object=f"DeviceTaintRule {name}",
+            problem="no probe has shown yet that kube-scheduler respects it: no device of "
+            f"{driver} is given out until one has, or found none free to show it with",
+            fix="wait some seconds; if it stays while devices are free: "
+            f"kubectl describe devicetaintrule {name}, and the controller's log",
+        )
+
+
+def _is_proven(rule: DeviceTaintRule) -> bool:
+    """Return whether the rule was proven, like `fence_rules.is_proven` but without comparing the
+    UID.
+
+    The generation is not compared either if a file leaves it out.
+    """
+    _, _, generation = rule.metadata.annotations.get(names.FENCE_PROVEN, "").partition("/")
+    return generation == str(rule.metadata.generation) if rule.metadata.generation else bool(generation)
+
+
+def _open_slices(driver: str, slices: tuple[ResourceSlice, ...]) -> Iterator[Finding]:
+    unfenced = sorted(item.metadata.name for item in slices if item.spec.driver == driver and not is_fenced_slice(item))
+    if unfenced:
+        yield _error(
+            "fence",
+            f"ResourceSlice {unfenced[0]}" + (f" and {len(unfenced) - 1} more" if len(unfenced) > 1 else ""),
+            f"devices of {driver} do not carry the taint {names.FENCE_TAINT}: none of them is given out until all of them do",
+            "run the driver of the node with --fence auto (its default), and check its log",
+        )
+
+
+# --- policies -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    name: str
+    manifest: str
+    without: str
+    """The consequence of its absence."""
+    severity: Severity = Severity.ERROR
+    policy_kind: str = kinds.VALIDATING_POLICY.name
+    binding_kind: str = kinds.VALIDATING_POLICY_BINDING.name
+    exclusive: bool = False
+    """Only in exclusive mode."""
+
+
+_ACCOUNT: Final = "system:serviceaccount:"
+_CONTROLLER: Final = "anyone with the controller's token may "
+_POLICIES: Final = (
+    _Policy(
+        names.FENCE_POLICY,
+        "fence-policy.yaml",
+        "claims that tolerate the fence are admitted, and kube-scheduler allocates for them",
+        exclusive=True,
+    ),
+    _Policy(
+        names.GATE_POLICY,
+        "gate-policy.yaml",
+        "pods are not gated, and kube-scheduler tries them in vain first",
+        Severity.WARNING,
+        kinds.MUTATING_POLICY.name,
+        kinds.MUTATING_POLICY_BINDING.name,
+        exclusive=True,
+    ),
+    _Policy(
+        names.CLAIM_POLICY,
+        "claim-policy.yaml",
+        "a claim can be deleted under its running pod, and its devices are then allocated twice",
+    ),
+    _Policy(
+        names.SLICE_POLICY,
+        "slice-policy.yaml",
+        "a driver may write slices of other nodes, and into their pools",
+    ),
+    _Policy(
+        names.TOKEN_POLICY,
+        "account-policy.yaml",
+        "anyone who may create Secrets in hami-dra's namespace can get the token of any account there",
+    ),
+    _Policy(
+        names.EVENT_POLICY,
+        "account-policy.yaml",
+        "controller and drivers may report events in the name of others",
+        Severity.WARNING,
+    ),
+    *(
+        _Policy(name, "controller-policy.yaml", _CONTROLLER + what)
+        for name, what in zip(
+            names.CONTROLLER_POLICIES,
+            (
+                "change any field of any pod",
+                "raise any quota, and change the metadata of any claim",
+                "create and delete the claim templates of all users",
+                "taint all devices",
+                "run any pod in the namespace of the probe",
+            ),
+            strict=True,
+        )
+    ),
+)
+
+
+def policies(state: State) -> Iterator[Finding]:
+    """Check that each policy exists, is bound to itself, and denies what it should deny.
+
+    The absence of the gate's policy can be intended, so it is a warning only.
+    """
+    live = state.live
+    assert live is not None  # `Check.needs_live`
+    if live.admission is None or is_out(state):
+        return
+    for each in _POLICIES:
+        if not each.exclusive or state.mode == "exclusive":
+            yield from _installed(live, each, state.namespace)
+
+
+def _installed(live: Live, wanted: _Policy, namespace: str) -> Iterator[Finding]:
+    policy = named(live, wanted.policy_kind, wanted.name)
+    admission = live.admission or {}
+    bindings = [
+        each for each in admission.get(wanted.binding_kind, ()) if each.get("spec", {}).get("policyName") == wanted.name
+    ]
+    validates = wanted.policy_kind == kinds.VALIDATING_POLICY.name
+    what, problem = f"{wanted.policy_kind} {wanted.name}", ""
+    if policy is None:
+        problem = "it is missing"
+    elif not bindings:
+        what, problem = f"{wanted.binding_kind} {wanted.name}", "it is missing, so the policy does nothing"
+    elif validates and not any(map(_denies, bindings)):
+        what, problem = f"{wanted.binding_kind} {wanted.name}", "its validationActions do not say Deny"
+    elif validates and policy.get("spec", {}).get("failurePolicy") == "Ignore":
+        problem = "its failurePolicy is Ignore"
+    elif not _names_accounts_of(policy, namespace):
+        problem = f"it names accounts of another namespace than {namespace}"
+    if problem:
+        yield Finding(
+            check="policies",
+            severity=wanted.severity,
+            object=what,
+            problem=f"{problem}: {wanted.without}",
+            fix=f"kubectl apply -f manifests/{wanted.manifest}, or upgrade the Helm release",
+        )
+
+
+def _names_accounts_of(policy: Raw, namespace: str) -> bool:
+    """Return whether a policy about our accounts names those of this installation."""
+    conditions = policy.get("spec", {}).get("matchConditions") or ()
+    text = " ".join(str(each.get("expression", "")) for each in conditions)
+    return _ACCOUNT not in text or f"{_ACCOUNT}{namespace}:" in text
+
+
+def _denies(binding: Raw) -> bool:
+    return "Deny" in (binding.get("spec", {}).get("validationActions") or ())
+
+
+# --- webhook --------------------------------------------------------------------------------------
+
+
+def webhook(state: State) -> Iterator[Finding]:
+    live = state.live
+    assert live is not None  # `Check.needs_live`
+    if live.admission is None:
+        return
+    title = f"{kinds.MUTATING_WEBHOOK.name} {names.WEBHOOK}"
+    configuration = named(live, kinds.MUTATING_WEBHOOK.name, names.WEBHOOK)
+    hooks = {each.get("name"): each for each in (configuration or {}).get("webhooks") or ()}
+    convert = hooks.get(CONVERT_WEBHOOK)
+    if convert is None:
+        if live.webhook is not None and live.webhook.expected and not is_out(state):
+            yield _error(
+                "webhook",
+                title,
+                f"{'it has no webhook ' + CONVERT_WEBHOOK if configuration else 'it is missing'}: pods with old resource names "
+                "(nvidia.com/gpu) are not converted, and stay pending",
+                "kubectl apply -f manifests/webhook.yaml, or upgrade the Helm release",
+            )
+        return
+    if convert.get("failurePolicy") == "Ignore":
+        yield Finding(
+            check="webhook",
+            severity=Severity.WARNING,
+            object=title,
+            problem=f"the failurePolicy of {CONVERT_WEBHOOK} is Ignore: while the webhook does not answer, pods with old resource "
+            "names are admitted unconverted and stay pending",
+            fix="set webhook.failurePolicy=Fail in the chart, unless that is what you chose",
+        )
+    yield from _certificate(state, live, title, convert)
+    yield from _runtime_classes(live)
+    if live.webhook is not None and live.webhook.conversion:
+        yield _error(
+            "webhook",
+            title,
+            f"a pod with nvidia.com/gpu, created as a dry run, was not converted: {live.webhook.conversion}",
+            f"kubectl -n {state.namespace} get pods,endpointslices -l app.kubernetes.io/name={names.WEBHOOK}; see the webhook's log",
+        )
+
+
+def _runtime_classes(live: Live) -> Iterator[Finding]:
+    for vendor, name in sorted(live.webhook.missing_runtime_classes.items()) if live.webhook is not None else ():
+        yield _error(
+            "webhook",
+            f"RuntimeClass {name}",
+            f"it does not exist, and the webhook writes it into pods that ask for devices of {vendor}: the API server refuses "
+            "every one of them",
+            f"create it with the handler of the vendor's container runtime, or set vendors.{vendor}.podRuntimeClassName in the chart to "
+            "one that exists (empty: the nodes' default runtime)",
+        )
+
+
+def _certificate(state: State, live: Live, title: str, convert: Raw) -> Iterator[Finding]:
+    restart = f"restart the webhook, which fills it in: kubectl -n {state.namespace} rollout restart deployment {names.WEBHOOK}"
+    text = convert.get("clientConfig", {}).get("caBundle") or ""
+    if not text:
+        if "url" not in convert.get("clientConfig", {}):
+            yield _error("webhook", title, "its caBundle is empty: the API server trusts no certificate of it", restart)
+        return
+    try:
+        authorities = x509.load_pem_x509_certificates(base64.b64decode(text, validate=True))
+    except (ValueError, binascii.Error):
+        yield _error("webhook", title, "its caBundle is not a list of certificates", restart)
+        return
+    if all(each.not_valid_after_utc <= state.now for each in authorities):
+        yield _error("webhook", title, "all certificates of its caBundle have expired", restart)
+    served = live.webhook.certificate if live.webhook is not None else None
+    if served is None:
+        return
+    secret = f"Secret {state.namespace}/{names.WEBHOOK_SECRET}"
+    try:
+        certificate = x509.load_pem_x509_certificates(served)[0]
+    except (ValueError, IndexError):
+        yield _error("webhook", secret, "its tls.crt is not a certificate", f"kubectl -n {state.namespace} delete secret {names.WEBHOOK_SECRET}; {restart}")  # fmt: skip
+        return
+    left = certificate.not_valid_after_utc - state.now
+    if left <= _SOON:
+        yield Finding(
+            check="webhook",
+            severity=Severity.ERROR if left <= timedelta() else Severity.WARNING,
+            object=secret,
+            problem=f"the webhook's certificate ends {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
+            fix=restart.replace(", which fills it in", ", which renews it"),
+        )
+    if not any(_signed(certificate, each) for each in authorities):
+        yield _error(
+            "webhook",
+            title,
+            f"no certificate of its caBundle signed the one that the webhook serves with ({secret})",
+            restart,
+        )
+
+
+def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return certificate == authority
+    return True
+
+
+def _error(check: str, what: str, problem: str, fix: str) -> Finding:
+    return Finding(check=check, severity=Severity.ERROR, object=what, problem=problem, fix=fix)

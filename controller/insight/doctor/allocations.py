@@ -1,0 +1,249 @@
+"""Checks of allocations: leaked claims, devices allocated twice, waiting pods, quotas without
+effect.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+from controller.insight.doctor.ages import age, in_words, older
+from controller.insight.doctor.model import Finding, Severity, State
+from controller.insight.overview.tenancies import Tenancies
+from controller.reconcile import bodies
+from controller.reconcile.foreign import Use, overlaps
+from controller.reconcile.pods import claim_keys, has_our_gate, is_done, is_pending, other_gates
+from controller.scheduling.inventory.model import DeviceId
+from controller.scheduling.quota.model import lines
+from hami_dra.api import names
+from hami_dra.api.podstate import is_bound, is_leaving
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.vendors.quotas import PREFIX
+from hami_dra.vendors.registry import QUOTA_NAMES
+
+_ORPHANED: Final = timedelta(minutes=3)
+"""The controller itself frees an unused allocation after one minute."""
+_STUCK: Final = timedelta(minutes=5)
+_WAITING: Final = timedelta(minutes=5)
+_SHOWN: Final = 4
+
+
+def claims(state: State) -> Iterator[Finding]:
+    """Check the claims that carry our annotation; all others are ignored."""
+    used = {key for pod in state.pods if not is_done(pod) for key in claim_keys(pod)}
+    there = {pod.key for pod in state.pods}
+    for claim in state.claims:
+        if not bodies.is_ours(claim, state.installation):
+            continue
+        allocation = claim.status.allocation
+        since = allocation.allocation_timestamp if allocation is not None else claim.metadata.creation_timestamp
+        consumers = [each for each in claim.status.reserved_for if each.resource == "pods"]
+        ghosts = [each.name for each in consumers if f"{claim.metadata.namespace}/{each.name}" not in there]
+        waits = older(since, state.now, _ORPHANED)
+        if claim.metadata.deletion_timestamp and older(claim.metadata.deletion_timestamp, state.now, _STUCK):
+            yield _leak(
+                claim,
+                f"it has been on its way out for {in_words(age(claim.metadata.deletion_timestamp, state.now))}",
+                "check that kube-controller-manager runs: it frees the claim when its pods are gone",
+            )
+        elif consumers and len(ghosts) == len(claim.status.reserved_for) and waits:
+            yield _leak(
+                claim,
+                f"it is reserved for {', '.join(ghosts[:_SHOWN])}, which does not exist: no other pod can use its devices",
+                "check that kube-controller-manager runs: it removes such reservations",
+            )
+        elif allocation is not None and not claim.status.reserved_for and claim.key not in used and waits:
+            yield _leak(
+                claim,
+                "it is allocated, and no pod uses it: no other pod can use its devices",
+                "check that the controller runs: it frees such claims after a minute; or kubectl delete "
+                f"resourceclaim -n {claim.metadata.namespace} {claim.metadata.name}",
+            )
+        elif (
+            allocation is None
+            and names.DELETE_PROTECTION in claim.metadata.finalizers
+            and claim.key not in used
+            and waits
+        ):
+            yield _leak(
+                claim,
+                f"it is not allocated, but still has the finalizer {names.DELETE_PROTECTION}: it cannot be deleted",
+                "check that the controller runs: it removes finalizer and annotation after a minute",
+            )
+    yield from _vanished(state)
+
+
+def _vanished(state: State) -> Iterator[Finding]:
+    """Report claims deleted under pods that still hold their devices, and pods without their
+    claims.
+    """
+    fix = (
+        "delete these pods to free the devices; manifests/claim-policy.yaml keeps claims from being deleted under them"
+    )
+    told: set[str] = set()
+    for gone in state.inventory.vanished.all():
+        told |= {each.uid for each in gone.holders}
+        holders = _some([each.key for each in gone.holders]) or "a pod that is gone, or whose name is not known,"
+        yield Finding(
+            check="claims",
+            severity=Severity.ERROR,
+            object=f"ResourceClaim {gone.key}",
+            problem=f"it is gone, and {holders} on node {gone.node} still holds {_some([str(each) for each in gone.devices])}: "
+            "no other pod gets them, and they count for the namespace's quota",
+            fix=fix if gone.holders else f"see which containers of node {gone.node} use them, and restart its kubelet",
+        )
+    if state.live is None:
+        return
+    there = {claim.key for claim in state.claims}
+    for pod in state.pods:
+        missing = [key for key in claim_keys(pod) if key not in there]
+        if missing and is_bound(pod) and not is_leaving(pod) and pod.metadata.uid not in told:
+            yield Finding(
+                check="claims",
+                severity=Severity.WARNING,
+                object=f"Pod {pod.key}",
+                problem=f"it is on node {pod.spec.node_name}, and there is no ResourceClaim {_some(missing)}: "
+                "what it may still hold is not known until the node's driver tells (within some minutes)",
+                fix=fix,
+            )
+
+
+def devices(state: State) -> Iterator[Finding]:
+    """Report overcommitted devices, devices held but not published, and foreign allocations on
+    ours.
+    """
+    uses: dict[DeviceId, list[Use]] = defaultdict(list)
+    for claim in state.claims:
+        for result in claim.results:
+            uses[DeviceId(result.driver, result.pool, result.device)].append(Use(claim, (result,)))
+    columns = state.inventory.devices
+    for device, found in sorted(uses.items()):
+        row = columns.row_of(device)
+        totals = columns.device(row).totals if row >= 0 else None
+        holders = [use for use in found if not all(result.admin_access for result in use.results)]
+        if overlaps(holders, totals):
+            yield Finding(
+                check="devices",
+                severity=Severity.ERROR,
+                object=f"Device {device}",
+                problem=f"it is overcommitted by {_listed([use.claim for use in holders])}",
+                fix="delete the pod of one of these claims; see who allocated it: kubectl get resourceclaim -A -o yaml | grep "
+                f"{names.ALLOCATED_BY}",
+            )
+    for (driver, pool), counters in state.inventory.overdrawn().items():
+        yield Finding(
+            check="devices",
+            severity=Severity.ERROR,
+            object=f"Pool {driver}/{pool}",
+            problem=f"more is drawn of {_some(counters)} than there is: a card and parts of it are allocated at once",
+            fix="hami-dra status shows their tenants; delete the pod of one",
+        )
+    tenancies = Tenancies(state.claims, state.pods)
+    for device in sorted(tenancies.devices()):
+        if columns.row_of(device) < 0 and _is_unknown(state, device):
+            tenants = tenancies.of(device, None)
+            yield Finding(
+                check="devices",
+                severity=Severity.WARNING,
+                object=f"Device {device}",
+                problem=f"{', '.join(f'{each.namespace}/{each.claim}' for each in tenants[:_SHOWN])} holds it, but no slice publishes it",
+                fix="check that the node and its driver run; else delete the pods that hold it",
+            )
+    if state.mode == "exclusive":
+        yield from _taken_by_others(state, uses)
+
+
+def _is_unknown(state: State, device: DeviceId) -> bool:
+    """Return whether no slice publishes the device; an incomplete pool is reported elsewhere."""
+    return f"pool {device.driver}/{device.pool}" not in state.inventory.problems
+
+
+def _taken_by_others(state: State, uses: dict[DeviceId, list[Use]]) -> Iterator[Finding]:
+    foreign: dict[str, set[str]] = defaultdict(set)
+    for device, found in uses.items():
+        for use in found:
+            looks_on = all(result.admin_access for result in use.results)
+            if device.driver in state.managed and not looks_on and not bodies.is_ours(use.claim, state.installation):
+                foreign[use.claim.key].add(str(device))
+    for key, taken in sorted(foreign.items()):
+        yield Finding(
+            check="devices",
+            severity=Severity.WARNING,
+            object=f"ResourceClaim {key}",
+            problem=f"another component allocated {_some(sorted(taken))} to it: before the fence was up, or around it",
+            fix="nothing, if it was before; else find who tolerates the fence, and apply manifests/fence-policy.yaml",
+        )
+
+
+def pods(state: State) -> Iterator[Finding]:
+    """Check only pods behind our gate: kube-scheduler is responsible for the others."""
+    if state.mode != "exclusive":
+        return  # `leftovers` reports them
+    for pod in state.pods:
+        if not (is_pending(pod) and has_our_gate(pod)) or not older(
+            pod.metadata.creation_timestamp, state.now, _WAITING
+        ):
+            continue
+        others = other_gates(pod)
+        waited = in_words(age(pod.metadata.creation_timestamp, state.now))
+        yield Finding(
+            check="pods",
+            severity=Severity.WARNING,
+            object=f"Pod {pod.key}",
+            problem=f"it has waited behind the gate {names.GATE} for {waited}"
+            + (f", and behind {', '.join(others)}: nothing is decided until these are removed" if others else ""),
+            fix=f"hami-dra explain {pod.metadata.name} -n {pod.metadata.namespace}"
+            if not others
+            else f"ask the owner of {others[0]}",
+        )
+
+
+def quotas(state: State) -> Iterator[Finding]:
+    """Report unknown resource names (which limit nothing), unenforceable quotas, exceeded
+    limits.
+    """
+    for title, problem in sorted(state.inventory.quotas.problems.items()):
+        said, _, fix = problem.rpartition("; ")
+        yield Finding(
+            check="quotas",
+            severity=Severity.WARNING,
+            object=title,
+            problem=said or problem,
+            fix=fix or "edit the quota",
+        )
+    domains = {resource.removeprefix(PREFIX).partition("/")[0] for resource in QUOTA_NAMES}
+    for quota in state.quotas:
+        for resource in quota.spec.hard:
+            domain = resource.removeprefix(PREFIX).partition("/")[0]
+            if resource.startswith(PREFIX) and domain in domains and resource not in QUOTA_NAMES:
+                known = ", ".join(sorted(each for each in QUOTA_NAMES if each.startswith(f"{PREFIX}{domain}/")))
+                yield Finding(
+                    check="quotas",
+                    severity=Severity.WARNING,
+                    object=f"ResourceQuota {quota.key}",
+                    problem=f"spec.hard names {resource}, which limits nothing: no vendor has that resource",
+                    fix=f"write one of {known}",
+                )
+    for line in lines(state.inventory):
+        if line.used > line.hard:
+            yield Finding(
+                check="quotas",
+                severity=Severity.WARNING,
+                object=f"ResourceQuota {line.namespace}/{line.quota}",
+                problem=f"{line.resource}: {line.used} {line.unit} are used, and the limit is {line.hard}",
+                fix="claims that were allocated before the quota keep what they have; delete pods, or raise the limit",
+            )
+
+
+def _leak(claim: ResourceClaim, problem: str, fix: str) -> Finding:
+    return Finding(
+        check="claims", severity=Severity.ERROR, object=f"ResourceClaim {claim.key}", problem=problem, fix=fix
+    )
+
+
+def _listed(found: list[ResourceClaim]) -> str:
+    return _some(sorted({claim.key for claim in found}))
+
+
+def _some(texts: list[str]) -> str:
+    return ", ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else "")

@@ -1,0 +1,132 @@
+"""Checks of the prerequisites: Kubernetes' version, APIs and gates; a leader; the accounts'
+rights.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+from controller.insight.doctor.ages import age, in_words
+from controller.insight.doctor.installed import is_out
+from controller.insight.doctor.model import Finding, Right, Severity, State
+from controller.reconcile.leaving import leaving_until
+from hami_dra.api import names
+from hami_dra.kube.requirements import MINIMUM
+
+NEEDED_GATES: Final = {
+    "DynamicResourceAllocation": "no claims exist without it",
+    "DRAConsumableCapacity": "cards cannot be shared without it",
+    "DRADeviceTaints": "the fence, and cards out of service, are taints on devices",
+}
+USEFUL_GATES: Final = {
+    "DRAPartitionableDevices": "MIG instances cannot be allocated without it",
+    "DRAPrioritizedList": "claims with firstAvailable are refused without it",
+    "DRAAdminAccess": "monitoring pods cannot access cards in use without it",
+    "DRAResourceClaimDeviceStatus": "the claim's status cannot report the pod's cards without it",
+}
+_LEASE_MARGIN: Final = timedelta(seconds=5)
+_SHOWN: Final = 4
+
+
+def version(state: State) -> Iterator[Finding]:
+    live = state.live
+    assert live is not None  # `Check.needs_live`
+    found = live.version.git_version or f"{live.version.major}.{live.version.minor}"
+    minimum = ".".join(map(str, MINIMUM))
+    if not live.version.at_least(*MINIMUM):
+        yield _error(
+            "version",
+            "Kubernetes",
+            f"it is {found}, and hami-dra needs {minimum} or newer",
+            f"upgrade the control plane to {minimum} or newer",
+        )
+    foreign = sorted(state.managed - state.own_drivers)
+    if state.mode == "exclusive" and foreign and not live.serves_taint_rules:
+        yield _error(
+            "version",
+            "Kubernetes",
+            f"it serves no DeviceTaintRule, so kube-scheduler cannot be kept off the devices of {', '.join(foreign)}",
+            "switch on the feature gate DRADeviceTaintRules and the API resource.k8s.io/v1beta2 (1.36), use 1.37, or run the "
+            "controller without --manage",
+        )
+    for severity, gates in ((Severity.ERROR, NEEDED_GATES), (Severity.WARNING, USEFUL_GATES)):
+        for gate, why in gates.items():
+            if live.gates is not None and live.gates.get(gate) is False:
+                yield Finding(
+                    check="version",
+                    severity=severity,
+                    object="kube-apiserver",
+                    problem=f"the feature gate {gate} is off: {why}",
+                    fix=f"start kube-apiserver, kube-scheduler, kube-controller-manager and kubelet with --feature-gates={gate}=true",
+                )
+
+
+def controller(state: State) -> Iterator[Finding]:
+    live = state.live
+    assert live is not None  # `Check.needs_live`
+    if not live.lease_known:
+        return
+    if is_out(state):
+        yield Finding(
+            check="controller",
+            severity=Severity.WARNING,
+            object=f"Namespace {state.namespace}",
+            problem="hami-dra is not installed here",
+            fix="install it (docs/install.md), or give its namespace: --namespace",
+        )
+        return
+    title = f"Lease {state.namespace}/{names.CONTROLLER}"
+    start = f"kubectl -n {state.namespace} get pods,events; start it, or install hami-dra (docs/install.md)"
+    if live.lease is None:
+        yield _error(
+            "controller", title, "it does not exist: no controller runs here, and no devices are allocated", start
+        )
+        return
+    until = leaving_until(live.lease)
+    if until is not None and until > state.now:
+        yield Finding(
+            check="controller",
+            severity=Severity.WARNING,
+            object=title,
+            problem=f"hami-dra uninstall is at work: no controller acts before {until:%H:%M:%S} UTC",
+            fix="wait until then, or to keep hami-dra: kubectl -n "
+            f"{state.namespace} annotate lease hami-dra-controller hami.io/leaving-until-",
+        )
+        return
+    spec = live.lease.spec
+    if not spec.holder_identity:
+        yield _error("controller", title, "it has no holder: no controller leads", start)
+        return
+    silent = age(spec.renew_time, state.now)
+    most = timedelta(seconds=spec.lease_duration_seconds or 15) + _LEASE_MARGIN
+    if not live.lease_moved and (silent is None or silent > most):
+        yield _error(
+            "controller",
+            title,
+            f"{spec.holder_identity} has not renewed it for {in_words(silent)}: no controller leads",
+            start,
+        )
+
+
+def rights(state: State) -> Iterator[Finding]:
+    live = state.live
+    assert live is not None  # `Check.needs_live`
+    denied: dict[tuple[str, str], list[Right]] = defaultdict(list)
+    for right in () if is_out(state) else live.rights or ():
+        if not right.allowed:
+            denied[right.account, right.manifest].append(right)
+    for (account, manifest), missing in sorted(denied.items()):
+        shown = ", ".join(map(str, missing[:_SHOWN])) + (
+            f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        )
+        yield _error(
+            "rights",
+            f"ServiceAccount {state.namespace}/{account}",
+            f"it may not {shown}",
+            f"kubectl apply -f manifests/{manifest}, or upgrade the Helm release",
+        )
+
+
+def _error(check: str, what: str, problem: str, fix: str) -> Finding:
+    return Finding(check=check, severity=Severity.ERROR, object=what, problem=problem, fix=fix)

@@ -1,0 +1,53 @@
+"""Runs all checks over one state. Called by `hami-dra doctor`. In: a `State`. Out: a `Report`.
+Pure.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from controller.insight.doctor import admission, allocations, cluster, hardware, leftovers
+from controller.insight.doctor.model import Finding, Report, Severity, State
+
+_NO_CLUSTER: Final = "it needs the live cluster, and files were read"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    examine: Callable[[State], Iterable[Finding]]
+    needs_live: bool = False
+
+
+CHECKS: Final = (
+    Check("version", cluster.version, needs_live=True),
+    Check("controller", cluster.controller, needs_live=True),
+    Check("rights", cluster.rights, needs_live=True),
+    Check("fence", admission.fence),
+    Check("policies", admission.policies, needs_live=True),
+    Check("webhook", admission.webhook, needs_live=True),
+    Check("leftovers", leftovers.leftovers),
+    Check("classes", hardware.classes),
+    Check("slices", hardware.slices),
+    Check("device-plugin", hardware.device_plugins),
+    Check("containers", hardware.node_lacks),
+    Check("claims", allocations.claims),
+    Check("devices", allocations.devices),
+    Check("pods", allocations.pods),
+    Check("quotas", allocations.quotas),
+)
+
+
+def examine(state: State) -> Report:
+    findings: list[Finding] = []
+    checked: list[str] = []
+    skipped = dict(state.unread)
+    for check in CHECKS:
+        if check.needs_live and state.live is None:
+            skipped[check.name] = _NO_CLUSTER
+            continue
+        findings += check.examine(state)
+        checked.append(check.name)
+    order = {check.name: place for place, check in enumerate(CHECKS)}
+    findings.sort(key=lambda each: (each.severity is not Severity.ERROR, order[each.check], each.object))
+    return Report(findings=tuple(findings), checked=tuple(checked), skipped=skipped)

@@ -1,0 +1,147 @@
+"""Checks of the published devices: device classes, slices and pools, competing device plugins."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from controller.bridge.extended import clash_warnings
+from controller.insight.doctor.model import Finding, Severity, State
+from hami_dra.api import names
+from hami_dra.api.nodelacks import InvalidLacks, LackKind, decode
+from hami_dra.api.resource import ResourceSlice
+from hami_dra.vendors.registry import plugin_resources
+
+_SHOWN: Final = 3
+_FIXES: Final = {
+    LackKind.LIBRARIES: "do what it says; the node's driver looks again every five minutes (--discover-every). docs/vendors/nvidia.md "
+    "lists the ways in which containers get libraries",
+    LackKind.PARTITIONS: "do what it says; docs/vendors/nvidia.md describes what MIG needs in the driver's container",
+    LackKind.LIMITS: "install HAMi-core on the node (docs/vendors/nvidia.md), or take only whole GPUs and MIG instances there",
+}
+
+
+def classes(state: State) -> Iterator[Finding]:
+    """Check the extended resource names of device classes.
+
+    Only native mode serves extended resources from classes; in exclusive mode the webhook converts
+    them, but those of foreign drivers may still be requested.
+    """
+    resources = sorted({each.spec.extended_resource_name or "" for each in state.classes} - {""})
+    for resource in resources:
+        for warning in clash_warnings([resource], state.classes):
+            owners = sorted(
+                each.metadata.name for each in state.classes if each.spec.extended_resource_name == resource
+            )
+            yield Finding(
+                check="classes",
+                severity=Severity.ERROR if state.mode == "native" else Severity.WARNING,
+                object=f"DeviceClass {', '.join(owners)}",
+                problem=warning.rpartition(". ")[0],
+                fix=f"remove spec.extendedResourceName from all but one of them: kubectl edit deviceclass {owners[-1]}",
+            )
+
+
+def slices(state: State) -> Iterator[Finding]:
+    """Report pools that are unusable, have several generations, or belong to deleted nodes."""
+    left_out = {f"ResourceSlice {item.metadata.name}": item for item in state.slices}
+    for what, problem in sorted(state.inventory.problems.items()):
+        if (item := left_out.get(what)) is not None:
+            yield _left_out(item, problem)
+            continue
+        yield Finding(
+            check="slices",
+            severity=Severity.ERROR,
+            object=what[:1].upper() + what[1:],
+            problem=f"{problem}: none of its devices can be allocated",
+            fix="a running driver publishes the rest within seconds; if not, see the driver's log on that node",
+        )
+    generations: dict[tuple[str, str], set[int]] = defaultdict(set)
+    gone: dict[str, list[str]] = defaultdict(list)
+    there = {node.metadata.name for node in state.nodes}
+    for item in state.slices:
+        spec = item.spec
+        if f"ResourceSlice {item.metadata.name}" in state.inventory.problems:
+            continue
+        generations[spec.driver, spec.pool.name].add(spec.pool.generation)
+        if there and spec.node_name and spec.node_name not in there:
+            gone[spec.node_name].append(item.metadata.name)
+    for (driver, name), found in sorted(generations.items()):
+        if len(found) > 1:
+            yield Finding(
+                check="slices",
+                severity=Severity.WARNING,
+                object=f"Pool {driver}/{name}",
+                problem=f"slices of generations {', '.join(map(str, sorted(found)))} are published; only the newest counts",
+                fix="a running driver removes old ones within seconds; if not, delete them by hand",
+            )
+    for node, listed in sorted(gone.items()):
+        shown = " ".join(sorted(listed)[:_SHOWN])
+        yield Finding(
+            check="slices",
+            severity=Severity.WARNING,
+            object=f"Node {node}",
+            problem=f"{len(listed)} ResourceSlices name this node, which does not exist",
+            fix=f"kubectl delete resourceslice {shown}" + (" ..." if len(listed) > _SHOWN else ""),
+        )
+
+
+def _left_out(item: ResourceSlice, problem: str) -> Finding:
+    node = item.spec.node_name
+    suspect = f"find out what runs on node {node} as its driver or kubelet: " if node else ""
+    return Finding(
+        check="slices",
+        severity=Severity.ERROR,
+        object=f"ResourceSlice {item.metadata.name}",
+        problem=f"{problem}: it is left out, and the node's own pool counts",
+        fix=f"{suspect}kubectl delete resourceslice {item.metadata.name}; manifests/slice-policy.yaml keeps such slices out",
+    )
+
+
+def node_lacks(state: State) -> Iterator[Finding]:
+    """What drivers tell of their own nodes: containers that would start without libraries, limits or MIG instances."""
+    for item in state.slices:
+        text = item.metadata.annotations.get(names.NODE_LACKS, "")
+        if not text or item.spec.driver not in state.own_drivers:
+            continue
+        try:
+            lacks = decode(text)
+        except InvalidLacks as error:
+            yield Finding(
+                check="containers",
+                severity=Severity.WARNING,
+                object=f"ResourceSlice {item.metadata.name}",
+                problem=f"its annotation {names.NODE_LACKS} cannot be read: {error}",
+                fix="restart the driver of the node, which writes it again",
+            )
+            continue
+        for lack in lacks:
+            yield Finding(
+                check="containers",
+                severity=Severity.WARNING if lack.kind is LackKind.LIMITS else Severity.ERROR,
+                object=f"Node {item.spec.node_name}",
+                problem=f"{item.spec.driver}: {lack.message}",
+                fix=_FIXES[lack.kind],
+            )
+
+
+def device_plugins(state: State) -> Iterator[Finding]:
+    """Report cards offered by both a device plugin and a driver: neither knows the other's
+    allocations.
+    """
+    drivers: dict[str, set[str]] = defaultdict(set)
+    for item in state.slices:
+        if item.spec.node_name and item.spec.devices:
+            drivers[item.spec.node_name].add(item.spec.driver)
+    nodes = state.inventory.nodes
+    for node, published in sorted(drivers.items()):
+        row = nodes.index_of(node)
+        offered = [each for each in plugin_resources(published) if row >= 0 and nodes.offers(each)[row] > 0]
+        if offered:
+            yield Finding(
+                check="device-plugin",
+                severity=Severity.ERROR,
+                object=f"Node {node}",
+                problem=f"a device plugin offers {', '.join(offered)}, and {', '.join(sorted(published))} publishes the same cards: "
+                "the same card can go to pods of both",
+                fix="remove the device plugin from this node (its DaemonSet), or the driver",
+            )

@@ -1,0 +1,84 @@
+"""Leftovers of exclusive mode: after a switch to native mode, or after a removal by hand.
+
+In native mode the controller removes them itself, so leftovers that stay mean that no controller
+runs.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from controller.insight.doctor.installed import is_out, named
+from controller.insight.doctor.model import Finding, Severity, State
+from controller.reconcile.fence_rules import is_fence_rule, is_fence_taint
+from controller.reconcile.pods import has_our_gate, is_live
+from hami_dra.api import kinds, names
+
+_UNINSTALL = "hami-dra uninstall"
+
+
+def leftovers(state: State) -> Iterator[Finding]:
+    out = is_out(state)
+    if out or state.mode == "native":
+        why = "hami-dra is gone" if out else "in native mode there should be none"
+        yield from _fence(state, why, out=out)
+        yield from _gates(state, why, out=out)
+        yield from _marks(state) if out else _policies(state)
+
+
+def _fence(state: State, why: str, *, out: bool) -> Iterator[Finding]:
+    for rule in state.taint_rules:
+        if is_fence_rule(rule):
+            yield _error(
+                f"DeviceTaintRule {rule.metadata.name}",
+                f"a fence rule is left, and {why}: kube-scheduler cannot allocate these devices",
+                _UNINSTALL if out else "restart the controller: in native mode it removes them when it starts",
+            )
+    fenced = Counter(
+        item.spec.driver
+        for item in state.slices
+        if any(is_fence_taint(taint) for device in item.spec.devices for taint in device.taints)
+    )
+    for driver, count in sorted(fenced.items()):
+        yield _error(
+            f"ResourceSlices of {driver}",
+            f"{count} of them carry the fence taint, and {why}: kube-scheduler cannot allocate their devices",
+            f"run the drivers with --mode native, or remove them, then kubectl delete resourceslices "
+            f"--field-selector spec.driver={driver}",
+        )
+
+
+def _gates(state: State, why: str, *, out: bool) -> Iterator[Finding]:
+    for pod in state.pods:
+        if has_our_gate(pod) and is_live(pod):
+            yield _error(
+                f"Pod {pod.key}",
+                f"the gate {names.GATE} is on, and {why}: no controller removes it",
+                _UNINSTALL if out else "check that the controller runs: it removes such gates at once",
+            )
+
+
+def _policies(state: State) -> Iterator[Finding]:
+    for name, kind in (
+        (names.FENCE_POLICY, kinds.VALIDATING_POLICY.name),
+        (names.GATE_POLICY, kinds.MUTATING_POLICY.name),
+    ):
+        if state.live is not None and named(state.live, kind, name) is not None:
+            yield _error(
+                f"{kind} {name}",
+                "it belongs to exclusive mode",
+                f"kubectl delete {kind.lower()} {name}, and its binding; or upgrade the Helm release with mode=native",
+            )
+
+
+def _marks(state: State) -> Iterator[Finding]:
+    for claim in state.claims:
+        if names.ALLOCATED_BY in claim.metadata.annotations and claim.status.allocation is None:
+            yield _error(
+                f"ResourceClaim {claim.key}",
+                "it still has hami-dra's annotation and finalizer, and hami-dra is gone: it cannot be deleted",
+                _UNINSTALL,
+            )
+
+
+def _error(what: str, problem: str, fix: str) -> Finding:
+    return Finding(check="leftovers", severity=Severity.ERROR, object=what, problem=problem, fix=fix)

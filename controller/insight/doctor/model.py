@@ -1,0 +1,142 @@
+"""Input and output of the doctor. Plain values.
+
+`State` is collected by `hami_dra.cli.doctor_reading` or by tests; checks
+(`controller.insight.doctor.checks`) only read it. JSON of a `Report` has camelCase names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+from controller.scheduling.inventory.inventory import Inventory
+from hami_dra.api import names
+from hami_dra.api.core import Lease, Node, Pod, ResourceQuota
+from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from hami_dra.kube.protocol import ServerVersion
+
+Raw = dict[str, Any]
+Mode = Literal["exclusive", "native"]
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    """Something does not work, or two pods may get the same device."""
+    WARNING = "warning"
+    """It works now, but needs attention."""
+
+
+class Finding(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    check: str
+    """Name of the check: `fence`, `webhook`, ..."""
+    severity: Severity
+    object: str
+    """Kind and key: `Pod team/train`."""
+    problem: str
+    fix: str
+    """What to do, as a command if there is one."""
+
+
+class Report(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    findings: tuple[Finding, ...]
+    """Errors first, then in the order of the checks."""
+    checked: tuple[str, ...]
+    """Names of the checks that ran."""
+    skipped: dict[str, str]
+    """Check → why it did not run, or not completely."""
+
+    @property
+    def healthy(self) -> bool:
+        return not any(finding.severity is Severity.ERROR for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """One right that a shipped manifest grants to a ServiceAccount, and the API server's verdict on
+    it.
+    """
+
+    account: str
+    """Name of the ServiceAccount."""
+    manifest: str
+    """File in manifests/ that grants it."""
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    name: str = ""
+    namespace: str = ""
+    """Empty: in the whole cluster."""
+    allowed: bool = True
+
+    def __str__(self) -> str:
+        what = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        what += f".{self.group}" if self.group else ""
+        return f"{self.verb} {what}" + (f" {self.name}" if self.name else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSeen:
+    """Facts about the webhook beyond its configuration."""
+
+    expected: bool
+    """Its ServiceAccount exists, so it was installed."""
+    own_certificate: bool = True
+    """There is a Secret for a webhook that issues its own certificates."""
+    certificate: bytes | None = None
+    """The serving certificate (PEM) from its Secret; None: not read."""
+    conversion: str | None = None
+    """Result of a dry-run creation of a legacy pod: empty = converted, else what went wrong; None:
+    not tried.
+    """
+    missing_runtime_classes: Mapping[str, str] = field(default_factory=dict)
+    """Vendor → the RuntimeClass named by the webhook's Deployment, if it does not exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """Facts that only a live cluster provides. A part that could not be read is None;
+    `State.unread` says why.
+    """
+
+    version: ServerVersion
+    serves_taint_rules: bool
+    gates: Mapping[str, bool] | None = None
+    """Feature gates of the API server."""
+    admission: Mapping[str, tuple[Raw, ...]] | None = None
+    """Kind → its objects as JSON: policies, bindings, webhook configurations, regardless of their
+    origin.
+    """
+    lease: Lease | None = None
+    """The controller's lease; None: there is none."""
+    lease_known: bool = True
+    lease_moved: bool = False
+    """It was renewed during the examination: there is a leader, whatever the clocks say."""
+    rights: tuple[Right, ...] | None = None
+    webhook: WebhookSeen | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    now: datetime
+    inventory: Inventory
+    nodes: tuple[Node, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    claims: tuple[ResourceClaim, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
+    classes: tuple[DeviceClass, ...] = ()
+    taint_rules: tuple[DeviceTaintRule, ...] = ()
+    quotas: tuple[ResourceQuota, ...] = ()
+    live: Live | None = None
+    """None: files were read."""
+    mode: Mode = "exclusive"
+    managed: frozenset[str] = frozenset()
+    """Drivers whose devices the controller allocates, or, in native mode, accounts for."""
+    own_drivers: frozenset[str] = frozenset()
+    installation: str = names.MANAGED_BY
+    namespace: str = names.SYSTEM_NAMESPACE
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Name of a check → why its input could not be read."""

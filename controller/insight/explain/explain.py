@@ -1,0 +1,35 @@
+"""`explain`: every node and every card of one decision, computed on the present state.
+
+Called by `hami-dra explain` and by the log at levels 4 and 5. In: the input of `decide`, and its
+answer if there is one already (with its trace, before the inventory changed). Out: an
+`Explanation`. Pure.
+"""
+
+from typing import Final
+
+from controller.insight.explain.model import Explanation
+from controller.insight.explain.render import told
+from controller.insight.explain.snapshot import take
+from controller.scheduling.decide import decide
+from controller.scheduling.decide.answers import Decision, Refusal
+from controller.scheduling.decide.scheduling_request import Demand, Options
+from controller.scheduling.inventory.inventory import Inventory
+
+MOST_NODES: Final = 1_000
+
+
+def explain(
+    inventory: Inventory,
+    demand: Demand,
+    options: Options,
+    *,
+    answer: Decision | Refusal | None = None,
+    most_nodes: int = MOST_NODES,
+) -> Explanation:
+    """Return the explanation of one decision. Never raises for what the demand contains.
+
+    Of larger clusters `most_nodes` nodes are included, the best first.
+    """
+    if answer is None or answer.trace is None:
+        answer = decide(inventory, demand, options)
+    return told(take(inventory, demand, options, answer, most=most_nodes))

@@ -1,0 +1,236 @@
+"""Renders the snapshot of a decision as an explanation: scores split into terms, figures as text.
+
+Called on demand: by `explain`, and by the controller's decision log for a stored decision. Pure.
+"""
+
+import math
+from collections.abc import Iterator
+from datetime import datetime
+
+import numpy as np
+
+from controller.insight.explain import wording
+from controller.insight.explain.model import CardExplanation, ChosenDevice, Explanation, NodeExplanation, Term
+from controller.insight.explain.snapshot import Picture, Place, Seen
+from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS
+from controller.scheduling.decide.answers import Decision, Refusal
+from controller.scheduling.inventory.columns import node_terms
+from controller.scheduling.inventory.layouts import is_part
+from controller.scheduling.inventory.model import UNNUMBERED, Device, DeviceId
+from controller.scheduling.scoring.formulas import device_terms
+from hami_dra.vendors.protocol import Ask, Cards
+from hami_dra.vendors.reasons import CODES
+
+_BESIDE = "fits on its own, but not together with the pod's other devices"
+_USED = "used"
+
+
+def told(picture: Picture, at: datetime | None = None, *, brief: bool = False) -> Explanation:
+    """Return the explanation of a snapshot.
+
+    `at`: time of the decision; None: now, on the present state. `brief`: without nodes and cards.
+    """
+    answer = picture.answer
+    decision = answer if isinstance(answer, Decision) else None
+    outcome = "placed" if decision else "error" if isinstance(answer, Refusal) and answer.error else "refused"
+    return Explanation(
+        pod=picture.pod,
+        uid=picture.uid,
+        at=at.isoformat(timespec="milliseconds").replace("+00:00", "Z") if at else "",
+        outcome=outcome,  # type: ignore[arg-type] # one of the literals
+        node=decision.node if decision else "",
+        message=_message(answer),
+        reasons=dict(picture.reasons),
+        policies=wording.policies_used(picture.policies, picture.claims, first_fit=picture.first_fit),
+        requests=tuple(wording.asked(seen.view, ours=seen.ours) for seen in picture.seen),
+        nodes=() if brief else tuple(_node(picture, place) for place in picture.places),
+        chosen=tuple(_chosen(picture)),
+        runner_up=picture.runner_up,
+        fitting=decision.fitting_count if decision else 0,
+        unfit=decision.unfit_count if decision else picture.left_out + len(picture.places),
+        nodes_left_out=picture.left_out + (len(picture.places) if brief else 0),
+        notes=tuple(_notes(picture)),
+    )
+
+
+def _message(answer: Decision | Refusal) -> str:
+    if isinstance(answer, Refusal):
+        return answer.error or answer.message
+    return f"{answer.node} is the best of {answer.fitting_count} nodes that fit, {answer.unfit_count} do not"
+
+
+def _notes(picture: Picture) -> Iterator[str]:
+    answer = picture.answer
+    if isinstance(answer, Refusal):
+        yield from answer.pools
+        yield from answer.quotas
+    if picture.first_fit:
+        yield "first-fit: takes cards in the order in which drivers list them, without scores"
+    if not picture.places:
+        yield "no details of this decision were kept"
+    elif picture.left_out:
+        yield f"{picture.left_out} nodes are not shown"
+    if any(picture.policies.for_claim(claim).follows_node for claim in picture.claims):
+        yield f"cards are chosen by the node policy {picture.policies.node}, not by their score"
+
+
+def _chosen(picture: Picture) -> Iterator[ChosenDevice]:
+    decision = picture.answer
+    if not isinstance(decision, Decision):
+        return
+    scores = iter(decision.score.devices)
+    for entry in decision.allocations:
+        for result in entry.allocation["devices"]["results"]:
+            device, score = next(scores, ("", 0.0))
+            device = device or f"{result['driver']}/{result['pool']}/{result['device']}"
+            yield ChosenDevice(entry.claim.key, result["request"], device, score)
+
+
+# --- nodes -----------------------------------------------------------------------------------
+
+
+def _node(picture: Picture, place: Place) -> NodeExplanation:
+    chosen = isinstance(picture.answer, Decision) and picture.answer.node == place.name
+    return NodeExplanation(
+        node=place.name,
+        fits=place.fits,
+        chosen=chosen,
+        score=place.score,
+        terms=tuple(_terms(place)),
+        rank=place.rank,
+        topology=place.topology,
+        tie=place.tie,
+        reasons=dict(place.reasons),
+        text="; ".join(dict.fromkeys(wording.NODE_TEXTS[code] for code in place.reasons if code in wording.NODE_TEXTS)),
+        cards=tuple(_cards(picture, place, chosen=chosen)),
+    )
+
+
+def _terms(place: Place) -> Iterator[Term]:
+    """Yield the terms of a node's score.
+
+    HAMi's usage term is split into its three parts; terms of another policy carry the sign with
+    which they add up to the score.
+    """
+    others = [(name, value) for name, value in place.terms if name != _USED]
+    used = sum(value for name, value in place.terms if name == _USED)
+    cost = sum(value for _, value in others)
+    sign = 1.0 if math.isclose(used + cost, place.score, rel_tol=1e-9, abs_tol=1e-9) else -1.0
+    if any(name == _USED for name, _ in place.terms):
+        uses, totals = place.loads
+        for role, value, held, total in zip(wording.ROLES, node_terms(uses, totals), uses, totals, strict=True):
+            yield Term(
+                role, value, wording.of_total(held, total, role) if total else "not published: counted like the shares"
+            )
+    for name, value in others:
+        yield Term(name, sign * value or 0.0)
+
+
+# --- cards -----------------------------------------------------------------------------------
+
+
+def _cards(picture: Picture, place: Place, *, chosen: bool) -> Iterator[CardExplanation]:
+    """Yield the cards of one node, for one request after the other."""
+    if picture.cards is None:
+        return
+    positions = np.arange(place.first, place.end)
+    devices = picture.devices[place.first : place.end]
+    in_order = sorted(enumerate(devices), key=lambda each: (each[1].id.driver, each[1].index, each[1].id))
+    for seen in picture.seen:
+        cards = picture.cards.take(positions)
+        taken: frozenset[DeviceId] = frozenset()
+        if chosen:
+            _add_earlier(picture, seen, devices, cards)
+            taken = frozenset(device.id for view, device, _ in picture.picks if view is seen.view)
+        look = _Look(picture, seen, cards, seen.ask.take(positions), taken, searched=chosen)
+        for position, device in in_order:
+            if seen.codes[place.first + position] != NOT_OF_CLASS:
+                yield look.at(device, position, CODES[seen.codes[place.first + position]])
+
+
+class _Look:
+    """One request and the cards of one node.
+
+    `searched`: the search scored them, including what earlier requests took.
+    """
+
+    def __init__(
+        self, picture: Picture, seen: Seen, cards: Cards, ask: Ask, taken: frozenset[DeviceId], *, searched: bool
+    ) -> None:
+        self._view = seen.view
+        self._cards = cards
+        self._ask = ask
+        self._taken = taken
+        self._scores = picture.scores if searched else None
+        self._terms = device_terms(cards, ask, picture.policies.for_claim(seen.view.claim_key).weights)
+        self._is_scored = seen.ours and not picture.first_fit and not seen.view.all_devices
+
+    def at(self, device: Device, position: int, code: str) -> CardExplanation:
+        view = self._view
+        figures = _figures(self._cards, self._ask, position)
+        text = wording.refusal(code, figures, view, device)
+        values = [float(column[position]) for column in self._terms]
+        score: float | None = None
+        if self._is_scored and not code:
+            score = sum(values)
+            if self._scores is not None:
+                score = self._offered(device, score)
+                text = text if score is not None else _BESIDE
+        return CardExplanation(
+            device=str(device.id),
+            uuid=device.string_attribute(device.profile.uuid),
+            product=device.string_attribute(device.profile.product),
+            index=-1 if device.index == UNNUMBERED else device.index,
+            claim=view.claim_key,
+            request=view.name,
+            code=code,
+            text=text,
+            score=score or 0.0,
+            terms=() if score is None or is_part(device) else tuple(_card_terms(values, figures)),
+            chosen=device.id in self._taken,
+        )
+
+    def _offered(self, device: Device, score: float) -> float | None:
+        """Return the card's score if the search considered it on the path to its result.
+
+        Scores from branches that the search abandoned do not count.
+        """
+        assert self._scores is not None
+        seen = self._scores.get((self._view.claim_key, self._view.name, device.id))
+        if seen is None or is_part(device) or device.id in self._taken:
+            return seen
+        return seen if math.isclose(seen, score, rel_tol=1e-9) else None
+
+
+def _card_terms(values: list[float], figures: wording.Figures) -> Iterator[Term]:
+    for role, name in enumerate(wording.ROLES):
+        held, total = figures.used[role] + figures.asked[role], figures.total[role]
+        yield Term(
+            name,
+            values[role],
+            wording.of_total(held, total, name) if total else "not published: counted like the shares",
+        )
+
+
+def _figures(cards: Cards, ask: Ask, place: int) -> wording.Figures:
+    return wording.Figures(
+        asked=(int(ask.slots[place]), int(ask.cores[place]), int(ask.memory[place])),
+        used=(int(cards.slots_used[place]), int(cards.cores_used[place]), int(cards.memory_used[place])),
+        total=(int(cards.slots_total[place]), int(cards.cores_total[place]), int(cards.memory_total[place])),
+    )
+
+
+def _add_earlier(picture: Picture, seen: Seen, devices: list[Device], cards: Cards) -> None:
+    """Add what earlier requests of the pod took from the cards.
+
+    `cards` are copies, so they may be changed.
+    """
+    place = {device.id: position for position, device in enumerate(devices)}
+    for view, device, (slots, cores, memory) in picture.picks:
+        if view is seen.view:
+            return
+        position = place.get(device.id)
+        if position is not None and not view.admin_access:
+            cards.slots_used[position] += slots
+            cards.cores_used[position] += cores
+            cards.memory_used[position] += memory

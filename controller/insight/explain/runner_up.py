@@ -1,0 +1,114 @@
+"""The order of the fitting nodes: the runner-up with what it lost by, and all others, best first.
+
+Called by `explain.snapshot`. The keys are those of `decide`: rank of prioritized lists, the vendors'
+value of the sets, the value by the node policy, the tie-break, the name. A node that was searched
+counts with what the search found, others with the estimate made before the search. Pure.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from controller.insight.explain.model import NAME, NOMINATED, RANK, SCORE, TIE, TOPOLOGY, RunnerUp
+from controller.scheduling.decide.scheduling_request import Demand
+from controller.scheduling.decide.trace import Trace
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.formulas import best_node
+from hami_dra.api import names
+from hami_dra.api.arrays import Ints, Positions
+
+_WORDS: Final = {
+    RANK: "it can only meet a later choice of a list (firstAvailable)",
+    TOPOLOGY: "its best set of cards is worse for its vendor",
+    TIE: "of equal score, its best set of cards is worse for its vendor",
+    NAME: "equal in everything: the lower name wins",
+    NOMINATED: "kube-scheduler has made room for the pod on the other one",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The sort keys of one node."""
+
+    rank: int
+    topology: float
+    value: float
+    tie: float
+
+
+class Rivals:
+    def __init__(self, inventory: Inventory, demand: Demand, trace: Trace) -> None:
+        self._inventory = inventory
+        self._policy = demand.policies.node
+        self._preferred = demand.preferred_node
+        self.trace = trace
+        vain = [row for row, worth in trace.tried.items() if worth is None]
+        self._fitting = trace.fitting[~np.isin(trace.fitting, vain)] if vain else trace.fitting
+
+    def standings(self, rows: Positions) -> list[Standing]:
+        outlook, tried = self.trace.outlook, self.trace.tried
+        columns = (outlook.rank, outlook.topology, self.trace.ranking.values, outlook.tie)
+        promised = zip(*(column[rows].tolist() for column in columns), strict=True)
+        found = []
+        for row, (rank, topology, value, tie) in zip(rows.tolist(), promised, strict=True):
+            worth = tried.get(row) or (rank, topology)
+            found.append(Standing(worth[0], worth[1], value, tie))
+        return found
+
+    def fit(self, rows: Positions) -> list[bool]:
+        """Return which of the rows fit; nodes that were not searched count by their estimate."""
+        found: list[bool] = np.isin(rows, self._fitting).tolist()
+        return found
+
+    def in_order(self) -> Ints:
+        """Return the rows of all nodes that fit, best estimate first."""
+        rows, outlook = self._fitting, self.trace.outlook
+        values = self.trace.ranking.values[rows]
+        keys = (
+            self._inventory.nodes.rank[rows],
+            -outlook.tie[rows],
+            values if self._policy == names.SPREAD else -values,
+            -outlook.topology[rows],
+            -outlook.rank[rows],
+        )
+        return rows[np.lexsort(keys)]
+
+    def second(self, chosen: int) -> int:
+        """Return the row of the node that would have been chosen without `chosen`; -1 if
+        none fits.
+        """
+        rows, outlook = self._fitting[self._fitting != chosen], self.trace.outlook
+        if not rows.size:
+            return -1
+        for key in (outlook.rank, outlook.topology):
+            mine = key[rows]
+            rows = rows[mine == mine.max()]
+        nodes = self._inventory.nodes
+        return best_node(self.trace.ranking.values, nodes.rank, rows, self._policy, outlook.tie)
+
+    def runner_up(self, chosen: int, second: int) -> RunnerUp:
+        """Return why `second` came after `chosen`."""
+        first, other = self.standings(np.array([chosen, second], dtype=np.intp))
+        nodes = self._inventory.nodes
+        because, lost_by = NAME, 0.0
+        sign = -1.0 if self._policy == names.SPREAD else 1.0
+        for key, ahead in (
+            (RANK, float(first.rank - other.rank)),
+            (TOPOLOGY, first.topology - other.topology),
+            (SCORE, sign * (first.value - other.value)),
+            (TIE, first.tie - other.tie),
+        ):
+            if ahead:
+                because, lost_by = key, ahead
+                break
+        if lost_by < 0 and nodes.names[chosen] == self._preferred:
+            because, lost_by = NOMINATED, 0.0
+        if because == SCORE:
+            better = "the lower" if sign < 0 else "the higher"
+            text = f"{other.value:.2f} against {first.value:.2f}, with {self._policy} {better} wins"
+        else:
+            text = _WORDS[because]
+        if lost_by < 0:
+            text = "promised more, but was not searched: too many nodes had given less than they promised"
+        return RunnerUp(nodes.names[second], other.value, lost_by, because, text)

@@ -1,0 +1,233 @@
+"""A snapshot of one decision: copies of the few figures that explain it, cheap to take and to keep.
+
+Taken by `explain` and by the controller's decision log, right after `decide` and before the
+inventory changes. In: the answer with its trace. Out: a `Picture`, from which `render` renders the
+`Explanation` on demand. Works on columns; Python loops run only over the nodes shown. Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from controller.insight.explain.model import RunnerUp
+from controller.insight.explain.runner_up import Rivals
+from controller.scheduling.allocation.device_equivalence import UNJUDGED
+from controller.scheduling.allocation.resolved import RequestView
+from controller.scheduling.decide.answers import Decision, Refusal, without_trace
+from controller.scheduling.decide.scheduling_request import Demand, Options
+from controller.scheduling.decide.trace import Trace
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.model import Device
+from controller.scheduling.inventory.roles import Amounts, demand_of
+from controller.scheduling.scoring.chooser import CardOfRequest
+from controller.scheduling.scoring.policies import Policies
+from hami_dra.api.arrays import Codes, Ints
+from hami_dra.vendors.protocol import Ask, Cards
+
+FEW: Final = 64
+"""Clusters of at most this many nodes are kept whole, with the reasons of each node."""
+SHOWN: Final = 4
+"""Nodes kept of a larger cluster, including the chosen one and the runner-up."""
+
+
+@dataclass(slots=True)
+class Place:
+    """One node."""
+
+    name: str
+    fits: bool
+    score: float
+    terms: list[tuple[str, float]]
+    loads: tuple[list[int], list[int]]
+    """(used, total) of slots, cores and memory: the inputs of HAMi's score."""
+    rank: int = 0
+    topology: float = 0.0
+    tie: float = 0.0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    first: int = 0
+    """Its cards are `Picture.devices[first:end]`, in no particular order."""
+    end: int = 0
+
+
+@dataclass(slots=True)
+class Seen:
+    """One request, or one alternative of a list, with its result for each card of the picture."""
+
+    view: RequestView
+    ours: bool
+    codes: Codes
+    ask: Ask
+
+
+@dataclass(slots=True)
+class Picture:
+    pod: str
+    uid: str
+    answer: Decision | Refusal
+    """Without its trace."""
+    policies: Policies
+    claims: tuple[str, ...]
+    first_fit: bool
+    places: list[Place] = field(default_factory=list)
+    devices: list[Device] = field(default_factory=list)
+    cards: Cards | None = None
+    seen: list[Seen] = field(default_factory=list)
+    picks: list[tuple[RequestView, Device, Amounts]] = field(default_factory=list)
+    """The chosen devices, in order."""
+    scores: Mapping[CardOfRequest, float] = field(default_factory=dict)
+    """Scores of the cards on searched nodes, including what earlier requests of the pod took."""
+    runner_up: RunnerUp | None = None
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    left_out: int = 0
+
+    @property
+    def size(self) -> int:
+        """Return the approximate size in bytes."""
+        cards, requests = len(self.devices), len(self.seen)
+        return 8_000 + 800 * len(self.places) + cards * (80 + 25 * requests) + 250 * len(self.scores)
+
+
+def take(
+    inventory: Inventory, demand: Demand, options: Options, answer: Decision | Refusal, *, most: int | None = None
+) -> Picture:
+    """Take a snapshot of one decision.
+
+    `most`: number of nodes to keep, all with reasons; None: all nodes of a small cluster, a few of
+    a larger one, at little cost.
+    """
+    trace = answer.trace
+    picture = bare(inventory, demand, options, answer)
+    if trace is None:
+        return picture
+    whole = most is not None or inventory.nodes.count <= FEW
+    rows = _Rows(inventory, demand, trace, answer)
+    shown = rows.shown(FEW if most is None else most, whole=whole)
+    picture.left_out = inventory.nodes.count - len(shown)
+    picture.runner_up = rows.runner_up()
+    if whole:
+        report = trace.report(inventory, 0)
+        picture.reasons = dict(report.reasons)
+        reasons = [report.of(row) for row in shown]
+    else:
+        known = answer.nodes if isinstance(answer, Refusal) else {}
+        reasons = [dict(known.get(inventory.nodes.names[row], {})) for row in shown]
+    _add_nodes(picture, inventory, rows.rivals, shown, reasons)
+    _add_cards(picture, inventory, trace, shown)
+    return picture
+
+
+def bare(inventory: Inventory, demand: Demand, options: Options, answer: Decision | Refusal) -> Picture:
+    """Return a snapshot without nodes and cards."""
+    return Picture(
+        pod=demand.pod.key,
+        uid=demand.pod.metadata.uid,
+        answer=without_trace(answer),
+        policies=demand.policies,
+        claims=tuple(entry.claim.key for entry in demand.claims),
+        first_fit=options.first_fit,
+        reasons=answer.reasons if isinstance(answer, Refusal) else {},
+        left_out=inventory.nodes.count,
+    )
+
+
+class _Rows:
+    """Selects the nodes to show."""
+
+    def __init__(self, inventory: Inventory, demand: Demand, trace: Trace, answer: Decision | Refusal) -> None:
+        self._inventory = inventory
+        self._trace = trace
+        self._answer = answer
+        self.rivals = Rivals(inventory, demand, trace)
+        self._chosen = inventory.nodes.index_of(answer.node) if isinstance(answer, Decision) else -1
+        self._second = self.rivals.second(self._chosen) if self._chosen >= 0 else -1
+
+    def runner_up(self) -> RunnerUp | None:
+        return self.rivals.runner_up(self._chosen, self._second) if self._second >= 0 else None
+
+    def shown(self, most: int, *, whole: bool) -> list[int]:
+        first = [row for row in (self._chosen, self._second) if row >= 0]
+        if whole:
+            fitting = self.rivals.in_order().tolist() if self._chosen >= 0 else []
+            order = dict.fromkeys([*first, *fitting, *self._unfit(fitting)])
+            return list(order)[:most]
+        nodes = self._inventory.nodes
+        named = [name for name, _ in self._answer.fitting] if isinstance(self._answer, Decision) else self._answer.nodes
+        order = dict.fromkeys([*first, *(nodes.index_of(name) for name in named)])
+        return [row for row in order if row >= 0][:SHOWN]
+
+    def _unfit(self, fitting: list[int]) -> list[int]:
+        """Return the nodes that do not fit: those that failed for their cards first, each group by
+        name.
+        """
+        nodes = self._inventory.nodes
+        others = nodes.present[: nodes.size].copy()
+        others[fitting] = False
+        rows = np.flatnonzero(others)
+        found: list[int] = rows[np.lexsort((nodes.rank[rows], ~self._trace.verdicts.mask[rows]))].tolist()
+        return found
+
+
+def _add_nodes(
+    picture: Picture, inventory: Inventory, rivals: Rivals, shown: list[int], reasons: list[dict[str, int]]
+) -> None:
+    nodes, trace = inventory.nodes, rivals.trace
+    rows = np.array(shown, dtype=np.intp)
+    fits = rivals.fit(rows) if isinstance(picture.answer, Decision) else [False] * len(shown)
+    for row, standing, fit, why in zip(shown, rivals.standings(rows), fits, reasons, strict=True):
+        place = Place(
+            name=nodes.names[row],
+            fits=fit,
+            score=standing.value,
+            terms=trace.ranking.terms(row),
+            loads=nodes.scores.loads(row),
+        )
+        if fit:
+            place.rank, place.topology, place.tie = standing.rank, standing.topology, standing.tie
+        else:
+            place.reasons = why
+        picture.places.append(place)
+
+
+def _add_cards(picture: Picture, inventory: Inventory, trace: Trace, shown: list[int]) -> None:
+    """Add the cards of the nodes, and chosen devices that several nodes can reach."""
+    devices = picture.devices
+    for place, row in zip(picture.places, shown, strict=True):
+        place.first = len(devices)
+        devices += _cards_of(inventory, row)
+        place.end = len(devices)
+    solution = trace.solution
+    if solution is not None:
+        picks = [pick for picks in solution.picks for pick in picks]
+        picture.picks = [(pick.request, pick.device, demand_of(pick.device, pick.need.demand)) for pick in picks]
+        picture.scores = trace.chooser.scores if trace.chooser is not None else {}
+    if not devices:
+        return
+    rows = np.array([device.row for device in devices], dtype=np.intp)
+    picture.cards = inventory.devices.cards(rows)
+    shortage = trace.shortage() if isinstance(picture.answer, Refusal) else None
+    for number, (group, columns) in enumerate(trace.wanted):
+        for view, column in zip(group.alternatives, columns, strict=True):
+            codes = column.codes[rows]
+            if shortage is not None and number < len(shortage.codes) and view is group.alternatives[-1]:
+                codes = shortage.codes[number][rows]
+            picture.seen.append(Seen(view, number < trace.ours, _judged(codes), column.ask(rows)))
+
+
+def _cards_of(inventory: Inventory, row: int) -> list[Device]:
+    node: Ints = inventory.devices.node
+    return [
+        device
+        for pool in inventory.pools_on(inventory.nodes.names[row])
+        for device in pool.devices
+        if device.row >= 0 and node[device.row] == row
+    ]
+
+
+def _judged(codes: Codes) -> Codes:
+    """Return a copy in which cards that only the search can evaluate have no reason against
+    them.
+    """
+    judged: Codes = np.where(codes == UNJUDGED, 0, codes).astype(np.uint8)
+    return judged

@@ -1,0 +1,188 @@
+"""Wording of explanations: requests, effective policies, compared figures. Pure.
+
+Called by `explain.snapshot` and `explain.render`. Memory published in bytes is given in MiB; the
+five vendors and most others publish bytes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+from controller.insight.explain.model import PolicyUsed, RequestAsked
+from controller.scheduling.allocation.resolved import RequestView
+from controller.scheduling.inventory.model import Device
+from controller.scheduling.scoring.packing import Packing
+from controller.scheduling.scoring.policies import Policies
+from hami_dra.api import names
+
+_MIB: Final = 1 << 20
+_DEFAULT: Final = "default"
+_LONGEST: Final = 200
+ROLES: Final = ("shares", "cores", "memory")
+_SLOTS, _CORES, _MEMORY = range(3)
+NODE_TEXTS: Final[Mapping[str, str]] = {
+    names.NODE_UNSCHEDULABLE: "cordoned",
+    names.NODE_NOT_READY: "not ready",
+    names.NODE_TAINTED: "has a taint that the pod does not tolerate",
+    names.NODE_AFFINITY: "excluded by the pod's node selector, affinity or node name",
+    names.NODE_RESOURCES: "too little cpu, memory, pods or another resource is left",
+    names.NODE_TOPOLOGY_SPREAD: "excluded by the pod's topology spread constraints",
+    names.NODE_CLAIM_ELSEWHERE: "another claim of the pod is allocated elsewhere",
+    names.NODE_DEVICE_PLUGIN: "a device plugin hands out the cards there",
+    names.NODE_REFUSED: "kube-scheduler refused it for this pod a moment ago",
+    names.NODE_INSUFFICIENT_DEVICE: "fewer cards of the class than requested",
+    names.NODE_HANDLES_EXHAUSTED: "the driver has too few handles left for this many slices",
+    names.TOPOLOGY_NOT_FIT: "enough cards, but no set of them joined by the fast interconnect",
+    names.NUMA_NOT_FIT: "enough cards, but no set of them that the vendor's rules allow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One card and what a request would take from it, by role: slots, cores, memory."""
+
+    asked: tuple[int, int, int]
+    used: tuple[int, int, int]
+    total: tuple[int, int, int]
+
+
+def origin(label: str) -> str:
+    if label == _DEFAULT:
+        return "controller default"
+    return label if label.startswith("parameters") else f"annotation of {label}"
+
+
+def policies_used(policies: Policies, claims: Iterable[str], *, first_fit: bool) -> tuple[PolicyUsed, ...]:
+    """Return the effective policies; those equal for all claims appear once. `claims`: keys."""
+    used = [PolicyUsed("node", policies.node, origin(policies.node_origin))]
+    if policies.weighs_packing:
+        used.append(PolicyUsed("packing", _weights(policies.packing), origin(policies.packing_origin)))
+    keys = list(claims)
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for key in keys:
+        device = policies.for_claim(key)
+        weights = device.weights
+        figures = f"slot={weights.slot},core={weights.core},memory={weights.memory}"
+        value = names.FIRST_FIT if first_fit else device.name
+        found.setdefault(("device", value, origin(device.origin)), []).append(key)
+        found.setdefault(("weights", figures, origin(device.weights_origin)), []).append(key)
+        for said in policies.stated.get(key, ()):
+            where = f"{origin(said.origin)}, request {said.request}" if said.request else origin(said.origin)
+            found.setdefault((said.annotation, said.value, where), []).append(key)
+    for (axis, value, where), mine in found.items():
+        used += [PolicyUsed(axis, value, where, claim) for claim in ([""] if len(mine) == len(keys) else mine)]
+    return tuple(used)
+
+
+def _weights(packing: Packing) -> str:
+    return ",".join(f"{each.name}={getattr(packing, each.name):g}" for each in fields(packing))
+
+
+def asked(view: RequestView, *, ours: bool) -> RequestAsked:
+    amounts = [f"{name} {text}" for name, text in view.capacity_requests.items()]
+    amounts += [f"memory {percent}% ({driver})" for driver, percent in view.memory_percents.items()]
+    return RequestAsked(
+        claim=view.claim_key,
+        request=view.name,
+        device_class=view.device_class.metadata.name,
+        count=view.count,
+        text=", ".join(amounts),
+        ours=ours,
+    )
+
+
+def refusal(code: str, figures: Figures, view: RequestView, device: Device) -> str:
+    """Return the figures that led to a card's refusal; empty if the code says everything."""
+    words = _REFUSALS.get(code)
+    return words(figures, view, device) if words is not None else ""
+
+
+def amount(number: int, role: str) -> str:
+    return f"{number / _MIB:g} MiB" if role == "memory" and number >= _MIB else str(number)
+
+
+def of_total(used: int, total: int, role: str) -> str:
+    """Return a text such as `15000 of 81920 MiB`."""
+    if role == "memory" and total >= _MIB:
+        return f"{used / _MIB:g} of {total / _MIB:g} MiB"
+    return f"{used} of {total}"
+
+
+def _short(figures: Figures, role: int, wanted: str) -> str:
+    name = ROLES[role]
+    asks = amount(figures.asked[role], name) if figures.asked[role] else wanted
+    free = max(figures.total[role] - figures.used[role], 0)
+    return f"asks {asks} of {name}, {of_total(free, figures.total[role], name)} are free"
+
+
+def _wanted(view: RequestView, device: Device, capacity: str | None) -> str:
+    """Return the amount as the claim spells it, for cards that could never provide it."""
+    if capacity is not None and (text := view.capacity_requests.get(capacity)) is not None:
+        return text
+    percent = view.memory_percents.get(device.id.driver)
+    return f"{percent}%" if percent is not None and capacity == device.profile.memory else "all"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+# --- by code ---------------------------------------------------------------------------------
+
+
+def _memory(figures: Figures, view: RequestView, device: Device) -> str:
+    return _short(figures, _MEMORY, _wanted(view, device, device.profile.memory))
+
+
+def _cores(figures: Figures, view: RequestView, device: Device) -> str:
+    return _short(figures, _CORES, _wanted(view, device, device.profile.cores))
+
+
+def _slots(figures: Figures, view: RequestView, device: Device) -> str:
+    if not view.shared(device):
+        return "another claim holds it exclusively"
+    return _short(figures, _SLOTS, _wanted(view, device, device.profile.shares))
+
+
+def _exclusive(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+    return f"asks for a whole idle card, {figures.used[_SLOTS]} of {figures.total[_SLOTS]} shares are taken"
+
+
+def _exhausted(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+    return f"{figures.used[_CORES]} of {figures.total[_CORES]} cores are taken"
+
+
+def _tainted(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+    taints = [f"{taint.key}={taint.value}:{taint.effect}" for taint in device.taints]
+    return _cut("taints " + ", ".join(taints)) if taints else ""
+
+
+def _other_uuid(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+    return f"its uuid is {device.string_attribute(device.profile.uuid) or 'not known'}"
+
+
+def _other_type(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+    product = device.string_attribute(device.profile.product) or "of unknown type"
+    selectors = " && ".join(each.expression for each in view.selectors)
+    return _cut(f"it is {product}" + (f"; requested: {selectors}" if selectors else ""))
+
+
+def _other_promise(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+    return f"its {figures.used[_SLOTS]} tenants have another quality of service"
+
+
+_REFUSALS: Final[Mapping[str, Callable[[Figures, RequestView, Device], str]]] = {
+    names.CARD_INSUFFICIENT_MEMORY: _memory,
+    names.CARD_INSUFFICIENT_CORE: _cores,
+    names.CARD_TIME_SLICING_EXHAUSTED: _slots,
+    names.EXCLUSIVE_CONFLICT: _exclusive,
+    names.CARD_COMPUTE_UNITS_EXHAUSTED: _exhausted,
+    names.CARD_NOT_HEALTH: _tainted,
+    names.CARD_CORDONED: _tainted,
+    names.CARD_UUID_MISMATCH: _other_uuid,
+    names.CARD_TYPE_MISMATCH: _other_type,
+    names.CARD_QOS_MISMATCH: _other_promise,
+    names.CARD_MIG_INFEASIBLE: lambda *_: "the existing partitions of its card leave no room for it",
+    names.CUSTOM_FILTER_RULE: lambda *_: "it has no such capacity, or not as the request wants it",
+    names.RESOURCE_QUOTA_NOT_FIT: lambda *_: "it would exceed the namespace's quota",
+}

@@ -1,0 +1,105 @@
+"""Tenants of each device, derived from claims and pods.
+
+Called by `read`. In: all claims, all pods, and deleted claims whose devices are still held. Out:
+tenants by device. Pure; considers only allocated claims.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from controller.insight.overview.model import Tenant
+from controller.scheduling.inventory.ledger import Holding, holdings_of
+from controller.scheduling.inventory.model import Device, DeviceId
+from controller.scheduling.inventory.roles import used_of
+from controller.scheduling.inventory.vanished import VanishedClaim
+from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.podstate import is_finished
+from hami_dra.api.resource import ResourceClaim
+
+
+class _Tenancy(NamedTuple):
+    namespace: str
+    claim: str
+    consumers: tuple[str, ...]
+    """Names of pods."""
+    holding: Holding | None
+    """None: admin access."""
+    vanished: bool = False
+
+
+class Tenancies:
+    """Tenants by device, including devices that no slice publishes.
+
+    What is held of an unpublished device is known from the claims alone.
+    """
+
+    def __init__(
+        self, claims: Iterable[ResourceClaim], pods: Iterable[Pod], vanished: Iterable[VanishedClaim] = ()
+    ) -> None:
+        allocated = [claim for claim in claims if claim.status.allocation is not None]
+        users = _users(pods, {claim.key for claim in allocated if not claim.status.reserved_for})
+        self._held: dict[DeviceId, list[_Tenancy]] = defaultdict(list)
+        for claim in sorted(allocated, key=lambda claim: claim.key):
+            consumers = tuple(
+                sorted({each.name for each in claim.status.reserved_for if each.resource == "pods"})
+            ) or tuple(sorted(users.get(claim.key, ())))
+            namespace, name = claim.metadata.namespace, claim.metadata.name
+            for holding in holdings_of(claim.status.allocation):
+                self._held[holding.device].append(_Tenancy(namespace, name, consumers, holding))
+            for device in _looked_at(claim):
+                self._held[device].append(_Tenancy(namespace, name, consumers, None))
+        for gone in vanished:
+            names = tuple(each.key.rpartition("/")[2] for each in gone.holders)
+            for holding in gone.holdings:
+                self._held[holding.device].append(_Tenancy(gone.namespace, gone.name, names, holding, vanished=True))
+
+    def devices(self) -> set[DeviceId]:
+        """Return the devices that are held, or accessed with admin access."""
+        return set(self._held)
+
+    def of(self, device_id: DeviceId, device: Device | None) -> tuple[Tenant, ...]:
+        """Return the tenants by claim.
+
+        `device`: the published device; None: amounts are unknown, and 0.
+        """
+        return tuple(_tenant(device_id, device, entry) for entry in self._held.get(device_id, ()))
+
+
+def _users(pods: Iterable[Pod], wanted: set[str]) -> Mapping[str, set[str]]:
+    """Return claim → pods that refer to it, for claims without reservations (files often have
+    none).
+    """
+    found: dict[str, set[str]] = defaultdict(set)
+    for pod in pods if wanted else ():
+        if not is_finished(pod):
+            for key in claim_keys(pod):
+                if key in wanted:
+                    found[key].add(pod.metadata.name)
+    return found
+
+
+def _looked_at(claim: ResourceClaim) -> set[DeviceId]:
+    return {DeviceId(each.driver, each.pool, each.device) for each in claim.results if each.admin_access}
+
+
+def _tenant(device_id: DeviceId, device: Device | None, entry: _Tenancy) -> Tenant:
+    slots = cores = memory = 0
+    holding, consumers = entry.holding, entry.consumers
+    whole = holding is not None and holding.consumed is None
+    if device is not None and holding is not None:
+        slots, cores, memory = used_of(device, 1, holding.consumed or {}, exclusive=whole)
+    return Tenant(
+        namespace=entry.namespace,
+        claim=entry.claim,
+        pod=consumers[0] if consumers else "",
+        more_pods=consumers[1:],
+        device=device_id.device,
+        memory=memory,
+        cores=cores,
+        shares=slots,
+        whole=whole,
+        admin=holding is None,
+        vanished=entry.vanished,
+    )

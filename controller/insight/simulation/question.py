@@ -1,0 +1,118 @@
+"""Builds the input of `decide` for one pod of the documents: the engine of `hami-dra explain`.
+
+Called by the command. In: documents (files, a snapshot, a live cluster) and a reference to a pod.
+Out: the inventory and the demand, as if the pod had no node and no devices yet. All other pods and
+claims count as they are; pods without a node do not count. Pure.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from controller.insight.simulation.objects import Item, Raw, gather, read
+from controller.insight.simulation.run import Settings, asked_of
+from controller.insight.simulation.view import View
+from controller.insight.simulation.workloads import Workloads
+from controller.scheduling.decide import Demand, Options
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.selector_budget import Heartbeat
+from hami_dra.api import kinds
+from hami_dra.api.core import Pod
+from hami_dra.api.podstate import is_bound
+from hami_dra.kube.documents import Document
+
+
+class NoSuchPod(LookupError):
+    """The input has no such pod, or no pod that uses the claim; the message names similar ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    pod: Pod
+    inventory: Inventory
+    options: Options
+    demand: Demand | None
+    problem: str
+    """Without a demand: why the pod cannot be decided on."""
+    notes: tuple[str, ...]
+
+
+def question(
+    documents: Iterable[Document], kind: str, key: str, settings: Settings, beat: Callable[[], None] = lambda: None
+) -> Question:
+    """Return the question for one pod. Raises NoSuchPod, BadManifest.
+
+    `kind`: `pod` or `claim`; for a claim, the first pod that uses it. `beat` is called often while
+    selectors are evaluated.
+    """
+    gathered = gather(documents)
+    items = gathered.items
+    view = View(settings.gates)
+    nodes = [item.object for item in items if item.kind is kinds.NODE]
+    pods = [(item.source, item.raw) for item in items if item.kind is kinds.POD]
+    workloads = Workloads(items, nodes)
+    pods += [(item.source, raw) for item in items if item.kind in kinds.WORKLOADS for raw in workloads.pods_of(item)]
+    source, raw = _found(pods, kind, key)
+    target = read(source, kinds.POD, raw).object
+    notes = list(gathered.notes)
+    own = _claims_of(target)
+    for item in items:
+        if item.kind is kinds.RESOURCE_CLAIM and item.key in own:
+            view.feed(_freed(item, target, notes))
+        elif item.kind is not kinds.POD and item.kind not in kinds.WORKLOADS:
+            view.feed(item)
+    view.assume_nodes()
+    for item in items:
+        if item.kind is kinds.POD and item.key != target.key and is_bound(item.object):
+            view.run(item.object)
+    with view.inventory.verdicts.within(Heartbeat(beat)):
+        pod, asked = asked_of(source, _unplaced(raw), view, settings)
+    return Question(
+        pod=pod,
+        inventory=view.inventory,
+        options=Options(first_fit=settings.first_fit, gates=settings.gates),
+        demand=None if isinstance(asked, str) else asked,
+        problem=asked if isinstance(asked, str) else "",
+        notes=(*notes, *view.notes),
+    )
+
+
+def _found(pods: list[tuple[str, Raw]], kind: str, key: str) -> tuple[str, Raw]:
+    """Return the source and JSON of the pod. Raises NoSuchPod."""
+    keys = []
+    for source, raw in pods:
+        pod: Pod = read(source, kinds.POD, raw).object
+        keys.append(pod.key)
+        if pod.key == key if kind == "pod" else key in _claims_of(pod):
+            return source, raw
+    namespace = key.partition("/")[0]
+    near = [each for each in keys if each.startswith(f"{namespace}/")][:5]
+    there = f"; there are {', '.join(near)}, ..." if near else f"; namespace {namespace} has no pod"
+    what = f"no Pod {key}" if kind == "pod" else f"no pod that uses ResourceClaim {key}"
+    raise NoSuchPod(f"{what}{there}")
+
+
+def _claims_of(pod: Pod) -> set[str]:
+    """Return the keys of the claims that the pod names or that were generated for it."""
+    generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+    names = {entry.resource_claim_name or generated.get(entry.name) for entry in pod.spec.resource_claims}
+    return {f"{pod.metadata.namespace}/{name}" for name in names if name}
+
+
+def _freed(item: Item, target: Pod, notes: list[str]) -> Item:
+    """Return the claim without its allocation, unless other pods use it too."""
+    status = item.raw.get("status") or {}
+    if not status.get("allocation"):
+        return item
+    others = [each["name"] for each in status.get("reservedFor") or () if each.get("name") != target.metadata.name]
+    if others:
+        notes.append(f"ResourceClaim {item.key} is used by {', '.join(others)} too: it stays allocated")
+        return item
+    left = {name: value for name, value in status.items() if name not in {"allocation", "reservedFor", "devices"}}
+    return read(item.source, kinds.RESOURCE_CLAIM, {**item.raw, "status": left})
+
+
+def _unplaced(raw: Raw) -> Raw:
+    """Return the pod without its node."""
+    spec: dict[str, Any] = {name: value for name, value in raw.get("spec", {}).items() if name != "nodeName"}
+    return {**raw, "spec": spec}

@@ -1,0 +1,184 @@
+"""The cluster that the input describes, and its changes while pods are placed.
+
+Called by `controller.insight.simulation.run`. In: items of the input, and decisions. Out: the inventory
+that `decide` reads; claims, templates and classes by name; notes about assumptions. Pure.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from controller.bridge.convert import IGNORE
+from controller.insight.simulation.objects import Item, Raw, read
+from controller.scheduling.allocation.features import FeatureGates
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.pools import PoolGates
+from hami_dra.api import kinds, names
+from hami_dra.api.core import Node, Pod
+from hami_dra.api.resource import (
+    AllocationResult,
+    ConsumerReference,
+    DeviceClass,
+    ResourceClaim,
+    ResourceSlice,
+)
+
+IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
+"""Prefix of the extended resource that every DeviceClass implies, followed by its name
+(KEP-5004).
+"""
+_ASSUMED: Final = "(assumed)"
+
+
+class View:
+    def __init__(self, gates: FeatureGates) -> None:
+        self.inventory = Inventory(PoolGates(gates.partitionable_devices, gates.compatibility_groups))
+        self.claims: dict[str, ResourceClaim] = {}
+        """By key, without generated claims, which belong to one pod each."""
+        self.generated: dict[str, ResourceClaim] = {}
+        """By key: claims generated from templates here, with their allocation."""
+        self.pods: dict[str, Pod] = {}
+        """By key: pods with a node, from the input or placed here."""
+        self.templates: dict[str, Item] = {}
+        self.classes: dict[str, DeviceClass] = {}
+        self.nodes: list[Node] = []
+        """In file order."""
+        self.notes: list[str] = []
+        self._allocations: dict[str, Mapping[str, Any]] = {}
+        self._slices: list[ResourceSlice] = []
+
+    # -- loading -----------------------------------------------------------------------------------
+
+    def feed(self, item: Item) -> None:
+        """Add an object of any kind but pods and workloads."""
+        obj: Any = item.object
+        match item.kind:
+            case kinds.NODE:
+                self.nodes.append(obj)
+                self.inventory.node_changed(None, obj)
+            case kinds.NAMESPACE:
+                self.inventory.namespace_changed(None, obj)
+            case kinds.RESOURCE_SLICE:
+                self._slices.append(obj)
+                self.inventory.slice_changed(None, obj)
+            case kinds.DEVICE_CLASS:
+                self._keep_class(obj)
+            case kinds.DEVICE_TAINT_RULE:
+                self.inventory.taint_rule_changed(None, obj)
+            case kinds.RESOURCE_CLAIM:
+                self.claims[obj.key] = obj
+                self.inventory.claim_changed(None, obj)
+                if obj.status.allocation is not None:
+                    self._allocations[obj.metadata.uid] = item.raw["status"]["allocation"]
+            case kinds.RESOURCE_QUOTA:
+                self.inventory.quota_changed(None, obj)
+            case kinds.RESOURCE_CLAIM_TEMPLATE:
+                self.templates.setdefault(item.key, item)
+
+    def assume_nodes(self) -> None:
+        """Assume nodes for slices if the input has no Node: slices alone are enough for a first
+        try.
+
+        The assumed nodes are ready and empty.
+        """
+        wanted = dict.fromkeys(each.spec.node_name for each in self._slices if each.spec.node_name)
+        if self.nodes:
+            there = {node.metadata.name for node in self.nodes}
+            absent = [name for name in wanted if name not in there]
+            if absent:
+                self.notes.append(f"no Node {', '.join(absent)} in the input: nothing is placed on its devices")
+            return
+        for name in wanted:
+            self.feed(read(_ASSUMED, kinds.NODE, {"metadata": {"name": name}}))
+        if wanted:
+            self.notes.append(f"no Node in the input: assumed {', '.join(wanted)}, ready and empty")
+
+    def run(self, pod: Pod) -> None:
+        """Count the pod on its node."""
+        self.pods[pod.key] = pod
+        self.inventory.pod_changed(None, pod)
+
+    # -- queries -----------------------------------------------------------------------------------
+
+    def is_converted(self, namespace: str) -> bool:
+        """Return whether the webhook handles pods of this namespace (manifests/webhook.yaml)."""
+        if namespace in {"kube-system", names.SYSTEM_NAMESPACE}:
+            return False
+        found = self.inventory.namespaces.get(namespace)
+        return found is None or found.metadata.labels.get(names.WEBHOOK_LABEL) != IGNORE
+
+    def served_by(self, resource: str) -> str:
+        """Return the DeviceClass of an extended resource that no device plugin offers, or empty."""
+        if self.inventory.nodes.offers(resource).any():
+            return ""
+        implicit = resource.removeprefix(IMPLICIT_RESOURCE)
+        if implicit != resource:
+            return implicit
+        return next(
+            (name for name, each in sorted(self.classes.items()) if each.spec.extended_resource_name == resource), ""
+        )
+
+    def allocation_of(self, claim: ResourceClaim) -> Mapping[str, Any]:
+        """Return the claim's allocation, from the input or decided here."""
+        return self._allocations[claim.metadata.uid]
+
+    def claim_of(self, template: Item, pod: Pod, pod_claim_name: str) -> ResourceClaim:
+        """Return the claim that the resource claim controller would generate. Raises
+        BadManifest.
+        """
+        inner: Raw = template.raw.get("spec", {})
+        metadata = {
+            **inner.get("metadata", {}),
+            "name": f"{pod.metadata.name}-{pod_claim_name}",
+            "namespace": pod.metadata.namespace,
+        }
+        raw = {"metadata": metadata, "spec": inner.get("spec", {})}
+        item = read(template.source, kinds.RESOURCE_CLAIM, raw, (f"ResourceClaimTemplate {template.key}", "spec"))
+        claim: ResourceClaim = item.object
+        # Distinct from a claim of that name in the input.
+        uid = f"generated for {pod.metadata.uid}/{pod_claim_name}"
+        return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, uid=uid))
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def place(self, pod: Pod, node: str) -> None:
+        """Count the pod on this node from now on."""
+        self.pods[pod.key] = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+        self.inventory.assume_pod(pod, node)
+
+    def allocate(self, claim: ResourceClaim, allocation: Mapping[str, Any], pod: Pod) -> None:
+        """Record the allocation of the claim, reserved for the pod."""
+        reserved = (ConsumerReference(resource=kinds.POD.plural, name=pod.metadata.name, uid=pod.metadata.uid),)
+        status = msgspec.structs.replace(
+            claim.status, allocation=AllocationResult.from_json(allocation), reserved_for=reserved
+        )
+        allocated = msgspec.structs.replace(claim, status=status)
+        if claim.key in self.claims and self.claims[claim.key].metadata.uid == claim.metadata.uid:
+            self.claims[claim.key] = allocated
+        else:
+            self.generated[claim.key] = allocated
+        self._allocations[claim.metadata.uid] = allocation
+        self.inventory.claim_changed(claim, allocated)
+
+    def allow_admin_access(self, claim: ResourceClaim) -> None:
+        """Note a namespace that is missing from the input and is assumed to allow admin access.
+
+        The API server admits such claims into labelled namespaces only.
+        """
+        namespace = claim.metadata.namespace
+        asks = any(request.exactly and request.exactly.admin_access for request in claim.spec.devices.requests)
+        if asks and namespace not in self.inventory.namespaces:
+            labels = {names.ADMIN_ACCESS_LABEL: "true"}
+            self.feed(read(_ASSUMED, kinds.NAMESPACE, {"metadata": {"name": namespace, "labels": labels}}))
+            self.notes.append(f"no Namespace {namespace} in the input: assumed to allow adminAccess")
+
+    def _keep_class(self, device_class: DeviceClass) -> None:
+        """Add a DeviceClass without its extended resource name.
+
+        All devices are behind the fence, so kube-scheduler serves no extended resource from them: a
+        node has it only if it offers it itself.
+        """
+        self.classes[device_class.metadata.name] = device_class
+        spec = msgspec.structs.replace(device_class.spec, extended_resource_name=None)
+        self.inventory.class_changed(None, msgspec.structs.replace(device_class, spec=spec))

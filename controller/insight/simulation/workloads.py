@@ -1,0 +1,178 @@
+"""Expands Deployments, StatefulSets, ReplicaSets, Jobs and DaemonSets to the pods they would
+create.
+
+Called by `controller.insight.simulation`. In: the workloads, nodes and pods of the input. Out: pods as
+JSON, named `<workload>-<i>`. Pods of the input that a workload owns count as its own, so that
+objects read from a cluster are not duplicated. Pure.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Final
+
+from controller.insight.simulation.objects import BadManifest, Item, Raw, describe, read
+from controller.scheduling.inventory.node_fit import admits, pinned_names, taint_code
+from hami_dra.api import kinds
+from hami_dra.api.core import Node, Pod
+from hami_dra.api.podstate import is_live
+
+MOST_PODS: Final = 100_000
+"""Limit for one workload; a larger number is a typing error that would only cost memory."""
+_HASH_LABEL: Final = "pod-template-hash"
+_DAEMON_TOLERATIONS: Final = (
+    ("not-ready", "NoExecute"),
+    ("unreachable", "NoExecute"),
+    ("disk-pressure", "NoSchedule"),
+    ("memory-pressure", "NoSchedule"),
+    ("pid-pressure", "NoSchedule"),
+    ("unschedulable", "NoSchedule"),
+)
+"""Tolerations added by the DaemonSet controller (pkg/controller/daemon/util,
+AddOrUpdateDaemonPodTolerations).
+"""
+
+
+class Workloads:
+    """Pods of workloads. `nodes`: in the order in which DaemonSet pods are numbered."""
+
+    def __init__(self, items: Sequence[Item], nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._workloads = {
+            (item.kind.name, item.object.metadata.namespace, item.object.metadata.name)
+            for item in items
+            if item.kind in kinds.WORKLOADS
+        }
+        pods = [item for item in items if item.kind is kinds.POD]
+        self._taken = {item.key for item in pods}
+        self._owned: dict[tuple[str, str, str], list[Pod]] = {}
+        for item in pods:
+            pod: Pod = item.object
+            if is_live(pod):
+                for owner in _owners(pod):
+                    self._owned.setdefault(owner, []).append(pod)
+
+    def pods_of(self, item: Item) -> list[Raw]:
+        """Return the pods that do not exist yet. Raises BadManifest."""
+        meta = item.object.metadata
+        if self._belongs_to_another(item):
+            return []
+        if not item.raw.get("spec", {}).get("template"):
+            raise BadManifest(f"{item.source}: {describe(item.kind, item.raw)}: spec.template is missing")
+        template = read(
+            item.source,
+            kinds.POD,
+            {**item.raw["spec"]["template"], "apiVersion": "v1", "kind": "Pod"},
+            (describe(item.kind, item.raw), "spec.template"),
+        )
+        there = self._owned.get((item.kind.name, meta.namespace, meta.name), [])
+        if item.kind is kinds.DAEMON_SET:
+            return [_pinned(pod, node) for pod, node in self._daemons(item, template, there)]
+        wanted = _wanted(item) - len(there)
+        return [self._pod(item, template, name) for name in self._free_names(meta.namespace, meta.name, wanted)]
+
+    def _belongs_to_another(self, item: Item) -> bool:
+        """Return whether a ReplicaSet's Deployment is in the input too: the Deployment
+        covers both.
+        """
+        return any(
+            owner.controller and (owner.kind, item.object.metadata.namespace, owner.name) in self._workloads
+            for owner in item.object.metadata.owner_references
+        )
+
+    def _daemons(self, item: Item, template: Item, there: Sequence[Pod]) -> Iterable[tuple[Raw, str]]:
+        """Return one pod, with its node, for each node that the DaemonSet's pods may run on."""
+        meta = item.object.metadata
+        wish = _tolerating(template.raw)
+        probe: Pod = read(item.source, kinds.POD, wish).object
+        covered = {node for pod in there for node in _nodes_of(pod)}
+        nodes = [
+            node.metadata.name
+            for node in self._nodes
+            if node.metadata.name not in covered
+            and admits(probe, node)
+            and not taint_code(probe.spec.tolerations, node)
+        ]
+        free = self._free_names(meta.namespace, meta.name, len(nodes))
+        for name, node in zip(free, nodes, strict=True):
+            yield self._pod(item, Item(template.source, template.kind, wish, probe), name), node
+
+    def _pod(self, item: Item, template: Item, name: str) -> Raw:
+        meta = item.object.metadata
+        own = {**template.raw["metadata"], "name": name, "namespace": meta.namespace}
+        own.pop("uid", None)
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": template.raw.get("spec", {})}
+
+    def _free_names(self, namespace: str, workload: str, number: int) -> list[str]:
+        names: list[str] = []
+        for index in count():
+            if len(names) >= number:
+                return names
+            name = f"{workload}-{index}"
+            if f"{namespace}/{name}" not in self._taken:
+                self._taken.add(f"{namespace}/{name}")
+                names.append(name)
+        return names
+
+
+def _wanted(item: Item) -> int:
+    spec = item.object.spec
+    if item.kind is kinds.JOB:
+        if item.raw["spec"].get("suspend") is True:
+            return 0
+        parallel = _count(item, "parallelism", 1)
+        return parallel if spec.completions is None else min(parallel, _count(item, "completions", 1))
+    return _count(item, "replicas", 1)
+
+
+def _count(item: Item, field: str, default: int) -> int:
+    value = getattr(item.object.spec, field)
+    if value is None:
+        return default
+    if not 0 <= value <= MOST_PODS:
+        problem = f"spec.{field} is {value}; a number from 0 to {MOST_PODS} is wanted"
+        raise BadManifest(f"{item.source}: {describe(item.kind, item.raw)}: {problem}")
+    return int(value)
+
+
+def _owners(pod: Pod) -> Iterable[tuple[str, str, str]]:
+    """Yield the controller of the pod, and the Deployment behind a ReplicaSet: (kind, namespace,
+    name).
+    """
+    namespace = pod.metadata.namespace
+    for owner in pod.metadata.owner_references:
+        if owner.controller:
+            yield owner.kind, namespace, owner.name
+            suffix = "-" + pod.metadata.labels.get(_HASH_LABEL, "")
+            if owner.kind == kinds.REPLICA_SET.name and suffix != "-" and owner.name.endswith(suffix):
+                yield kinds.DEPLOYMENT.name, namespace, owner.name.removesuffix(suffix)
+
+
+def _nodes_of(pod: Pod) -> Iterable[str]:
+    """Return the nodes on which a DaemonSet's pod runs or will run."""
+    if pod.spec.node_name:
+        return [pod.spec.node_name]
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    return (pinned_names(required) or ()) if required else ()
+
+
+def _tolerating(template: Raw) -> Raw:
+    spec = template.get("spec", {})
+    added = [
+        {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
+        for name, effect in _DAEMON_TOLERATIONS
+    ]
+    return {**template, "spec": {**spec, "tolerations": [*spec.get("tolerations", ()), *added]}}
+
+
+def _pinned(pod: Raw, node: str) -> Raw:
+    """Pin the pod to a node as the DaemonSet controller does.
+
+    Its node selector terms are replaced with one on the node's name.
+    """
+    spec = pod["spec"]
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    affinity = spec.get("affinity", {})
+    node_affinity = affinity.get("nodeAffinity", {})
+    pinned = {**node_affinity, "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {**pod, "spec": {**spec, "affinity": {**affinity, "nodeAffinity": pinned}}}

@@ -1,0 +1,300 @@
+"""A change, and the documents of the changed state.
+
+Called by `controller.insight.whatif.compare`. In: documents of the present state and a `Change`. Out: the
+documents with the change applied: pods to be placed again lose their node, and their claims the
+allocation. Nothing is decided here. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from controller.insight.simulation import Settings
+from controller.insight.simulation.objects import READ, Item, gather
+from controller.scheduling.inventory.node_fit import pinned_names
+from hami_dra.api import kinds, names
+from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.podstate import is_finished, is_live
+from hami_dra.api.resource import AllocationResult, ResourceClaim
+from hami_dra.kube.documents import Document
+
+Raw = dict[str, Any]
+_BOUND_TO_THEIR_NODE: Final = frozenset({"DaemonSet", "Node"})
+"""Owner kinds whose pods disappear with the node: no controller recreates them elsewhere."""
+_WORKLOADS: Final = frozenset(kind.name for kind in kinds.WORKLOADS)
+_READ: Final = frozenset(kind.name for kind in READ)
+
+NODE_AXIS: Final = names.NODE_POLICY
+DEVICE_AXIS: Final = names.DEVICE_POLICY
+WEIGHTS_AXIS: Final = names.PACKING_WEIGHTS
+
+
+class BadChange(ValueError):
+    """The object of the change is missing or exists already; the message names it and the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change.
+
+    `settings` place pods after the change, `present` are the settings in force now.
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    present: Settings = field(default_factory=Settings)
+    policies: tuple[tuple[str, str], ...] = ()
+    """Differences between the two as (annotation, value), for the conclusion and for `override`."""
+    override: bool = False
+    """Apply `policies` to pods, claims, templates and classes that ask for another by annotation,
+    too.
+    """
+    additions: tuple[Document, ...] = ()
+    """Pods to add, with the objects that belong to them."""
+    without_nodes: tuple[str, ...] = ()
+    replace: bool = False
+    """Place every pod that has devices again, in order of creation."""
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.policies or self.additions or self.without_nodes or self.replace)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The parsed state before any change."""
+
+    documents: tuple[Document, ...]
+    """Documents of the kinds that a simulation reads, without notes."""
+    pods: Mapping[str, Pod]
+    """By key; only pods of the input, none generated from workloads."""
+    allocated: Mapping[str, ResourceClaim]
+    """Allocated claims by key."""
+    pinned: Mapping[str, frozenset[str]]
+    """Key of an allocated claim → the nodes that its allocation names."""
+    users: Mapping[str, frozenset[str]]
+    """Key of a claim → keys of the live pods that refer to it."""
+
+    @property
+    def nodes(self) -> set[str]:
+        found = {each.raw["metadata"]["name"] for each in self.documents if _is(each.raw, kinds.NODE.name)}
+        return found or {node for each in self.documents if (node := _node_of_slice(each.raw))}
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    documents: list[Document]
+    replaced: frozenset[str]
+    """Keys of the pods that are placed again."""
+    gone: tuple[str, ...]
+    overruled: int
+    """Number of objects whose own policy takes precedence over the change."""
+
+
+def state_of(documents: Iterable[Document]) -> tuple[State, tuple[str, ...]]:
+    """Return the state, and notes about unused documents. Raises BadManifest."""
+    gathered = gather(documents)
+    pods: dict[str, Pod] = {}
+    allocated: dict[str, ResourceClaim] = {}
+    pinned: dict[str, frozenset[str]] = {}
+    users: dict[str, set[str]] = {}
+    for item in gathered.items:
+        if item.kind is kinds.POD:
+            pods[item.key] = item.object
+            if not is_finished(item.object):
+                for key in claim_keys(item.object):
+                    users.setdefault(key, set()).add(item.key)
+        elif item.kind is kinds.RESOURCE_CLAIM and item.object.status.allocation is not None:
+            allocation: AllocationResult = item.object.status.allocation
+            allocated[item.key] = item.object
+            if allocation.node_selector is not None:
+                pinned[item.key] = frozenset(pinned_names(allocation.node_selector) or ())
+    state = State(
+        tuple(map(_document, gathered.items)),
+        pods,
+        allocated,
+        pinned,
+        {key: frozenset(each) for key, each in users.items()},
+    )
+    return state, gathered.notes
+
+
+def apply(state: State, change: Change) -> Changed:
+    """Return the changed state. Raises BadChange, BadManifest."""
+    _check_nodes(state, change)
+    without = frozenset(change.without_nodes)
+    _check_additions(state, change)
+    gone = {key for key, pod in state.pods.items() if pod.spec.node_name in without and _goes_with_node(pod)}
+    replaced = {
+        key
+        for key, pod in state.pods.items()
+        if key not in gone and is_live(pod) and _is_placed_anew(state, pod, without, replace=change.replace)
+    }
+    away = {key for key, pod in state.pods.items() if pod.spec.node_name in without} - replaced
+    # A claim stays allocated as long as a pod that keeps its place uses it.
+    freed = {key for key in state.allocated if (users := state.users.get(key)) and users <= replaced | away}
+    kept: list[Document] = []
+    anew: list[tuple[str, Document]] = []
+    waiting: list[Document] = []
+    for document in state.documents:
+        raw = document.raw
+        if _is_away(raw, without):
+            continue
+        if raw["kind"] in _WORKLOADS:
+            waiting.append(document)
+            continue
+        if _is(raw, kinds.POD.name):
+            key = _key(raw)
+            if key in replaced:
+                created = str(raw["metadata"].get("creationTimestamp") or "")
+                anew.append((created, Document(document.source, document.index, _unbound(raw))))
+            elif key not in away:
+                (kept if raw.get("spec", {}).get("nodeName") else waiting).append(document)
+        elif _is(raw, kinds.RESOURCE_CLAIM.name) and _key(raw) in freed:
+            kept.append(Document(document.source, document.index, _unallocated(raw)))
+        else:
+            kept.append(document)
+    # sorted is stable: pods created in the same second, or from files without times, keep their
+    # order.
+    ordered = [
+        *kept,
+        *(document for _, document in sorted(anew, key=lambda entry: entry[0])),
+        *waiting,
+        *change.additions,
+    ]
+    overruled = _count_overruled(ordered, change)
+    if change.override:
+        ordered = [_without_policies(document, change.policies) for document in ordered]
+    return Changed(ordered, frozenset(replaced), tuple(sorted(gone)), 0 if change.override else overruled)
+
+
+# --- affected pods ---------------------------------------------------------------------------
+
+
+def _check_nodes(state: State, change: Change) -> None:
+    there = state.nodes
+    for name in change.without_nodes:
+        if name not in there:
+            known = ", ".join(sorted(there)[:10]) + (", ..." if len(there) > 10 else "")
+            raise BadChange(f"without node {name}: there is no such node; there are {known or 'none'}")
+
+
+def _check_additions(state: State, change: Change) -> None:
+    for item in gather(change.additions).items:
+        if item.kind is kinds.POD and item.key in state.pods:
+            raise BadChange(f"{item.source}: Pod {item.key} is there already; give it another name")
+
+
+def _is_placed_anew(state: State, pod: Pod, without: frozenset[str], *, replace: bool) -> bool:
+    """Return whether the pod is placed again.
+
+    Pods without devices stay where they are: kube-scheduler placed them for reasons of its own.
+    """
+    if pod.spec.node_name in without:
+        return True
+    if not any(key in state.allocated for key in claim_keys(pod)):
+        return False
+    if not pod.spec.node_name:
+        # Decided and not bound yet: its devices determine its node.
+        return replace or any(without & state.pinned.get(key, frozenset()) for key in claim_keys(pod))
+    # hami-dra does not place pods whose extended resources kube-scheduler serves by its own claim.
+    return replace and pod.status.extended_resource_claim_status is None
+
+
+def _goes_with_node(pod: Pod) -> bool:
+    return any(owner.controller and owner.kind in _BOUND_TO_THEIR_NODE for owner in pod.metadata.owner_references)
+
+
+# --- documents -------------------------------------------------------------------------------
+
+
+def _document(item: Item) -> Document:
+    """Return the item as JSON to be parsed again.
+
+    `gather` has resolved duplicates and renamed slices of equal name.
+    """
+    path, _, index = item.source.rpartition(", document ")
+    metadata = {**item.raw["metadata"], "name": item.object.metadata.name}
+    raw = {"apiVersion": item.kind.api_version, "kind": item.kind.name, **item.raw, "metadata": metadata}
+    return Document(Path(path), int(index), raw)
+
+
+def _is(raw: Raw, kind: str) -> bool:
+    return bool(raw.get("kind") == kind)
+
+
+def _key(raw: Raw) -> str:
+    return f"{raw['metadata']['namespace']}/{raw['metadata']['name']}"
+
+
+def _node_of_slice(raw: Raw) -> str:
+    return str(raw.get("spec", {}).get("nodeName") or "") if _is(raw, kinds.RESOURCE_SLICE.name) else ""
+
+
+def _is_away(raw: Raw, nodes: frozenset[str]) -> bool:
+    if _is(raw, kinds.NODE.name):
+        return raw["metadata"]["name"] in nodes
+    return bool(nodes) and _node_of_slice(raw) in nodes
+
+
+def _unbound(raw: Raw) -> Raw:
+    spec = {key: value for key, value in raw["spec"].items() if key != "nodeName"}
+    status = {key: value for key, value in raw.get("status", {}).items() if key == "resourceClaimStatuses"}
+    return {**raw, "spec": spec, "status": status}
+
+
+def _unallocated(raw: Raw) -> Raw:
+    return {**raw, "status": {}}
+
+
+# --- policies --------------------------------------------------------------------------------
+
+
+def _annotated(raw: Raw) -> list[Raw]:
+    """Return the metadata in which the object, or what is created from it, can ask for a policy."""
+    spec = raw.get("spec")
+    inner = spec if isinstance(spec, dict) else {}
+    template = inner.get("template")
+    holders = (raw, inner, template if isinstance(template, dict) else {})
+    return [meta for holder in holders if isinstance(meta := holder.get("metadata"), dict)]
+
+
+def _asks(metadata: Raw, policies: Iterable[tuple[str, str]]) -> bool:
+    annotations = metadata.get("annotations")
+    return isinstance(annotations, dict) and any(annotations.get(name, value) != value for name, value in policies)
+
+
+def _count_overruled(documents: Iterable[Document], change: Change) -> int:
+    # first-fit overrides anyway
+    policies = [each for each in change.policies if each != (DEVICE_AXIS, names.FIRST_FIT)]
+    return sum(
+        any(_asks(metadata, policies) for metadata in _annotated(document.raw))
+        for document in documents
+        if document.raw.get("kind") in _READ and not _is_settled(document.raw)
+    )
+
+
+def _is_settled(raw: Raw) -> bool:
+    """Return whether nothing remains to be decided about the object."""
+    if _is(raw, kinds.POD.name):
+        return bool(raw.get("spec", {}).get("nodeName"))
+    return _is(raw, kinds.RESOURCE_CLAIM.name) and bool(raw.get("status", {}).get("allocation"))
+
+
+def _without_policies(document: Document, policies: Iterable[tuple[str, str]]) -> Document:
+    """Return the document without annotations for other policies, so that the defaults apply."""
+    dropped = {name for name, _ in policies}
+    return Document(document.source, document.index, _dropped(document.raw, dropped))
+
+
+def _dropped(raw: Raw, dropped: set[str]) -> Raw:
+    found = dict(raw)
+    metadata = raw.get("metadata")
+    if isinstance(metadata, dict) and isinstance(metadata.get("annotations"), dict):
+        kept = {name: value for name, value in metadata["annotations"].items() if name not in dropped}
+        found["metadata"] = {**metadata, "annotations": kept}
+    for part in ("spec", "template"):
+        if isinstance(raw.get(part), dict):
+            found[part] = _dropped(raw[part], dropped)
+    return found

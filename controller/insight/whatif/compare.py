@@ -1,0 +1,195 @@
+"""Comparison of two simulations of one state, with and without the change.
+
+Called through `controller.insight.whatif`. The simulation without the change continues from the present
+state, so waiting pods are placed there, too. The inventory's columns, maintained by the ledger, say
+whether a card is held. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from controller.insight.overview.card_table import CardTable, driver_rank
+from controller.insight.overview.model import NodeView, Packing
+from controller.insight.overview.placed import placed_pod
+from controller.insight.overview.read import overview
+from controller.insight.simulation import Played, play
+from controller.insight.simulation.view import View
+from controller.insight.whatif.change import BadChange, Change, Changed, State, apply, state_of
+from controller.insight.whatif.conclusion import conclusion
+from controller.insight.whatif.model import Comparison, Move, NodeChange, PackingChange, Placement, Unplaced
+from hami_dra.api.podclaims import claim_keys
+from hami_dra.kube.documents import Document
+
+Told = Callable[[str, int, int], None]
+"""(current step, pods done, pods in total)"""
+
+
+def _quiet(what: str, done: int, total: int) -> None:
+    pass
+
+
+def compare(documents: Iterable[Document], change: Change, progress: Told = _quiet) -> Comparison:
+    """Return how the states differ. Raises BadManifest, BadChange."""
+    if change.is_nothing:
+        raise BadChange("the change is empty: give a policy, pods to add, nodes to remove, or place all pods again")
+    state, notes = state_of(documents)
+    changed = apply(state, change)
+    before = _Side(
+        state, play(state.documents, change.present, lambda done, total: progress("as it is", done, total)), frozenset()
+    )
+    after = _Side(
+        state,
+        play(changed.documents, change.settings, lambda done, total: progress("with the change", done, total)),
+        changed.replaced,
+    )
+    found = _Differences(state, change, changed, before, after)
+    return found.comparison([*notes, *before.played.report.notes, *after.played.report.notes])
+
+
+class _Side:
+    """Results of one simulation. `replaced`: pods that it placed again."""
+
+    def __init__(self, state: State, played: Played, replaced: frozenset[str]) -> None:
+        self.played = played
+        self.placements = _placements(state, played, replaced)
+        view: View = played.view
+        self.cards = _cards(view)
+        seen = overview(view.inventory, (), ())
+        self.nodes: Mapping[str, NodeView] = {each.node: each for each in seen.nodes}
+        self.packing: Mapping[str, Packing] = {each.driver: each for each in seen.packing}
+        self.held = {card for card, (_, held) in self.cards.items() if held}
+        self.holding_nodes = {node for node, held in self.cards.values() if held and node}
+        self.pods = Counter(each.node for each in self.placements.values() if each.devices)
+
+
+def _cards(view: View) -> Mapping[str, tuple[str, bool]]:
+    """Return card id → (its node, whether any of it is held)."""
+    table = CardTable(view.inventory)
+    table.refresh()
+    devices, nodes = view.inventory.devices, view.inventory.nodes
+    held = table.held
+    found = {}
+    for row in table.cards.tolist():
+        node = int(devices.node[row])
+        found[str(devices.device(row).id)] = (nodes.names[node] if node >= 0 else "", bool(held[row]))
+    return found
+
+
+def _placements(state: State, played: Played, replaced: frozenset[str]) -> Mapping[str, Placement]:
+    """Return the placements of all pods that have claims and a node."""
+    found: dict[str, Placement] = {}
+    for key in played.view.pods:
+        now = state.pods.get(key)
+        if now is not None and now.spec.node_name and key not in replaced and claim_keys(now):
+            placed = placed_pod(now, state.allocated.get)
+            found[key] = Placement(pod=key, node=placed.node, devices=placed.devices, running=True)
+    for entry in played.report.placements:
+        if entry["claims"]:
+            results = [result for claim in entry["claims"] for result in claim["allocation"]["devices"]["results"]]
+            devices = tuple(f"{each['driver']}/{each['pool']}/{each['device']}" for each in results)
+            key = entry["pod"]
+            found[key] = Placement(pod=key, node=entry["node"], devices=devices, running=False)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Differences:
+    state: State
+    change: Change
+    changed: Changed
+    before: _Side
+    after: _Side
+
+    def comparison(self, notes: list[str]) -> Comparison:
+        before, after = self.before, self.after
+        there = before.cards.keys() & after.cards.keys()
+        kept_nodes = {node for node, _ in after.cards.values()}
+        found = Comparison(
+            before=tuple(before.placements[key] for key in sorted(before.placements)),
+            after=tuple(after.placements[key] for key in sorted(after.placements)),
+            moved=self._moved(),
+            placed=tuple(
+                after.placements[key] for key in sorted(after.placements) if key not in before.played.view.pods
+            ),
+            unplaced=self._unplaced(),
+            gone=self.changed.gone,
+            cards_before=len(before.cards),
+            cards_after=len(after.cards),
+            held_before=len(before.held),
+            held_after=len(after.held),
+            freed_cards=tuple(sorted((before.held - after.held) & there)),
+            taken_cards=tuple(sorted(after.held - before.held)),
+            emptied_nodes=tuple(sorted((before.holding_nodes - after.holding_nodes) & kept_nodes)),
+            filled_nodes=tuple(sorted(after.holding_nodes - before.holding_nodes)),
+            nodes=self._nodes(),
+            vendors=self._vendors(),
+            conclusion="",
+            notes=tuple(dict.fromkeys([*notes, *self._remarks()])),
+        )
+        return _concluded(found, self.change, waiting=bool(before.played.report.placements))
+
+    def _moved(self) -> tuple[Move, ...]:
+        before, after = self.before.placements, self.after.placements
+        return tuple(
+            Move(
+                pod=key,
+                from_node=before[key].node,
+                from_devices=before[key].devices,
+                to_node=after[key].node,
+                to_devices=after[key].devices,
+            )
+            for key in sorted(before.keys() & after.keys())
+            if (before[key].node, before[key].devices) != (after[key].node, after[key].devices)
+        )
+
+    def _unplaced(self) -> tuple[Unplaced, ...]:
+        known = self.state.pods.keys() | {entry["pod"] for entry in self.before.played.report.unplaced}
+        there = self.before.played.view.pods
+        return tuple(
+            Unplaced(
+                pod=entry["pod"],
+                was_on=there[entry["pod"]].spec.node_name if entry["pod"] in there else "",
+                new=entry["pod"] not in known and entry["pod"] not in there,
+                reasons=entry["reasons"],
+                message=entry["message"],
+                error=entry["error"],
+            )
+            for entry in self.after.played.report.unplaced
+        )
+
+    def _nodes(self) -> tuple[NodeChange, ...]:
+        before, after = self.before, self.after
+        return tuple(
+            NodeChange(
+                node=name,
+                before=before.nodes.get(name),
+                after=after.nodes.get(name),
+                pods_before=before.pods[name],
+                pods_after=after.pods[name],
+            )
+            for name in sorted(before.nodes.keys() | after.nodes.keys())
+        )
+
+    def _vendors(self) -> tuple[PackingChange, ...]:
+        before, after = self.before.packing, self.after.packing
+        found = []
+        for driver in sorted(before.keys() | after.keys(), key=driver_rank):
+            some = before.get(driver) or after[driver]
+            found.append(
+                PackingChange(vendor=some.vendor, driver=driver, before=before.get(driver), after=after.get(driver))
+            )
+        return tuple(found)
+
+    def _remarks(self) -> Iterable[str]:
+        if self.changed.overruled:
+            yield (
+                f"{self.changed.overruled} objects ask for another policy by annotation and keep it; "
+                "with --override-annotations the policy applies to them too"
+            )
+
+
+def _concluded(found: Comparison, change: Change, *, waiting: bool) -> Comparison:
+    return msgspec.structs.replace(found, conclusion=conclusion(found, change, waiting=waiting))

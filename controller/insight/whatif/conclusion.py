@@ -1,0 +1,123 @@
+"""Conclusion of a comparison, in one or two sentences. Pure; called by `compare`.
+
+Device policy binpack and placing all pods again would free 3 of 16 cards and empty node n4, moving
+5 pods; 1 pod would not fit: default/x (2 CardInsufficientMemory).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from controller.insight.whatif.change import DEVICE_AXIS, NODE_AXIS, WEIGHTS_AXIS, Change
+from controller.insight.whatif.model import Comparison, Unplaced
+
+_AXES: Final = {NODE_AXIS: "node policy", DEVICE_AXIS: "device policy", WEIGHTS_AXIS: "packing weights"}
+_NAMED: Final = 5
+"""Largest number of pods or nodes that are named; of more, only the number is given."""
+
+
+def conclusion(found: Comparison, change: Change, *, waiting: bool) -> str:
+    """Return the conclusion.
+
+    `waiting`: some pod of the state is pending and finds a node without the change.
+    """
+    said = f"{_subject(change)} would {_effect(found)}{_moves(found)}"
+    parts = [said, *_lost(found.lost), *_others(found)]
+    if not _anything(found) and change.policies and not change.replace:
+        why = "pending pods would get the nodes they get anyway" if waiting else "no pod is pending"
+        parts.append(
+            f"running pods stay where they are, and {why}: to see the effect of placing all pods again, use --replace"
+        )
+    return "; ".join(parts) + "."
+
+
+def _subject(change: Change) -> str:
+    several = []
+    for annotation, value in change.policies:
+        several.append(f"{_AXES[annotation]} {value}")
+    if change.replace:
+        several.append("placing all pods again")
+    if change.without_nodes:
+        several.append(f"losing {_named('node', change.without_nodes)}")
+    if change.additions:
+        several.append("adding these pods")
+    text = _list(several)
+    return text[:1].upper() + text[1:]
+
+
+def _effect(found: Comparison) -> str:
+    cards = []
+    if found.freed_cards:
+        cards.append(f"free {len(found.freed_cards)}")
+    if found.taken_cards:
+        cards.append(
+            f"take {len(found.taken_cards)} more" if not found.freed_cards else f"take {len(found.taken_cards)}"
+        )
+    said = []
+    if cards:
+        said.append(f"{_list(cards)} of {_number(found.cards_after, 'card')}")
+    if found.emptied_nodes:
+        said.append(f"empty {_named('node', found.emptied_nodes)}")
+    if found.filled_nodes:
+        said.append(f"begin to use {_named('node', found.filled_nodes)}")
+    if said:
+        return _list(said)
+    return "free no card" if _anything(found) else "change nothing"
+
+
+def _moves(found: Comparison) -> str:
+    said = []
+    if found.moved:
+        said.append(f"moving {_number(len(found.moved), 'pod')}")
+    if found.placed:
+        said.append(f"placing {_number(len(found.placed), 'pod')} more")
+    return f", {_list(said)}" if said else ""
+
+
+def _lost(lost: Sequence[Unplaced]) -> Iterable[str]:
+    if lost:
+        named = ", ".join(f"{each.pod} ({_why(each)})" for each in lost[:_NAMED])
+        more = f", and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+        yield f"{_number(len(lost), 'pod')} would not fit: {named}{more}"
+
+
+def _others(found: Comparison) -> Iterable[str]:
+    if found.gone:
+        yield f"{_number(len(found.gone), 'pod')} would go with the node" + ("s" if len(found.gone) > 1 else "")
+    if still := len(found.unplaced) - len(found.lost):
+        yield f"{_number(still, 'pod')} {'has' if still == 1 else 'have'} no place either way"
+
+
+def _why(each: Unplaced) -> str:
+    if each.error or not each.reasons:
+        return each.error or each.message
+    return _reasons(each.reasons)
+
+
+def _reasons(reasons: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {code}" for code, count in sorted(reasons.items()))
+
+
+def _anything(found: Comparison) -> bool:
+    return bool(
+        found.moved
+        or found.placed
+        or found.lost
+        or found.gone
+        or found.freed_cards
+        or found.taken_cards
+        or found.cards_before != found.cards_after
+    )
+
+
+def _named(what: str, several: Sequence[str]) -> str:
+    if len(several) > _NAMED:
+        return _number(len(several), what)
+    return f"{what}{'s' if len(several) > 1 else ''} {_list(several)}"
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _list(several: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(several[:-1]), *several[-1:])))
