@@ -12,15 +12,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.bridge.admission import Admission
-from controller.bridge.converted import LegacyBridge
-from controller.bridge.memory_webhook import memory_webhook
 from controller.insight.overview.model import Card, PlacedPod
 from controller.insight.overview.placed import placed_pod
 from controller.insight.overview.read import overview
 from controller.reconcile.controller import Controller, Process
 from controller.reconcile.settings import Settings
 from controller.scheduling.inventory.inventory import Inventory
+from controller.webhook.admission import Admission
+from controller.webhook.converted import LegacyBridge
+from controller.webhook.memory_webhook import memory_webhook
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile, FleetNodes
 from hami_dra.api.kinds import Kind

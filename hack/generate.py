@@ -21,7 +21,7 @@ import typer
 from grpc_tools import protoc
 from typer.testing import CliRunner
 
-from controller.bridge.files import convert_documents
+from controller.webhook.files import convert_documents
 from hack.dashboard import PATH as DASHBOARD
 from hack.dashboard import dashboard
 from hack.pictures import FOLDER as PICTURES

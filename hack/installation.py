@@ -25,7 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from controller.bridge import installation as bridge
+from controller.webhook import installation as bridge
 from hack.controlplane.api import Api, ApiError, Object
 from hack.controlplane.credentials import write_kubeconfig
 from hack.controlplane.processes import free_port
@@ -124,7 +124,7 @@ class Installation:
     # -- manifests -------------------------------------------------------------------------------------------------
 
     def install(self, **changes: Any) -> None:
-        """Applies manifests/ and deviceclasses/ (server-side). `changes` are fields of `controller.bridge.installation`.
+        """Applies manifests/ and deviceclasses/ (server-side). `changes` are fields of `controller.webhook.installation`.
 
         The webhook is reached on loopback, at the port that start_webhook() serves.
         """

@@ -4,7 +4,7 @@
 
 No client can hold a file descriptor indefinitely, and no set of clients can use up all of them.
 Used for /healthz and /metrics of controller and driver (`controller.reconcile.server`) and by the
-webhook (`controller.bridge.server`). aiohttp has one timeout (`keepalive_timeout`) and accepts any
+webhook (`controller.webhook.server`). aiohttp has one timeout (`keepalive_timeout`) and accepts any
 number of connections. This module adds a limit on connections that includes TLS handshakes, one on
 the bytes of unanswered requests, and deadlines for headers, idle connections and requests.
 

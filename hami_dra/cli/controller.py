@@ -301,10 +301,10 @@ def _lease(duration: str, renew_deadline: str, retry_period: str, write_timeout:
 async def _serve(
     kubeconfig: str | None, settings: "Settings", listen: tuple[str, int], page: "PageSettings | None"
 ) -> None:
-    from controller.bridge.converted import LegacyBridge
-    from controller.bridge.templates import TemplateCollector
     from controller.reconcile.beside import Beside
     from controller.reconcile.controller import Controller, Process
+    from controller.webhook.converted import LegacyBridge
+    from controller.webhook.templates import TemplateCollector
     from hami_dra.kube.http import connect
     from hami_dra.kube.side_thread import SideThread
     from hami_dra.kube.transport import Timeouts

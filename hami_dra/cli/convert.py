@@ -41,8 +41,8 @@ def convert(
     output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.yaml,
     runtime_class: RuntimeClasses = None,
 ) -> None:
-    from controller.bridge.convert import Options
-    from controller.bridge.files import ConvertRefused, convert_documents
+    from controller.webhook.convert import Options
+    from controller.webhook.files import ConvertRefused, convert_documents
     from hami_dra.cli.manifest_files import read_documents
 
     options = Options(runtime_classes=runtime_classes(runtime_class))

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from controller.bridge.installation import CONVERT_WEBHOOK, Installation, manifests
 from controller.insight.doctor.model import Live, Mode, Raw, Right, WebhookSeen
 from controller.insight.doctor.rights import ACCOUNTS, needed_rights
 from controller.reconcile.present import ADMISSION
 from controller.reconcile.world import taint_rule_kind
+from controller.webhook.installation import CONVERT_WEBHOOK, Installation, manifests
 from hami_dra.api import kinds, names
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
 from hami_dra.api.core import Lease, Namespace

@@ -10,7 +10,7 @@ from hami_dra.cli.errors import CommandError
 from hami_dra.cli.service_options import Gate, Kubeconfig, LogFormat, Mode, RuntimeClasses, runtime_classes
 
 if TYPE_CHECKING:
-    from controller.bridge.server import Settings
+    from controller.webhook.server import Settings
 
 HELP = """Run the admission server that turns legacy pods (nvidia.com/gpu, ...) into pods with claims.
 
@@ -75,9 +75,9 @@ def webhook(
         int, typer.Option("-v", "--verbosity", help="Log level: 0 warnings only, 2 normal, 5 everything.")
     ] = 2,
 ) -> None:
-    from controller.bridge.convert import Options
-    from controller.bridge.server import BadSettings, Settings
     from controller.reconcile import logs
+    from controller.webhook.convert import Options
+    from controller.webhook.server import BadSettings, Settings
     from hami_dra.cli.service import run_service
 
     logs.configure(verbosity, logs.LogFormat(log_format.value))
@@ -105,7 +105,7 @@ def webhook(
 
 
 async def _serve(kubeconfig: str | None, settings: "Settings") -> None:
-    from controller.bridge.server import serve
+    from controller.webhook.server import serve
     from hami_dra.kube.http import connect
     from hami_dra.kube.requirements import require_version
 

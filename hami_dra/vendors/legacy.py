@@ -1,6 +1,6 @@
 """How old extended resource names (`nvidia.com/gpumem`) are read: what each vendor that has such names implements.
 
-Called by `controller.bridge`. In: the resource lists of one container and the annotations of its pod. Out: a `CardRequest`
+Called by `controller.webhook`. In: the resource lists of one container and the annotations of its pod. Out: a `CardRequest`
 in terms of the capacities that the vendor's driver publishes, CEL selectors, a device class, environment variables.
 Must not know about pods, claims or templates.
 """

@@ -12,15 +12,15 @@ import threading
 import time
 from contextlib import AsyncExitStack
 
-from controller.bridge.admission import Admission
-from controller.bridge.converted import LegacyBridge
-from controller.bridge.memory_webhook import memory_webhook
 from controller.dashboard.readings import Target
 from controller.dashboard.serving import Settings as PageSettings
 from controller.dashboard.serving import serving
 from controller.dashboard.source import WorldSource
 from controller.reconcile.controller import Controller, Process
 from controller.reconcile.settings import Settings
+from controller.webhook.admission import Admission
+from controller.webhook.converted import LegacyBridge
+from controller.webhook.memory_webhook import memory_webhook
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile
 from hami_dra.driver.fleet.run import Fleet

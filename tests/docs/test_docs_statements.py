@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.bridge.files import convert_documents
 from controller.insight.simulation import Settings, simulate
 from controller.insight.simulation.objects import gather
 from controller.reconcile import messages
 from controller.reconcile.events import CONTROLLER
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
+from controller.webhook.files import convert_documents
 from hami_dra.api import names
 from hami_dra.kube.documents import Document, read_documents
 from hami_dra.vendors.profiles import FOREIGN

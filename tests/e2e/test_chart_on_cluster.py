@@ -11,9 +11,9 @@ import subprocess
 import pytest
 import yaml
 
-from controller.bridge.installation import Installation as Choices
-from controller.bridge.installation import manifests
-from controller.bridge.server import Server, Settings
+from controller.webhook.installation import Installation as Choices
+from controller.webhook.installation import manifests
+from controller.webhook.server import Server, Settings
 from hack.controlplane import build
 from hack.controlplane.processes import free_port
 from hack.helm import helm as helm_build
@@ -23,7 +23,7 @@ from hami_dra.kube.manifests import shipped
 from hami_dra.kube.memory import MemoryCluster
 from tests.docs.commands_in_docs import parse
 from tests.e2e.chart_story import KIND, ROOT, Story, containers, helm_home
-from tests.unit.test_bridge_server import call
+from tests.unit.webhook.test_server import call
 
 CHART = ROOT / "charts/hami-dra"
 SYSTEM = names.SYSTEM_NAMESPACE

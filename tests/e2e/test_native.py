@@ -5,7 +5,7 @@ One installation for the module; the last test switches its mode and back, as an
 
 import pytest
 
-from controller.bridge.installation import manifests
+from controller.webhook.installation import manifests
 from hack.controlplane.api import ApiError
 from hack.installation import DRIVER, QUICK
 from tests.e2e.lab import T4, is_gone

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from controller.bridge.installation import manifests
 from controller.reconcile.probe import probe_bodies
+from controller.webhook.installation import manifests
 from hack.installation import QUICK, Installation
 from hami_dra.api import names
 from hami_dra.kube.manifests import shipped

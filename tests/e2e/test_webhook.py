@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.bridge.convert import Options
-from controller.bridge.converted import LegacyBridge
-from controller.bridge.installation import Installation, manifests
-from controller.bridge.server import Server, Settings
+from controller.webhook.convert import Options
+from controller.webhook.converted import LegacyBridge
+from controller.webhook.installation import Installation, manifests
+from controller.webhook.server import Server, Settings
 from hami_dra.api import kinds, names
 from hami_dra.kube.documents import read_documents
 from hami_dra.kube.http import HttpCluster

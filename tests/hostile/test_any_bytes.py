@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controller.bridge.request import InvalidRequest, decode
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.request import prepare
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId
+from controller.webhook.request import InvalidRequest, decode
 from hami_dra.api import kinds, names
 from hami_dra.api.config import DeviceConfig, read_device_config
 from hami_dra.api.opaque import problem_of

@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controller.bridge.certificates import renewed
-from controller.bridge.server import Server, Settings
+from controller.webhook.certificates import renewed
+from controller.webhook.server import Server, Settings
 from hami_dra.httpserver import Limits
 from tests.support.steered_cluster import SteeredCluster
-from tests.unit.test_bridge_admission import review
-from tests.unit.test_bridge_server import LOCAL, call
+from tests.unit.webhook.test_admission import review
+from tests.unit.webhook.test_server import LOCAL, call
 
 DEEP = 20_000
 

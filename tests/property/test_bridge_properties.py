@@ -8,9 +8,9 @@ from dataclasses import fields, is_dataclass
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from controller.bridge.convert import ConversionRefused, Options, convert_pod
-from controller.bridge.jsonpatch import difference
-from controller.bridge.request import InvalidRequest, decode, template_of
+from controller.webhook.convert import ConversionRefused, Options, convert_pod
+from controller.webhook.json_patch import difference
+from controller.webhook.request import InvalidRequest, decode, template_of
 from hami_dra.api import names
 from hami_dra.cel import DeviceInput, compile_selector
 from hami_dra.cel.parser import parse

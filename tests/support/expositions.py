@@ -6,11 +6,11 @@ from typing import Any
 
 from prometheus_client import generate_latest
 
-from controller.bridge.certificates import renewed
-from controller.bridge.metrics import WebhookMetrics
 from controller.reconcile.controller import Controller
 from controller.reconcile.settings import NameSet
 from controller.scheduling.decide import decide
+from controller.webhook.certificates import renewed
+from controller.webhook.metrics import WebhookMetrics
 from hami_dra.api import kinds
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.node.hardware_metrics import Watched

@@ -7,8 +7,8 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from controller.bridge.convert import convert_pod
-from controller.bridge.converted import LegacyBridge
+from controller.webhook.convert import convert_pod
+from controller.webhook.converted import LegacyBridge
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.kube.protocol import Forbidden, Unavailable

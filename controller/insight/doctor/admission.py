@@ -14,7 +14,6 @@ from typing import Final
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from controller.bridge.installation import CONVERT_WEBHOOK
 from controller.insight.doctor.installed import is_out, named
 from controller.insight.doctor.model import Finding, Live, Raw, Severity, State
 from controller.reconcile.fence_rules import (
@@ -27,6 +26,7 @@ from controller.reconcile.fence_rules import (
     rule_names,
     rules_of,
 )
+from controller.webhook.installation import CONVERT_WEBHOOK
 from hami_dra.api import kinds, names
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from controller.bridge.extended import clash_warnings
 from controller.insight.doctor.model import Finding, Severity, State
+from controller.webhook.extended import clash_warnings
 from hami_dra.api import names
 from hami_dra.api.nodelacks import InvalidLacks, LackKind, decode
 from hami_dra.api.resource import ResourceSlice

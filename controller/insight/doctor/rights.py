@@ -30,7 +30,7 @@ _MANIFESTS: Final = {
 def needed_rights(objects: Iterable[Raw], accounts: Iterable[str]) -> list[Right]:
     """Return what the roles bound to these ServiceAccounts allow.
 
-    `objects`: `controller.bridge.installation.manifests`.
+    `objects`: `controller.webhook.installation.manifests`.
     """
     listed = list(objects)
     roles = {

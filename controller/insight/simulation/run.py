@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from controller.bridge.convert import ConversionRefused, convert_pod
-from controller.bridge.convert import Options as ConvertOptions
 from controller.insight.simulation.objects import Raw, gather, read
 from controller.insight.simulation.report import Report, claim_entry
 from controller.insight.simulation.view import View
@@ -25,6 +23,8 @@ from controller.scheduling.decide.companions import Companions, SharedClaims
 from controller.scheduling.inventory.selector_budget import Heartbeat
 from controller.scheduling.scoring.policies import InvalidPolicy, Policies
 from controller.scheduling.scoring.policy_resolution import resolve
+from controller.webhook.convert import ConversionRefused, convert_pod
+from controller.webhook.convert import Options as ConvertOptions
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod, PodResourceClaim
 from hami_dra.api.podstate import is_finished, other_gates

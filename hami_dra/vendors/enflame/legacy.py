@@ -1,6 +1,6 @@
 """HAMi's Enflame resource names (HAMi v2.7.0 D/enflame/device.go:70-124, the rules of the release that the names come from).
 
-Called by `controller.bridge` through `hami_dra.vendors.legacy.LegacyVendor`. In how many slices a card is cut is not known
+Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. In how many slices a card is cut is not known
 before a node is chosen: a percentage is rounded up to a slice by the allocator, on whatever card it comes to.
 """
 

@@ -1,6 +1,6 @@
 """HAMi's Kunlunxin resource names (HAMi D/kunlun/device.go, vdevice.go: trimMemory, MutateAdmission, GenerateResourceRequests).
 
-Called by `controller.bridge` through `hami_dra.vendors.legacy.LegacyVendor`. A vXPU without memory is a whole card, but stays
+Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. A vXPU without memory is a whole card, but stays
 a vXPU: no extended resource has that name.
 """
 

@@ -1,6 +1,6 @@
 """HAMi's MetaX resource names (HAMi D/metax/device.go and sdevice.go, GenerateResourceRequests, MutateAdmission).
 
-Called by `controller.bridge` through `hami_dra.vendors.legacy.LegacyVendor`. An sGPU always names its cores, which is how it
+Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. An sGPU always names its cores, which is how it
 is told from a whole card. What differs from HAMi: amounts that HAMi would ignore or take for something else are refused.
 """
 

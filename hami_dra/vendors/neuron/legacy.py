@@ -1,6 +1,6 @@
 """HAMi's Neuron resource names (HAMi D/awsneuron/device.go, GenerateResourceRequests).
 
-Called by `controller.bridge` through `hami_dra.vendors.legacy.LegacyVendor`. How many cores a device has is not known before
+Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. How many cores a device has is not known before
 a node is chosen, so cores beyond one device become alternatives: some cores of one device, or else whole devices of 8, 4 or 2.
 """
 

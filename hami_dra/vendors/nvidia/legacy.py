@@ -1,7 +1,7 @@
 """HAMi's NVIDIA resource names and annotations (HAMi D/nvidia/device.go, MutateAdmission, GenerateResourceRequests, CheckType),
 and the names that Volcano's vGPU plugin has for the same (volcano.sh/vgpu-*).
 
-Called by `controller.bridge` through `hami_dra.vendors.legacy.LegacyVendor`. What differs from HAMi: numbers that HAMi
+Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. What differs from HAMi: numbers that HAMi
 would drop or read as something else are refused, and an empty list is an error instead of a pod that never runs.
 """
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from controller.bridge.templates import TemplateCollector
 from controller.reconcile.fence_rules import rule_body
 from controller.reconcile.probe import probe_bodies
+from controller.webhook.templates import TemplateCollector
 from hack.controlplane.processes import free_port
 from hack.installation import QUICK, Installation
 from hami_dra.api import kinds, names
@@ -27,7 +27,7 @@ from hami_dra.driver.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc
 from hami_dra.kube.http import HttpCluster
 from tests.e2e.lab import T4, Lab
 from tests.e2e.objects import claim, legacy_pod, opaque, part, pod, template
-from tests.unit.test_bridge_manifests import EVERYTHING, rules
+from tests.unit.webhook.test_manifests import EVERYTHING, rules
 
 ROOT = Path(__file__).parents[3]
 NODE = "driven"

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from controller.bridge.certificates import renewed
 from controller.insight.doctor.ages import in_words, newest, older
 from controller.insight.doctor.examine import CHECKS, examine
 from controller.insight.doctor.model import Live, Severity, State, WebhookSeen
 from controller.insight.doctor.rights import needed_rights
 from controller.reconcile.fence_rules import rule_body, rule_names
 from controller.scheduling.inventory.inventory import Inventory
+from controller.webhook.certificates import renewed
 from hami_dra.api import names
 from hami_dra.api.core import Lease, ResourceQuota
 from hami_dra.api.nodelacks import Lack, LackKind, encode

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from controller.bridge.convert import ConversionRefused, convert_pod
+from controller.webhook.convert import ConversionRefused, convert_pod
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.enflame.rules import closest

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from controller.bridge.convert import ConversionRefused, convert_pod
+from controller.webhook.convert import ConversionRefused, convert_pod
 from hami_dra.vendors.kunlunxin import rules
 from hami_dra.vendors.protocol import Ask, Cards
 from hami_dra.vendors.reasons import CODES

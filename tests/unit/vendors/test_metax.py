@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller.bridge.convert import ConversionRefused, Options, convert_pod
 from controller.scheduling.scoring.policies import Policies
+from controller.webhook.convert import ConversionRefused, Options, convert_pod
 from hami_dra.api.config import API_VERSION
 from hami_dra.vendors.metax.publish import Published
 from tests.support.manifests import claim, node, pod, simulated, slices, template

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from controller.bridge.convert import ConversionRefused, convert_pod
+from controller.webhook.convert import ConversionRefused, convert_pod
 from hami_dra.vendors.neuron import Neuron
 from hami_dra.vendors.neuron.instances import INSTANCES
 from hami_dra.vendors.neuron.rules import blocks, is_inferentia

@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import pytest
 
-from controller.bridge.convert import ConversionRefused, Options, convert_pod
 from controller.scheduling.scoring.policies import Policies
+from controller.webhook.convert import ConversionRefused, Options, convert_pod
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.legacy import InvalidLegacy

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.bridge.admission import Admission
-from controller.bridge.convert import Options, convert_pod
-from controller.bridge.quota import FRESH, excesses
-from controller.bridge.server import Settings
+from controller.webhook.admission import Admission
+from controller.webhook.convert import Options, convert_pod
+from controller.webhook.quota import FRESH, excesses
+from controller.webhook.server import Settings
 from hami_dra.api import kinds
 from hami_dra.kube.protocol import Forbidden, Unavailable
 from hami_dra.vendors.registry import LEGACY_VENDORS, QUOTA_NAMES

@@ -1,8 +1,8 @@
 """The webhook's certificate authority in its own MutatingWebhookConfiguration.
 
-Called by `controller.bridge.server`. Nothing else in the configuration is changed: which requests
+Called by `controller.webhook.server`. Nothing else in the configuration is changed: which requests
 the webhook receives, and what happens when it does not answer, is decided at installation
-(`controller.bridge.installation`).
+(`controller.webhook.installation`).
 """
 
 import base64

@@ -1,6 +1,6 @@
 """A pod as JSON, read and changed in place only in the fields that the conversion is about.
 
-Called by `controller.bridge.convert`. Pods in files may have any shape, so every field is checked
+Called by `controller.webhook.convert`. Pods in files may have any shape, so every field is checked
 before use.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from controller.bridge.sharing import Role
+from controller.webhook.sharing import Role
 from hami_dra.vendors.legacy import ContainerResources, LegacyVendor
 
 Raw = dict[str, Any]

@@ -1,6 +1,6 @@
 """Which containers share a request: those that never run side by side."""
 
-from controller.bridge.sharing import Role, share
+from controller.webhook.sharing import Role, share
 from hami_dra.vendors.legacy import CardRequest
 
 GIB = 1 << 30

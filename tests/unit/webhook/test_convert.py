@@ -4,8 +4,8 @@ from copy import deepcopy
 
 import pytest
 
-from controller.bridge.convert import ConversionRefused, Options, convert_pod
-from controller.bridge.request import template_of
+from controller.webhook.convert import ConversionRefused, Options, convert_pod
+from controller.webhook.request import template_of
 from hami_dra.api import names
 
 NATIVE = Options(mode="native")

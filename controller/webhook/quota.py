@@ -1,6 +1,6 @@
 """Immediate refusal of pods that can never fit a quota of their namespace, as HAMi's webhook does.
 
-Called by `controller.bridge.admission` for pods that it converted. HAMi's rule
+Called by `controller.webhook.admission` for pods that it converted. HAMi's rule
 (pkg/scheduler/webhook.go, fitResourceQuota): compare the pod's request with the limit itself,
 regardless of usage. Amounts that are known only once a card is chosen count as 0. Here the amounts
 are those of the converted request, which is what the pod's claim will take: the larger of init and
@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from controller.bridge.request import ConvertedRequest
 from controller.scheduling.inventory.quotas import limits_of
+from controller.webhook.request import ConvertedRequest
 from hami_dra.api import kinds
 from hami_dra.api.core import ResourceQuota
 from hami_dra.kube.protocol import Cluster, ClusterError

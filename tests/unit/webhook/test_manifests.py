@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from controller.bridge.gate import SCHEDULING_ANNOTATIONS
-from controller.bridge.installation import CONVERT_WEBHOOK, GATE_WEBHOOK, Installation, manifests
-from controller.bridge.server import Settings
 from controller.reconcile.events import CONTROLLER
 from controller.reconcile.fence_rules import rule_names
+from controller.webhook.gate import SCHEDULING_ANNOTATIONS
+from controller.webhook.installation import CONVERT_WEBHOOK, GATE_WEBHOOK, Installation, manifests
+from controller.webhook.server import Settings
 from hami_dra.api import kinds, names
 from hami_dra.driver.node.events import REPORTER
 from hami_dra.kube.manifests import UnknownKind, apply, kind_of, remove, shipped

@@ -1,7 +1,7 @@
 """Answer one admission request: convert the pod. The request has no side effects.
 
-Called by `controller.bridge.server` for the API server's AdmissionReviews, and by
-`controller.bridge.memory_webhook`. In: JSON. Out: JSON. Never raises for the contents of a pod:
+Called by `controller.webhook.server` for the API server's AdmissionReviews, and by
+`controller.webhook.memory_webhook`. In: JSON. Out: JSON. Never raises for the contents of a pod:
 those lead to a denial whose message names the object, the field and the fix. The
 ResourceClaimTemplate that the converted pod refers to is created by the controller, once the pod is
 stored.
@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.bridge.convert import ConversionRefused, Options, convert_pod, pod_key
-from controller.bridge.extended import clash_warnings
-from controller.bridge.jsonpatch import difference
-from controller.bridge.quota import QuotaReader, excesses
+from controller.webhook.convert import ConversionRefused, Options, convert_pod, pod_key
+from controller.webhook.extended import clash_warnings
+from controller.webhook.json_patch import difference
+from controller.webhook.quota import QuotaReader, excesses
 from hami_dra.api import kinds
 from hami_dra.api.resource import DeviceClass
 from hami_dra.kube.protocol import Cluster, ClusterError

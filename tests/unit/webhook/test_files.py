@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.bridge.convert import Options
-from controller.bridge.files import ConvertRefused, convert_documents
+from controller.webhook.convert import Options
+from controller.webhook.files import ConvertRefused, convert_documents
 from hack.generate import converted
 from hami_dra.kube.documents import Document, read_documents
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "convert"
-EXAMPLES = Path(__file__).parents[2] / "examples"
+GOLDEN = Path(__file__).parents[2] / "golden" / "convert"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 PATTERNS = (
     "a-node-binpack-gpu-binpack",
     "b-node-spread-gpu-binpack",

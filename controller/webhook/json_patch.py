@@ -1,6 +1,6 @@
 """The difference between two JSON documents as an RFC 6902 patch, the format webhooks answer in.
 
-Called by `controller.bridge.admission`. Pure. Lists are compared position by position: additions to
+Called by `controller.webhook.admission`. Pure. Lists are compared position by position: additions to
 the end of a list, the only change that a conversion makes to lists, stay small patches.
 """
 

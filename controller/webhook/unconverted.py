@@ -6,7 +6,7 @@ the message as an event. Pure.
 
 from collections.abc import Collection
 
-from controller.bridge.convert import IGNORE
+from controller.webhook.convert import IGNORE
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.vendors.legacy import LegacyVendor

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from controller.bridge.admission import Admission
+from controller.webhook.admission import Admission
 from hami_dra.api import kinds
 from hami_dra.kube import memory
 from hami_dra.kube.protocol import Invalid

@@ -6,11 +6,11 @@ from copy import deepcopy
 
 import pytest
 
-from controller.bridge.admission import Admission, BadReview
-from controller.bridge.convert import Options
-from controller.bridge.memory_webhook import memory_webhook
-from controller.bridge.request import template_of
-from controller.bridge.server import Settings
+from controller.webhook.admission import Admission, BadReview
+from controller.webhook.convert import Options
+from controller.webhook.memory_webhook import memory_webhook
+from controller.webhook.request import template_of
+from controller.webhook.server import Settings
 from hami_dra.api import kinds
 from hami_dra.kube.memory.patches import json_patch
 from hami_dra.kube.protocol import Forbidden, Invalid

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from controller.bridge.convert import convert_pod
-from controller.bridge.templates import AFTER, TemplateCollector, collect, is_template
+from controller.webhook.convert import convert_pod
+from controller.webhook.templates import AFTER, TemplateCollector, collect, is_template
 from hami_dra.api import kinds
 from hami_dra.kube.protocol import Forbidden
 from tests.support.steered_cluster import SteeredCluster

@@ -5,9 +5,9 @@ import json
 import msgspec
 import pytest
 
-from controller.bridge.convert import convert_pod
-from controller.bridge.converted import LegacyBridge
-from controller.bridge.request import InvalidRequest, decode, template_of
+from controller.webhook.convert import convert_pod
+from controller.webhook.converted import LegacyBridge
+from controller.webhook.request import InvalidRequest, decode, template_of
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 

@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from controller.bridge.convert import ConversionRefused, Options, convert_pod
+from controller.webhook.convert import ConversionRefused, Options, convert_pod
 from hami_dra.api import kinds, names
 from hami_dra.kube.documents import Document
 

@@ -7,9 +7,9 @@ Pure.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from controller.bridge import bypass
-from controller.bridge.request import decode, plugin_resources, template
-from controller.bridge.templates import is_template
+from controller.webhook import unconverted
+from controller.webhook.request import decode, plugin_resources, template
+from controller.webhook.templates import is_template
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaimTemplate
@@ -50,4 +50,4 @@ class LegacyBridge:
         return is_template(body, stored)
 
     def bypassed(self, pod: Pod, offered: Collection[str]) -> str | None:
-        return bypass.bypassed(pod, native=self._native, offered=offered, vendors=self._vendors)
+        return unconverted.bypassed(pod, native=self._native, offered=offered, vendors=self._vendors)

@@ -1,6 +1,6 @@
 """The normalised request of a converted pod, and the ResourceClaimTemplate generated from it.
 
-Called by `controller.bridge` and by the controller, which recreates a missing template from the
+Called by `controller.webhook` and by the controller, which recreates a missing template from the
 annotation `hami.io/converted-request` of the pod that needs it. Pure. The pod's author controls the
 annotation, so it can express no more than legacy resources can: never CEL, tolerations, admin
 access or another vendor's class.

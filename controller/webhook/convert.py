@@ -18,9 +18,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from controller.bridge.gate import add_gate
-from controller.bridge.rawpod import Container, Malformed, Raw, containers_of, object_in, objects_in
-from controller.bridge.request import (
+from controller.webhook.gate import add_gate
+from controller.webhook.raw_pod import Container, Malformed, Raw, containers_of, object_in, objects_in
+from controller.webhook.request import (
     CLAIM_NAME,
     ConvertedRequest,
     InvalidRequest,
@@ -29,7 +29,7 @@ from controller.bridge.request import (
     plugin_resources,
     template,
 )
-from controller.bridge.sharing import share
+from controller.webhook.sharing import share
 from hami_dra.api import names
 from hami_dra.vendors.legacy import MAX_CARDS, CardRequest, InvalidLegacy, LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
@@ -42,7 +42,7 @@ RUNTIME_CLASS: Final = "runtimeClassName"
 class Options:
     mode: Literal["exclusive", "native"] = "exclusive"
     gate: bool = True
-    """Add the scheduling gate where required (`controller.bridge.gate`). Never in native mode."""
+    """Add the scheduling gate where required (`controller.webhook.gate`). Never in native mode."""
     schedulers: tuple[str, ...] = ("default-scheduler",)
     """Only pods of these schedulers are gated."""
     runtime_classes: Mapping[str, str] = field(default_factory=dict)

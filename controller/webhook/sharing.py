@@ -1,6 +1,6 @@
 """The containers of a pod that share one request of its claim.
 
-Called by `controller.bridge.convert` for one vendor at a time. Pure. A pod holds its cards from its
+Called by `controller.webhook.convert` for one vendor at a time. Pure. A pod holds its cards from its
 first init container until it ends, so containers that never run at the same time use the same
 cards:
 

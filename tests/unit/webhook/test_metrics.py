@@ -6,9 +6,9 @@ import ssl
 
 from cryptography import x509
 
-from controller.bridge.server import Server, Settings
-from tests.unit.test_bridge_admission import review
-from tests.unit.test_bridge_server import LOCAL, bundle, call, cluster
+from controller.webhook.server import Server, Settings
+from tests.unit.webhook.test_admission import review
+from tests.unit.webhook.test_server import LOCAL, bundle, call, cluster
 
 __all__ = ["cluster"]
 

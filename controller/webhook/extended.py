@@ -1,7 +1,7 @@
 """Warnings for extended resources that stay in a pod (native mode): several DeviceClasses claim
 one.
 
-Called by `controller.bridge.admission`. Pure.
+Called by `controller.webhook.admission`. Pure.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """Sources of the webhook's serving certificate, and how a change reaches the running server.
 
-Created by `controller.bridge.server.Settings`. Each source updates a TLS context on demand: new
+Created by `controller.webhook.server.Settings`. Each source updates a TLS context on demand: new
 connections get the new certificate, open ones continue.
 """
 
@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from controller.bridge.certificates import Material, ensure_secret, signed
-from controller.bridge.configuration import ensure_trust
+from controller.webhook.certificates import Material, ensure_secret, signed
+from controller.webhook.configuration import ensure_trust
 from hami_dra.kube.protocol import Cluster
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 certificates.
 
 Called by `hami-dra webhook` and by tests. In: a `Cluster` and `Settings`. Runs until cancelled; any
-number of replicas may run in parallel. `controller.bridge.convert` decides what becomes of a pod;
+number of replicas may run in parallel. `controller.webhook.convert` decides what becomes of a pod;
 none of that is here.
 
 Any client that reaches the port may send anything: `hami_dra.httpserver` bounds connections, time
@@ -34,11 +34,11 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from controller.bridge.admission import Admission, BadReview
-from controller.bridge.certificates import BadAuthority
-from controller.bridge.convert import Options
-from controller.bridge.metrics import WebhookMetrics
-from controller.bridge.serving import AuthorityFiles, CertificateFiles, CertificateSource, SharedSecret
+from controller.webhook.admission import Admission, BadReview
+from controller.webhook.certificates import BadAuthority
+from controller.webhook.convert import Options
+from controller.webhook.metrics import WebhookMetrics
+from controller.webhook.serving import AuthorityFiles, CertificateFiles, CertificateSource, SharedSecret
 from hami_dra.api import names
 from hami_dra.httpserver import Limits, listening
 from hami_dra.kube.protocol import Cluster, ClusterError
