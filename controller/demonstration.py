@@ -16,7 +16,7 @@ from controller.insight.overview.model import Card, PlacedPod
 from controller.insight.overview.placed import placed_pod
 from controller.insight.overview.read import overview
 from controller.reconcile.controller import Controller, Process
-from controller.reconcile.settings import Settings
+from controller.reconcile.runtime.settings import Settings
 from controller.scheduling.inventory.inventory import Inventory
 from controller.webhook.admission import Admission
 from controller.webhook.converted import LegacyBridge

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from controller.insight.explain.model import Explanation
 from controller.reconcile.controller import Controller
-from controller.reconcile.world import World
+from controller.reconcile.runtime.informers import World
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.core import Pod
@@ -23,7 +23,7 @@ Heard = Callable[[ResourceClaim | None, ResourceClaim | None], None]
 
 
 class Decisions(Protocol):
-    """The stored decisions (`controller.reconcile.decisionlog`)."""
+    """The stored decisions (`controller.reconcile.runtime.decision_log`)."""
 
     def of_pod(self, key: str) -> Explanation | None: ...
 

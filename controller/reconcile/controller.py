@@ -13,26 +13,26 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from controller.reconcile.beside import Beside, watched
-from controller.reconcile.clock import Clock, LoopClock
-from controller.reconcile.collectors.scrape import Scrape
-from controller.reconcile.context import Context
-from controller.reconcile.decisionlog import DecisionLog
-from controller.reconcile.demand import Bridge
-from controller.reconcile.events import Events
-from controller.reconcile.exposition import Exposition
-from controller.reconcile.fence import require_fenceable
-from controller.reconcile.heartbeat import Heartbeat
-from controller.reconcile.heldback import HeldBack
-from controller.reconcile.leaving import LeavingWatch
-from controller.reconcile.metrics import Metrics
-from controller.reconcile.placer import Decide
-from controller.reconcile.server import serving
-from controller.reconcile.settings import Mode, Settings
+from controller.reconcile.fence.fence import require_fenceable
+from controller.reconcile.observability.collectors.scrape import Scrape
+from controller.reconcile.observability.exposition import Exposition
+from controller.reconcile.observability.server import serving
+from controller.reconcile.observability.side_thread import Beside, watched
+from controller.reconcile.queueing.pod_assessment import Bridge
+from controller.reconcile.runtime.clock import Clock, LoopClock
+from controller.reconcile.runtime.context import Context
+from controller.reconcile.runtime.decision_log import DecisionLog
+from controller.reconcile.runtime.events import Events
+from controller.reconcile.runtime.heartbeat import Heartbeat
+from controller.reconcile.runtime.held_back import HeldBack
+from controller.reconcile.runtime.informers import World, taint_rule_kind, watch_name
+from controller.reconcile.runtime.metrics import Metrics
+from controller.reconcile.runtime.settings import Mode, Settings
+from controller.reconcile.runtime.uninstall_lease import LeavingWatch
+from controller.reconcile.runtime.watchdog import Watchdog
+from controller.reconcile.runtime.writer import LeadershipLost, Writer
+from controller.reconcile.scheduling_cycle import Decide
 from controller.reconcile.term import Helper, Term
-from controller.reconcile.watchdog import Watchdog
-from controller.reconcile.world import World, taint_rule_kind, watch_name
-from controller.reconcile.writer import LeadershipLost, Writer
 from controller.scheduling.decide import decide_slice as default_decide
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.kube.bootclock import boot_clock

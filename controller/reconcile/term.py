@@ -12,33 +12,33 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from controller.reconcile.aftermath import Aftermath
-from controller.reconcile.bypass import BypassWatch
-from controller.reconcile.claims import ClaimWriter
-from controller.reconcile.commit import Committer
-from controller.reconcile.context import Context
-from controller.reconcile.demand import Assessor, Bridge
-from controller.reconcile.fence import Fence
-from controller.reconcile.fence_removal import remove_rule
-from controller.reconcile.fence_rules import is_fence_rule
-from controller.reconcile.foreign import ForeignWatch
-from controller.reconcile.gate import GateKeeper
-from controller.reconcile.inflight import InFlight
-from controller.reconcile.orphans import Orphans
-from controller.reconcile.patience import Patience
-from controller.reconcile.placer import Acting, Decide, Deciding, Placer, Waiting
-from controller.reconcile.probe import Prober
-from controller.reconcile.queue import Queue
-from controller.reconcile.quotas import QuotaNotes
-from controller.reconcile.refusals import Refusals
-from controller.reconcile.selectorbudgets import SelectorBudgets
-from controller.reconcile.settings import Mode
-from controller.reconcile.templates import TemplateMaker
-from controller.reconcile.triggers import Triggers
-from controller.reconcile.undo import Undoer
-from controller.reconcile.unreadable import UnreadableObjects
-from controller.reconcile.vanished import VanishedWatch
-from controller.reconcile.world import World
+from controller.reconcile.binding.binding_cycle import Aftermath
+from controller.reconcile.binding.claim_commit import Committer
+from controller.reconcile.binding.claim_writer import ClaimWriter
+from controller.reconcile.binding.gate import GateKeeper
+from controller.reconcile.binding.templates import TemplateMaker
+from controller.reconcile.fence.fence import Fence
+from controller.reconcile.fence.probe import Prober
+from controller.reconcile.fence.removal import remove_rule
+from controller.reconcile.fence.rules import is_fence_rule
+from controller.reconcile.observability.quotas import QuotaNotes
+from controller.reconcile.observability.unreadable import UnreadableObjects
+from controller.reconcile.observability.vanished import VanishedWatch
+from controller.reconcile.queueing.node_backoff import Refusals
+from controller.reconcile.queueing.pod_assessment import Assessor, Bridge
+from controller.reconcile.queueing.queue import Queue
+from controller.reconcile.queueing.selector_budgets import SelectorBudgets
+from controller.reconcile.queueing.timeouts import Patience
+from controller.reconcile.queueing.triggers import Triggers
+from controller.reconcile.repair.deallocate import Undoer
+from controller.reconcile.repair.external_allocations import ForeignWatch
+from controller.reconcile.repair.leaked_claims import Orphans
+from controller.reconcile.repair.unconverted_pods import BypassWatch
+from controller.reconcile.runtime.context import Context
+from controller.reconcile.runtime.in_flight import InFlight
+from controller.reconcile.runtime.informers import World
+from controller.reconcile.runtime.settings import Mode
+from controller.reconcile.scheduling_cycle import Acting, Decide, Deciding, Placer, Waiting
 from controller.scheduling.allocation.ownership import standing_of
 from controller.scheduling.decide.companions import SharedClaims
 from controller.scheduling.inventory.inventory import Inventory

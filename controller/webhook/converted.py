@@ -1,6 +1,6 @@
 """Facts about pods that were converted, or should have been, for the controller.
 
-Implements `controller.reconcile.demand.Bridge`; created by the program that starts the controller.
+Implements `controller.reconcile.queueing.pod_assessment.Bridge`; created by the program that starts the controller.
 Pure.
 """
 

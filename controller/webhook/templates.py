@@ -1,7 +1,7 @@
 """The lifecycle of ResourceClaimTemplates of conversions: comparison with a stored one, and
 deletion.
 
-The leading controller creates them (`controller.reconcile.templates`) and runs `TemplateCollector`.
+The leading controller creates them (`controller.reconcile.binding.templates`) and runs `TemplateCollector`.
 It does no harm to collect a template in the instant a new pod refers to it: the controller
 recreates it from the pod's annotation.
 """

@@ -19,7 +19,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from controller.reconcile.decisionlog import DecisionLog
+from controller.reconcile.runtime.decision_log import DecisionLog
 from controller.scheduling.decide import Decision, Options, decide
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hack.bench.decide import DRIVER, REQUESTS, STAYING, demand, furnished

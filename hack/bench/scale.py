@@ -30,8 +30,8 @@ if __name__ == "__main__":
 
 import msgspec
 
-from controller.reconcile.clock import LoopClock
-from controller.reconcile.world import World
+from controller.reconcile.runtime.clock import LoopClock
+from controller.reconcile.runtime.informers import World
 from controller.scheduling.decide import Decision, Demand, Options, PodClaim, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import DevicePolicy, Policies

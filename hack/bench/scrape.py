@@ -24,11 +24,11 @@ if __name__ == "__main__":
 import msgspec
 
 from controller.insight.overview.card_table import CardTable
-from controller.reconcile.collectors.cards import CardGauges
-from controller.reconcile.collectors.figures import PackingFigures
-from controller.reconcile.collectors.pods import PodGauges
-from controller.reconcile.settings import NameSet
-from controller.reconcile.world import allocated_devices
+from controller.reconcile.observability.collectors.cards import CardGauges
+from controller.reconcile.observability.collectors.figures import PackingFigures
+from controller.reconcile.observability.collectors.pods import PodGauges
+from controller.reconcile.runtime.informers import allocated_devices
+from controller.reconcile.runtime.settings import NameSet
 from hack.bench.decide import CARDS, DRIVER, furnished
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.store import Store

@@ -18,8 +18,8 @@ from hami_dra.cli.service_options import Gate, Kubeconfig, LogFormat, Mode
 
 if TYPE_CHECKING:
     from controller.dashboard.serving import Settings as PageSettings
-    from controller.reconcile.settings import NameSet, Settings
-    from controller.reconcile.world import World
+    from controller.reconcile.runtime.informers import World
+    from controller.reconcile.runtime.settings import NameSet, Settings
     from controller.scheduling.decide import Options
     from controller.scheduling.scoring.policies import Policies
     from hami_dra.kube.lease import Timings
@@ -176,7 +176,7 @@ def controller(
         ),
     ] = 2,
 ) -> None:
-    from controller.reconcile import logs
+    from controller.reconcile.observability import logs
     from hami_dra.cli.service import run_service
 
     logs.configure(verbosity, logs.LogFormat(log_format.value))
@@ -213,8 +213,8 @@ def controller(
 def _settings(
     managed: frozenset[str], policies: "Policies", options: "Options", lease: "Timings", *, mode: str, **values: Any
 ) -> "Settings":
-    from controller.reconcile.settings import Mode as ControllerMode
-    from controller.reconcile.settings import Settings
+    from controller.reconcile.runtime.settings import Mode as ControllerMode
+    from controller.reconcile.runtime.settings import Settings
     from hami_dra.kube.lease import unique_identity
     from hami_dra.kube.protocol import ConfigError
 
@@ -234,7 +234,7 @@ def _settings(
 
 
 def _name_sets(chosen: list[LegacyNames]) -> "frozenset[NameSet]":
-    from controller.reconcile.settings import NameSet
+    from controller.reconcile.runtime.settings import NameSet
 
     return frozenset(NameSet(each.value) for each in chosen)
 
@@ -301,8 +301,8 @@ def _lease(duration: str, renew_deadline: str, retry_period: str, write_timeout:
 async def _serve(
     kubeconfig: str | None, settings: "Settings", listen: tuple[str, int], page: "PageSettings | None"
 ) -> None:
-    from controller.reconcile.beside import Beside
     from controller.reconcile.controller import Controller, Process
+    from controller.reconcile.observability.side_thread import Beside
     from controller.webhook.converted import LegacyBridge
     from controller.webhook.templates import TemplateCollector
     from hami_dra.kube.http import connect

@@ -18,8 +18,8 @@ import msgspec
 
 from controller.insight.doctor.model import Live, Mode, Raw, Right, WebhookSeen
 from controller.insight.doctor.rights import ACCOUNTS, needed_rights
-from controller.reconcile.present import ADMISSION
-from controller.reconcile.world import taint_rule_kind
+from controller.reconcile.repair.installed_objects import ADMISSION
+from controller.reconcile.runtime.informers import taint_rule_kind
 from controller.webhook.installation import CONVERT_WEBHOOK, Installation, manifests
 from hami_dra.api import kinds, names
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW

@@ -208,7 +208,7 @@ def driver(
         int, typer.Option("-v", "--verbosity", help="Log level: 0 warnings only, 2 normal, 5 everything.")
     ] = 2,
 ) -> None:
-    from controller.reconcile import logs
+    from controller.reconcile.observability import logs
     from hami_dra.cli.service import run_service
     from hami_dra.driver.node.wiring import Wiring
     from hami_dra.vendors.containers import HostSettings, Keeping
@@ -402,8 +402,8 @@ async def _serve(
     import logging
     import signal
 
-    from controller.reconcile.exposition import Exposition
-    from controller.reconcile.server import serving
+    from controller.reconcile.observability.exposition import Exposition
+    from controller.reconcile.observability.server import serving
     from hami_dra.driver.node.metrics import DriverMetrics
     from hami_dra.driver.node.service import NodeDriver
     from hami_dra.kube.http import connect

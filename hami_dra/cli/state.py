@@ -184,7 +184,7 @@ def _is_readable(kind: Kind[Any], raw: dict[str, Any], skipped: Callable[[str], 
 
 
 def _ordered(kind: Kind[Any], objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return objects by namespace and name; pods in the order of `controller.reconcile.queue`."""
+    """Return objects by namespace and name; pods in the order of `controller.reconcile.queueing.queue`."""
 
     def rank(raw: dict[str, Any]) -> tuple[int, str, str]:
         metadata = raw["metadata"]

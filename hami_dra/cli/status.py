@@ -13,7 +13,7 @@ from hami_dra.cli.state import Connection, Context, Files, Kubeconfig, note, rea
 
 if TYPE_CHECKING:
     from controller.insight.overview.model import Overview
-    from controller.reconcile.world import World
+    from controller.reconcile.runtime.informers import World
     from controller.scheduling.inventory.inventory import Inventory
     from controller.scheduling.quota.model import QuotaLine
     from hami_dra.api.core import Pod
@@ -224,8 +224,8 @@ def _watch(wanted: _Wanted, connection: Connection, output: Output) -> None:
 
 async def _watching(wanted: _Wanted, connection: Connection, output: Output) -> None:
     """Show updates until cancelled. Raises ClusterError, ConfigError."""
-    from controller.reconcile.clock import LoopClock
-    from controller.reconcile.world import World, taint_rule_kind
+    from controller.reconcile.runtime.clock import LoopClock
+    from controller.reconcile.runtime.informers import World, taint_rule_kind
     from controller.scheduling.inventory.inventory import Inventory
     from hami_dra.cli.state import NEEDED
     from hami_dra.kube.http import connect

@@ -8,7 +8,7 @@ from hami_dra.api import names
 from hami_dra.cli.service_options import Context, Kubeconfig
 
 if TYPE_CHECKING:
-    from controller.reconcile.uninstall import Plan
+    from controller.reconcile.repair.uninstall import Plan
 
 HELP = """Remove hami-dra from a cluster: admission policies and webhook, then scheduling gates, the fence, probes,
 annotations and finalizers.
@@ -40,15 +40,15 @@ def uninstall(
     ] = names.MANAGED_BY,
     namespace: Annotated[str, typer.Option(help="Namespace of the controller's lease.")] = names.SYSTEM_NAMESPACE,
 ) -> None:
-    from controller.reconcile.uninstall import Plan
+    from controller.reconcile.repair.uninstall import Plan
     from hami_dra.cli.service import run_service
 
     run_service(_run(kubeconfig, context, Plan(installation=installation, namespace=namespace)))
 
 
 async def _run(kubeconfig: str | None, context: str | None, plan: "Plan") -> None:
-    from controller.reconcile.clock import LoopClock
-    from controller.reconcile.uninstall import LeftBehind, StillActing, Uninstaller
+    from controller.reconcile.repair.uninstall import LeftBehind, StillActing, Uninstaller
+    from controller.reconcile.runtime.clock import LoopClock
     from hami_dra.cli.errors import CommandError
     from hami_dra.kube.http import connect
 

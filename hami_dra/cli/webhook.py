@@ -75,7 +75,7 @@ def webhook(
         int, typer.Option("-v", "--verbosity", help="Log level: 0 warnings only, 2 normal, 5 everything.")
     ] = 2,
 ) -> None:
-    from controller.reconcile import logs
+    from controller.reconcile.observability import logs
     from controller.webhook.convert import Options
     from controller.webhook.server import BadSettings, Settings
     from hami_dra.cli.service import run_service

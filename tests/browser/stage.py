@@ -17,7 +17,7 @@ from controller.dashboard.serving import Settings as PageSettings
 from controller.dashboard.serving import serving
 from controller.dashboard.source import WorldSource
 from controller.reconcile.controller import Controller, Process
-from controller.reconcile.settings import Settings
+from controller.reconcile.runtime.settings import Settings
 from controller.webhook.admission import Admission
 from controller.webhook.converted import LegacyBridge
 from controller.webhook.memory_webhook import memory_webhook

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from controller.reconcile.settings import NameSet
+from controller.reconcile.runtime.settings import NameSet
 from tests.support import expositions
 from tests.support.monitoring import DASHBOARD, PANELS, ROOT, alerts
 

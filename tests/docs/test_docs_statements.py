@@ -11,8 +11,8 @@ import yaml
 
 from controller.insight.simulation import Settings, simulate
 from controller.insight.simulation.objects import gather
-from controller.reconcile import messages
-from controller.reconcile.events import CONTROLLER
+from controller.reconcile.runtime import messages
+from controller.reconcile.runtime.events import CONTROLLER
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from controller.webhook.files import convert_documents
 from hami_dra.api import names
@@ -86,12 +86,12 @@ def test_every_event_is_explained():
 
 def used_in_messages():
     """Constants of `messages` that something tells: in there, or by name elsewhere."""
-    source = (ROOT / "controller/reconcile/messages.py").read_text()
+    source = (ROOT / "controller/reconcile/runtime/messages.py").read_text()
     inside = set(re.findall(r"\b([A-Z_]{4,})\b", source.partition("def placed")[2]))
     imported = set()
     for path in (ROOT / "controller/reconcile").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module == "controller.reconcile.messages":
+            if isinstance(node, ast.ImportFrom) and node.module == "controller.reconcile.runtime.messages":
                 imported |= {alias.name for alias in node.names}
     constants = {name for name in vars(messages) if name.isupper()}
     return (inside | imported | used_names("messages")) & constants

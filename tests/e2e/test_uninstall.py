@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from controller.reconcile.probe import probe_bodies
+from controller.reconcile.fence.probe import probe_bodies
 from controller.webhook.installation import manifests
 from hack.installation import QUICK, Installation
 from hami_dra.api import names

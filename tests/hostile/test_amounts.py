@@ -18,12 +18,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from controller.insight.explain.explain import explain
 from controller.insight.overview.card_table import CardTable
 from controller.insight.overview.read import overview
-from controller.reconcile.accounts import Accounts
-from controller.reconcile.collectors.cards import CardGauges
-from controller.reconcile.collectors.figures import PackingFigures, QuotaFigures
-from controller.reconcile.collectors.pods import PodGauges
-from controller.reconcile.settings import NameSet
-from controller.reconcile.world import allocated_devices
+from controller.reconcile.observability.collectors.cards import CardGauges
+from controller.reconcile.observability.collectors.figures import PackingFigures, QuotaFigures
+from controller.reconcile.observability.collectors.pods import PodGauges
+from controller.reconcile.observability.usage import Accounts
+from controller.reconcile.runtime.informers import allocated_devices
+from controller.reconcile.runtime.settings import NameSet
 from controller.scheduling.decide import Decision, Demand, Options, PodClaim, Refusal, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.pod_resources import pod_requests

@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
-from controller.reconcile.clock import LoopClock
-from controller.reconcile.world import World
+from controller.reconcile.runtime.clock import LoopClock
+from controller.reconcile.runtime.informers import World
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import InvalidPolicy, Policies
 from controller.scheduling.scoring.policy_resolution import resolve

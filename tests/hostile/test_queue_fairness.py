@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.reconcile.hints import ANY, News
-from controller.reconcile.queue import FOREVER, Queue, Rank
+from controller.reconcile.queueing.queue import FOREVER, Queue, Rank
+from controller.reconcile.queueing.queueing_hints import ANY, News
 from hami_dra.api import kinds
 from tests.support.scene import SPACE, claim, first_fit, play, pod
 

@@ -7,8 +7,8 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from controller.reconcile.exposition import Exposition, SharedRender
-from controller.reconcile.server import serving
+from controller.reconcile.observability.exposition import Exposition, SharedRender
+from controller.reconcile.observability.server import serving
 
 
 class Counted:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller.reconcile.metrics import Metrics
-from controller.reconcile.selectorbudgets import NamespaceWaits, SelectorBudgets, content_of
-from controller.reconcile.settings import SelectorLimits
+from controller.reconcile.queueing.selector_budgets import NamespaceWaits, SelectorBudgets, content_of
+from controller.reconcile.runtime.metrics import Metrics
+from controller.reconcile.runtime.settings import SelectorLimits
 from controller.scheduling.decide import decide_slice
 from controller.scheduling.inventory.selector_budget import OverBudget, Payer, SliceSpent
 from hami_dra.api import kinds

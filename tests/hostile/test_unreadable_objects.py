@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from controller.reconcile.events import Events
-from controller.reconcile.foreign import ForeignWatch
-from controller.reconcile.undo import Undoer
-from controller.reconcile.uninstall import LeftBehind, Plan, Uninstaller
+from controller.reconcile.repair.deallocate import Undoer
+from controller.reconcile.repair.external_allocations import ForeignWatch
+from controller.reconcile.repair.uninstall import LeftBehind, Plan, Uninstaller
+from controller.reconcile.runtime.events import Events
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api import kinds, names
 from hami_dra.driver.node.claims import HeldClaims

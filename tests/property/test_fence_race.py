@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from controller.reconcile.fence_rules import is_fence_taint, is_kept, is_proven
+from controller.reconcile.fence.rules import is_fence_taint, is_kept, is_proven
 from hami_dra.api import kinds, names
 from hami_dra.api.quantity import Quantity
 from hami_dra.kube.protocol import ClusterError

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from controller.reconcile.decisionlog import DecisionLog
+from controller.reconcile.runtime.decision_log import DecisionLog
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim
@@ -186,7 +186,11 @@ def test_nothing_but_the_object_is_kept_of_a_pod_that_has_failed_and_stays():
 
     def acting() -> Counter[str]:
         """What acts, without what is to be told of it."""
-        return census("controller.reconcile.aftermath", "controller.reconcile.queue", "controller.reconcile.placer")
+        return census(
+            "controller.reconcile.binding.binding_cycle",
+            "controller.reconcile.queueing.queue",
+            "controller.reconcile.scheduling_cycle",
+        )
 
     async def story(scene):
         await leader_and_standby(scene)

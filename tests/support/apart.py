@@ -7,9 +7,9 @@ import urllib.request
 from contextlib import aclosing, suppress
 from urllib.error import HTTPError
 
-from controller.reconcile.beside import Beside
 from controller.reconcile.controller import Controller, Process
-from controller.reconcile.settings import Settings
+from controller.reconcile.observability.side_thread import Beside
+from controller.reconcile.runtime.settings import Settings
 from hami_dra.api import kinds, names
 from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
 from hami_dra.kube.lease import Timings

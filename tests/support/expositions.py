@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import generate_latest
 
 from controller.reconcile.controller import Controller
-from controller.reconcile.settings import NameSet
+from controller.reconcile.runtime.settings import NameSet
 from controller.scheduling.decide import decide
 from controller.webhook.certificates import renewed
 from controller.webhook.metrics import WebhookMetrics

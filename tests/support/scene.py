@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from controller.reconcile.controller import Controller
-from controller.reconcile.settings import Settings
+from controller.reconcile.runtime.settings import Settings
 from controller.scheduling.decide import ClaimAllocation, Decision, Demand, Options, Refusal, Score
 from controller.scheduling.decide.company import Company
 from controller.scheduling.inventory.inventory import Inventory

@@ -42,7 +42,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """`controller.reconcile.clock.Clock` on the running virtual loop."""
+    """`controller.reconcile.runtime.clock.Clock` on the running virtual loop."""
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()

@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidSignature
 
 from controller.insight.doctor.installed import is_out, named
 from controller.insight.doctor.model import Finding, Live, Raw, Severity, State
-from controller.reconcile.fence_rules import (
+from controller.reconcile.fence.rules import (
     driver_of,
     is_fence_rule,
     is_fence_taint,

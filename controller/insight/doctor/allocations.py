@@ -10,9 +10,9 @@ from typing import Final
 from controller.insight.doctor.ages import age, in_words, older
 from controller.insight.doctor.model import Finding, Severity, State
 from controller.insight.overview.tenancies import Tenancies
-from controller.reconcile import bodies
-from controller.reconcile.foreign import Use, overlaps
-from controller.reconcile.pods import claim_keys, has_our_gate, is_done, is_pending, other_gates
+from controller.reconcile.repair.external_allocations import Use, overlaps
+from controller.reconcile.runtime import patches
+from controller.reconcile.runtime.pods import claim_keys, has_our_gate, is_done, is_pending, other_gates
 from controller.scheduling.inventory.model import DeviceId
 from controller.scheduling.quota.model import lines
 from hami_dra.api import names
@@ -33,7 +33,7 @@ def claims(state: State) -> Iterator[Finding]:
     used = {key for pod in state.pods if not is_done(pod) for key in claim_keys(pod)}
     there = {pod.key for pod in state.pods}
     for claim in state.claims:
-        if not bodies.is_ours(claim, state.installation):
+        if not patches.is_ours(claim, state.installation):
             continue
         allocation = claim.status.allocation
         since = allocation.allocation_timestamp if allocation is not None else claim.metadata.creation_timestamp
@@ -163,7 +163,7 @@ def _taken_by_others(state: State, uses: dict[DeviceId, list[Use]]) -> Iterator[
     for device, found in uses.items():
         for use in found:
             looks_on = all(result.admin_access for result in use.results)
-            if device.driver in state.managed and not looks_on and not bodies.is_ours(use.claim, state.installation):
+            if device.driver in state.managed and not looks_on and not patches.is_ours(use.claim, state.installation):
                 foreign[use.claim.key].add(str(device))
     for key, taken in sorted(foreign.items()):
         yield Finding(

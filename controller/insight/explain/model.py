@@ -1,6 +1,6 @@
 """The explanation of one decision, as it is stored, served as JSON (camelCase) and printed.
 
-Created by `controller.insight.explain.explain` and `controller.reconcile.decisionlog`; read by `hami-dra
+Created by `controller.insight.explain.explain` and `controller.reconcile.runtime.decision_log`; read by `hami-dra
 explain` and the dashboard. Keys may be added, never removed. Texts are English, for people; no
 program should have to parse them.
 """

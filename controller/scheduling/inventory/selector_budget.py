@@ -1,7 +1,7 @@
 """What may be spent on evaluating selectors: the contract between those who evaluate and those who keep the accounts.
 
 `verdicts` asks before it evaluates a selector on devices that are new to it, and reports the time afterwards. Who keeps
-accounts (`reconcile.selectorbudgets`), or merely wants to hear that work goes on (`Heartbeat`), puts a `Budget` in force with
+accounts (`queueing.selector_budgets`), or merely wants to hear that work goes on (`Heartbeat`), puts a `Budget` in force with
 `Verdicts.within`. Without one nothing is limited but the single evaluation, as in Kubernetes. No clock is read here: it comes
 with the budget.
 """

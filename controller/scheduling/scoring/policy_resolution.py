@@ -1,6 +1,6 @@
 """Which policies hold for a pod: read from annotations, checked, with where each came from.
 
-Called by `reconcile.demand` and by `simulation` before `decide`. Pure. The order is pod, claim, template, class, then the
+Called by `queueing.pod_assessment` and by `simulation` before `decide`. Pure. The order is pod, claim, template, class, then the
 default; the first one found wins. The node policy is one per pod; the device policy and its weights are one per claim.
 """
 

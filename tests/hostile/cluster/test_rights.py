@@ -9,9 +9,9 @@ import copy
 
 import pytest
 
-from controller.reconcile import bodies
-from controller.reconcile.fence_rules import rule_body
-from controller.reconcile.probe import probe_bodies
+from controller.reconcile.fence.probe import probe_bodies
+from controller.reconcile.fence.rules import rule_body
+from controller.reconcile.runtime import patches
 from hack.controlplane.api import ApiError
 from hack.installation import service_account_token
 from hami_dra.api import names
@@ -505,7 +505,9 @@ def test_a_token_of_the_driver_without_a_node_reports_nothing(control_plane, ins
 
 def test_what_the_controller_writes_is_what_the_policies_know():
     """Whoever adds a write to `bodies` looks at controller-policy.yaml, too."""
-    written = {name for name, value in vars(bodies).items() if callable(value) and value.__module__ == bodies.__name__}
+    written = {
+        name for name, value in vars(patches).items() if callable(value) and value.__module__ == patches.__name__
+    }
     assert written == {
         *("guard", "is_marked", "is_ours", "pinned_node"),  # nothing is written by these
         *("mark", "allocate", "clear", "unmark", "disown"),

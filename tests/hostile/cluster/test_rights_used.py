@@ -17,8 +17,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from controller.reconcile.fence_rules import rule_body
-from controller.reconcile.probe import probe_bodies
+from controller.reconcile.fence.probe import probe_bodies
+from controller.reconcile.fence.rules import rule_body
 from controller.webhook.templates import TemplateCollector
 from hack.controlplane.processes import free_port
 from hack.installation import QUICK, Installation
@@ -36,9 +36,14 @@ ACCOUNTS = (names.CONTROLLER, names.WEBHOOK, names.DRIVER, names.UNINSTALL)
 SYNTHETIC = {("resource.k8s.io", "resourceclaims/binding"), ("resource.k8s.io", "resourceclaims/driver")}
 """Checked by the API server within writes of the status: tests/e2e/test_slice_writers.py."""
 ELSEWHERE = {
-    (names.CONTROLLER, "patch", "events.k8s.io", "events"): "tests/unit/test_reconcile_events.py",  # once a minute
+    (
+        names.CONTROLLER,
+        "patch",
+        "events.k8s.io",
+        "events",
+    ): "tests/unit/reconcile/runtime/test_events.py",  # once a minute
     (names.DRIVER, "list", "", "pods"): "tests/unit/driver/prepare/test_calls.py",  # claims of PodGroups
-    (names.UNINSTALL, "get", "", "pods"): "tests/unit/test_reconcile_uninstall.py",  # after a conflict
+    (names.UNINSTALL, "get", "", "pods"): "tests/unit/reconcile/repair/test_uninstall.py",  # after a conflict
     (names.UNINSTALL, "delete", "coordination.k8s.io", "leases"): "tests/e2e/test_uninstall.py",  # ten minutes later
 }
 

@@ -11,7 +11,7 @@ from controller.insight.doctor.ages import in_words, newest, older
 from controller.insight.doctor.examine import CHECKS, examine
 from controller.insight.doctor.model import Live, Severity, State, WebhookSeen
 from controller.insight.doctor.rights import needed_rights
-from controller.reconcile.fence_rules import rule_body, rule_names
+from controller.reconcile.fence.rules import rule_body, rule_names
 from controller.scheduling.inventory.inventory import Inventory
 from controller.webhook.certificates import renewed
 from hami_dra.api import names

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from controller.reconcile.events import CONTROLLER
-from controller.reconcile.fence_rules import rule_names
+from controller.reconcile.fence.rules import rule_names
+from controller.reconcile.runtime.events import CONTROLLER
 from controller.webhook.gate import SCHEDULING_ANNOTATIONS
 from controller.webhook.installation import CONVERT_WEBHOOK, GATE_WEBHOOK, Installation, manifests
 from controller.webhook.server import Settings

@@ -1,0 +1,1 @@
+"""From a decision to the API server: claims are written, scheduling gates removed, claim templates made."""

@@ -1,0 +1,208 @@
+"""The binding cycle: assume a decision, write it in the background, then report, ungate, or retry.
+
+Called by the placer. Between `start` and the end of the commit the result counts in the inventory
+as assumed, and pod and claims are in flight: no other decision is made about them. The end is one
+of: written; stale (decided again, with growing pauses); rejected by the API server (reported,
+retried rarely). In every case, pods that had to wait for it are evaluated next.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from controller.reconcile.binding.claim_commit import Committer
+from controller.reconcile.binding.claim_writer import Rejected, Stale
+from controller.reconcile.binding.commit_slots import CommitSlots
+from controller.reconcile.binding.gate import GateKeeper
+from controller.reconcile.queueing.queue import Queue
+from controller.reconcile.queueing.triggers import Triggers, rank
+from controller.reconcile.runtime import messages
+from controller.reconcile.runtime.context import Context
+from controller.reconcile.runtime.in_flight import InFlight
+from controller.reconcile.runtime.pods import claim_keys, has_our_gate, is_live
+from controller.scheduling.decide import Decision
+from hami_dra.api.core import Pod
+from hami_dra.api.kinds import POD
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.kube.backoff import doubled
+
+log = logging.getLogger(__name__)
+
+
+class Aftermath:
+    def __init__(
+        self,
+        context: Context,
+        *,
+        committer: Committer,
+        gate: GateKeeper,
+        queue: Queue,
+        in_flight: InFlight,
+        triggers: Triggers,
+        wake: Callable[[], None],
+    ) -> None:
+        self._world = context.world
+        self._inventory = context.inventory
+        self._settings = context.settings
+        self._clock = context.clock
+        self._events = context.events
+        self._metrics = context.metrics
+        self._guard = context.guard("commit")
+        self._committer = committer
+        self._gate = gate
+        self._queue = queue
+        self._in_flight = in_flight
+        self._triggers = triggers
+        self._wake = wake
+        self.slots = CommitSlots(
+            context.settings.commits_at_once, context.settings.write_timeout, context.settings.slow_commits_at_once
+        )
+        self._assumed: dict[str, list[str]] = {}
+        """UID of the pod → UIDs of claims that are being written."""
+        context.events.yield_to(lambda: bool(self._assumed))
+        self._failures: dict[str, int] = {}
+        self._not_before: dict[str, float] = {}
+
+    def paused_until(self, pod: Pod) -> float:
+        """Return when the next commit of the pod may start.
+
+        Whatever wakes the pod, the pause after a failed commit stays in force. Otherwise two pods
+        of one claim whose commits fail would wake each other indefinitely.
+        """
+        return self._not_before.get(pod.metadata.uid, float("-inf"))
+
+    def start(self, group: asyncio.TaskGroup, pod: Pod, decision: Decision) -> None:
+        claims = [entry.claim.metadata.uid for entry in decision.allocations]
+        self._assumed[pod.metadata.uid] = claims
+        self._in_flight.begin([pod.metadata.uid, *claims])
+        for entry in decision.allocations:
+            self._inventory.assume(entry.claim.metadata.uid, entry.allocation)
+        self._inventory.assume_pod(pod, decision.node)
+        finish = self._guard.run(pod.key, self._finish(pod, decision))
+        group.create_task(finish, name=f"commit {pod.key}")
+
+    def abandon(self) -> None:
+        """End the term: whatever is still being written is no longer assumed."""
+        for pod_uid, claim_uids in self._assumed.items():
+            self._inventory.forget_pod(pod_uid)
+            for uid in claim_uids:
+                self._inventory.forget(uid)
+        self._events.yield_to(lambda: False)
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Forget the pause of a pod that has ended or requests something else now.
+
+        Subscribed by the term.
+        """
+        if old is None or old.metadata.uid not in self._not_before:
+            return
+        if new is None or not is_live(new) or new.metadata.uid != old.metadata.uid or new.spec != old.spec:
+            self._forget(old.metadata.uid)
+
+    def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        """Forget pauses when a claim is created: it may succeed where its predecessor of that name
+        failed.
+
+        Subscribed by the term.
+        """
+        if old is None and new is not None and self._not_before:
+            for pod in self._world.pods_of(new.key):
+                self._forget(pod.metadata.uid)
+
+    async def _finish(self, pod: Pod, decision: Decision) -> None:
+        namespace = pod.metadata.namespace
+        try:
+            async with self.slots.held(namespace):
+                await self._commit(pod, decision)
+        finally:
+            for key in self.slots.admitted(namespace):
+                self._look_at(key)
+
+    async def _commit(self, pod: Pod, decision: Decision) -> None:
+        started = self._clock.monotonic()
+        try:
+            current = await self._committer.commit(pod, decision)
+            self._metrics.commit_seconds.observe(self._clock.monotonic() - started)
+            self._written(pod, decision, current)
+        except Stale as error:
+            log.info("pod %s: decided again: %s", pod.key, error)
+            self._failed(pod, decision, "stale", self._pause(pod))
+        except Rejected as error:
+            log.warning("pod %s: the API server refuses the allocation: %s", pod.key, error)
+            self._events.tell(POD, pod, messages.warning(messages.BINDING_FAILED, str(error)))
+            self._failed(pod, decision, "refused", self._settings.retry_most)
+        except Exception as error:
+            if not self._guard.contains(pod.key, error):
+                raise
+            note = f"internal error, see the controller's log: {error!r}"
+            self._events.tell(POD, pod, messages.warning(messages.BINDING_FAILED, note))
+            self._failed(pod, decision, "refused", self._settings.retry_most)
+        self._end(pod)
+
+    def _written(self, pod: Pod, decision: Decision, current: Pod) -> None:
+        """Forget what was assumed: the informers have the written claims already."""
+        for entry in decision.allocations:
+            self._inventory.confirm(entry.claim.metadata.uid)
+        self._forget(pod.metadata.uid)
+        self._metrics.commits.labels("done").inc()
+        self._events.tell(POD, pod, messages.placed(decision))
+        for left in decision.left_out:
+            self._events.tell(POD, pod, messages.left_out(pod, decision.node, left))
+            self._events.tell(POD, left.companions.pod, messages.was_left_out(pod, decision.node, left))
+        if has_our_gate(current):
+            self._gate.lift(current, "allocated", placed=True)
+
+    def _failed(self, pod: Pod, decision: Decision, result: str, pause: float) -> None:
+        """Decide the pod again after `pause` seconds. `result`: name of the failure in the
+        metric.
+        """
+        for entry in decision.allocations:
+            self._inventory.forget(entry.claim.metadata.uid)
+        self._inventory.forget_pod(pod.metadata.uid)
+        self._metrics.commits.labels(result).inc()
+        self._triggers.released(pod)
+        current = self._world.pod(pod.key)
+        if current is None or current.metadata.uid != pod.metadata.uid or not is_live(current):
+            self._forget(pod.metadata.uid)
+        else:
+            now = self._clock.monotonic()
+            self._not_before[pod.metadata.uid] = now + pause
+            self._queue.ready(pod.key, rank(current))
+            if pause > 0:
+                self._queue.wait(pod.key, now + pause)
+            self._wake()
+
+    def _end(self, pod: Pod) -> None:
+        """Evaluate the pods that waited for this commit, and the pod itself if it changed
+        meanwhile.
+
+        Our own writes cause events about the pod, too: if everything is as they left it, there is
+        nothing to do.
+        """
+        uid = pod.metadata.uid
+        for key in self._in_flight.end([uid, *self._assumed.pop(uid)]):
+            if key != pod.key or not self._is_as_written(pod):
+                self._look_at(key)
+
+    def _is_as_written(self, pod: Pod) -> bool:
+        current = self._world.pod(pod.key)
+        if current is None or current.metadata.uid != pod.metadata.uid:
+            return False
+        claims = map(self._world.claim, claim_keys(current))
+        return all(claim is not None and claim.status.allocation is not None for claim in claims)
+
+    def _look_at(self, pod_key: str) -> None:
+        if (found := self._world.pod(pod_key)) is not None:
+            self._triggers.look_at(found)
+
+    def _forget(self, pod_uid: str) -> None:
+        self._failures.pop(pod_uid, None)
+        self._not_before.pop(pod_uid, None)
+
+    def _pause(self, pod: Pod) -> float:
+        """Return 0 the first time, then doubling pauses: most stale decisions are stale once."""
+        failures = self._failures.get(pod.metadata.uid, 0)
+        self._failures[pod.metadata.uid] = failures + 1
+        if failures == 0:
+            return 0.0
+        return doubled(self._settings.retry_first, failures - 1, self._settings.retry_most)

@@ -1,0 +1,170 @@
+"""Writes a decision: all claims of the pod, or none.
+
+Called by the placer, for many pods concurrently. The order (docs/decision.md): the pod gets its
+nominated node, and so is read again, while every claim gets the finalizer and our annotation; then
+every claim gets allocation and reservation in one status write. After a crash between any two
+writes the next leader finishes or reverts the rest. The caller removes the gate.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Any
+
+from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
+from controller.reconcile.runtime import patches
+from controller.reconcile.runtime.context import Context
+from controller.reconcile.runtime.pods import has_our_gate, is_live, other_gates
+from controller.scheduling.allocation.stamping import new_share_id, stamped
+from controller.scheduling.decide import ClaimAllocation, Decision
+from hami_dra.api.core import Pod
+from hami_dra.api.kinds import POD
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.kube.protocol import ClusterError, Conflict, NotFound
+
+log = logging.getLogger(__name__)
+
+
+class Committer:
+    """Commits decisions.
+
+    `is_fenced`: whether the fences of these drivers hold; called right before each write of an
+    allocation.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        claims: ClaimWriter,
+        is_fenced: Callable[[Collection[str]], bool],
+        share_id: Callable[[], str] = new_share_id,
+    ) -> None:
+        self._cluster = context.cluster
+        self._writer = context.writer
+        self._world = context.world
+        self._clock = context.clock
+        self._claims = claims
+        self._is_fenced = is_fenced
+        self._share_id = share_id
+
+    async def commit(self, pod: Pod, decision: Decision) -> Pod:
+        """Commit a decision. Returns the pod as it was before the first allocation.
+
+        Raises Stale (decide again), Rejected, LeadershipLost.
+        """
+        marks = [self._claims.mark(entry.claim) for entry in decision.allocations]
+        outcomes = await _all([self._nominate(pod, decision), *marks])
+        current: Pod | BaseException = outcomes[0]
+        marked = outcomes[1:]
+        if isinstance(current, BaseException):
+            await self._unmark(decision, marked)
+            raise current
+        _raise_first(marked)
+        results = await _all(
+            [
+                self._allocate(entry, claim, pod)
+                for entry, claim in zip(decision.allocations, marked, strict=True)
+                if isinstance(claim, ResourceClaim)
+            ]
+        )
+        if any(isinstance(result, BaseException) for result in results):
+            await self._take_back([result for result in results if isinstance(result, ResourceClaim)], pod)
+            _raise_first(results)
+        return current
+
+    async def _allocate(self, entry: ClaimAllocation, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+        allocation = stamped(entry.allocation, self._clock.wall(), self._share_id)
+        drivers = {result["driver"] for result in allocation["devices"]["results"]}
+        return await self._claims.allocate(claim, allocation, pod, lambda: self._is_fenced(drivers))
+
+    async def _nominate(self, pod: Pod, decision: Decision) -> Pod:
+        """Write the node into the pod's status and return the present pod. Raises Stale,
+        LeadershipLost.
+
+        kube-scheduler otherwise evaluates every node of the cluster and then writes the name
+        itself; with a nomination it tries that node only. It is a hint: if it cannot be written,
+        the pod is just read.
+        """
+        current = await self._told(pod, decision.node)
+        self._check(pod, current, decision)
+        return current
+
+    async def _told(self, pod: Pod, node: str) -> Pod:
+        if pod.spec.node_name or pod.status.nominated_node_name == node:
+            return await self._read(pod)
+        try:
+            current = await self._writer.patch(
+                POD,
+                pod.metadata.name,
+                patches.nominate(pod, node),
+                namespace=pod.metadata.namespace,
+                subresource="status",
+            )
+        except (NotFound, Conflict):
+            raise Stale(f"pod {pod.key} is gone") from None
+        except ClusterError as error:
+            log.info("pod %s: node %s not nominated: %s", pod.key, node, error)
+            return await self._read(pod)
+        self._world.observe_pod(current)
+        return current
+
+    async def _read(self, pod: Pod) -> Pod:
+        try:
+            return await self._cluster.get(POD, pod.metadata.name, pod.metadata.namespace)
+        except NotFound:
+            raise Stale(f"pod {pod.key} is gone") from None
+        except ClusterError as error:
+            raise Stale(f"pod {pod.key} cannot be read: {error}") from error
+
+    @staticmethod
+    def _check(pod: Pod, current: Pod, decision: Decision) -> None:
+        """Raise Stale if the decision no longer suits the pod."""
+        if current.metadata.uid != pod.metadata.uid or not is_live(current):
+            raise Stale(f"pod {pod.key} is gone")
+        if current.spec.node_name not in ("", decision.node):
+            raise Stale(f"pod {pod.key} was bound to {current.spec.node_name}")
+        if other_gates(current):
+            raise Stale(f"pod {pod.key} waits for another gate")
+        if has_our_gate(pod) and not has_our_gate(current):
+            log.debug("pod %s: the gate was lifted meanwhile", pod.key)
+
+    async def _unmark(self, decision: Decision, marked: list[Any]) -> None:
+        """Unmark the claims of a failed decision that were not marked before it."""
+        pairs = zip(decision.allocations, marked, strict=True)
+        new = [
+            claim
+            for entry, claim in pairs
+            if isinstance(claim, ResourceClaim) and not self._claims.is_ours(entry.claim)
+        ]
+        await _all([self._claims.unmark(claim, lambda _: True) for claim in new])
+
+    async def _take_back(self, done: list[ResourceClaim], pod: Pod) -> None:
+        """Deallocate the claims that were written.
+
+        Only the pod itself can rely on them, and it cannot be bound while a claim is missing.
+        """
+
+        def only_ours(claim: ResourceClaim) -> bool:
+            return self._claims.is_ours(claim) and all(
+                consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for
+            )
+
+        await _all([self._claims.clear(claim, only_ours) for claim in done])
+
+
+async def _all(steps: list[Any]) -> list[Any]:
+    """Return results and exceptions, in order. A single step runs directly: most pods have one
+    claim.
+    """
+    if len(steps) == 1:
+        try:
+            return [await steps[0]]
+        except (Stale, Rejected) as error:
+            return [error]
+    return await asyncio.gather(*steps, return_exceptions=True)
+
+
+def _raise_first(results: list[Any]) -> None:
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result

@@ -1,0 +1,158 @@
+"""Creates the ResourceClaimTemplates of converted pods, from the annotation of each pod.
+
+Run by the leader in both modes. The webhook writes nothing: it converts the pod and puts the
+request into the annotation `hami.io/converted-request`; the template is created here, once the pod
+is stored. A pod that a later admission step refuses therefore leaves nothing behind.
+kube-controller-manager, which watches templates, generates the claim as soon as the template
+exists.
+
+Several templates are created concurrently, namespaces take turns (`Lanes`), and pods that need the
+same template share one request. A failure is reported as an event on each waiting pod and retried
+after a pause that doubles.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from controller.reconcile.queueing.pod_assessment import Bridge
+from controller.reconcile.runtime import messages
+from controller.reconcile.runtime.context import Context
+from controller.reconcile.runtime.pods import claim_refs, is_pending
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.api.kinds import POD, RESOURCE_CLAIM_TEMPLATE
+from hami_dra.api.resource import ResourceClaimTemplate
+from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.lanes import Lanes
+from hami_dra.kube.protocol import AlreadyExists, ClusterError
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 16
+_PER_NAMESPACE: Final = 4
+_WATCH_LAG: Final = 1.0
+_RETRY_FIRST: Final = 0.5
+_RETRY_MOST: Final = 300.0
+"""Seconds between two attempts for one pod."""
+
+
+class TemplateMaker:
+    def __init__(self, context: Context, bridge: Bridge) -> None:
+        self._world = context.world
+        self._writer = context.writer
+        self._clock = context.clock
+        self._events = context.events
+        self._guard = context.guard("claim templates")
+        self._bridge = bridge
+        self._lanes = Lanes(_PER_NAMESPACE, _AT_ONCE)
+        self._making: dict[str, list[str]] = {}
+        """Template that is being created → pods that came to need it meanwhile."""
+        self._retries: dict[str, Backoff] = {}
+        """By uid of the pod."""
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Note a new or changed pod. Subscribed by the term."""
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._retries.pop(old.metadata.uid, None)
+        if new is not None and _waits_for_a_claim(new):
+            self._lanes.add(new.metadata.namespace, new.key, partial(self._look_at, new.key))
+
+    def template_changed(self, old: ResourceClaimTemplate | None, new: ResourceClaimTemplate | None) -> None:
+        """Recreate a deleted template for the pods that still need it. Subscribed by the term."""
+        if old is not None and new is None:
+            for waiting in self._world.pods_waiting_for_template(old.key):
+                self.pod_changed(None, waiting)
+
+    async def run(self) -> None:
+        """Run until cancelled. Raises LeadershipLost."""
+        for pod in list(self._world.pods.store):
+            self.pod_changed(None, pod)
+        async with self._lanes:
+            await asyncio.Event().wait()
+
+    async def _look_at(self, key: str) -> None:
+        with self._guard.each(f"Pod {key}"):
+            await self._make_for(key)
+
+    async def _make_for(self, key: str) -> None:
+        """Create the template of one pod, if necessary."""
+        pod = self._world.pod(key)
+        if pod is None or not _waits_for_a_claim(pod):
+            return
+        try:
+            body = self._bridge.template(pod)
+        except ValueError as error:
+            self._tell(pod, f"its claim template cannot be made: {error}")
+            return
+        if body is None:
+            return
+        template = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+        if (stored := self._world.template(template)) is not None:
+            self._compare(pod, body, stored)
+        elif (waiting := self._making.get(template)) is not None:
+            waiting.append(key)
+        else:
+            await self._create(pod, template, body)
+
+    async def _create(self, pod: Pod, template: str, body: Mapping[str, Any]) -> None:
+        waiting = self._making[template] = [pod.key]
+        try:
+            stored = await self._created(pod, body)
+        except ClusterError as error:
+            log.warning("claim template %s not made, %d pods wait for it: %s", template, len(waiting), error)
+            for key in waiting:
+                self._try_again(key, f"its claim template {body['metadata']['name']} is not made yet: {error}")
+        else:
+            self._compare(pod, body, stored)
+            for key in waiting:
+                if (found := self._world.pod(key)) is not None:
+                    self._retries.pop(found.metadata.uid, None)
+        finally:
+            del self._making[template]
+
+    async def _created(self, pod: Pod, body: Mapping[str, Any]) -> ResourceClaimTemplate:
+        """Return the template as it is stored, regardless of who created it.
+
+        Raises ClusterError, LeadershipLost.
+        """
+        name, namespace = body["metadata"]["name"], pod.metadata.namespace
+        try:
+            stored = await self._writer.create(RESOURCE_CLAIM_TEMPLATE, body, namespace=namespace)
+        except AlreadyExists:
+            # Another client was faster: the watch delivers it.
+            await self._clock.sleep(_WATCH_LAG)
+            if (seen := self._world.template(f"{namespace}/{name}")) is None:
+                raise
+            return seen
+        log.info("claim template %s made for pod %s", stored.key, pod.key)
+        self._world.observe_template(stored)
+        return stored
+
+    def _try_again(self, key: str, why: str) -> None:
+        pod = self._world.pod(key)
+        if pod is None:
+            return
+        self._tell(pod, why)
+        pause = self._retries.setdefault(pod.metadata.uid, Backoff(_RETRY_FIRST, _RETRY_MOST)).next()
+        self._lanes.add_later(pause, pod.metadata.namespace, key, partial(self._look_at, key))
+
+    def _compare(self, pod: Pod, body: Mapping[str, Any], stored: ResourceClaimTemplate) -> None:
+        """Report on the pod if a different template has the name that its request needs."""
+        if not self._bridge.is_template(body, stored):
+            self._tell(
+                pod,
+                f"ResourceClaimTemplate {stored.key} exists with other content than its name stands for; delete it, and "
+                "the pod; the controller makes the right one for the next",
+            )
+
+    def _tell(self, pod: Pod, note: str) -> None:
+        self._events.tell(POD, pod, messages.warning(messages.INVALID_CLAIM, note))
+
+
+def _waits_for_a_claim(pod: Pod) -> bool:
+    """Return whether a claim of the converted pod has not been generated yet."""
+    converted = names.CONVERTED_REQUEST in pod.metadata.annotations
+    return converted and is_pending(pod) and any(not ref.key for ref in claim_refs(pod))

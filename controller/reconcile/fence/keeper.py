@@ -1,0 +1,190 @@
+"""The fence's DeviceTaintRules in the cluster: found, repaired, created, and released when
+replaced.
+
+Called by `fence`, which decides what holds; this module makes no such decision and knows no quiet
+time. For each managed driver `chosen` is the rule that is to stay, proven or not yet; `holding` is
+the one that is known to hold, written by `fence`. They differ while the holding rule is being
+deleted and its successor is being proven.
+"""
+
+import logging
+
+from controller.reconcile.fence.rules import (
+    driver_of,
+    is_fence_rule,
+    is_in_force,
+    is_intact,
+    is_kept,
+    is_proven,
+    mended,
+    proof,
+    released,
+    rule_body,
+    rule_names,
+    rules_of,
+    waits_for_release,
+)
+from controller.reconcile.runtime import messages
+from controller.reconcile.runtime.context import Context
+from controller.reconcile.runtime.informers import Feed
+from controller.reconcile.runtime.patches import Json
+from hami_dra.api import names
+from hami_dra.api.resource import DeviceTaintRule
+from hami_dra.kube.protocol import AlreadyExists, NotFound
+
+log = logging.getLogger(__name__)
+
+
+class FenceKeeper:
+    def __init__(self, context: Context, feed: Feed[DeviceTaintRule]) -> None:
+        self._feed = feed
+        self._managed = context.settings.managed
+        self._writer = context.writer
+        self._events = context.events
+        self._metrics = context.metrics
+        self.chosen: dict[str, DeviceTaintRule] = {}
+        self.holding: dict[str, DeviceTaintRule] = {}
+
+    def lost(self, driver: str, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> bool:
+        """Return whether this change took the driver's rule out of force; it is then removed from
+        `holding`.
+        """
+        rule = new or old
+        assert rule is not None
+        held = self.holding.get(driver)
+        if held is None or held.key != rule.key or _still_holds(held, new, driver):
+            return False
+        del self.holding[driver]
+        return True
+
+    def asks_for_work(self, driver: str, new: DeviceTaintRule | None) -> bool:
+        """Return whether `put` or `let_go` has something to do after this change of a driver's
+        rule.
+        """
+        return new is None or not is_kept(new, driver)
+
+    def may_let_go(self, rule: DeviceTaintRule | None) -> bool:
+        """Return whether the rule is a fence being deleted that only waits for our release.
+
+        Rules of unmanaged drivers are released only here.
+        """
+        return rule is not None and is_fence_rule(rule) and waits_for_release(rule)
+
+    # --- the rule that is to stay -----------------------------------------------------------------
+
+    def is_proven(self, driver: str) -> bool:
+        return is_proven(self.chosen[driver])
+
+    def hold(self, driver: str) -> None:
+        """Record that the chosen rule is known to hold."""
+        self.holding[driver] = self.chosen[driver]
+
+    async def note_proof(self, driver: str) -> None:
+        rule = self.chosen[driver]
+        patch = {"metadata": {"uid": rule.metadata.uid, "annotations": {names.FENCE_PROVEN: proof(rule)}}}
+        await self._patch(driver, rule, patch)
+
+    def tell(self, driver: str, message: messages.Message) -> None:
+        """Report an event about the chosen rule."""
+        self._events.tell(self._feed.kind, self.chosen[driver], message, "Fence")
+
+    async def put(self, driver: str) -> None:
+        """Create or repair the driver's rule. Raises ClusterError, LeadershipLost."""
+        present = rules_of(driver, self._feed.store.get)
+        stays = [rule for rule in present if rule.metadata.deletion_timestamp is None]
+        if not stays:
+            await self._make(driver, present)
+            return
+        # Of two intact rules, the one that holds already; else the best.
+        found = next((rule for rule in stays if is_intact(rule, driver) and self._is_holding(rule, driver)), stays[0])
+        if is_kept(found, driver):
+            self.chosen[driver] = found
+            return
+        await self._patch(driver, found, mended(found, driver))
+        if not is_intact(found, driver):
+            self._tell_restored(driver, self.chosen[driver], "was changed and was put right")
+
+    async def _make(self, driver: str, leaving: list[DeviceTaintRule]) -> None:
+        """Create a rule under a free name. `leaving`: rules that are being deleted."""
+        known = driver in self.chosen
+        taken = {rule.metadata.name for rule in leaving}
+        name = next((name for name in rule_names(driver) if name not in taken), "")
+        if not name:
+            # The successor is being deleted, too: release it, and the other one stays in force
+            # meanwhile.
+            name = self._to_give_up(driver, leaving).metadata.name
+            await self._release(name)
+        try:
+            rule = await self._writer.create(self._feed.kind, rule_body(driver, name))
+        except AlreadyExists:
+            await self._feed.reflector.relist()
+            raise
+        self._know(driver, rule)
+        kept = next((each for each in leaving if each.metadata.name != name and is_in_force(each, driver)), None)
+        if kept is not None:
+            what = f"is being deleted: it stays in force until {name}, which takes its place, is proven"
+            self._tell_restored(driver, kept, what)
+        elif known or leaving:
+            self._tell_restored(driver, rule, "was gone and was put back")
+        else:
+            log.info("fence rule for %s made", driver)
+
+    def _to_give_up(self, driver: str, leaving: list[DeviceTaintRule]) -> DeviceTaintRule:
+        """Return the rule to release: not the one that holds; else the younger one.
+
+        kube-scheduler has known the older one for longer.
+        """
+        return max(
+            leaving, key=lambda rule: (not self._is_holding(rule, driver), rule.metadata.creation_timestamp or "")
+        )
+
+    # --- the rules that go ------------------------------------------------------------------------
+
+    async def let_go(self, driver: str) -> None:
+        """Release the driver's rules that are being deleted and no longer needed.
+
+        `driver`: empty for rules of unmanaged drivers. Raises ClusterError, LeadershipLost.
+        """
+        held = self.holding.get(driver)
+        for rule in list(self._feed.store):
+            is_its = (driver_of(rule.metadata.name, self._managed) or "") == driver
+            if is_its and self.may_let_go(rule) and (held is None or held.metadata.uid != rule.metadata.uid):
+                await self._release(rule.metadata.name)
+                log.info("fence rule %s let go", rule.metadata.name)
+
+    async def _release(self, name: str) -> None:
+        rule = self._feed.store.get(name)
+        if rule is None or not waits_for_release(rule):
+            return
+        try:
+            await self._writer.patch(self._feed.kind, name, released(rule))
+        except NotFound:
+            return
+
+    # --- both -------------------------------------------------------------------------------------
+
+    def _is_holding(self, rule: DeviceTaintRule, driver: str) -> bool:
+        return driver in self.holding and self.holding[driver].metadata.uid == rule.metadata.uid
+
+    async def _patch(self, driver: str, rule: DeviceTaintRule, patch: Json) -> None:
+        self._know(driver, await self._writer.patch(self._feed.kind, rule.metadata.name, patch))
+
+    def _know(self, driver: str, rule: DeviceTaintRule) -> None:
+        self.chosen[driver] = rule
+        self._feed.reflector.observe(rule)
+
+    def _tell_restored(self, driver: str, rule: DeviceTaintRule, what: str) -> None:
+        self._metrics.fence_restored.labels(driver).inc()
+        note = f"the rule that keeps kube-scheduler off the devices of {driver} {what}"
+        log.warning("%s", note)
+        self._events.tell(self._feed.kind, rule, messages.warning(messages.FENCE_RESTORED, note), "Fence")
+
+
+def _still_holds(holding: DeviceTaintRule, now: DeviceTaintRule | None, driver: str) -> bool:
+    """Return whether the rule is the one that was proven.
+
+    A deletion request changes its generation, but not its effect.
+    """
+    if now is None or now.metadata.uid != holding.metadata.uid or not is_in_force(now, driver):
+        return False
+    return now.metadata.deletion_timestamp is not None or now.metadata.generation == holding.metadata.generation

@@ -1,0 +1,1 @@
+"""What operators see: /metrics, /healthz, logs, the usage on ResourceQuotas."""

@@ -1,0 +1,63 @@
+"""Logging of the controller: text for people, JSON for machines, HAMi's verbosity levels. Set up
+once, by the CLI.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final, TextIO
+
+from controller.reconcile.observability import decision_logging
+
+_OURS: Final = ("controller", "hami_dra")
+_V_NODES: Final = 4
+_V_DETAILS: Final = 5
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class _Utc(logging.Formatter):
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 (logging's names)
+        return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _Json(_Utc):
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        entry |= getattr(record, "fields", {})
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def configure(verbosity: int, form: LogFormat, stream: TextIO = sys.stderr) -> None:
+    """Configure logging.
+
+    `verbosity`: 0 warnings only, 1 to 3 normal, 4 one line per node and decision, 5 everything,
+    including cards.
+    """
+    logging.addLevelName(decision_logging.DETAILS, "V5")
+    handler = logging.StreamHandler(stream)
+    formatter = _Json() if form is LogFormat.JSON else _Utc("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    level = logging.WARNING if verbosity <= 0 else logging.DEBUG if verbosity >= _V_DETAILS else logging.INFO
+    for name in _OURS:
+        logging.getLogger(name).setLevel(level)
+    decisions = logging.getLogger(decision_logging.log.name)
+    if verbosity >= _V_DETAILS:
+        decisions.setLevel(decision_logging.DETAILS)
+    elif verbosity >= _V_NODES:
+        decisions.setLevel(decision_logging.NODES)

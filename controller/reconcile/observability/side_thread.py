@@ -1,0 +1,59 @@
+"""The parts in the side thread: /healthz and /metrics, and the watchdog.
+
+Created by the CLI (`Beside`) and used by the controller. The lease is renewed there, too
+(`hami_dra.kube.lease_thread`).
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from controller.reconcile.observability.exposition import Rendered
+from controller.reconcile.observability.server import serving
+from controller.reconcile.runtime.heartbeat import Heartbeat
+from controller.reconcile.runtime.watchdog import Watchdog
+from hami_dra.kube.protocol import Cluster, ConfigError
+from hami_dra.kube.side_thread import SideThread
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Parts of the side thread.
+
+    `cluster` belongs to the thread: a separate connection, for the lease. Close it there. `end`
+    ends the process.
+    """
+
+    thread: SideThread
+    cluster: Cluster
+    end: Callable[[int], None] = os._exit
+    """Ends the process immediately: the main thread is stuck, so no graceful exit is possible."""
+
+
+@asynccontextmanager
+async def watched(
+    watchdog: Watchdog,
+    heartbeat: Heartbeat,
+    listen: tuple[str, int] | None,
+    render: Callable[[], Awaitable[Rendered]],
+) -> AsyncIterator[int | None]:
+    """Run in the thread. Yields the port if there is one; `render` calls the main loop.
+
+    Raises ConfigError.
+    """
+    async with AsyncExitStack() as stack:
+        bound = None
+        if listen is not None:
+            server = serving(*listen, render=render, unready=lambda: heartbeat.unready, unhealthy=watchdog.unhealthy)
+            try:
+                bound = await stack.enter_async_context(server)
+            except OSError as error:
+                raise ConfigError(f"--host {listen[0]} --port {listen[1]}: {error.strerror or error}") from error
+        task = asyncio.create_task(watchdog.run(), name="watchdog")
+        try:
+            yield bound
+        finally:
+            task.cancel()
+            await asyncio.wait([task])

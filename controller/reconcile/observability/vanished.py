@@ -1,0 +1,55 @@
+"""Reports deleted claims whose devices pods still hold: one event on each such pod.
+
+Subscribed by `term` while this process leads. `controller.scheduling.inventory.vanished` decides what counts
+and until when; this module only checks for changes.
+"""
+
+from typing import Final
+
+from controller.reconcile.runtime import messages
+from controller.reconcile.runtime.context import Context
+from controller.scheduling.inventory.vanished import VanishedClaim
+from hami_dra.api.kinds import POD
+from hami_dra.api.meta import Object
+
+_SHOWN: Final = 4
+
+
+class VanishedWatch:
+    def __init__(self, context: Context) -> None:
+        self._vanished = context.inventory.vanished
+        self._world = context.world
+        self._events = context.events
+        self._version = -1
+        self._told: set[tuple[str, str]] = set()
+        """UIDs of claim and pod."""
+
+    def look(self) -> None:
+        """Report changes; called at the start of a term and after each change of claims, pods and
+        slices.
+        """
+        if self._version == self._vanished.version:
+            return
+        self._version = self._vanished.version
+        current: set[tuple[str, str]] = set()
+        for gone in self._vanished.all():
+            for holder in gone.holders:
+                current.add((gone.uid, holder.uid))
+                if (gone.uid, holder.uid) not in self._told:
+                    self._tell(gone, holder.uid, holder.key)
+        self._told = current
+
+    def changed(self, _old: Object | None, _new: Object | None) -> None:
+        self.look()
+
+    def _tell(self, gone: VanishedClaim, uid: str, key: str) -> None:
+        pod = self._world.pod(key)
+        if pod is None or pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None:
+            return
+        devices = [str(device) for device in gone.devices]
+        shown = ", ".join(devices[:_SHOWN]) + (f" and {len(devices) - _SHOWN} more" if len(devices) > _SHOWN else "")
+        note = (
+            f"ResourceClaim {gone.key} is gone, and this pod still holds its devices ({shown}): they count, for quotas as "
+            "well, until the pod has ended; delete the pod to free them"
+        )
+        self._events.tell(POD, pod, messages.warning(messages.CLAIM_VANISHED, note), "Watch")

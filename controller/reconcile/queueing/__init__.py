@@ -1,0 +1,1 @@
+"""Which pending pod is tried next, and when: queue, fairness, queueing hints, backoff."""

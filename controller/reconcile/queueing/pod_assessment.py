@@ -1,0 +1,296 @@
+"""Assesses a pod: the input of `decide`, or why there is nothing to decide.
+
+Called by the placer, once per evaluation of a pod. Reads the informers, changes nothing, and makes
+no calls: the answer says what to report or do.
+
+- `Ready`: decide now.
+- `Wait`: not now. It ends by an event about the pod, its claims, template or classes, or at
+  `until`.
+- `NotOurs`: nothing to allocate here, now or ever: our gate is removed at once.
+- `Foreign`: like NotOurs, until managed devices appear.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from controller.reconcile.queueing.joinable_claims import joined_in_a_container
+from controller.reconcile.queueing.node_backoff import Refusals
+from controller.reconcile.runtime.context import Context
+from controller.reconcile.runtime.in_flight import InFlight
+from controller.reconcile.runtime.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
+from controller.reconcile.runtime.pods import ClaimRef, claim_refs, is_live, is_probe, other_gates
+from controller.scheduling.allocation.ownership import Owner, Standing
+from controller.scheduling.decide import Demand, PodClaim
+from controller.scheduling.decide.companions import Companions, SharedClaims, pod_shape
+from controller.scheduling.inventory.digests import digest_of
+from controller.scheduling.scoring.policies import InvalidPolicy, Policies
+from controller.scheduling.scoring.policy_resolution import resolve
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
+from hami_dra.vendors.registry import plugin_resources
+
+
+class Bridge(Protocol):
+    """Facts about pods that were converted from legacy resources."""
+
+    def plugin_resources(self, pod: Pod) -> tuple[str, ...]:
+        """Return the extended resources it requested originally. Raises ValueError for a foreign
+        annotation.
+        """
+
+    def template(self, pod: Pod) -> Mapping[str, Any] | None:
+        """Return the ResourceClaimTemplate that the pod was converted to, or None for other pods.
+        Raises ValueError.
+        """
+
+    def is_template(self, body: Mapping[str, Any], stored: ResourceClaimTemplate) -> bool:
+        """Return whether a stored template requests the same as `body`, a result of `template`."""
+
+    def bypassed(self, pod: Pod, offered: Collection[str]) -> str | None:
+        """Return what to do about a pod that should have been converted but was not, or None.
+
+        `offered`: extended resources that device plugins offer on some node.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    demand: Demand
+    signature: bytes
+    """Equal for pods with equal requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    why: str
+    until: float | None = None
+    passing: bool = True
+    """It ends without the user's help: the pod keeps its gate meanwhile."""
+    tell: Message | None = None
+    behind: str = ""
+    """UID of an object that is being written: the pod is evaluated when that has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotOurs:
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """All matching devices are at present of unmanaged drivers: kube-scheduler allocates them."""
+
+    why: str
+    signature: bytes
+    """Equal for pods with equal requests."""
+
+
+Answer = Ready | Wait | NotOurs | Foreign
+
+
+class Assessor:
+    """Assesses pods.
+
+    `in_flight`: pods and claims that are being written. `shared`: claims that pending pods refer
+    to.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        refusals: Refusals,
+        in_flight: InFlight,
+        standing_of: Callable[[ResourceClaim], Standing],
+        shared: SharedClaims,
+        bridge: Bridge | None,
+    ) -> None:
+        self._world = context.world
+        self._inventory = context.inventory
+        self._shared = shared
+        self._settings = context.settings
+        self._refusals = refusals
+        self._in_flight = in_flight
+        self._standing_of = standing_of
+        self._bridge = bridge
+
+    def assess(self, pod: Pod, now: float) -> Answer:
+        """Assess the pod.
+
+        Raises SliceSpent if a selector budget is in force: assess it again, evaluated results are
+        kept.
+        """
+        if (not_ours := self._not_ours(pod)) is not None:
+            return not_ours
+        if gates := other_gates(pod):
+            return Wait(f"waits for the scheduling gate {', '.join(gates)}")
+        refs = claim_refs(pod)
+        if not refs:
+            return NotOurs("needs no claim")
+        claims: list[PodClaim] = []
+        for ref in refs:
+            found = self._claim(pod, ref)
+            if not isinstance(found, ResourceClaim):
+                return found
+            claims.append(PodClaim(ref.pod_claim_name, found))
+        open_claims = [entry.claim for entry in claims if entry.claim.status.allocation is None]
+        if not open_claims:
+            return NotOurs("all its claims are allocated")
+        return self._not_now(pod, open_claims) or self._ready(pod, refs, claims, open_claims, now)
+
+    def _not_now(self, pod: Pod, open_claims: list[ResourceClaim]) -> Wait | None:
+        uid = pod.metadata.uid
+        if uid in self._in_flight:
+            return Wait("its claims are being written", behind=uid)
+        for claim in open_claims:
+            if claim.metadata.uid in self._in_flight:
+                return Wait(f"its claim {claim.key} is being written", behind=claim.metadata.uid)
+        return None
+
+    def _not_ours(self, pod: Pod) -> NotOurs | None:
+        if not is_live(pod):
+            return NotOurs("finished or being deleted")
+        if not pod.spec.resource_claims:
+            return NotOurs("has no claim")
+        if is_probe(pod):
+            return NotOurs("tests the fence")
+        if pod.spec.scheduler_name not in self._settings.scheduler_names:
+            return NotOurs(f"belongs to the scheduler {pod.spec.scheduler_name}")
+        return None
+
+    def _claim(self, pod: Pod, ref: ClaimRef) -> ResourceClaim | Wait:
+        where = f"spec.resourceClaims[{ref.pod_claim_name}]"
+        if not ref.key:
+            if self._world.template(ref.template) is not None:
+                return Wait(f"{where}: its claim is not generated yet")
+            # The controller creates the template of a converted pod (`templates`).
+            passing = names.CONVERTED_REQUEST in pod.metadata.annotations
+            return Wait(f"{where}: ResourceClaimTemplate {ref.template} does not exist", passing=passing)
+        claim = self._world.claim(ref.key)
+        if claim is None:
+            return Wait(f"{where}: ResourceClaim {ref.key} does not exist", passing=bool(ref.template))
+        if ref.template and not _is_own(claim, pod):
+            note = f"{where}: ResourceClaim {ref.key} was not made for this pod; delete it and let it be generated"
+            return Wait(note, passing=False, tell=warning(INVALID_CLAIM, note))
+        if claim.metadata.deletion_timestamp is not None:
+            return Wait(f"{where}: ResourceClaim {ref.key} is being deleted")
+        return claim
+
+    def _ready(
+        self,
+        pod: Pod,
+        refs: list[ClaimRef],
+        claims: list[PodClaim],
+        open_claims: list[ResourceClaim],
+        now: float,
+    ) -> Answer:
+        standings = [self._standing_of(claim) for claim in open_claims]
+        if all(standing.owner is Owner.FOREIGN for standing in standings):
+            asked = [pod.metadata.namespace, *(_claim(claim, pod) for claim in open_claims)]
+            return Foreign("its claims match only devices of drivers that are not managed", digest_of(asked))
+        drivers = {claim.key: standing.drivers for claim, standing in zip(open_claims, standings, strict=True)}
+        joinable = {entry.pod_claim_name: not _is_own(entry.claim, pod) for entry in claims}
+        if note := joined_in_a_container(pod, joinable, _own_driver_of(claims, drivers, self._settings.own_drivers)):
+            return Wait(note, passing=False, tell=warning(INVALID_CLAIM, note))
+        if (until := self._refusals.settling(pod.metadata.uid, now)) is not None:
+            return Wait("kube-scheduler is deciding what to do about it", until=until)
+        templates: dict[str, ResourceClaimTemplate] = {}
+        for ref in refs:
+            template = self._world.template(ref.template) if ref.template else None
+            if template is not None:
+                templates[ref.key] = template
+        classes = {device_class.metadata.name: device_class for device_class in self._world.classes.store}
+        try:
+            policies = resolve(pod, [entry.claim for entry in claims], templates, classes, self._settings.policies)
+        except InvalidPolicy as error:
+            return Wait(str(error), passing=False, tell=warning(INVALID_POLICY, str(error)))
+        try:
+            converted_from = self._bridge.plugin_resources(pod) if self._bridge else ()
+        except ValueError as error:
+            return Wait(str(error), passing=False, tell=warning(INVALID_CLAIM, str(error)))
+        by_driver = plugin_resources(frozenset[str]().union(*(standing.drivers for standing in standings)))
+        companions, refused_for_companions = self._companions(pod, open_claims, now)
+        demand = Demand(
+            pod=pod,
+            claims=tuple(claims),
+            policies=policies,
+            refused_nodes=self._refusals.nodes(pod.metadata.uid, now),
+            preferred_node=pod.status.nominated_node_name,
+            required_node=pod.spec.node_name,
+            companions=companions,
+            refused_for_companions=refused_for_companions,
+            plugin_resources=tuple(dict.fromkeys((*converted_from, *by_driver))),
+        )
+        return Ready(demand, signature(demand))
+
+    def _companions(
+        self, pod: Pod, open_claims: list[ResourceClaim], now: float
+    ) -> tuple[tuple[Companions, ...], Counter[str]]:
+        """Return the other pods that wait for one of these claims.
+
+        Also returns by node how many of them kube-scheduler refused there.
+        """
+        keys = [claim.key for claim in open_claims if not _is_own(claim, pod)]
+        companions = self._shared.companions(pod, keys, lambda uid: bool(self._inventory.assumed_node(uid)))
+        sharers = {uid for uids in self._shared.uids(keys) for uid in uids} if companions else set()
+        return companions, self._refusals.counts(sharers - {pod.metadata.uid}, now)
+
+
+def signature(demand: Demand) -> bytes:
+    """Return a digest of everything that `decide` reads, except the pod's identity.
+
+    Pods with equal digests either all fit or all do not. Companions are left out: they affect which
+    node is best, and never whether one fits.
+    """
+    pod = demand.pod
+    asked = (
+        pod.metadata.namespace,
+        pod_shape(pod),
+        [_claim(entry.claim, pod) for entry in demand.claims],
+        _policies(demand.policies, [entry.claim.key for entry in demand.claims]),
+        sorted(demand.refused_nodes),
+        (demand.preferred_node, demand.required_node, demand.plugin_resources),
+    )
+    return digest_of(asked)
+
+
+def _claim(claim: ResourceClaim, pod: Pod) -> object:
+    """Return what matters of a claim. A claim of one pod alone equals that of another with its
+    spec.
+    """
+    if claim.status.allocation is None and _is_own(claim, pod):
+        return claim.spec
+    return claim.key, claim.metadata.uid, claim.spec, claim.status.allocation
+
+
+def _own_driver_of(
+    claims: list[PodClaim], drivers: Mapping[str, Collection[str]], ours: frozenset[str]
+) -> dict[str, str]:
+    """Return by its name in the pod the driver of ours that each claim is for; claims that may get
+    others' devices are left out.
+
+    `drivers`: key of a claim without an allocation -> the drivers whose devices it may get.
+    """
+    found = {}
+    for entry in claims:
+        allocation = entry.claim.status.allocation
+        given = allocation and {result.driver for result in allocation.devices.results}
+        possible = given or drivers.get(entry.claim.key, ())
+        if len(possible) == 1 and ours.issuperset(possible):
+            (found[entry.pod_claim_name],) = possible
+    return found
+
+
+def _is_own(claim: ResourceClaim, pod: Pod) -> bool:
+    """Return whether it was generated for this pod, so that no other pod may use it."""
+    return any(owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references)
+
+
+def _policies(policies: Policies, claim_keys: list[str]) -> object:
+    """Return the effective policies of each claim, wherever they were set."""
+    per_claim = [policies.for_claim(key) for key in claim_keys]
+    wishes = [repr(policies.wishes[key]) for key in claim_keys if key in policies.wishes]
+    return policies.node, policies.packing, [(device.keys, device.weights) for device in per_claim], wishes

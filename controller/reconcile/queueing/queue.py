@@ -1,0 +1,351 @@
+"""The queue of pending pods. Pure: no clock of its own, no I/O; every call gets the time.
+
+A pod is in one of these states:
+
+- ready: returned by `pop`. Higher priority first; within a priority, namespaces share the time that
+  decisions take (`fairness`); within a namespace, pods that were never decided come first, then by
+  age, then by name.
+- no room: `decide` refused it. Pods with equal requests (equal signature) wait as one group. When
+  something happens that may help them (`queueing_hints`), or when the group was not tried for a while, only
+  its first pod is tried, and the others follow once it was placed. So an event costs one decision
+  per kind of pod that it may help, not one per pod. After each refusal the group pauses before the
+  next attempt, twice as long as before, up to `pause_most`.
+- not ours: like no room, for pods whose devices are all of unmanaged drivers.
+- waiting: for an event about itself, which calls `ready`, or for a point in time.
+- held: taken out by `pop`; the caller decides its next state, and reports its cost with `charge`.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from controller.reconcile.queueing.fairness import FairOrder, Turn
+from controller.reconcile.queueing.queueing_hints import ANY, Change, News
+from controller.reconcile.runtime.queue_stats import State
+from hami_dra.kube.backoff import doubled
+
+FOREVER: Final = float("inf")
+
+
+class Rank(NamedTuple):
+    """Orders pods: higher priority first, then older, then by name."""
+
+    negative_priority: int
+    created: str
+    key: str
+
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
+
+@dataclass(slots=True)
+class _Item:
+    rank: Rank
+    state: State = "held"
+    version: int = 0
+    """Counts changes of state: heap entries with an older version are void."""
+    signature: bytes = b""
+    tried: bool = False
+    """It was decided since it, or its request, last changed."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """Refused pods of one signature, and the one that is tried for all of them."""
+
+    members: set[str] = field(default_factory=set)
+    by_rank: list[tuple[Rank, int]] = field(default_factory=list)
+    """Heap of (rank, version) of the members, including void ones."""
+    scout: str = ""
+    """The pod that is tried on behalf of the group."""
+    refusals: int = 0
+    not_before: float = -FOREVER
+    """End of the pause after the last refusal."""
+    is_due: bool = False
+    """Something happened during the pause that may help: try one pod when it ends."""
+    helps: Change = ANY
+    """Changes that may make the pods fit."""
+    review_at: float = FOREVER
+    """When one pod is tried even if nothing happened."""
+    review_queued: float = FOREVER
+    """Time of the group's only entry in the heap of reviews, however often it is refused."""
+
+    @property
+    def namespace(self) -> str:
+        return next(iter(self.members)).partition("/")[0] if self.members else ""
+
+
+class Queue:
+    """The queue.
+
+    `turn_cost`: least CPU seconds that an evaluation counts. `pause_first`, `pause_most`: pauses of
+    refused groups, in seconds.
+    """
+
+    def __init__(self, *, turn_cost: float = 0.0005, pause_first: float = 0.02, pause_most: float = 1.0) -> None:
+        self._turn_cost = turn_cost
+        self._pause_first = pause_first
+        self._pause_most = pause_most
+        self._items: dict[str, _Item] = {}
+        self._ready: dict[int, FairOrder] = {}
+        """By negative priority."""
+        self._priorities: list[int] = []
+        """Heap of priorities that may have ready pods."""
+        self._served: FairOrder | None = None
+        self._timers: list[tuple[float, str, int]] = []
+        self._pauses: list[tuple[float, bytes]] = []
+        self._reviews: list[tuple[float, bytes]] = []
+        self._groups: dict[bytes, _Group] = {}
+        self._settled: dict[bytes, None] = {}
+        """Groups without a pod to try before something may help them."""
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._items
+
+    def state(self, key: str) -> State | None:
+        item = self._items.get(key)
+        return item.state if item else None
+
+    def count(self, state: State) -> int:
+        return sum(item.state == state for item in self._items.values())
+
+    def waiting(self) -> tuple[Counter[State], dict[State, str]]:
+        """Return by state the number of pods, and the creation time of the oldest."""
+        counts: Counter[State] = Counter()
+        oldest: dict[State, str] = {}
+        for item in self._items.values():
+            counts[item.state] += 1
+            oldest[item.state] = min(oldest.get(item.state, item.rank.created), item.rank.created)
+        return counts, oldest
+
+    # --- what happens to a pod --------------------------------------------------------------------
+
+    def ready(self, key: str, rank: Rank, *, changed: bool = False) -> None:
+        """Make the pod ready. `changed`: it is new, or requests something else than before."""
+        item = self._items.get(key)
+        if item is None:
+            item = self._items[key] = _Item(rank)
+        elif item.state == "ready" and item.rank == rank and not (changed and item.tried):
+            return
+        item.rank = rank
+        item.tried = item.tried and not changed
+        self._move(key, item, "ready")
+        priority = rank.negative_priority
+        order = self._ready.get(priority)
+        if order is None:
+            order = self._ready[priority] = FairOrder(self._turn_cost)
+            heapq.heappush(self._priorities, priority)
+        order.push(rank.namespace, Turn(item.tried, rank.created, key, item.version))
+
+    def unfinished(self, key: str) -> None:
+        """Queue the pod again in its namespace's order: its decision needs more turns."""
+        if (item := self._items.get(key)) is not None:
+            item.tried = True
+            self.ready(key, item.rank)
+
+    def wait(self, key: str, until: float = FOREVER) -> None:
+        """Wait for an event about the pod, or until a time."""
+        if (item := self._items.get(key)) is not None:
+            self._move(key, item, "waiting")
+            self._set_timer(key, item, until)
+            self._replace_scout(item.signature, key)
+
+    def no_room(
+        self,
+        key: str,
+        signature: bytes,
+        until: float = FOREVER,
+        *,
+        refused_at: float | None = None,
+        helps: Change = ANY,
+        review: float = FOREVER,
+        ours: bool = True,
+    ) -> None:
+        """Add the pod to its group of refused pods.
+
+        `refused_at`: time of the decision; None: not decided, because equal pods were refused.
+        `helps`: changes that may make it and equal pods fit. `review`: seconds after which one of
+        them is tried in any case.
+        """
+        if (item := self._items.get(key)) is None:
+            return
+        self._move(key, item, "no_room" if ours else "not_ours")
+        former, item.signature, item.tried = item.signature, signature, True
+        group = self._groups.get(signature)
+        if group is None:
+            group = self._groups[signature] = _Group()
+        group.members.add(key)
+        heapq.heappush(group.by_rank, (item.rank, item.version))
+        self._set_timer(key, item, until)
+        if refused_at is not None:
+            group.refusals += 1
+            group.not_before = refused_at + doubled(self._pause_first, group.refusals - 1, self._pause_most)
+            group.helps, group.review_at = helps, refused_at + review
+            if group.review_queued == FOREVER:
+                self._queue_review(signature, group)
+        if group.scout == key:
+            group.scout = ""
+        if not group.scout and not group.is_due:
+            self._settled[signature] = None
+        if former != signature:
+            # It requests something else now, so its result says nothing about its former group.
+            self._replace_scout(former, key)
+
+    def is_known_full(self, signature: bytes) -> bool:
+        """Return whether an equal pod was refused, and the next one must not be tried yet."""
+        group = self._groups.get(signature)
+        return group is not None and bool(group.members) and not group.scout
+
+    def placed(self, key: str) -> None:
+        """Record that the pod was placed: the next of its group may fit, too."""
+        item = self._items.get(key)
+        signature = item.signature if item else b""
+        if (group := self._groups.get(signature)) is not None:
+            group.refusals, group.not_before = 0, -FOREVER
+        self.drop(key)
+        if (group := self._groups.get(signature)) is not None and not group.scout:
+            self._send_scout(signature)
+
+    def drop(self, key: str) -> None:
+        """Remove a pod that was deleted, bound, or is not ours."""
+        item = self._items.pop(key, None)
+        if item is None:
+            return
+        self._leave_group(key, item)
+        self._replace_scout(item.signature, key)
+
+    def charge(self, seconds: float) -> None:
+        """Charge the cost, in CPU seconds, of the pod that `pop` returned last."""
+        if self._served is not None:
+            self._served.charge(seconds)
+            self._served = None
+
+    # --- what happens around ----------------------------------------------------------------------
+
+    def room_made(self, now: float, news: News) -> None:
+        """Try the refused pods that these changes may help."""
+        for signature in list(self._settled):
+            group = self._groups[signature]
+            if group.helps & news.of(group.namespace):
+                self._try(signature, group, now)
+
+    def groups_in(self, signatures: Iterable[bytes]) -> set[bytes]:
+        """Return the groups that still have members."""
+        return {signature for signature in signatures if signature in self._groups}
+
+    def pop(self, now: float) -> str | None:
+        """Return the next pod to evaluate; its state becomes `held`."""
+        self._end_pauses(now)
+        self._start_reviews(now)
+        while self._timers and self._timers[0][0] <= now:
+            _, key, version = heapq.heappop(self._timers)
+            item = self._items.get(key)
+            if item is not None and item.version == version:
+                self.ready(key, item.rank)
+        while self._priorities:
+            order = self._ready[self._priorities[0]]
+            turn = order.pop(self._is_valid)
+            if turn is not None:
+                self._items[turn.key].state = "held"
+                self._served = order
+                return turn.key
+            del self._ready[heapq.heappop(self._priorities)]
+        return None
+
+    def next_timer(self) -> float:
+        """Return when `pop` may have a pod that it has not now; FOREVER if only events can change
+        that.
+        """
+        pause = min(heap[0][0] if heap else FOREVER for heap in (self._pauses, self._reviews))
+        while self._timers:
+            until, key, version = self._timers[0]
+            item = self._items.get(key)
+            if item is not None and item.version == version:
+                return min(until, pause)
+            heapq.heappop(self._timers)
+        return pause
+
+    def keys_in(self, state: State) -> list[str]:
+        return [key for key, item in self._items.items() if item.state == state]
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _is_valid(self, turn: Turn) -> bool:
+        item = self._items.get(turn.key)
+        return item is not None and item.version == turn.version and item.state == "ready"
+
+    def _move(self, key: str, item: _Item, state: State) -> None:
+        self._leave_group(key, item)
+        item.state = state
+        item.version += 1
+
+    def _leave_group(self, key: str, item: _Item) -> None:
+        group = self._groups.get(item.signature)
+        if group is not None:
+            group.members.discard(key)
+            if not group.members and not group.scout:
+                del self._groups[item.signature]
+                self._settled.pop(item.signature, None)
+
+    def _set_timer(self, key: str, item: _Item, until: float) -> None:
+        if until < FOREVER:
+            heapq.heappush(self._timers, (until, key, item.version))
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    def _try(self, signature: bytes, group: _Group, now: float) -> None:
+        """Try one pod of the group, as soon as its pause is over."""
+        self._settled.pop(signature, None)
+        if now >= group.not_before:
+            self._send_scout(signature)
+        else:
+            group.is_due = True
+            heapq.heappush(self._pauses, (group.not_before, signature))
+
+    def _end_pauses(self, now: float) -> None:
+        while self._pauses and self._pauses[0][0] <= now:
+            _, signature = heapq.heappop(self._pauses)
+            group = self._groups.get(signature)
+            if group is not None and group.is_due and group.not_before <= now:
+                self._send_scout(signature)
+
+    def _start_reviews(self, now: float) -> None:
+        while self._reviews and self._reviews[0][0] <= now:
+            at, signature = heapq.heappop(self._reviews)
+            group = self._groups.get(signature)
+            if group is None or group.review_queued != at:
+                continue
+            if group.review_at <= now and signature in self._settled:
+                group.review_at = FOREVER
+                self._try(signature, group, now)
+            self._queue_review(signature, group)
+
+    def _queue_review(self, signature: bytes, group: _Group) -> None:
+        group.review_queued = group.review_at
+        if group.review_at < FOREVER:
+            heapq.heappush(self._reviews, (group.review_at, signature))
+
+    def _replace_scout(self, signature: bytes, key: str) -> None:
+        """Choose another pod to try if `key` was the chosen one."""
+        group = self._groups.get(signature)
+        if group is not None and group.scout == key:
+            self._send_scout(signature)
+
+    def _send_scout(self, signature: bytes) -> None:
+        group = self._groups[signature]
+        group.scout, group.is_due = "", False
+        self._settled.pop(signature, None)
+        while group.by_rank:
+            rank, version = heapq.heappop(group.by_rank)
+            item = self._items.get(rank.key)
+            if item is not None and item.version == version and rank.key in group.members:
+                group.scout = rank.key
+                self.ready(rank.key, item.rank)
+                return
+        del self._groups[signature]

@@ -1,0 +1,417 @@
+"""Undoes allocations that kube-scheduler cannot use, so that no pod waits indefinitely for its
+node.
+
+Watches every pod that has an allocation of ours pinned to a node where it is not. `verdict` (pure)
+says when to give up; `Undoer` carries it out: the pod is read from the API server, all our claims
+of it on that node that only unbound pods have reserved are cleared, the refusal is remembered, an
+event says why. Claims that kube-scheduler cleared are noticed and completed in the same way. When
+the informers show the claims unallocated, the queue decides them again. Devices are never
+preempted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
+from controller.reconcile.queueing.node_backoff import Refusals
+from controller.reconcile.queueing.queue import FOREVER
+from controller.reconcile.runtime import messages, patches
+from controller.reconcile.runtime.clock import wait_at_most
+from controller.reconcile.runtime.context import Context
+from controller.reconcile.runtime.in_flight import InFlight
+from controller.reconcile.runtime.pods import (
+    claim_refs,
+    is_bound,
+    is_leaving,
+    is_live,
+    is_pending,
+    is_unschedulable,
+    node_made_free,
+    scheduled_condition,
+)
+from controller.reconcile.runtime.settings import Settings
+from controller.scheduling.inventory.node_fit import taint_code
+from hami_dra.api import names
+from hami_dra.api.core import Node, Pod
+from hami_dra.api.kinds import POD
+from hami_dra.api.meta import Condition
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.kube.protocol import ClusterError, NotFound
+
+log = logging.getLogger(__name__)
+
+_TRY_AGAIN = 5.0
+"""Seconds until a failed undo is retried."""
+_TROUBLES: Final = {names.NODE_NOT_READY: "not ready", names.NODE_UNSCHEDULABLE: "cordoned"}
+"""Reasons against a node, by the code of the taint that the pod does not tolerate, as in `decide`.
+kube-scheduler judges all other taints.
+"""
+
+
+@dataclass(slots=True)
+class Watched:
+    """A pod that kube-scheduler should bind to `node` soon, or that it bound to another node."""
+
+    key: str
+    node: str
+    since: float
+    condition: Condition | None
+    refused_at: float | None = None
+    """When kube-scheduler first reported Unschedulable since `since`. Later reports do not restart
+    the time.
+    """
+    not_before: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    cause: str
+    """Label of the metric: node, unschedulable, sibling, misplaced."""
+    why: str
+
+
+def is_schedulable(pod: Pod, settings: Settings) -> bool:
+    """Return whether kube-scheduler handles the pod."""
+    return is_pending(pod) and not pod.spec.scheduling_gates and pod.spec.scheduler_name in settings.scheduler_names
+
+
+def verdict(
+    watched: Watched, pod: Pod, node: Node | None, now: float, settings: Settings, *, victims: bool = False
+) -> Verdict | None:
+    """Return why to give up on this node for this pod, or None to keep waiting.
+
+    `victims`: pods are being evicted from the node.
+    """
+    if pod.spec.node_name:
+        # kube-scheduler does not write reserved claims, so nothing stops a binding in progress.
+        return Verdict("misplaced", f"kube-scheduler bound the pod to node {pod.spec.node_name} while it was moved")
+    if node is None:
+        return Verdict("node", f"node {watched.node} is gone")
+    trouble = _TROUBLES.get(taint_code(pod.spec.tolerations, node))
+    if trouble is not None:
+        return Verdict("node", f"node {watched.node} is {trouble}")
+    if not is_unschedulable(pod):
+        return None
+    if watched.refused_at is not None:
+        patient_until = watched.refused_at + settings.unschedulable_timeout
+    else:
+        # The condition is older than the commit: a busy kube-scheduler may not have tried again
+        # yet.
+        patient_until = watched.since + settings.silent_timeout
+    if node_made_free(pod) == watched.node:
+        # Our nomination stays if kube-scheduler runs without preemption: then no pods are being
+        # evicted.
+        patient_until = FOREVER if victims else patient_until + settings.nomination_patience
+    if now < patient_until:
+        return None
+    condition = scheduled_condition(pod)
+    said = condition.message if condition is not None else ""
+    return Verdict("unschedulable", f"kube-scheduler does not bind it to node {watched.node}: {said}")
+
+
+class Undoer:
+    def __init__(self, context: Context, claims: ClaimWriter, refusals: Refusals, in_flight: InFlight) -> None:
+        self._cluster = context.cluster
+        self._writer = context.writer
+        self._world = context.world
+        self._inventory = context.inventory
+        self._settings = context.settings
+        self._clock = context.clock
+        self._events = context.events
+        self._metrics = context.metrics
+        self._claims = claims
+        self._guard = context.guard("undo", Stale, Rejected)
+        self._refusals = refusals
+        self._in_flight = in_flight
+        self._look_again: Callable[[Pod], None] = lambda _: None
+        self._watched: dict[str, Watched] = {}
+        self._busy: set[str] = set()
+        """UIDs of pods."""
+        self._to_complete: dict[str, tuple[str, str]] = {}
+        """UID → pod key and node: kube-scheduler cleared one claim; the pod's others follow."""
+        self._wake = asyncio.Event()
+
+    def on_done(self, look_again: Callable[[Pod], None]) -> None:
+        """Call `look_again` for each pod whose claims were being cleared, or that waited for one of
+        them.
+        """
+        self._look_again = look_again
+
+    # --- what the world says (subscribed by the controller) ---------------------------------------
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        assert pod is not None
+        if new is None:
+            self._watched.pop(pod.metadata.uid, None)
+            return
+        self._refresh(new)
+        if node := node_made_free(new):
+            self._refusals.lift(new.metadata.uid, node, self._clock.monotonic())
+
+    def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        claim = new or old
+        assert claim is not None
+        if old is not None and new is not None:
+            self._notice_foreign_undo(old, new)
+        if (old is None or old.status.allocation is None) and (new is None or new.status.allocation is None):
+            return
+        for pod in self._world.pods_of(claim.key):
+            self._refresh(pod)
+
+    def start(self) -> None:
+        """Watch everything that exists already."""
+        for pod in self._world.pods.store:
+            with self._guard.each(pod.key):
+                self._refresh(pod)
+
+    def stop(self) -> None:
+        """Count nothing on behalf of pods any more."""
+        for uid in self._watched:
+            self._inventory.forget_pod(uid)
+        self._watched.clear()
+
+    def node_changed(self, _old: Node | None, _new: Node | None) -> None:
+        if self._watched:
+            self._wake.set()
+
+    # --- carrying out -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for uid, (pod_key, node) in list(self._to_complete.items()):
+                    if uid not in self._busy:
+                        del self._to_complete[uid]
+                        self._start(
+                            group, uid, pod_key, node, Verdict("sibling", f"kube-scheduler gave up node {node}")
+                        )
+                now = self._clock.monotonic()
+                for uid, watched in list(self._watched.items()):
+                    with self._guard.each(watched.key):
+                        self._look(group, uid, watched, now)
+                self._wake.clear()
+                await wait_at_most(self._wake, self._settings.sweep_interval)
+
+    def _look(self, group: asyncio.TaskGroup, uid: str, watched: Watched, now: float) -> None:
+        found = self._judge(watched, now)
+        if found is not None:
+            watched.not_before = now + _TRY_AGAIN
+            self._start(group, uid, watched.key, watched.node, found)
+
+    async def release(self, pod: Pod, why: str) -> None:
+        """Clear what only this unbound pod holds, because it cannot get the rest. No node is
+        refused.
+        """
+        with self._guard.each(pod.key):
+            held = [claim for claim in self._claims_of(pod) if claim.status.allocation is not None]
+            nodes = {patches.pinned_node(claim) for claim in held if _is_reserved_for(claim, pod)}
+            for node in sorted(nodes - {""}):
+                await self._undo(pod.metadata.uid, pod.key, node, Verdict("sibling", why), refuse=False)
+
+    def _start(self, group: asyncio.TaskGroup, uid: str, pod_key: str, node: str, found: Verdict) -> None:
+        if uid not in self._busy:
+            group.create_task(self._undo(uid, pod_key, node, found), name=f"undo {pod_key}")
+
+    async def _undo(self, uid: str, pod_key: str, node: str, found: Verdict, *, refuse: bool = True) -> None:
+        if uid in self._busy:
+            return
+        self._busy.add(uid)
+        affected: dict[str, Pod] = {}
+        try:
+            with self._guard.each(pod_key):
+                await self._take_back(uid, pod_key, node, found, affected, refuse=refuse)
+        except (Stale, Rejected) as error:
+            log.warning("pod %s: allocation on node %s not taken back: %s", pod_key, node, error)
+        finally:
+            self._busy.discard(uid)
+            put_off = self._in_flight.end(affected)
+            for key in dict.fromkeys((*(pod.key for pod in affected.values()), *put_off)):
+                if (current := self._world.pod(key)) is not None:
+                    self._look_again(current)
+
+    async def _take_back(
+        self, uid: str, pod_key: str, node: str, found: Verdict, affected: dict[str, Pod], *, refuse: bool
+    ) -> None:
+        """Clear the pod's claims. `affected` is filled before anything is cleared.
+
+        Raises Stale, Rejected, LeadershipLost.
+        """
+        pod = await self._read_pod(pod_key)
+        if pod is None or pod.metadata.uid != uid or not is_live(pod) or pod.spec.node_name == node:
+            return
+        held = [claim for claim in self._claims_of(pod) if self._may_clear(claim, node)]
+        if not held and found.cause != "sibling":
+            return
+        if found.cause in ("node", "unschedulable"):
+            pod = await self._withdraw(pod, node)
+        affected |= self._affected(pod, held)
+        self._in_flight.begin(affected)
+        if refuse and not pod.spec.node_name:
+            self._refuse(affected, node, found.why)
+        cleared = [claim for claim in held if await self._clear(claim, node)]
+        self._tell(pod, len(cleared), node, found)
+
+    async def _withdraw(self, pod: Pod, node: str) -> Pod:
+        """Withdraw the nomination, so that kube-scheduler keeps no room there. Returns the present
+        pod.
+        """
+        if pod.status.nominated_node_name != node:
+            return pod
+        meta = pod.metadata
+        try:
+            pod = await self._writer.patch(
+                POD, meta.name, patches.withdraw_nomination(pod), namespace=meta.namespace, subresource="status"
+            )
+        except ClusterError as error:
+            log.info("pod %s: nomination of node %s not withdrawn: %s", pod.key, node, error)
+            return pod
+        self._world.observe_pod(pod)
+        return pod
+
+    async def _clear(self, claim: ResourceClaim, node: str) -> bool:
+        return await self._claims.clear(claim, lambda newest: self._may_clear(newest, node))
+
+    def _affected(self, pod: Pod, held: list[ResourceClaim]) -> dict[str, Pod]:
+        """Return by UID the pod, and the pending pods that share what it holds."""
+        others = (other for claim in held for other in self._world.pods_of(claim.key) if is_pending(other))
+        return {pod.metadata.uid: pod} | {other.metadata.uid: other for other in others}
+
+    def _refuse(self, affected: dict[str, Pod], node: str, why: str) -> None:
+        """Remember the refusal before the claims are cleared, so that the next decision knows it.
+
+        Nothing is remembered for deleted pods.
+        """
+        now = self._clock.monotonic()
+        for uid, other in affected.items():
+            current = self._world.pod(other.key)
+            if current is not None and current.metadata.uid == uid and node_made_free(other) != node:
+                self._refusals.add(uid, node, why, now)
+
+    def _tell(self, pod: Pod, cleared: int, node: str, found: Verdict) -> None:
+        log.info("pod %s: node %s given up (%d claims cleared): %s", pod.key, node, cleared, found.why)
+        if cleared:
+            self._metrics.undos.labels(found.cause).inc(cleared)
+            note = f"allocation on node {node} taken back: {found.why}"
+            self._events.tell(POD, pod, messages.warning(messages.ALLOCATION_UNDONE, note), "Undo")
+
+    # --- judging ----------------------------------------------------------------------------------
+
+    def _judge(self, watched: Watched, now: float) -> Verdict | None:
+        pod = self._world.pod(watched.key)
+        if pod is None or now < watched.not_before:
+            return None
+        victims = node_made_free(pod) == watched.node and any(map(is_leaving, self._world.pods_on(watched.node)))
+        found = verdict(watched, pod, self._world.node(watched.node), now, self._settings, victims=victims)
+        if found is None or not any(self._may_clear(claim, watched.node) for claim in self._claims_of(pod)):
+            return None
+        if found.cause == "unschedulable" and self._others_may_run(pod, watched.node, now):
+            return None
+        return found
+
+    def _others_may_run(self, pod: Pod, node: str, now: float) -> bool:
+        """Return whether a pod that shares what it holds on the node may still be bound there.
+
+        A pod that fits uses the claim, as under kube-scheduler; the pod that does not fit waits.
+        Pods behind a gate, or of other schedulers, do not count: kube-scheduler does not handle
+        them.
+        """
+        others = {
+            other.metadata.uid: other
+            for claim in self._claims_of(pod)
+            if self._may_clear(claim, node)
+            for other in self._world.pods_of(claim.key)
+        }
+        return any(
+            uid != pod.metadata.uid
+            and is_schedulable(other, self._settings)
+            and not self._is_given_up(uid, other, node, now)
+            for uid, other in others.items()
+        )
+
+    def _is_given_up(self, uid: str, pod: Pod, node: str, now: float) -> bool:
+        watched = self._watched.get(uid)
+        if watched is None or watched.node != node:
+            return True  # something else keeps the pod from the node
+        return verdict(watched, pod, self._world.node(node), now, self._settings) is not None
+
+    def _refresh(self, pod: Pod) -> None:
+        """Start, continue, or stop watching the pod. While it is watched it counts on its node."""
+        uid = pod.metadata.uid
+        node = self._node_of(pod)
+        if not node:
+            if self._watched.pop(uid, None) is not None:
+                self._inventory.forget_pod(uid)
+            return
+        now = self._clock.monotonic()
+        watched = self._watched.get(uid)
+        condition = scheduled_condition(pod)
+        if watched is None or watched.node != node:
+            self._watched[uid] = Watched(pod.key, node, now, condition)
+            self._inventory.assume_pod(pod, node)
+        elif not is_unschedulable(pod):
+            watched.condition, watched.refused_at = condition, None
+        elif watched.condition != condition and watched.refused_at is None:
+            watched.refused_at = now
+
+    def _node_of(self, pod: Pod) -> str:
+        """Return the node to which our allocation pins this pod while it is not there, or empty."""
+        if not is_live(pod):
+            return ""
+        for claim in self._claims_of(pod):
+            node = patches.pinned_node(claim) if self._claims.is_ours(claim) else ""
+            if node not in ("", pod.spec.node_name):
+                return node
+        return ""
+
+    def _may_clear(self, claim: ResourceClaim, node: str) -> bool:
+        """Return whether we allocated it on that node, and none of its pods is there."""
+        if not self._claims.is_ours(claim) or patches.pinned_node(claim) != node:
+            return False
+        users = {pod.metadata.uid: pod for pod in self._world.pods_of(claim.key)}
+        bound = any(is_bound(pod) and pod.spec.node_name == node for pod in users.values())
+        reserved_elsewhere = any(
+            consumer.resource != "pods" or consumer.uid not in users for consumer in claim.status.reserved_for
+        )
+        return not bound and not reserved_elsewhere
+
+    def _notice_foreign_undo(self, old: ResourceClaim, new: ResourceClaim) -> None:
+        """Notice that kube-scheduler cleared our allocation: its pod does not fit the node."""
+        if old.status.allocation is None or new.status.allocation is not None:
+            return
+        node = patches.pinned_node(old)
+        if not node or not self._claims.is_ours(old) or self._claims.is_clearing(new):
+            return
+        reserved = {consumer.uid for consumer in old.status.reserved_for}
+        now = self._clock.monotonic()
+        for pod in self._world.pods_of(new.key):
+            if pod.metadata.uid in reserved and is_pending(pod):
+                self._metrics.undos.labels("scheduler").inc()
+                self._refusals.settle(pod.metadata.uid, now, now + self._settings.settle_time)
+                self._to_complete[pod.metadata.uid] = pod.key, node
+                self._wake.set()
+
+    def _claims_of(self, pod: Pod) -> Iterable[ResourceClaim]:
+        found = (self._world.claim(ref.key) for ref in claim_refs(pod) if ref.key)
+        return [claim for claim in found if claim is not None]
+
+    async def _read_pod(self, key: str) -> Pod | None:
+        """Read the pod from the API server: the store may not know of a binding yet."""
+        namespace, _, name = key.partition("/")
+        try:
+            pod = await self._cluster.get(POD, name, namespace)
+        except NotFound:
+            return None
+        except ClusterError as error:
+            raise Stale(str(error)) from error
+        self._world.observe_pod(pod)
+        return pod
+
+
+def _is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
+    """Return whether it is reserved for this pod only."""
+    return all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)

@@ -1,0 +1,49 @@
+"""Reports to owners of pods that the webhook should have converted, but did not, what to do.
+
+Subscribed by the controller. Needs the bridge, which knows the legacy resources.
+"""
+
+from collections import Counter
+
+from controller.reconcile.queueing.pod_assessment import Bridge
+from controller.reconcile.runtime import messages
+from controller.reconcile.runtime.events import Events
+from controller.reconcile.runtime.pods import is_pending, is_unschedulable
+from hami_dra.api.core import Node, Pod
+from hami_dra.api.kinds import POD
+from hami_dra.api.quantity import InvalidQuantity, Quantity
+
+
+class BypassWatch:
+    def __init__(self, bridge: Bridge, events: Events) -> None:
+        self._bridge = bridge
+        self._events = events
+        self._offered: Counter[str] = Counter()
+        """Extended resource → number of nodes whose device plugin offers it."""
+
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
+        if old is not None:
+            self._offered.subtract(_offered(old))
+        if new is not None:
+            self._offered.update(_offered(new))
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is None or new.spec.resource_claims or not is_pending(new) or not is_unschedulable(new):
+            return
+        if old is not None and is_unschedulable(old):
+            return
+        offered = {name for name, nodes in self._offered.items() if nodes > 0}
+        if note := self._bridge.bypassed(new, offered):
+            self._events.tell(POD, new, messages.warning(messages.WEBHOOK_BYPASSED, note), "Convert")
+
+
+def _offered(node: Node) -> list[str]:
+    names = []
+    for name, amount in node.status.allocatable.items():
+        if "/" in name:
+            try:
+                if Quantity.parse(str(amount)).sign() > 0:
+                    names.append(name)
+            except InvalidQuantity:
+                continue
+    return names

@@ -1,0 +1,311 @@
+"""Removes hami-dra from a cluster, in an order in which nothing gets stuck.
+
+Called by `hami-dra uninstall`. Order: controllers stop acting; what would gate and convert new pods
+(gate policy, webhook and its Secret); gates; fence; probes; our annotations and finalizers on
+claims; unused templates; gates once more, because a policy stays in force for some seconds after
+its deletion; last the policies that protect the cluster, so that they do so until there is nothing
+to protect. Idempotent: missing objects are no error. Running pods, their claims and allocations
+stay. Each step is reported through `say`.
+
+Everything is listed before the first object is deleted: a cluster that cannot be listed is left
+unchanged. From then on no single object stops the rest: failed writes are retried, reported, and
+make the whole fail at the end; unreadable objects are handled by their metadata (`present`), and
+named.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+from controller.reconcile.binding.gate import take_off
+from controller.reconcile.fence.removal import remove_rule
+from controller.reconcile.repair.installed_objects import (
+    CHANGES_PODS,
+    PROTECTS,
+    Present,
+    gated_pods,
+    take_stock,
+    webhook_templates,
+)
+from controller.reconcile.runtime import patches
+from controller.reconcile.runtime.clock import Clock
+from controller.reconcile.runtime.pods import claim_refs, is_live
+from controller.reconcile.runtime.uninstall_lease import leaving_until
+from controller.reconcile.runtime.writer import Writer
+from hami_dra.api import kinds, names
+from hami_dra.api.core import Lease, Pod
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object
+from hami_dra.api.resource import DeviceTaintRule, ResourceClaim
+from hami_dra.api.times import timestamp
+from hami_dra.kube.protocol import Cluster, ClusterError, Conflict, Invalid, NotFound
+
+log = logging.getLogger(__name__)
+
+Say = Callable[[str], None]
+
+LEAVING_TIME: Final = timedelta(minutes=10)
+_POLL: Final = 0.5
+_POLICY_LAG: Final = 5.0
+_ATTEMPTS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    installation: str = "hami-dra"
+    namespace: str = names.SYSTEM_NAMESPACE
+    lease_name: str = names.CONTROLLER
+    lease_duration: float = 15.0
+    write_timeout: float = 5.0
+
+
+class StillActing(Exception):
+    """A controller continues although it should have stopped: stop it, then run this again."""
+
+
+class LeftBehind(Exception):
+    """Some objects could not be removed; all others were.
+
+    The message has a line for each: fix it, then run this again.
+    """
+
+
+class Uninstaller:
+    def __init__(self, cluster: Cluster, plan: Plan, clock: Clock, say: Say) -> None:
+        self._cluster = cluster
+        self._plan = plan
+        self._clock = clock
+        self._say = say
+        self._writer = Writer(cluster, lambda: True, plan.write_timeout)
+        self._left: dict[str, str] = {}
+        """Objects that could not be removed → why."""
+
+    async def run(self) -> None:
+        """Remove everything. May be run again at any time.
+
+        Raises ClusterError before anything is removed, StillActing, LeftBehind.
+        """
+        keep_lease = await self._stand_down()
+        present = await take_stock(self._cluster, self._plan.installation)
+        await self._remove_admission(present, CHANGES_PODS)
+        # a webhook that still runs cannot create it again
+        await self._delete(kinds.SECRET, names.WEBHOOK_SECRET, self._plan.namespace)
+        await self._lift_gates(present.gated)
+        await self._remove_fence(present)
+        for kind, probe in present.probes:
+            await self._delete(kind, probe.metadata.name, probe.metadata.namespace)
+        await self._unmark_claims(present.claims)
+        await self._unmark_quotas(present.quotas)
+        await self._try("ResourceClaimTemplates", self._remove_templates)
+        await self._clock.sleep(_POLICY_LAG)
+        await self._try("pods", self._lift_new_gates)
+        await self._remove_admission(present, PROTECTS)
+        if not keep_lease:
+            await self._delete(kinds.LEASE, self._plan.lease_name, self._plan.namespace)
+        for problem in present.unreadable:
+            self._say(f"could not be read, and was treated by its metadata: {problem}")
+        if self._left:
+            raise LeftBehind("\n".join(f"{what}: {why}" for what, why in self._left.items()))
+        self._say("done: running pods keep their devices, pending claims are kube-scheduler's now")
+
+    async def _try(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
+        """Run one step on one object; a failure is reported at the end."""
+        try:
+            await step()
+        except Exception as error:
+            log.debug("%s", what, exc_info=error)
+            self._left[what] = f"{type(error).__name__}: {error}"
+            self._say(f"{what} is left: {error}")
+
+    # --- controllers ------------------------------------------------------------------------------
+
+    async def _stand_down(self) -> bool:
+        """Return whether the lease must stay, because a running controller reads the marker
+        on it.
+        """
+        lease = await self._read_lease()
+        if lease is None:
+            return False
+        mark = leaving_until(lease)
+        # A running controller would have taken the lease since the marker expired.
+        marked_before = mark is not None and mark > self._clock.wall()
+        until = timestamp(self._clock.wall() + LEAVING_TIME)
+        lease = await self._cluster.patch(
+            kinds.LEASE,
+            self._plan.lease_name,
+            {"metadata": {"annotations": {names.LEAVING_UNTIL: until}}},
+            namespace=self._plan.namespace,
+        )
+        holder = lease.spec.holder_identity
+        if not holder:
+            return marked_before
+        self._say(f"waiting for the controller {holder} to stand down")
+        released = await self._wait_released(lease)
+        if released:
+            self._say(f"the controller stood down; none acts before {until}")
+        return released
+
+    async def _wait_released(self, lease: Lease) -> bool:
+        """Return True if the leader released the lease, False if it stopped renewing it."""
+        seen, since = lease.spec, self._clock.monotonic()
+        started = since
+        duration = max(self._plan.lease_duration, lease.spec.lease_duration_seconds or 0)
+        while True:
+            await self._clock.sleep(_POLL)
+            current = await self._read_lease()
+            now = self._clock.monotonic()
+            if current is None or not current.spec.holder_identity:
+                return True
+            if current.spec != seen:
+                seen, since = current.spec, now
+            if now - since > duration:
+                return False
+            if now - started > 3 * duration:
+                raise StillActing(
+                    f"the controller {current.spec.holder_identity} goes on although the lease "
+                    f"{self._plan.namespace}/{self._plan.lease_name} is marked {names.LEAVING_UNTIL}: stop it first"
+                )
+
+    async def _read_lease(self) -> Lease | None:
+        try:
+            return await self._cluster.get(kinds.LEASE, self._plan.lease_name, self._plan.namespace)
+        except NotFound:
+            return None
+
+    # --- what stands in the way of others ---------------------------------------------------------
+
+    async def _remove_admission(self, present: Present, of: tuple[Kind[Any], ...]) -> None:
+        for kind, found in present.admission:
+            if kind in of:
+                await self._delete(kind, found.metadata.name)
+
+    async def _lift_new_gates(self) -> None:
+        await self._lift_gates(await gated_pods(self._cluster))
+
+    async def _lift_gates(self, pods: Sequence[Pod]) -> None:
+        slots = asyncio.Semaphore(16)
+
+        async def lift(pod: Pod) -> None:
+            async with slots:
+                await self._try(f"gate of Pod {pod.key}", partial(self._lift, pod))
+
+        await asyncio.gather(*map(lift, pods))
+        if pods:
+            self._say(f"gate {names.GATE} lifted from {_counted(len(pods), 'pod')}")
+
+    async def _lift(self, pod: Pod) -> None:
+        await take_off(self._cluster, self._writer, self._clock, pod, attempts=_ATTEMPTS)
+
+    async def _remove_fence(self, present: Present) -> None:
+        for kind, rule in present.rules:
+            await self._remove_rule(kind, rule.metadata.name)
+        for driver in present.fenced_drivers:
+            self._say(
+                f"slices of {driver} still carry the taint {names.FENCE_TAINT}: run its drivers with --mode native, "
+                "or remove them"
+            )
+
+    # --- what is written on objects of others -----------------------------------------------------
+
+    async def _unmark_claims(self, claims: Sequence[ResourceClaim]) -> None:
+        for claim in claims:
+            await self._try(
+                f"annotation {names.ALLOCATED_BY} of ResourceClaim {claim.key}", partial(self._unmark, claim)
+            )
+        if claims:
+            self._say(f"annotation {names.ALLOCATED_BY} removed from {_counted(len(claims), 'claim')}")
+
+    async def _unmark(self, claim: ResourceClaim) -> None:
+        """Remove our annotation.
+
+        An allocated claim keeps its finalizer: the claim controller removes it with the allocation.
+        """
+        current = claim
+        for attempt in range(_ATTEMPTS):
+            allocated = current.status.allocation is not None
+            patch = patches.disown(current) if allocated else patches.unmark(current)
+            meta = current.metadata
+            try:
+                await self._writer.patch(kinds.RESOURCE_CLAIM, meta.name, patch, namespace=meta.namespace)
+            except NotFound:
+                return
+            except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                try:
+                    current = await self._cluster.get(kinds.RESOURCE_CLAIM, meta.name, meta.namespace)
+                except NotFound:
+                    return
+            else:
+                return
+
+    async def _unmark_quotas(self, quotas: Sequence[Object]) -> None:
+        for quota in quotas:
+            await self._try(
+                f"annotation {names.QUOTA_USED} of ResourceQuota {quota.key}", partial(self._unmark_quota, quota)
+            )
+        if quotas:
+            self._say(f"annotation {names.QUOTA_USED} removed from {_counted(len(quotas), 'quota')}")
+
+    async def _unmark_quota(self, quota: Object) -> None:
+        meta = quota.metadata
+        patch = {"metadata": {"annotations": {names.QUOTA_USED: None}}}
+        with suppress(NotFound):
+            await self._writer.patch(kinds.RESOURCE_QUOTA, meta.name, patch, namespace=meta.namespace)
+
+    async def _remove_templates(self) -> None:
+        """Remove the templates that no pod waits for at present: pods may have been created
+        meanwhile.
+        """
+        pods = await self._cluster.list(kinds.POD)
+        needed = {ref.template for pod in pods.items if is_live(pod) for ref in claim_refs(pod) if not ref.key}
+        if any(broken.object.key not in {pod.key for pod in pods.items} for broken in pods.broken):
+            self._say("templates stay: there are pods that cannot be read, and may need them")
+            return
+        for template in await webhook_templates(self._cluster):
+            if template.key not in needed:
+                await self._delete(kinds.RESOURCE_CLAIM_TEMPLATE, template.metadata.name, template.metadata.namespace)
+
+    async def _remove_rule(self, kind: Kind[DeviceTaintRule], name: str) -> None:
+        async def remove() -> bool:
+            return await remove_rule(self._cluster, self._writer, kind, name)
+
+        await self._persist(f"{kind.name} {name}", remove)
+
+    async def _delete(self, kind: Kind[Any], name: str, namespace: str = "") -> None:
+        async def delete() -> bool:
+            try:
+                await self._writer.delete(kind, name, namespace=namespace)
+            except NotFound:
+                return False
+            return True
+
+        await self._persist(f"{kind.name} {namespace}/{name}" if namespace else f"{kind.name} {name}", delete)
+
+    async def _persist(self, what: str, delete: Callable[[], Awaitable[bool]]) -> None:
+        """Delete with retries. `delete`: returns whether the object existed."""
+        await self._try(what, partial(self._delete_again, what, delete))
+
+    async def _delete_again(self, what: str, delete: Callable[[], Awaitable[bool]]) -> None:
+        for attempt in range(_ATTEMPTS):
+            try:
+                was_there = await delete()
+            except Invalid:
+                raise
+            except ClusterError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                await self._clock.sleep(_POLL)
+            else:
+                if was_there:
+                    self._say(f"{what} deleted")
+                return
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

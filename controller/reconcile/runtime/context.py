@@ -1,0 +1,37 @@
+"""Objects shared by all acting parts of one term. Created by `term`."""
+
+from dataclasses import dataclass, field
+
+from controller.reconcile.runtime.clock import Clock
+from controller.reconcile.runtime.decision_log import DecisionLog
+from controller.reconcile.runtime.events import Events
+from controller.reconcile.runtime.held_back import HeldBack
+from controller.reconcile.runtime.informers import World
+from controller.reconcile.runtime.metrics import Metrics
+from controller.reconcile.runtime.settings import Settings
+from controller.reconcile.runtime.writer import LeadershipLost, Writer
+from controller.scheduling.inventory.inventory import Inventory
+from hami_dra.kube.guard import LoopGuard
+from hami_dra.kube.protocol import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Shared objects. `cluster` is for reading; all writes that matter go through `writer`."""
+
+    cluster: Cluster
+    writer: Writer
+    world: World
+    inventory: Inventory
+    settings: Settings
+    clock: Clock
+    events: Events
+    metrics: Metrics
+    held_back: HeldBack
+    decision_log: DecisionLog = field(default_factory=DecisionLog)
+
+    def guard(self, loop: str, *passing: type[Exception]) -> LoopGuard:
+        """Return the guard of one loop of the term: lost leadership ends the loop, `passing` is
+        handled in it.
+        """
+        return self.metrics.guard(loop, (LeadershipLost, *passing))

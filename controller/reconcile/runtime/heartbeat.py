@@ -1,0 +1,63 @@
+"""The main loop's state for the side thread: plain values that it sets and `watchdog` reads.
+
+Each value is replaced as a whole, never changed in place, so that another thread reads the old or
+the new one.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from controller.reconcile.runtime.stalled import PodRef
+from hami_dra.api.core import Pod
+
+BEAT_SECONDS: Final = 0.5
+_LATE_SECONDS: Final = 1.0
+"""Delay of a beat from which it counts as a stall."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """One decision in progress. `serial` distinguishes two about the same pod."""
+
+    pod: PodRef
+    serial: int
+
+
+class Heartbeat:
+    def __init__(self) -> None:
+        self.beats = 0
+        """Grows while the loop runs."""
+        self.deciding: Deciding | None = None
+        self.unready: tuple[str, ...] = ("the controller is starting",)
+        """Why the controller was not ready at the last beat."""
+        self.in_term = False
+        """Whether a term of leadership is running here; leadership may have been lost meanwhile."""
+        self.thread = threading.main_thread().ident
+        """The thread in which the loop runs."""
+        self._serial = 0
+
+    @contextmanager
+    def deciding_on(self, pod: Pod) -> Iterator[None]:
+        self._serial += 1
+        meta = pod.metadata
+        self.deciding = Deciding(PodRef(meta.namespace, meta.name, meta.uid), self._serial)
+        try:
+            yield
+        finally:
+            self.deciding = None
+
+    async def run(self, unready: Callable[[], Iterable[str]], stalled: Callable[[float], None]) -> None:
+        """Beat until cancelled. `stalled` gets the seconds of each stall of the loop."""
+        loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+        while True:
+            self.beats += 1
+            self.unready = tuple(unready())
+            due = loop.time() + BEAT_SECONDS
+            await asyncio.sleep(BEAT_SECONDS)
+            if (late := loop.time() - due) >= _LATE_SECONDS:
+                stalled(late)

@@ -1,0 +1,138 @@
+"""Pods that wait because deciding on them stalled a leader: until when, and when that is forgotten.
+
+Created by the controller for each term; called by the placer before each decision. In: the
+annotation of the Lease (`stalled`), written by former leaders, as of each renewal. An entry is
+forgotten when its pod was deleted or decided, and when an operator removes the annotation. Decides
+nothing itself.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from controller.reconcile.runtime.clock import Clock
+from controller.reconcile.runtime.heartbeat import Heartbeat
+from controller.reconcile.runtime.metrics import Metrics
+from controller.reconcile.runtime.stalled import StalledDecision, forgotten, namespace_end, read, seconds_left
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.kube.lease import Election
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    why: str
+    until: float
+
+
+class HeldBack:
+    """The postponed pods. Seconds are of the monotonic clock. `pod`: returns the present pod of a
+    key.
+    """
+
+    def __init__(
+        self,
+        election: Election,
+        heartbeat: Heartbeat,
+        clock: Clock,
+        metrics: Metrics,
+        pod: Callable[[str], Pod | None],
+    ) -> None:
+        self._election = election
+        self._heartbeat = heartbeat
+        self._clock = clock
+        self._metrics = metrics
+        self._pod = pod
+        self._text = ""
+        self._ends: dict[StalledDecision, float] = {}
+        self._freed: set[str] = set()
+        """Namespaces of entries removed since the last check of `run`."""
+
+    # --- for the placer ---------------------------------------------------------------------------
+
+    def hold(self, pod: Pod, now: float) -> Hold | None:
+        """Return why the pod must not be decided now, and until when; None if it may be decided."""
+        self._read()
+        if not self._ends:
+            return None
+        held = {
+            entry: end for entry, end in self._ends.items() if entry.namespace == pod.metadata.namespace and now < end
+        }
+        own = next((entry for entry in held if entry.uid == pod.metadata.uid), None)
+        if own is not None:
+            times = "once" if own.count == 1 else f"{own.count} times in a row"
+            why = (
+                f"deciding on this pod held up the controller until it gave up ({times}); it is tried again at "
+                f"{self._moment(held[own], now)}. Simplify the selectors and constraints of its claims and create it again"
+            )
+            return Hold(why, held[own])
+        if (end := namespace_end(held.values())) is None:
+            return None
+        why = (
+            f"deciding on {len(held)} pods of this namespace held up the controller until it gave up "
+            f"({', '.join(sorted(entry.name for entry in held))}): all its pods wait until {self._moment(end, now)}. "
+            "Delete these pods, or create them again with simpler claims"
+        )
+        return Hold(why, end)
+
+    def deciding_on(self, pod: Pod) -> AbstractContextManager[None]:
+        """Mark the time for which the loop is busy with the pod."""
+        return self._heartbeat.deciding_on(pod)
+
+    def decided(self, pod: Pod) -> None:
+        """Forget the pod: a decision on it ended in time."""
+        if self._ends:
+            self._forget([entry for entry in self._ends if entry.uid == pod.metadata.uid])
+
+    # --- keeping up -------------------------------------------------------------------------------
+
+    async def run(self, look_again: Callable[[str], None]) -> None:
+        """Run until cancelled. Calls `look_again` with a namespace whose pods may no longer be
+        postponed.
+        """
+        while True:
+            await self._clock.sleep(_LOOK_SECONDS)
+            self._read()
+            self._forget([entry for entry in self._ends if not self._is_there(entry)])
+            now = self._clock.monotonic()
+            self._metrics.held_back_pods.set(sum(now < end for end in self._ends.values()))
+            for namespace in sorted(self._freed):
+                look_again(namespace)
+            self._freed.clear()
+
+    def _is_there(self, entry: StalledDecision) -> bool:
+        pod = self._pod(entry.key)
+        return pod is not None and pod.metadata.uid == entry.uid
+
+    def _read(self) -> None:
+        text = self._election.annotations.get(names.STALLED_DECISIONS, "")
+        if text == self._text:
+            return
+        self._text = text
+        wall, now = self._clock.wall(), self._clock.monotonic()
+        # Entries of this process are about a decision that is still in progress.
+        entries = [entry for entry in read(text) if entry.by != self._election.identity]
+        for entry in entries:
+            if entry not in self._ends:
+                log.warning("pod %s is held back: deciding on it held up %s (%d)", entry.key, entry.by, entry.count)
+        self._replace({entry: self._ends.get(entry, now + seconds_left(entry, wall)) for entry in entries})
+
+    def _forget(self, entries: Collection[StalledDecision]) -> None:
+        if entries:
+            self._election.edit_annotation(names.STALLED_DECISIONS, lambda text: forgotten(text, entries))
+            self._replace({entry: end for entry, end in self._ends.items() if entry not in entries})
+
+    def _replace(self, ends: dict[StalledDecision, float]) -> None:
+        self._freed.update(entry.namespace for entry in self._ends if entry not in ends)
+        self._ends = ends
+
+    def _moment(self, end: float, now: float) -> str:
+        moment: datetime = self._clock.wall() + timedelta(seconds=end - now)
+        return moment.astimezone(UTC).strftime("%H:%M:%S UTC")

@@ -1,0 +1,74 @@
+"""The uninstall marker: while the lease carries it, no controller of this installation acts.
+
+It is an annotation of the lease with an end time; so a controller that was only restarted stays
+quiet, and a forgotten marker expires. Set by `hami-dra uninstall`, watched by every controller,
+leading or not.
+"""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+
+from controller.reconcile.runtime.clock import Clock
+from hami_dra.api import names
+from hami_dra.api.core import Lease
+from hami_dra.api.kinds import LEASE
+from hami_dra.kube.protocol import Cluster
+from hami_dra.kube.reflector import Reflector
+
+log = logging.getLogger(__name__)
+
+
+def leaving_until(lease: Lease | None) -> datetime | None:
+    text = lease.metadata.annotations.get(names.LEAVING_UNTIL) if lease is not None else None
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        log.warning("lease annotation %s: %r is not a time; it counts as over", names.LEAVING_UNTIL, text)
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+class LeavingWatch:
+    def __init__(self, cluster: Cluster, namespace: str, lease_name: str, clock: Clock) -> None:
+        self._clock = clock
+        self._name = f"{namespace}/{lease_name}"
+        self._changed = asyncio.Event()
+        self._reflector = Reflector(
+            cluster, LEASE, self, namespace=namespace, field_selector=f"metadata.name={lease_name}", sleep=clock.sleep
+        )
+
+    def changed(self, _old: Lease | None, _new: Lease | None) -> None:
+        self._changed.set()
+
+    def synced(self) -> None:
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Watch the lease until cancelled."""
+        await self._reflector.run()
+
+    def seconds_left(self) -> float:
+        """Return the seconds for which the marker is still valid; 0 if there is none."""
+        until = leaving_until(self._reflector.store.get(self._name))
+        return max(0.0, (until - self._clock.wall()).total_seconds()) if until is not None else 0.0
+
+    async def wait_leaving(self) -> None:
+        await self._reflector.wait_synced()
+        while not self.seconds_left():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def wait_back(self) -> None:
+        """Wait until there is no valid marker."""
+        await self._reflector.wait_synced()
+        while left := self.seconds_left():
+            log.warning("hami-dra is being uninstalled: this controller does nothing for the next %.0f s", left)
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue

@@ -1,0 +1,454 @@
+"""The scheduling cycle: decides one pod after the other in memory, assumes it, writes it in the
+background.
+
+Created by `controller` for the time this process leads. `triggers` puts pods into the queue, `run`
+takes them out. Decisions are serial, so that each sees all before it; commits run concurrently
+(`aftermath`), so that the API server's latency does not delay the next decision. Nothing is decided
+while no fence is known to hold, and nothing is committed for a driver whose fence is down; pods
+that need no decision are ungated all the same.
+"""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from controller.reconcile.binding.binding_cycle import Aftermath
+from controller.reconcile.binding.claim_writer import ClaimWriter
+from controller.reconcile.binding.gate import GateKeeper
+from controller.reconcile.fence.fence import Fence
+from controller.reconcile.observability import decision_logging
+from controller.reconcile.queueing.node_backoff import Refusals
+from controller.reconcile.queueing.pod_assessment import Answer, Assessor, Foreign, NotOurs, Ready, Wait
+from controller.reconcile.queueing.queue import FOREVER, Queue
+from controller.reconcile.queueing.queueing_hints import FOREIGN, Change, News, helpful
+from controller.reconcile.queueing.selector_budgets import NamespaceWaits, SelectorBudgets, content_of
+from controller.reconcile.queueing.timeouts import Patience
+from controller.reconcile.queueing.triggers import Triggers
+from controller.reconcile.repair.deallocate import Undoer
+from controller.reconcile.runtime import messages
+from controller.reconcile.runtime.context import Context
+from controller.reconcile.runtime.in_flight import InFlight
+from controller.reconcile.runtime.pods import claim_keys, has_our_gate, is_leaving, node_made_free
+from controller.scheduling.decide import Answer as Decided
+from controller.scheduling.decide import Decision, Demand, Options, Refusal, Unfinished
+from controller.scheduling.decide.answers import without_trace
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.selector_budget import SliceSpent
+from hami_dra.api.core import Pod
+from hami_dra.api.kinds import POD
+
+log = logging.getLogger(__name__)
+
+Decide = Callable[[Inventory, Demand, Options], Decided]
+
+_REFUSALS_KEPT = 1_000
+_ROOM_INTERVAL = 0.02
+"""Seconds between two rounds over the groups of refused pods: a burst of events causes one
+round.
+"""
+_NOMINATION_INTERVAL = 1.0
+_EVEN_INTERVAL = 5.0
+"""Seconds after which pods that wait for others to be bound are evaluated in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """Inputs of a decision."""
+
+    decide: Decide
+    options: Options
+    assessor: Assessor
+    selectors: SelectorBudgets
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Waiting pods, and what is remembered of earlier decisions."""
+
+    queue: Queue
+    triggers: Triggers
+    patience: Patience
+    refusals: Refusals
+    wake: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """The parts that carry a decision out, or revert it."""
+
+    in_flight: InFlight
+    aftermath: Aftermath
+    gate: GateKeeper
+    undoer: Undoer
+    claims: ClaimWriter
+    fence: Fence
+
+
+class Placer:
+    def __init__(self, context: Context, deciding: Deciding, waiting: Waiting, acting: Acting) -> None:
+        self._guard = context.guard("decisions")
+        self._world = context.world
+        self._inventory = context.inventory
+        self._settings = context.settings
+        self._clock = context.clock
+        self._events = context.events
+        self._metrics = context.metrics
+        self._decision_log = context.decision_log
+        self._held_back = context.held_back
+        self._decide = deciding.decide
+        self._options = deciding.options
+        self._assessor = deciding.assessor
+        self._selectors = deciding.selectors
+        self._queue = waiting.queue
+        self._triggers = waiting.triggers
+        self._patience = waiting.patience
+        self._refusals = waiting.refusals
+        self._wake = waiting.wake
+        self._in_flight = acting.in_flight
+        self._aftermath = acting.aftermath
+        self._gate = acting.gate
+        self._undoer = acting.undoer
+        self._claims = acting.claims
+        self._fence = acting.fence
+        self._group: asyncio.TaskGroup
+        self._fence_changed = False
+        self._refused: OrderedDict[bytes, Refusal] = OrderedDict()
+        self._uneven: set[bytes] = set()
+        """Signatures of pods that would violate their topology spread if kube-scheduler bound them
+        before others.
+        """
+        self._room_not_before = float("-inf")
+
+    async def run(self) -> None:
+        """Run until cancelled, or `LeadershipLost` (in an exception group)."""
+        async with asyncio.TaskGroup() as self._group:
+            self._triggers.start()
+            while True:
+                await self._aftermath.slots.wait()
+                now = self._clock.monotonic()
+                self._spread_news(now)
+                key = self._queue.pop(now)
+                if key is None:
+                    await self._idle(now)
+                    continue
+                before = self._clock.cpu()
+                self._look_guarded(key, now)
+                spent = self._clock.cpu() - before
+                self._queue.charge(spent)
+                # After long work, leave the rest of the loop as much time as the work took.
+                await self._clock.sleep(spent if spent >= self._settings.selectors.slice else 0)
+
+    def fence_changed(self) -> None:
+        """Wake pods that wait for a fence. Subscribed by the term."""
+        self._fence_changed = True
+        self._wake.set()
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def _spread_news(self, now: float) -> None:
+        if self._fence_changed:
+            self._fence_changed = False
+            for key in self._queue.keys_in("waiting"):
+                with self._guard.each(key):
+                    if (pod := self._world.pod(key)) is not None:
+                        self._triggers.look_at(pod)
+        if self._triggers.news and now >= self._room_not_before:
+            self._room_not_before = now + _ROOM_INTERVAL
+            self._queue.room_made(now, self._triggers.news)
+            self._uneven = self._queue.groups_in(self._uneven)
+            self._triggers.news = News()
+
+    async def _idle(self, now: float) -> None:
+        until = self._queue.next_timer()
+        if self._triggers.news:
+            until = min(until, self._room_not_before)
+        if until < FOREVER:
+            try:
+                async with asyncio.timeout(max(until - now, 0.0)):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
+        else:
+            await self._wake.wait()
+        self._wake.clear()
+
+    # --- one pod ----------------------------------------------------------------------------------
+
+    def _look_guarded(self, key: str, now: float) -> None:
+        """Call `_look`; an unexpected error postpones the pod, and ends nothing."""
+        try:
+            self._look(key, now)
+        except Exception as error:
+            if not self._guard.contains(key, error):
+                raise
+            self._queue.wait(key, now + self._settings.retry_most)
+
+    def _look(self, key: str, now: float) -> None:
+        pod = self._world.pod(key)
+        if pod is None:
+            self._queue.drop(key)
+            return
+        if not self._settings.gate and has_our_gate(pod):
+            self._lift(pod, "the gate is off")
+        if (hold := self._held_back.hold(pod, now)) is not None:
+            told = messages.decision_stalled(hold.why)
+            self._keep_waiting(pod, Wait(hold.why, hold.until, passing=False, tell=told), now)
+            return
+        before = time.perf_counter()
+        budget = self._selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
+        try:
+            with self._held_back.deciding_on(pod), self._inventory.verdicts.within(budget):
+                self._act(pod, self._assessor.assess(pod, now), now)
+            budget.decided()
+        except NamespaceWaits as wait:
+            self._wait_for_namespace(pod, wait)
+        except SliceSpent:
+            log.debug("pod %s: goes on when it is its namespace's turn again", key)
+            self._metrics.decision_seconds.labels("unfinished").observe(time.perf_counter() - before)
+            self._queue.unfinished(key)
+        except Exception as error:  # a failure on one pod must not stop the loop
+            log.exception("pod %s: cannot be decided", key)
+            self._metrics.decisions.labels("error").inc()
+            note = f"internal error, see the controller's log: {error!r}"
+            self._events.tell(POD, pod, messages.warning(messages.FILTERING_FAILED, note))
+            self._queue.wait(key, now + self._settings.retry_most)
+
+    def _selectors_of(self, pod: Pod) -> bytes:
+        claims = [self._world.claim(key) for key in claim_keys(pod)]
+        return content_of(claim for claim in claims if claim is not None)
+
+    def _act(self, pod: Pod, answer: Answer, now: float) -> None:
+        match answer:
+            case NotOurs(why):
+                self._let_go(pod, why)
+            case Foreign():
+                self._leave_to_others(pod, answer, now)
+            case Wait():
+                self._keep_waiting(pod, answer, now)
+            case Ready():
+                self._decide_on(pod, answer, now)
+
+    def _let_go(self, pod: Pod, why: str) -> None:
+        log.debug("pod %s: %s", pod.key, why)
+        self._queue.drop(pod.key)
+        self._patience.forget(pod.metadata.uid)
+        if has_our_gate(pod):
+            self._lift(pod, why)
+
+    def _leave_to_others(self, pod: Pod, foreign: Foreign, now: float) -> None:
+        """Remove the gate; the pod is assessed again when managed devices appear that match it."""
+        log.debug("pod %s: %s", pod.key, foreign.why)
+        self._patience.forget(pod.metadata.uid)
+        if has_our_gate(pod):
+            self._lift(pod, foreign.why)
+        self._queue.no_room(pod.key, foreign.signature, refused_at=now, helps=FOREIGN, ours=False)
+
+    def _keep_waiting(self, pod: Pod, wait: Wait, now: float) -> None:
+        log.debug("pod %s waits: %s", pod.key, wait.why)
+        if wait.behind:
+            self._in_flight.put_off(wait.behind, pod.key)
+        if wait.tell is not None:
+            self._events.tell(POD, pod, wait.tell)
+        self._decision_log.waiting(pod, wait.why, passing=wait.passing, at=self._clock.wall())
+        until = FOREVER if wait.until is None else wait.until
+        if not wait.passing:
+            until = min(until, self._let_see(pod, now))
+        self._queue.wait(pod.key, until)
+
+    def _wait_for_namespace(self, pod: Pod, wait: NamespaceWaits) -> None:
+        log.debug("pod %s waits: %s", pod.key, wait.note)
+        self._events.tell(POD, pod, messages.namespace_over_budget(wait.note))
+        self._decision_log.waiting(pod, wait.note, passing=True, at=self._clock.wall())
+        self._queue.wait(pod.key, wait.until)
+
+    def _let_see(self, pod: Pod, now: float) -> float:
+        """Remove the gate of an unschedulable pod once its timeout is over. Returns when to check
+        again.
+        """
+        if not has_our_gate(pod):
+            return FOREVER
+        until = self._patience.runs_out(pod.metadata.uid, "room", now)
+        if now < until:
+            return until
+        self._lift(pod, "no room for a while: autoscaler and preemption should see it")
+        return FOREVER
+
+    def _lift(self, pod: Pod, why: str) -> None:
+        self._gate.lift(pod, why)
+
+    # --- deciding ---------------------------------------------------------------------------------
+
+    def _decide_on(self, pod: Pod, ready: Ready, now: float) -> None:
+        key = pod.key
+        if self._inventory.starts_over(pod):
+            self._triggers.made_room(Change.DEVICES_FREED)
+        if self._must_wait(pod, now):
+            return
+        if self._queue.is_known_full(ready.signature):
+            if ready.signature in self._uneven:
+                self._wait_for_others(key, ready.signature, refused_at=None)
+                return
+            if (known := self._refused.get(ready.signature)) is not None:
+                self._remember(ready.demand, known)
+                self._no_room(pod, ready, known, now, refused_at=None)
+                return
+        answer = self._ask(pod, ready.demand)
+        self._remember(ready.demand, answer)
+        decision_logging.details(self._inventory, ready.demand, self._options, answer)
+        answer = without_trace(answer)
+        if isinstance(answer, Refusal):
+            decision_logging.refused(pod, answer)
+            self._metrics.refused(answer.reasons, error=bool(answer.error))
+            if answer.overrun is not None:
+                self._over_budget(pod, ready, answer, answer.overrun.until, now)
+            else:
+                self._no_room(pod, ready, answer, now, refused_at=now)
+        else:
+            self._act_on(pod, ready, answer, now)
+
+    def _act_on(self, pod: Pod, ready: Ready, decision: Decision, now: float) -> None:
+        """Place the pod, unless something else must happen first."""
+        if not self._fence.holds(drivers := drivers_of(decision)):
+            self._not_yet(ready.demand, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
+            self._queue.wait(pod.key)
+        elif self._waits_for_nominated(pod, ready.demand, decision, now):
+            self._not_yet(ready.demand, f"kube-scheduler is making room for it on {ready.demand.preferred_node}")
+            self._queue.wait(pod.key, now + _NOMINATION_INTERVAL)
+        elif not ready.demand.required_node and not self._inventory.is_even(pod, decision.node):
+            why = "other pods must be bound before it, or kube-scheduler would find its topology spread broken"
+            self._not_yet(ready.demand, why)
+            self._wait_for_others(pod.key, ready.signature, refused_at=now)
+        else:
+            self._place(pod, ready, decision, now)
+
+    def _must_wait(self, pod: Pod, now: float) -> bool:
+        """Return whether the pod must not be decided now; the queue then knows for how long."""
+        namespace = pod.metadata.namespace
+        if self._fence.is_down:
+            self._queue.wait(pod.key)
+        elif now < (until := self._aftermath.paused_until(pod)):
+            self._queue.wait(pod.key, until)
+        elif not self._aftermath.slots.may_start(namespace):
+            self._aftermath.slots.park(namespace, pod.key)
+            self._queue.wait(pod.key)
+        else:
+            return False
+        return True
+
+    def _ask(self, pod: Pod, demand: Demand) -> Decision | Refusal:
+        """Decide the pod. Raises SliceSpent.
+
+        A pod that keeps an earlier claim counts on that claim's node; it must not block itself
+        there.
+        """
+        counted_on = self._inventory.assumed_node(pod.metadata.uid)
+        self._inventory.forget_pod(pod.metadata.uid)
+        before = time.perf_counter()
+        answer = self._decide(self._inventory, demand, self._options)
+        seconds = time.perf_counter() - before
+        if counted_on:
+            self._inventory.assume_pod(pod, counted_on)
+        if isinstance(answer, Unfinished):
+            raise answer.cause
+        self._held_back.decided(pod)
+        self._metrics.decision_seconds.labels(_result(answer)).observe(seconds)
+        return answer
+
+    def _remember(self, demand: Demand, answer: Decision | Refusal) -> None:
+        """Store the decision for explanations."""
+        at, now = self._clock.wall(), self._clock.monotonic()
+        self._decision_log.record(self._inventory, demand, self._options, answer, at=at, now=now)
+
+    def _not_yet(self, demand: Demand, why: str) -> None:
+        """Store that the decision is not carried out for now."""
+        claims = (entry.claim.key for entry in demand.claims)
+        self._decision_log.waiting(demand.pod, why, claims, passing=True, at=self._clock.wall(), replacing=True)
+
+    def _over_budget(self, pod: Pod, ready: Ready, refusal: Refusal, until: float, now: float) -> None:
+        """Postpone a pod whose selectors take too long: only its owner, or time, can help.
+
+        It keeps its gate: kube-scheduler would evaluate the same selectors, for each device of each
+        node, and has no such limits.
+        """
+        self._events.tell(POD, pod, messages.over_budget(refusal, until - now))
+        self._queue.wait(pod.key, until)
+        self._release_others(pod, ready)
+
+    def _no_room(self, pod: Pod, ready: Ready, refusal: Refusal, now: float, *, refused_at: float | None) -> None:
+        """Queue an unschedulable pod.
+
+        `refused_at`: now, or None if it was not decided because equal pods were refused.
+        """
+        for message in messages.refused(refusal):
+            self._events.tell(POD, pod, message)
+        self._uneven.discard(ready.signature)
+        self._refused[ready.signature] = refusal
+        self._refused.move_to_end(ready.signature)
+        while len(self._refused) > _REFUSALS_KEPT:
+            self._refused.popitem(last=False)
+        # Neither autoscaling nor preemption helps a pod blocked by a quota, so keep its gate.
+        seen = FOREVER if refusal.only_quota else self._let_see(pod, now)
+        self._queue.no_room(
+            pod.key,
+            ready.signature,
+            min(seen, self._refusals.next_end(pod.metadata.uid, now)),
+            refused_at=refused_at,
+            helps=helpful(refusal),
+            review=self._settings.reconsider,
+        )
+        self._release_others(pod, ready)
+
+    def _release_others(self, pod: Pod, ready: Ready) -> None:
+        """Release the pod's allocated claims, which keep devices from other pods."""
+        if any(self._claims.is_ours(entry.claim) and entry.claim.status.allocation for entry in ready.demand.claims):
+            why = "its other claims do not fit next to it"
+            self._group.create_task(self._undoer.release(pod, why), name=f"release {pod.key}")
+
+    def _wait_for_others(self, key: str, signature: bytes, *, refused_at: float | None) -> None:
+        """Postpone a pod that fits, but would violate its topology spread.
+
+        kube-scheduler must bind others first.
+        """
+        self._uneven.add(signature)
+        self._refused.pop(signature, None)
+        self._queue.no_room(key, signature, refused_at=refused_at, review=_EVEN_INTERVAL)
+
+    def _place(self, pod: Pod, ready: Ready, decision: Decision, now: float) -> None:
+        if not decision.allocations:
+            self._leave_to_others(pod, Foreign("nothing of it is ours to allocate", ready.signature), now)
+            return
+        decision_logging.placed(pod, decision)
+        self._metrics.decisions.labels("placed").inc()
+        self._patience.forget(pod.metadata.uid)
+        self._queue.placed(pod.key)
+        self._triggers.made_room(Change.PODS_MOVED, pod.metadata.namespace)
+        self._aftermath.start(self._group, pod, decision)
+
+    def _waits_for_nominated(self, pod: Pod, demand: Demand, decision: Decision, now: float) -> bool:
+        """Return whether to wait for the node that kube-scheduler is emptying for this pod.
+
+        Otherwise its victims would be evicted for nothing.
+        """
+        nominated = node_made_free(pod)
+        if not nominated or decision.node == nominated or demand.required_node:
+            return False
+        if now >= self._patience.runs_out(pod.metadata.uid, "nomination", now):
+            return False
+        return any(map(is_leaving, self._world.pods_on(nominated)))
+
+
+def drivers_of(decision: Decision) -> set[str]:
+    """Return the drivers whose devices the decision allocates."""
+    results = (entry.allocation["devices"]["results"] for entry in decision.allocations)
+    return {result["driver"] for each in results for result in each}
+
+
+def _result(answer: Decision | Refusal) -> str:
+    """Return the result's name in the metrics."""
+    if isinstance(answer, Decision):
+        return "placed"
+    return "error" if answer.error else "refused"

@@ -1,0 +1,161 @@
+"""The log of decisions: what is kept of them, for how long, and that asking later gives what was true then."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from controller.insight.explain.explain import explain
+from controller.reconcile.runtime.decision_log import DecisionLog
+from controller.scheduling.decide import Demand, Options, PodClaim, decide
+from controller.scheduling.decide.answers import without_trace
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.scoring.policies import Policies
+from hami_dra.api import kinds
+from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
+from tests.support.scene import SPACE, play
+from tests.support.scene import claim as scene_claim
+from tests.support.scene import pod as scene_pod
+
+OPTIONS = Options(managed=frozenset({DRIVER}))
+AT = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def inventory():
+    found = Inventory()
+    found.class_changed(None, device_class())
+    for name in ("n1", "n2"):
+        found.node_changed(None, node(name))
+        found.slice_changed(None, slice_of(name, [card(index) for index in range(2)]))
+    return found
+
+
+def wanted(name, memory="4Gi", uid=None):
+    entry = PodClaim("gpu", claim(f"{name}-gpu", [request(memory=memory, cores="0")]))
+    return Demand(pod=pod(name, uid=uid), claims=(entry,), policies=Policies())
+
+
+def record(log, inventory, demand, *, now=0.0, at=AT, answer=None):
+    answer = answer or decide(inventory, demand, OPTIONS)
+    log.record(inventory, demand, OPTIONS, answer, at=at, now=now)
+    return answer
+
+
+def test_a_decision_is_told_later_as_it_was(inventory):
+    log = DecisionLog()
+    demand = wanted("a")
+    then = explain(inventory, demand, OPTIONS)
+    answer = record(log, inventory, demand)
+    for entry in answer.allocations:
+        inventory.assume(entry.claim.metadata.uid, entry.allocation)
+    inventory.node_changed(None, node("n2", unschedulable=True))
+    kept = log.of_pod("default/a")
+    assert kept.at == "2026-01-01T12:00:00.000Z"
+    assert (kept.node, kept.nodes, kept.runner_up, kept.chosen) == (then.node, then.nodes, then.runner_up, then.chosen)
+    assert log.of_claim("default/a-gpu") == kept
+    assert log.of_pod("default/b") is None
+    assert log.of_claim("default/b") is None
+
+
+def test_the_latest_of_each_pod_are_kept_newest_first_without_nodes(inventory):
+    log = DecisionLog(most=3)
+    for name in ("a", "b", "c", "d", "b"):
+        record(log, inventory, wanted(name))
+    assert [each.pod for each in log.latest(10)] == ["default/b", "default/d", "default/c"]
+    assert [each.pod for each in log.latest(1)] == ["default/b"]
+    assert log.latest(1)[0].nodes == ()
+    assert log.latest(-1) == []
+    assert log.of_pod("default/a") is None
+    assert log.of_claim("default/a-gpu") is None
+
+
+def test_it_is_bounded_in_bytes_too(inventory):
+    log = DecisionLog(most_bytes=40_000)
+    for number in range(100):
+        record(log, inventory, wanted(f"p{number}"), now=float(number))
+    assert 2 <= len(log.latest(100)) < 20
+    assert log.of_pod("default/p99") is not None
+
+
+def test_details_are_kept_of_so_many_a_second_only(inventory):
+    log = DecisionLog(details_per_second=1.0)
+    for number in range(60):
+        record(log, inventory, wanted(f"p{number}"), now=100.0)
+    without = [each.pod for each in log.latest(100) if not log.of_pod(each.pod).nodes]
+    assert len(without) == 10
+    brief = log.of_pod(without[0])
+    assert brief.outcome == "placed"
+    assert brief.node == "n1"
+    assert brief.chosen[0].device
+    assert brief.policies
+    assert "no details of this decision were kept" in brief.notes
+    record(log, inventory, wanted("later"), now=101.0)
+    assert log.of_pod("default/later").nodes
+
+
+def test_the_same_refusal_again_keeps_the_details_and_counts_as_new(inventory):
+    log = DecisionLog()
+    demand = wanted("a", memory="90Gi")
+    refusal = record(log, inventory, demand)
+    record(log, inventory, wanted("b"))
+    later = datetime(2026, 1, 1, 13, 0, 0, tzinfo=UTC)
+    record(log, inventory, demand, answer=without_trace(refusal), at=later)
+    kept = log.latest(1)[0]
+    assert (kept.pod, kept.outcome, kept.at[11:13]) == ("default/a", "refused", "13")
+    assert log.of_pod("default/a").nodes
+    record(log, inventory, wanted("a", memory="90Gi", uid="another"), answer=without_trace(refusal))
+    assert log.of_pod("default/a").nodes == ()
+    assert log.of_pod("default/a").reasons == {"CardInsufficientMemory": 4}
+
+
+def test_what_passes_by_itself_does_not_replace_a_decision(inventory):
+    log = DecisionLog()
+    demand = wanted("a")
+    log.waiting(demand.pod, "its claim is not generated yet", passing=True, at=AT)
+    assert (log.of_pod("default/a").outcome, log.of_pod("default/a").message) == (
+        "waiting",
+        "its claim is not generated yet",
+    )
+    record(log, inventory, demand)
+    log.waiting(demand.pod, "a claim is being written", passing=True, at=AT)
+    assert log.of_pod("default/a").outcome == "placed"
+    log.waiting(demand.pod, "others must be bound first", ["default/a-gpu"], passing=True, at=AT, replacing=True)
+    assert log.of_claim("default/a-gpu").message == "others must be bound first"
+    record(log, inventory, demand)
+    log.waiting(demand.pod, "Pod default/a: annotation x: no such policy", passing=False, at=AT)
+    assert log.of_pod("default/a").outcome == "error"
+    record(log, inventory, demand)
+    log.waiting(pod("a", uid="another"), "waits", passing=True, at=AT)
+    assert log.of_pod("default/a").outcome == "waiting"
+
+
+def test_what_cannot_be_explained_is_kept_without_details(inventory, monkeypatch, caplog):
+    def broken(*_):
+        raise ZeroDivisionError("bad luck")
+
+    monkeypatch.setattr("controller.reconcile.runtime.decision_log.take", broken)
+    log = DecisionLog()
+    record(log, inventory, wanted("a"))
+    assert log.of_pod("default/a").node == "n1"
+    assert "cannot be kept in detail" in caplog.text
+
+
+def test_the_controller_keeps_what_it_decided():
+    async def story(scene):
+        scene.start(decide=decide)
+        await scene.add(kinds.RESOURCE_CLAIM, scene_claim("small"), scene_claim("large", 99))
+        await scene.add(kinds.POD, scene_pod("p", claims=["small"]), scene_pod("q", claims=["large"]))
+        await scene.bound("p")
+        await scene.until(lambda: refused(scene))
+        log = scene.controller.decision_log
+        placed = log.of_pod(f"{SPACE}/p")
+        assert (placed.outcome, placed.node) == ("placed", await scene.node_of("p"))
+        assert log.of_claim(f"{SPACE}/small") == placed
+        assert [each.chosen for each in placed.nodes].count(True) == 1
+        assert log.of_pod(f"{SPACE}/q").reasons == {"CardInsufficientMemory": 4}
+
+    async def refused(scene):
+        kept = scene.controller.decision_log.of_pod(f"{SPACE}/q")
+        return kept is not None and kept.outcome == "refused"
+
+    play(story, controller=False)

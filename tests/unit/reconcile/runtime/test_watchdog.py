@@ -1,0 +1,317 @@
+"""When a main loop counts as stuck, what is noted about it, and what the next leader makes of the note."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from controller.reconcile.runtime.heartbeat import Deciding, Heartbeat
+from controller.reconcile.runtime.settings import Settings
+from controller.reconcile.runtime.stalled import (
+    PodRef,
+    forgotten,
+    hold_seconds,
+    namespace_end,
+    noted,
+    read,
+    seconds_left,
+    taken_back,
+)
+from controller.reconcile.runtime.watchdog import EXIT_CODE, Watchdog
+from hami_dra.api import kinds, names
+from hami_dra.kube.lease import LeaderElector, Timings
+from hami_dra.vendors.annotations import MOST_LENGTH
+from tests.support.scene import DRIVER, SPACE, claim, play, pod
+from tests.support.steered_cluster import SteeredCluster
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ELECTED = {"quiet_time": 0.0, "probe": False, "leader_election": True, "lease": Timings()}
+ANNOTATION = names.STALLED_DECISIONS
+A, B = PodRef(SPACE, "a", "uid-a"), PodRef(SPACE, "b", "uid-b")
+
+
+class Story:
+    """A watchdog whose ticks are played one by one. The elector leads on a memory cluster."""
+
+    def __init__(self, **settings):
+        self.now = 1_000.0
+        self.heartbeat = Heartbeat()
+        self.heartbeat.in_term = True
+        self.cluster = SteeredCluster()
+        self.elector = LeaderElector(self.cluster, "ns", "lease", identity="me", clock=lambda: self.now)
+        self.exit_codes = []
+        self.watchdog = Watchdog(
+            self.heartbeat,
+            Settings(managed=frozenset({DRIVER}), **settings),
+            self.elector,
+            wall=lambda: NOW,
+            clock=lambda: self.now,
+            end=self.exit_codes.append,
+        )
+
+    async def renew(self):
+        assert await self.elector._attempt()
+
+    async def ticks(self, seconds, *, beating=False, tick=0.5):
+        for _ in range(int(seconds / tick)):
+            self.now += tick
+            self.heartbeat.beats += beating
+            await self.watchdog._look()
+
+    async def lease(self):
+        return await self.cluster.get(kinds.LEASE, "lease", "ns")
+
+    async def entries(self):
+        return read((await self.lease()).metadata.annotations.get(ANNOTATION, ""))
+
+
+async def test_a_decision_over_the_limit_gives_the_lease_back_with_a_note():
+    story = Story()
+    await story.renew()
+    await story.ticks(30, beating=True)
+    await story.renew()
+    story.heartbeat.deciding = Deciding(A, 1)
+    await story.ticks(19)
+    assert story.exit_codes == []
+    await story.ticks(2)
+    assert story.exit_codes[0] == EXIT_CODE
+    lease = await story.lease()
+    assert lease.spec.holder_identity == ""
+    [entry] = await story.entries()
+    assert (entry.key, entry.uid, entry.count, entry.by) == (A.key, A.uid, 1, "me")
+    assert not story.elector.holds()
+    assert not await story.elector._attempt(), "who has given up never leads again"
+
+
+async def test_a_note_is_made_early_and_taken_back_when_the_decision_ends():
+    story = Story()
+    await story.renew()
+    story.heartbeat.deciding = Deciding(A, 1)
+    await story.ticks(6)
+    await story.renew()
+    assert [entry.name for entry in await story.entries()] == ["a"]
+    story.heartbeat.deciding = None
+    await story.ticks(1, beating=True)
+    await story.renew()
+    assert await story.entries() == ()
+    assert ANNOTATION not in (await story.lease()).metadata.annotations
+
+
+async def test_a_process_that_was_stopped_or_a_machine_that_slept_is_nobodys_fault():
+    story = Story()
+    await story.renew()
+    story.heartbeat.deciding = Deciding(A, 1)
+    await story.ticks(1)
+    for _ in range(5):
+        story.now += 10_000  # one tick, in which this thread did not run either
+        await story.watchdog._look()
+    assert story.exit_codes == []
+    assert story.watchdog.unhealthy() == ()
+
+
+async def test_many_decisions_and_a_long_one_that_lets_the_loop_run_are_no_stall():
+    story = Story()
+    await story.renew()
+    for serial in range(200):
+        story.heartbeat.deciding = Deciding(A, serial)
+        await story.ticks(0.5)
+        await story.ticks(0.5, beating=True)
+    await story.ticks(100, beating=True)  # of the last one, in pieces
+    assert story.exit_codes == []
+
+
+async def test_what_is_no_decision_gets_longer_and_names_no_pod():
+    story = Story()
+    await story.renew()
+    await story.ticks(55)
+    assert story.exit_codes == []
+    story.heartbeat.deciding = Deciding(A, 1)  # the loop goes on with a pod after it stood still for a minute
+    await story.ticks(3)
+    story.heartbeat.deciding = None
+    await story.renew()
+    await story.ticks(5)
+    assert story.exit_codes[0] == EXIT_CODE
+    assert await story.entries() == ()
+
+
+async def test_a_standby_and_a_single_replica_are_only_reported():
+    story = Story()
+    story.heartbeat.in_term = False
+    await story.ticks(100)
+    assert story.exit_codes == []
+    assert story.watchdog.unhealthy() == ("the main loop has not run for 100 s, in no decision",)
+    story.heartbeat.deciding = Deciding(A, 1)
+    assert "while it decides on pod default/a" in story.watchdog.unhealthy()[0]
+    await story.ticks(1, beating=True)
+    assert story.watchdog.unhealthy() == ()
+
+
+async def test_a_leader_that_lost_its_lease_meanwhile_leaves_word_for_the_one_that_has_it():
+    story = Story()
+    await story.renew()
+    story.heartbeat.deciding = Deciding(A, 1)
+    await story.cluster.patch(kinds.LEASE, "lease", {"spec": {"holderIdentity": "other"}}, namespace="ns")
+    await story.ticks(21)
+    assert story.exit_codes[0] == EXIT_CODE
+    assert (await story.lease()).spec.holder_identity == "other"
+    assert [entry.name for entry in await story.entries()] == ["a"]
+
+
+async def test_the_heartbeat_counts_how_long_the_loop_was_held_up():
+    heartbeat, late = Heartbeat(), []
+    task = asyncio.create_task(heartbeat.run(lambda: ["not synced"], late.append))
+    await asyncio.sleep(0.01)
+    assert (heartbeat.beats, heartbeat.unready) == (1, ("not synced",))
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 1.8
+    while loop.time() < end:
+        pass
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.wait([task])
+    [seconds] = late
+    assert seconds >= 1.0
+
+
+# --- the note ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_note_counts_doubles_and_is_forgotten():
+    text = noted("", A, NOW, "x")
+    assert noted(text, A, NOW, "x") == text, "a write without an answer is repeated"
+    text = noted(noted(text, B, NOW, "x"), A, NOW + timedelta(minutes=6), "y")
+    assert {(entry.name, entry.count, entry.by) for entry in read(text)} == {("a", 2, "y"), ("b", 1, "x")}
+    assert [entry.name for entry in read(forgotten(text, read(text)[1:]))] == ["b"]
+    assert forgotten(text, read(text)) == ""
+    assert [hold_seconds(count) for count in (0, 1, 2, 3, 1_000_000)] == [300, 300, 600, 1200, 4 * 3600]
+
+
+def test_what_was_to_be_forgotten_in_a_former_term_takes_nobody_elses_note():
+    """An edit waits for the next write of this process, and that may be the one with which it takes over again."""
+    mine = noted("", A, NOW, "me")
+    since = noted(mine, A, NOW + timedelta(minutes=9), "other")
+    assert taken_back(mine, A, "me") == ""
+    assert taken_back(since, A, "me") == since
+    assert forgotten(since, read(mine)) == since
+
+
+def test_a_note_never_outgrows_an_annotation_and_keeps_the_latest():
+    text = ""
+    for number in range(200):
+        text = noted(text, PodRef("n" * 63, f"{'p' * 250}{number}", f"{number:036}"), NOW, "i" * 100)
+    assert 10_000 < len(text) < MOST_LENGTH
+    assert read(text)[-1].uid == f"{199:036}"
+
+
+@pytest.mark.parametrize("text", ["x", "{}", "[1]", '[{"name": 1}]', "[" * 100_000, '"\\ud800"', "[]"])
+def test_what_cannot_be_read_is_as_if_nobody_had_written_it(text):
+    assert read(text) == ()
+    assert len(read(noted(text, A, NOW, "x"))) == 1
+    assert forgotten(text, read(text)) == ""
+
+
+@pytest.mark.parametrize(
+    ("at", "left"),
+    [
+        ("2026-01-01T00:00:00Z", 300),
+        ("2025-12-31T23:58:00Z", 180),
+        ("2025-01-01T00:00:00Z", 0),
+        ("2027-01-01T00:00:00Z", 300),  # a clock that goes wrong holds nobody back for longer
+        ("yesterday", 300),
+        ("2026-01-01T00:00:00", 300),
+    ],
+)
+def test_the_time_is_read_by_clocks_that_differ(at, left):
+    [entry] = read(json.dumps([{"namespace": "n", "name": "a", "uid": "u", "count": 1, "at": at, "by": "x"}]))
+    assert seconds_left(entry, NOW) == left
+
+
+def test_when_a_namespace_is_free_again():
+    assert namespace_end([5.0, 9.0]) is None
+    assert namespace_end([5.0, 9.0, 7.0]) == 5.0
+    assert namespace_end([5.0, 9.0, 7.0, 8.0]) == 7.0
+
+
+# --- the next leader -------------------------------------------------------------------------------------------------------
+
+
+async def note(scene, *pod_names, count=1):
+    text = ""
+    for name in pod_names:
+        found = (await scene.pod(name)).metadata
+        for _ in range(count):
+            text = noted(text, PodRef(SPACE, name, found.uid), scene.clock.wall() + timedelta(seconds=_), "former")
+    patch = {"metadata": {"name": names.CONTROLLER, "annotations": {ANNOTATION: text}}, "spec": {}}
+    await scene.cluster.create(kinds.LEASE, patch, namespace=names.SYSTEM_NAMESPACE)
+
+
+async def lease_note(scene):
+    lease = await scene.cluster.get(kinds.LEASE, names.CONTROLLER, names.SYSTEM_NAMESPACE)
+    return read(lease.metadata.annotations.get(ANNOTATION, ""))
+
+
+def test_a_noted_pod_waits_its_time_while_others_go_on_and_is_then_decided():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("a"), claim("b"))
+        await scene.add(kinds.POD, pod("a", claims=["a"]), pod("b", claims=["b"]))
+        await note(scene, "a", count=2)
+        scene.start(**ELECTED)
+        await scene.bound("b", seconds=20)
+        await scene.sleep(500)
+        assert not await scene.node_of("a")
+        assert scene.metric("hami_dra_held_back_pods") == 1
+        [event] = await scene.events("DecisionStalled")
+        assert "(2 times in a row); it is tried again at 00:10:0" in event["note"]
+        await scene.bound("a", seconds=110)
+        await scene.sleep(5)
+        assert await lease_note(scene) == ()
+        assert scene.metric("hami_dra_held_back_pods") == 0
+
+    play(story, controller=False)
+
+
+def test_three_noted_pods_hold_their_namespace_back_until_one_of_them_is_gone():
+    async def story(scene):
+        await scene.add(kinds.NAMESPACE, {"metadata": {"name": "other"}})
+        await scene.add(kinds.RESOURCE_CLAIM, *(claim(name) for name in "abcd"))
+        elsewhere = claim("e")
+        elsewhere["metadata"]["namespace"] = "other"
+        await scene.add(kinds.RESOURCE_CLAIM, elsewhere)
+        await scene.add(kinds.POD, *(pod(name, claims=[name]) for name in "abcd"))
+        other = pod("e", claims=["e"])
+        other["metadata"]["namespace"] = "other"
+        await scene.add(kinds.POD, other)
+        await note(scene, "a", "b", "c")
+        scene.start(**ELECTED)
+
+        async def other_is_bound():
+            return bool((await scene.cluster.get(kinds.POD, "e", "other")).spec.node_name)
+
+        await scene.until(other_is_bound, seconds=20)
+        await scene.sleep(30)
+        assert not await scene.node_of("d")
+        [event] = [each for each in await scene.events("DecisionStalled") if each["regarding"]["name"] == "d"]
+        assert "deciding on 3 pods of this namespace" in event["note"]
+        await scene.delete_pod("b")
+        await scene.bound("d", seconds=10)
+        assert not await scene.node_of("a")
+        await scene.sleep(3)  # the next renewal
+        assert {entry.name for entry in await lease_note(scene)} == {"a", "c"}
+
+    play(story, controller=False)
+
+
+def test_an_operator_frees_a_pod_by_removing_the_annotation():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("a"))
+        await scene.add(kinds.POD, pod("a", claims=["a"]))
+        await note(scene, "a")
+        scene.start(**ELECTED)
+        await scene.sleep(20)
+        assert not await scene.node_of("a")
+        patch = {"metadata": {"annotations": {ANNOTATION: None}}}
+        await scene.cluster.patch(kinds.LEASE, names.CONTROLLER, patch, namespace=names.SYSTEM_NAMESPACE)
+        await scene.bound("a", seconds=10)
+
+    play(story, controller=False)

@@ -1,0 +1,447 @@
+"""What becomes of a pending pod: placed, waited for, let go, told why not."""
+
+import pytest
+
+from controller.reconcile.binding.claim_commit import Committer
+from controller.scheduling.decide import decide
+from hami_dra.api import kinds, names
+from tests.support.scene import FOREIGN, SPACE, claim, device_class, first_fit, gpu_slice, play, pod, template
+
+QUICK = {"quiet_time": 0.0, "probe": False}
+OURS = "nvidia.hami.io"
+
+
+async def check_all(scene):
+    await scene.check_never_overcommitted()
+    await scene.check_bound_pods_have_their_claims()
+    await scene.check_nothing_leaked()
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_a_pod_with_a_template_is_placed_and_bound(gated):
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small"))
+        await scene.add(kinds.POD, pod("p", templates=["small"], gated=gated))
+        await scene.bound("p")
+        [held] = await scene.claims_of("p")
+        assert held.metadata.finalizers == (names.DELETE_PROTECTION,)
+        assert held.metadata.annotations[names.ALLOCATED_BY] == "hami-dra"
+        [result] = held.status.allocation.devices.results
+        assert result.share_id
+        assert held.status.allocation.allocation_timestamp
+        await check_all(scene)
+        [told] = await scene.events("FilteringSucceed")
+        assert told["note"] == "find fit node(n0), 0 nodes not fit, 2 nodes fit(n0:0.00,n1:0.00)"
+        await scene.delete_pod("p")
+        await scene.plane.settled()
+        assert await scene.claims() == []
+
+    play(story, **QUICK)
+
+
+def test_an_exclusive_device_gets_no_share_id():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.bound("p")
+        [result] = (await scene.claim("c")).status.allocation.devices.results
+        assert result.share_id is None
+        assert result.consumed_capacity == {}
+
+    play(story, node_options={"shared": False}, **QUICK)
+
+
+def test_a_pod_may_come_before_its_claim_and_its_template():
+    async def story(scene):
+        await scene.add(kinds.POD, pod("p", templates=["late"], claims=["later"], gated=True))
+        await scene.sleep(5)
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("late"))
+        await scene.sleep(1)
+        assert names.GATE in [gate.name for gate in (await scene.pod("p")).spec.scheduling_gates]
+        await scene.add(kinds.RESOURCE_CLAIM, claim("later"))
+        await scene.bound("p")
+        await check_all(scene)
+
+    play(story, **QUICK)
+
+
+def test_two_claims_of_a_pod_are_allocated_together_on_one_node():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("big", 12))
+        await scene.add(kinds.POD, pod("p", templates=["big", "big"]), pod("q", templates=["big", "big"]))
+        await scene.bound("p", "q")
+        assert {await scene.node_of("p"), await scene.node_of("q")} == {"n0", "n1"}
+        await check_all(scene)
+
+    play(story, **QUICK)
+
+
+@pytest.mark.parametrize("decider", [first_fit, decide], ids=["stand-in", "real"])
+def test_pods_that_share_a_claim_are_placed_where_all_known_ones_fit(decider):
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        # n0 has room for one of them, n1 for both
+        await scene.patch_node("n0", {"status": {"allocatable": {"cpu": "3"}}}, status=True)
+        pods = [pod(name, claims=["c"], cpu="2", gated=True) for name in ("p", "q")]
+        await scene.add(kinds.POD, *pods)
+        scene.start(decide=decider, **QUICK)
+        await scene.bound("p", "q")
+        assert await scene.node_of("p") == await scene.node_of("q") == "n1"
+        assert len((await scene.claim("c")).status.reserved_for) == 2
+        await check_all(scene)
+
+    play(story, controller=False)
+
+
+def test_no_claim_is_placed_where_a_device_plugin_still_hands_out_the_cards():
+    """By the drivers that the claim's devices can be of: nobody said that this pod stands for nvidia.com/gpu."""
+
+    async def story(scene):
+        plugin = {"status": {"allocatable": {"nvidia.com/gpu": "4"}}}
+        await scene.patch_node("n0", plugin, status=True)
+        await scene.patch_node("n1", {"status": {"allocatable": {"metax-tech.com/gpu": "4"}}}, status=True)
+        scene.start(decide=decide, managed=frozenset({OURS}), **QUICK)
+        await scene.add(kinds.DEVICE_CLASS, device_class("ours", OURS))
+        await scene.add(kinds.RESOURCE_CLAIM, *(claim(name, device_class="ours") for name in ("c", "d")))
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.bound("p")
+        assert await scene.node_of("p") == "n1"
+        await scene.patch_node("n1", plugin, status=True)
+        await scene.add(kinds.POD, pod("q", claims=["d"]))
+        await scene.sleep(1)
+        assert "2 nodes NodeOffersDevicePlugin(n0,n1)" in [
+            each["note"] for each in await scene.events("FilteringFailed")
+        ]
+        await scene.patch_node("n0", {"status": {"allocatable": {"nvidia.com/gpu": "0"}}}, status=True)
+        await scene.bound("q")
+        assert await scene.node_of("q") == "n0"
+        await check_all(scene)
+
+    play(story, controller=False, node_options={"driver": OURS})
+
+
+def test_a_pod_whose_claims_are_all_foreign_loses_its_gate_at_once_and_is_left_alone():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_SLICE, gpu_slice("n0", driver=FOREIGN))
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c", device_class="foreign"))
+        await scene.add(kinds.POD, pod("p", claims=["c"], gated=True))
+        await scene.sleep(0.5)
+        assert (await scene.pod("p")).spec.scheduling_gates == ()
+        left = await scene.claim("c")
+        assert left.metadata.finalizers == ()
+        assert left.status.allocation is None
+
+    play(story, quiet_time=10.0)  # not even the fence is waited for
+
+
+def test_a_pod_without_claims_loses_a_gate_that_it_should_not_have():
+    async def story(scene):
+        await scene.add(kinds.POD, pod("p", gated=True))
+        await scene.bound("p", seconds=1)
+
+    play(story, quiet_time=10.0)
+
+
+def test_foreign_claims_beside_managed_ones_are_left_to_kube_scheduler():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_SLICE, gpu_slice("n1", driver=FOREIGN))
+        await scene.add(kinds.RESOURCE_CLAIM, claim("ours"), claim("theirs", device_class="foreign"))
+        await scene.add(kinds.POD, pod("p", claims=["ours", "theirs"], gated=True))
+        await scene.sleep(1)
+        ours, theirs = await scene.claim("ours"), await scene.claim("theirs")
+        assert ours.status.allocation.node_selector.node_selector_terms[0].match_fields[0].values == ("n1",)
+        assert theirs.status.allocation is None
+        assert names.ALLOCATED_BY not in theirs.metadata.annotations
+        assert (await scene.pod("p")).spec.scheduling_gates == ()
+
+    play(story, **QUICK)
+
+
+def test_nothing_is_decided_while_another_gate_is_there():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await scene.add(
+            kinds.POD, pod("p", claims=["c"], gated=True, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+        )
+        await scene.sleep(60)
+        assert (await scene.claim("c")).status.allocation is None
+        assert len((await scene.pod("p")).spec.scheduling_gates) == 2
+        remove = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+        await scene.cluster.patch(kinds.POD, "p", remove, namespace=SPACE, patch_type="json")
+        await scene.bound("p")
+
+    play(story, **QUICK)
+
+
+def test_only_our_gate_is_removed():
+    async def story(scene):
+        other = {"name": "example.com/other"}
+        await scene.add(kinds.POD, pod("p", gated=True, schedulingGates=[other]))
+        await scene.sleep(1)
+        assert [gate.name for gate in (await scene.pod("p")).spec.scheduling_gates] == ["example.com/other"]
+
+    play(story, **QUICK)
+
+
+def test_pods_of_other_schedulers_are_left_alone():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await scene.add(kinds.POD, pod("p", claims=["c"], schedulerName="volcano"))
+        await scene.sleep(30)
+        assert (await scene.claim("c")).status.allocation is None
+
+    play(story, **QUICK)
+
+
+def test_a_pod_with_a_preset_node_gets_its_devices_there():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await scene.add(kinds.POD, pod("p", claims=["c"], nodeName="n1"))
+        await scene.until(lambda: _allocated(scene, "c"))
+        await check_all(scene)
+
+    play(story, **QUICK)
+
+
+def test_a_preset_node_without_room_is_told():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c", 99))
+        await scene.add(kinds.POD, pod("p", claims=["c"], nodeName="n1"))
+        await scene.sleep(1)
+        notes = [event["note"] for event in await scene.events("FilteringFailed")]
+        assert "no available node, 2 nodes do not meet" in notes
+
+    play(story, **QUICK)
+
+
+async def _allocated(scene, name):
+    return (await scene.claim(name)).status.allocation is not None
+
+
+@pytest.mark.parametrize("policy", ["tight", "fgd"])
+def test_an_unknown_or_removed_policy_is_reported_with_its_choices_and_can_be_corrected(policy):
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c"))
+        await scene.add(kinds.POD, pod("p", claims=["c"], gated=True, annotations={names.NODE_POLICY: policy}))
+        await scene.sleep(1)
+        [event] = await scene.events("InvalidPolicy")
+        assert f"'{policy}' is not one of binpack, spread, fair-share" in event["note"]
+        patch = {"metadata": {"annotations": {names.NODE_POLICY: "spread"}}}
+        await scene.cluster.patch(kinds.POD, "p", patch, namespace=SPACE)
+        await scene.bound("p")
+
+    play(story, **QUICK)
+
+
+def test_a_generated_claim_of_another_pod_is_not_used():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("stray"))
+        await scene.add(kinds.POD, pod("p", templates=["gone"]))
+        status = {"status": {"resourceClaimStatuses": [{"name": "t0", "resourceClaimName": "stray"}]}}
+        await scene.cluster.patch(kinds.POD, "p", status, namespace=SPACE, subresource="status")
+        scene.start(**QUICK)
+        await scene.sleep(1)
+        [event] = await scene.events("InvalidClaim")
+        assert "was not made for this pod" in event["note"]
+        assert (await scene.claim("stray")).status.allocation is None
+
+    play(story, controller=False)
+
+
+def using(body, *containers):
+    """The pod with a container for each list of claims, by their names in the pod."""
+    body["spec"]["containers"] = [
+        {"name": f"c{number}", "image": "none", "resources": {"claims": [{"name": name} for name in used]}}
+        for number, used in enumerate(containers)
+    ]
+    return body
+
+
+def test_a_container_does_not_use_a_claim_that_others_may_join_together_with_another():
+    """The driver would refuse it on the node: a pod that joins the claim is given what this container got."""
+
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("a"), claim("b"), claim("c"), claim("d"))
+        await scene.add(kinds.POD, using(pod("both", claims=["a", "b"]), ["c0", "c1"]))
+        await scene.sleep(1)
+        [event] = await scene.events("InvalidClaim")
+        assert event["note"] == (
+            "spec.containers[c0].resources.claims: uses claim c0, which other pods may join, together with c1, and such a pod would be "
+            "given the devices of both: put the requests of this container into one claim, or use ResourceClaimTemplates"
+        )
+        assert (await scene.claim("a")).status.allocation is None
+        await scene.add(kinds.POD, using(pod("apart", claims=["c", "d"]), ["c0"], ["c1"]))
+        await scene.bound("apart")
+
+    play(story, **QUICK)
+
+
+def test_generated_claims_of_one_container_are_used_together():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("a"), template("b"))
+        await scene.add(kinds.POD, using(pod("both", templates=["a", "b"]), ["t0", "t1"]))
+        await scene.bound("both")
+
+    play(story, **QUICK)
+
+
+def test_a_managed_claim_and_one_of_another_driver_are_used_together():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_SLICE, gpu_slice("n1", driver=FOREIGN))
+        await scene.add(kinds.RESOURCE_CLAIM, claim("ours"), claim("theirs", device_class="foreign"))
+        await scene.add(kinds.POD, using(pod("p", claims=["ours", "theirs"]), ["c0", "c1"]))
+        await scene.sleep(1)
+        assert (await scene.claim("ours")).status.allocation is not None
+
+    play(story, **QUICK)
+
+
+# --- no room -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_gate_stays_for_ten_seconds_without_room_and_then_goes():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c", 99))
+        await scene.add(kinds.POD, pod("p", claims=["c"], gated=True))
+        await scene.sleep(9)
+        assert (await scene.pod("p")).spec.scheduling_gates
+        await scene.sleep(2)
+        found = await scene.pod("p")
+        assert found.spec.scheduling_gates == ()
+        assert found.status.conditions[0].reason == "Unschedulable"
+        notes = {event["note"] for event in await scene.events("FilteringFailed")}
+        assert notes == {
+            "no available node, 2 nodes do not meet",
+            "2 nodes CardInsufficientMemory(n0,n1)",
+        }
+
+    play(story, **QUICK)
+
+
+def test_an_ungated_pod_without_room_is_allocated_when_room_is_made():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("all", 16, count=2))
+        await scene.add(kinds.POD, pod("holder", templates=["all"]))
+        await scene.bound("holder")
+        await scene.add(kinds.POD, pod("p", templates=["all"], gated=True))
+        await scene.sleep(30)
+        assert not await scene.node_of("p")
+        await scene.delete_pod("holder")
+        await scene.bound("p", seconds=2)
+        await check_all(scene)
+
+    play(story, nodes=1, **QUICK)
+
+
+def test_new_devices_and_changed_nodes_make_room():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("big", 16))
+        await scene.patch_node("n0", {"spec": {"unschedulable": True}})
+        await scene.add(kinds.POD, *(pod(f"p{number}", templates=["big"]) for number in range(4)))
+        await scene.sleep(5)
+        assert not any([await scene.node_of(f"p{number}") for number in range(4)])
+        await scene.patch_node("n0", {"spec": {"unschedulable": False}})
+        await scene.bound("p0", "p1", seconds=2)
+        await scene.add_node("n1")
+        await scene.bound("p2", "p3", seconds=2)
+        await check_all(scene)
+
+    play(story, nodes=1, **QUICK)
+
+
+def test_priority_then_age_decide_who_gets_the_room():
+    async def story(scene):
+        await scene.add(
+            kinds.PRIORITY_CLASS,
+            {"metadata": {"name": "high"}, "value": 1000},
+        )
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("all", 16, count=2))
+        await scene.add(kinds.POD, pod("first", templates=["all"]))
+        await scene.sleep(1)
+        await scene.add(
+            kinds.POD, pod("second", templates=["all"]), pod("urgent", templates=["all"], priorityClassName="high")
+        )
+        scene.start(**QUICK)
+        await scene.bound("urgent", seconds=5)
+        await scene.delete_pod("urgent")
+        await scene.bound("first", seconds=5)
+        assert not await scene.node_of("second")
+
+    play(story, nodes=1, controller=False)
+
+
+def test_equal_pods_without_room_cost_one_decision_per_event():
+    async def story(scene):
+        decided = []
+
+        def counting(inventory, demand, options):
+            decided.append(demand.pod.key)
+            return first_fit(inventory, demand, options)
+
+        scene.start(decide=counting, **QUICK)
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("big", 99))
+        await scene.add(kinds.POD, *(pod(f"p{number:02}", templates=["big"]) for number in range(30)))
+        await scene.sleep(2)
+        decided.clear()
+        await scene.add_node("n7")
+        await scene.sleep(2)
+        assert 1 <= len(decided) <= 3
+        assert len(await scene.events("FilteringFailed")) >= 30  # but everybody was told
+
+    play(story, controller=False)
+
+
+# --- bad luck ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_decision_that_fails_badly_does_not_stop_the_others():
+    async def story(scene):
+        def fragile(inventory, demand, options):
+            if demand.pod.metadata.name == "cursed":
+                raise ZeroDivisionError("bad luck")
+            return first_fit(inventory, demand, options)
+
+        scene.start(decide=fragile, **QUICK)
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small"))
+        await scene.add(kinds.POD, pod("cursed", templates=["small"]), pod("fine", templates=["small"]))
+        await scene.bound("fine", seconds=5)
+        [event] = await scene.events("FilteringFailed")
+        assert "internal error" in event["note"]
+
+    play(story, controller=False)
+
+
+def test_with_the_gate_off_gates_go_at_once():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c", 99))
+        await scene.add(kinds.POD, pod("p", claims=["c"], gated=True))
+        await scene.sleep(0.5)
+        assert (await scene.pod("p")).spec.scheduling_gates == ()
+
+    play(story, gate=False, **QUICK)
+
+
+def test_many_pods_are_committed_side_by_side(monkeypatch):
+    running, most = 0, 0
+    original = Committer.commit
+
+    async def counted(self, pod, decision):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        try:
+            return await original(self, pod, decision)
+        finally:
+            running -= 1
+
+    monkeypatch.setattr(Committer, "commit", counted)
+
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small", 1))
+        await scene.add(kinds.POD, *(pod(f"p{number:02}", templates=["small"], gated=True) for number in range(40)))
+        scene.start(commits_at_once=8, **QUICK)
+        await scene.bound(*(f"p{number:02}" for number in range(40)))
+        await check_all(scene)
+
+    play(story, controller=False)
+    assert 2 <= most <= 8

@@ -1,0 +1,304 @@
+"""Quotas in the life of pods: the last share goes to one, the others wait for it; usage is written on the quota."""
+
+import asyncio
+import json
+
+import pytest
+
+from controller.reconcile.repair.uninstall import Plan, Uninstaller
+from controller.reconcile.runtime.settings import Mode
+from controller.scheduling.decide import decide
+from hami_dra.api import kinds, names
+from hami_dra.kube.protocol import Conflict, Invalid, Unavailable
+from tests.support.mortal import Mortal
+from tests.support.quotas import MIB
+from tests.support.scene import SPACE, claim, device_class, pod, template
+from tests.support.scene import play as played
+
+OURS = "nvidia.hami.io"
+MANAGED = {"managed": frozenset({OURS}), "own_drivers": frozenset({OURS})}
+QUICK = {"quiet_time": 0.0, "probe": False, "decide": decide, **MANAGED}
+GPUMEM = "limits.nvidia.com/gpumem"
+
+
+def quota(mebibytes, name="q"):
+    return {"metadata": {"name": name, "namespace": SPACE}, "spec": {"hard": {GPUMEM: str(mebibytes), "pods": "100"}}}
+
+
+def play(story, **settings):
+    """Two nodes with two NVIDIA cards of 16 GiB each."""
+
+    async def with_class(scene):
+        await scene.add(kinds.DEVICE_CLASS, device_class("ours", OURS))
+        await story(scene)
+
+    played(with_class, node_options={"driver": OURS}, **settings)
+
+
+async def used(cluster):
+    """MiB that allocated claims hold, from the cluster's own objects."""
+    claims = (await cluster.list(kinds.RESOURCE_CLAIM)).items
+    allocations = [found.status.allocation for found in claims if found.status.allocation]
+    amounts = [result.consumed_capacity["memory"] for each in allocations for result in each.devices.results]
+    return sum(int(amount.removesuffix("Gi")) * (1 << 30) // MIB for amount in amounts)
+
+
+class Watched:
+    """A cluster that remembers the most that claims ever held after a write."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.most_used = 0
+        self.quota_writes = 0
+        self.fail_next = None
+
+    async def patch(self, kind, name, patch, **options):
+        if self.fail_next is not None and kind is kinds.RESOURCE_CLAIM and options.get("subresource") == "status":
+            error, self.fail_next = self.fail_next, None
+            raise error
+        self.quota_writes += kind is kinds.RESOURCE_QUOTA
+        result = await self._inner.patch(kind, name, patch, **options)
+        self.most_used = max(self.most_used, await used(self._inner))
+        return result
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+async def annotation(scene, name="q"):
+    found = await scene.cluster.get(kinds.RESOURCE_QUOTA, name, SPACE)
+    text = found.metadata.annotations.get(names.QUOTA_USED)
+    return None if text is None else json.loads(text)
+
+
+async def written(scene, expected):
+    async def it_is():
+        return await annotation(scene) == expected
+
+    await scene.until(it_is, seconds=12)
+
+
+async def bound_pods(scene):
+    return {found.metadata.name for found in await scene.pods() if found.spec.node_name}
+
+
+def test_two_pods_at_the_same_moment_cannot_both_take_the_last_share():
+    async def story(scene):
+        watched = Watched(scene.cluster)
+        await scene.add(kinds.RESOURCE_QUOTA, quota(6 * 1024))
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("four", device_class="ours"))
+        await scene.add(kinds.POD, *(pod(name, templates=["four"], gated=True) for name in ("p", "q")))
+        scene.start(through=watched, **QUICK)
+        await scene.bound("p")
+        await scene.sleep(30)
+        assert await bound_pods(scene) == {"p"}
+        # an autoscaler could not help it: it keeps the gate
+        assert [gate.name for gate in (await scene.pod("q")).spec.scheduling_gates] == [names.GATE]
+        notes = {event["note"] for event in await scene.events("FilteringFailed")}
+        assert "2 nodes ResourceQuotaNotFit(n0,n1)" in notes
+        assert f"ResourceQuota {SPACE}/q: {GPUMEM}: 4096 of 6144 MiB are used" in notes
+        await scene.delete_pod("p")
+        await scene.bound("q", seconds=10)
+        assert watched.most_used == 4096
+        await scene.check_nothing_leaked()
+
+    play(story, controller=False)
+
+
+def test_a_quota_that_is_raised_lets_waiting_pods_in():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_QUOTA, quota(1024))
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c", device_class="ours"))
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        scene.start(**QUICK)
+        await scene.sleep(20)
+        assert await bound_pods(scene) == set()
+        await scene.cluster.patch(kinds.RESOURCE_QUOTA, "q", {"spec": {"hard": {GPUMEM: "4096"}}}, namespace=SPACE)
+        await scene.bound("p", seconds=10)
+
+    play(story, controller=False)
+
+
+def test_a_quota_that_goes_lets_waiting_pods_in():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_QUOTA, quota(1024))
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c", device_class="ours"))
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        scene.start(**QUICK)
+        await scene.sleep(20)
+        await scene.cluster.delete(kinds.RESOURCE_QUOTA, "q", namespace=SPACE)
+        await scene.bound("p", seconds=10)
+
+    play(story, controller=False)
+
+
+@pytest.mark.parametrize("error", [Invalid("no"), Conflict("too late")], ids=["refused", "conflict"])
+def test_a_commit_that_fails_gives_its_share_back(error):
+    """`p` is decided first; when its write is refused, `q` need not wait for anything else."""
+
+    async def story(scene):
+        watched = Watched(scene.cluster)
+        watched.fail_next = error
+        await scene.add(kinds.RESOURCE_QUOTA, quota(4096))
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("four", device_class="ours"))
+        await scene.add(kinds.POD, *(pod(name, templates=["four"]) for name in ("p", "q")))
+        scene.start(through=watched, **QUICK)
+        await scene.until(lambda: some_bound(scene), seconds=20)
+        first = await bound_pods(scene)
+        await scene.sleep(100)
+        assert await bound_pods(scene) == first
+        await scene.delete_pod(*first)
+        await scene.bound(*({"p", "q"} - first), seconds=100)
+        assert watched.most_used == 4096
+
+    async def some_bound(scene):
+        return bool(await bound_pods(scene))
+
+    play(story, controller=False)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(1, 8))
+def test_a_controller_that_takes_over_counts_what_the_last_one_wrote(at, before):
+    async def story(scene):
+        watched = Watched(scene.cluster)
+        mortal = Mortal(watched, at, before=before)
+        await scene.add(kinds.RESOURCE_QUOTA, quota(8192))
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("four", device_class="ours"))
+        await scene.add(kinds.POD, *(pod(name, templates=["four"], gated=True) for name in "pqrs"))
+        first = scene.start(through=mortal, **QUICK)
+
+        async def dead():
+            return mortal.dead.is_set()
+
+        await scene.until(dead)
+        await scene.stop(first)
+        scene.start(through=watched, **QUICK)
+        await scene.sleep(120)
+        assert len(await bound_pods(scene)) == 2
+        assert watched.most_used == 8192
+        await scene.check_nothing_leaked()
+
+    play(story, controller=False)
+
+
+def test_usage_is_written_on_the_quota_and_not_too_often():
+    async def story(scene):
+        watched = Watched(scene.cluster)
+        await scene.add(kinds.RESOURCE_QUOTA, quota(1 << 20))
+        await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("one", 1, device_class="ours"))
+        scene.start(through=watched, **QUICK)
+        await written(scene, {GPUMEM: "0"})
+        started, writes = scene.clock.monotonic(), watched.quota_writes
+        for number in range(12):
+            await scene.add(kinds.POD, pod(f"p{number}", templates=["one"]))
+            await scene.bound(f"p{number}")
+        await written(scene, {GPUMEM: str(12 * 1024)})
+        assert watched.quota_writes - writes <= 1 + (scene.clock.monotonic() - started) / 5
+        for number in range(12):
+            await scene.delete_pod(f"p{number}")
+        await written(scene, {GPUMEM: "0"})
+        settled = watched.quota_writes
+        await scene.sleep(60)
+        assert watched.quota_writes == settled
+
+    play(story, controller=False)
+
+
+def test_what_others_write_into_the_annotation_is_put_right_and_without_keys_it_goes():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_QUOTA, quota(100))
+        await written(scene, {GPUMEM: "0"})
+        lie = {"metadata": {"annotations": {names.QUOTA_USED: "nothing"}}}
+        await scene.cluster.patch(kinds.RESOURCE_QUOTA, "q", lie, namespace=SPACE)
+        await scene.sleep(10)
+        assert await annotation(scene) == {GPUMEM: "0"}
+        await scene.cluster.patch(kinds.RESOURCE_QUOTA, "q", {"spec": {"hard": {GPUMEM: None}}}, namespace=SPACE)
+        await written(scene, None)
+
+    play(story, **QUICK)
+
+
+def test_native_mode_shows_usage_too():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_QUOTA, quota(100))
+        await written(scene, {GPUMEM: "0"})
+
+    play(story, mode=Mode.NATIVE, **MANAGED)
+
+
+def test_a_quota_that_is_not_enforced_is_told_so_once():
+    async def story(scene):
+        scoped = quota(100)
+        scoped["spec"]["scopes"] = ["NotTerminating"]
+        await scene.add(kinds.RESOURCE_QUOTA, scoped)
+
+        async def told():
+            return bool(await scene.events("QuotaNotEnforced"))
+
+        await scene.until(told)
+        await scene.cluster.patch(kinds.RESOURCE_QUOTA, "q", {"metadata": {"labels": {"a": "b"}}}, namespace=SPACE)
+        await scene.sleep(30)
+        [event] = await scene.events("QuotaNotEnforced")
+        assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("ResourceQuota", "q")
+        assert "move them to a quota without scopes" in event["note"]
+        assert await annotation(scene) is None
+
+    play(story, **QUICK)
+
+
+def test_uninstall_takes_the_annotation_away():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_QUOTA, quota(100))
+        task = scene.start(**QUICK)
+        await written(scene, {GPUMEM: "0"})
+        await scene.stop(task)
+        said = []
+        await Uninstaller(scene.cluster, Plan(), scene.clock, said.append).run()
+        assert await annotation(scene) is None
+        assert f"annotation {names.QUOTA_USED} removed from 1 quota" in said
+
+    play(story, controller=False)
+
+
+def test_quotas_whose_writes_hang_hold_up_no_other_namespace():
+    async def story(scene):
+        body = quota(30_000)
+        for number in range(10):
+            evil = {"name": f"q{number}", "namespace": "a-slow-one"}  # by name it comes first
+            await scene.add(kinds.RESOURCE_QUOTA, body | {"metadata": evil})
+
+        async def hang(request):
+            if request.is_write and request.kind is kinds.RESOURCE_QUOTA and request.namespace == "a-slow-one":
+                await asyncio.sleep(4)
+                raise Unavailable("a webhook does not answer")
+
+        scene.cluster.hooks.append(hang)
+        await scene.sleep(6)
+        await scene.add(kinds.RESOURCE_QUOTA, body)
+        await written(scene, {GPUMEM: "0"})
+
+    play(story, **QUICK)
+
+
+def test_a_quota_that_cannot_be_written_is_left_alone_for_longer_each_time():
+    async def story(scene):
+        await scene.add(kinds.RESOURCE_QUOTA, quota(30_000))
+        tries = 0
+
+        async def refuse(request):
+            nonlocal tries
+            if request.is_write and request.kind is kinds.RESOURCE_QUOTA and request.name == "q":
+                tries += 1
+                raise Invalid("a webhook refuses it")
+
+        scene.cluster.hooks.append(refuse)
+        await scene.add(kinds.RESOURCE_CLAIM, claim("c", 8, device_class="ours"))
+        await scene.add(kinds.POD, pod("p", claims=["c"]))
+        await scene.sleep(1800)
+        assert 6 <= tries <= 20
+        scene.cluster.hooks.remove(refuse)
+        await scene.sleep(600)
+        assert await annotation(scene) == {GPUMEM: str(8 * 1024)}
+
+    play(story, **QUICK)
