@@ -21,12 +21,12 @@ import typer
 from grpc_tools import protoc
 from typer.testing import CliRunner
 
+from controller.cli import simulate, whatif
 from controller.webhook.files import convert_documents
 from hack.dashboard import PATH as DASHBOARD
 from hack.dashboard import dashboard
 from hack.pictures import FOLDER as PICTURES
 from hack.pictures import pictures
-from hami_dra.cli import simulate, whatif
 from hami_dra.discovery.simulated import machine, machine_names, summary
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.driver.yaml_text import yaml_text

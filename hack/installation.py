@@ -50,7 +50,7 @@ QUICK: Final = (
 )
 """Flags of a controller that does all it does sooner: for tests, on small clusters and a busy machine."""
 
-_HAMI_DRA: Final = (sys.executable, "-m", "hami_dra.cli.main")
+_HAMI_DRA: Final = (sys.executable, "-m", "controller.cli.main")
 _SYSTEM: Final = f"/api/v1/namespaces/{names.SYSTEM_NAMESPACE}"
 _PROBE: Final = f"/api/v1/namespaces/{names.PROBE_NAMESPACE}"
 _PROBE_CLAIMS: Final = f"/apis/resource.k8s.io/v1/namespaces/{names.PROBE_NAMESPACE}/resourceclaims"

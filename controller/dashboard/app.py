@@ -12,7 +12,7 @@ from typing import Final
 
 from aiohttp import web
 
-from controller.dashboard import api, render, trial
+from controller.dashboard import api, render, whatif_runs
 from controller.dashboard.access import Access, Verdict
 from controller.dashboard.cardpages import NoSuchThing
 from controller.dashboard.guard import (
@@ -101,7 +101,7 @@ class _Site:
         self._readings = Readings(meters, self._read_anew)
         self.pages = pages(source, history, self._readings)
         self._news = Newsroom(self.pages, interval=interval)
-        self._trials = trial.Trials(source)
+        self._trials = whatif_runs.Trials(source)
         self._table = CardTable(source.inventory)
         self._guard = LoopGuard("dashboard")
 
@@ -145,8 +145,8 @@ class _Site:
         wants, query, status = _preferences(request), dict(request.query), 200
         context: dict[str, object] = {
             "asked": query,
-            "node_choices": trial.NODE_CHOICES,
-            "device_choices": trial.DEVICE_CHOICES,
+            "node_choices": whatif_runs.NODE_CHOICES,
+            "device_choices": whatif_runs.DEVICE_CHOICES,
             "present": self._source.policies,
             "found": None,
             "refused": "",
@@ -157,9 +157,9 @@ class _Site:
                 raise web.HTTPForbidden(text="a simulation must be started from the dashboard itself\n")
             try:
                 context["found"] = await self._trials.run(query)
-            except trial.Busy:
+            except whatif_runs.Busy:
                 context["busy"], status = True, 429
-            except trial.Refused as error:
+            except whatif_runs.Refused as error:
                 context["refused"], status = str(error), 400
         body = render.fragment("whatif.html", context, wants.language)
         page = Page("/whatif", "whatif.html", "What if", "/whatif", lambda _: {})

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.dashboard import picture
+from controller.dashboard import drawing
 from controller.dashboard.fleet import STATES, NodeRow, node_rows, picked
 from controller.dashboard.history import History
 from controller.dashboard.paging import Leaf, leaf
@@ -67,7 +67,7 @@ class CardPages:
         rows = node_rows(self._table)
         return {
             "packing": packed,
-            "courses": {each.driver: picture.course(self._history.of_driver(each.driver), *SPARK) for each in packed},
+            "courses": {each.driver: drawing.course(self._history.of_driver(each.driver), *SPARK) for each in packed},
             "spark": SPARK,
             "since": self._history.since,
             "tiles": tiles(rows),
@@ -84,14 +84,14 @@ class CardPages:
         text, vendor, state = query.get("q", "").strip(), query.get("vendor", ""), query.get("state", "")
         found = leaf(picked(rows, text=text, vendor=vendor, state=state), query.get("leaf", ""), NODES_ON_LEAF)
         cards = self._cards([row.name for row in found.items]).cards
-        marks = picture.markers(cards)
-        by_node: dict[str, list[picture.DrawnCard]] = {row.name: [] for row in found.items}
+        marks = drawing.markers(cards)
+        by_node: dict[str, list[drawing.DrawnCard]] = {row.name: [] for row in found.items}
         for card in cards:
             if card.node in by_node:
-                by_node[card.node].append(picture.drawn(card, marks))
+                by_node[card.node].append(drawing.drawn(card, marks))
         return {
             "leaf": found,
-            "drawn": {name: picture.islands(each) for name, each in by_node.items()},
+            "drawn": {name: drawing.islands(each) for name, each in by_node.items()},
             "products": {name: sorted({each.card.product for each in drawn}) for name, drawn in by_node.items()},
             "vendors": [each.vendor for each in packed],
             "states": STATES,
@@ -106,17 +106,17 @@ class CardPages:
         cards = [card for card in seen.cards if card.node == name]
         if not cards:
             raise NoSuchThing(name)
-        marks = picture.markers(cards)
-        vendors: dict[str, list[picture.DrawnCard]] = {}
+        marks = drawing.markers(cards)
+        vendors: dict[str, list[drawing.DrawnCard]] = {}
         for card in cards:
-            vendors.setdefault(card.vendor, []).append(picture.drawn(card, marks))
+            vendors.setdefault(card.vendor, []).append(drawing.drawn(card, marks))
         return {
             "node": next(each for each in seen.nodes if each.node == name),
             "vendors": [
-                {"name": vendor, "islands": picture.islands(drawn), "links": picture.links(drawn), "cards": drawn}
+                {"name": vendor, "islands": drawing.islands(drawn), "links": drawing.links(drawn), "cards": drawn}
                 for vendor, drawn in vendors.items()
             ],
-            "circle": picture.CIRCLE,
+            "circle": drawing.CIRCLE,
             "readings": {card.id: self._readings.of(name, card.uuid) for card in cards} if self._readings.on else None,
             "legend": _legend(cards, marks),
         }
@@ -136,14 +136,14 @@ class CardPages:
         card = next((each for each in self._cards([name]).cards if each.id == key), None)
         if card is None:
             raise NoSuchThing(key)  # for example a part of a card
-        marks = picture.markers([card])
+        marks = drawing.markers([card])
         return {
             "card": card,
-            "drawn": picture.drawn(card, marks),
+            "drawn": drawing.drawn(card, marks),
             "marks": marks,
             "has_readings": self._readings.on,
             "reading": self._readings.of(card.node, card.uuid),
-            "stays": picture.stays(happenings),
+            "stays": drawing.stays(happenings),
             "since": self._history.since,
             "attributes": sorted(
                 (key, value) for key, value in _attributes(published.spec.attributes).items() if value is not None
@@ -205,9 +205,9 @@ def tiles(rows: list[NodeRow]) -> list[Tile]:
     return found
 
 
-def _legend(cards: Iterable[Card], marks: Mapping[tuple[str, str], picture.Marker]) -> list[Context]:
+def _legend(cards: Iterable[Card], marks: Mapping[tuple[str, str], drawing.Marker]) -> list[Context]:
     """Return for each marker what its pod holds here, by letter."""
-    held: dict[picture.Marker, list[tuple[Card, Any]]] = {}
+    held: dict[drawing.Marker, list[tuple[Card, Any]]] = {}
     for card in cards:
         for tenant in card.tenants:
             held.setdefault(marks[tenant.namespace, tenant.claim], []).append((card, tenant))

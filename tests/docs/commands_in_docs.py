@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from hami_dra.cli.main import application
+from controller.cli.main import application
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples/README.md"]

@@ -13,7 +13,7 @@ from itertools import pairwise
 import pytest
 import typer
 
-from hami_dra.cli.main import application
+from controller.cli.main import application
 from tests.docs.commands_in_docs import (
     DOCUMENTS,
     ROOT,
@@ -178,8 +178,8 @@ def test_every_target_of_the_makefile_is_explained():
 
 def test_the_console_script():
     """The tests above call what it calls."""
-    assert 'hami-dra = "hami_dra.cli.main:run"' in (ROOT / "pyproject.toml").read_text()
-    command = [sys.executable, "-m", "hami_dra.cli.main", "--version"]
+    assert 'hami-dra = "controller.cli.main:run"' in (ROOT / "pyproject.toml").read_text()
+    command = [sys.executable, "-m", "controller.cli.main", "--version"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert printed.startswith("hami-dra ")
 

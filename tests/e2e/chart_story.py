@@ -118,7 +118,7 @@ class Story:
         listen = ["--host=127.0.0.1", f"--port={port}"] if port else []
         if name == "controller":
             listen.append("--dashboard-bind=127.0.0.1:0")  # this machine has only one port 8090
-        command = [sys.executable, "-m", "hami_dra.cli.main", *arguments, *listen, f"--kubeconfig={kubeconfig}"]
+        command = [sys.executable, "-m", "controller.cli.main", *arguments, *listen, f"--kubeconfig={kubeconfig}"]
         return self.hami._run(name, command, port, tls=tls)
 
     def start_fleet(self):

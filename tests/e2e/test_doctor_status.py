@@ -58,7 +58,7 @@ def lab(control_plane, namespace):
 
 def hami_dra(*words, kubeconfig):
     """Exit status, and stdout as JSON."""
-    command = [sys.executable, "-m", "hami_dra.cli.main", *words, "-o", "json", "--kubeconfig", str(kubeconfig)]
+    command = [sys.executable, "-m", "controller.cli.main", *words, "-o", "json", "--kubeconfig", str(kubeconfig)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in ended.stderr, ended.stderr
     return ended.returncode, json.loads(ended.stdout) if ended.stdout else ended.stderr
@@ -157,7 +157,7 @@ def watched(lab, kubeconfig):
     command = [
         sys.executable,
         "-m",
-        "hami_dra.cli.main",
+        "controller.cli.main",
         "status",
         "--watch",
         "-o",
@@ -181,7 +181,7 @@ def watched(lab, kubeconfig):
 def watched_on_a_terminal(kubeconfig):
     """Drawn on the second screen; Ctrl-C gives the first one back."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "hami_dra.cli.main", "status", "--watch", "--kubeconfig", str(kubeconfig)]
+    command = [sys.executable, "-m", "controller.cli.main", "status", "--watch", "--kubeconfig", str(kubeconfig)]
     process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
     os.close(theirs)
     try:

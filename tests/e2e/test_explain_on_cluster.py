@@ -32,7 +32,7 @@ def hami(control_plane):
 
 
 def explained(lab, *words):
-    command = [sys.executable, "-m", "hami_dra.cli.main", "explain", *words, "-n", lab.namespace]
+    command = [sys.executable, "-m", "controller.cli.main", "explain", *words, "-n", lab.namespace]
     command += ["--kubeconfig", str(lab.plane.admin_kubeconfig)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -10,10 +10,10 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from controller.cli import slices as slices_command
+from controller.cli import topology as topology_command
 from hami_dra.api.config import FleetFile
 from hami_dra.api.kinds import NODE, RESOURCE_SLICE
-from hami_dra.cli import slices as slices_command
-from hami_dra.cli import topology as topology_command
 from hami_dra.discovery.simulated import machine, machine_names
 from hami_dra.driver.fleet.run import Fleet
 from hami_dra.driver.publisher import Publisher

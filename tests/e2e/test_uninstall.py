@@ -68,7 +68,11 @@ def uninstall(lab):
     token = lab.hami.uninstall_token()
     command = ["uninstall", "--kubeconfig", str(lab.plane.kubeconfig_for(token))]
     ran = subprocess.run(
-        [sys.executable, "-m", "hami_dra.cli.main", *command], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-m", "controller.cli.main", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
     return ran.stdout.splitlines()

@@ -11,6 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from controller.cli.errors import CommandError
+from controller.cli.seen import seen
+from controller.cli.state import read_cluster
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.request import prepare
 from controller.scheduling.inventory.inventory import Inventory
@@ -20,9 +23,6 @@ from hami_dra.api import kinds, names
 from hami_dra.api.config import DeviceConfig, read_device_config
 from hami_dra.api.opaque import problem_of
 from hami_dra.api.sanitize import MOST_LEVELS, is_deeper, is_unicode, sanitized
-from hami_dra.cli.errors import CommandError
-from hami_dra.cli.seen import seen
-from hami_dra.cli.state import read_cluster
 from hami_dra.driver.prepare.claim import fingerprint, read_claim
 from hami_dra.driver.prepare.errors import PrepareError
 from hami_dra.driver.prepare.inventory import Inventory as NodeInventory

@@ -102,7 +102,7 @@ def test_instances_are_made_and_removed_through_nvml(bench, start):
 
 def doctor(bench):
     """What it says of containers on this node: severity and problem."""
-    command = [sys.executable, "-m", "hami_dra.cli.main", "doctor", "-o", "json", "--kubeconfig"]
+    command = [sys.executable, "-m", "controller.cli.main", "doctor", "-o", "json", "--kubeconfig"]
     command.append(str(bench.plane.admin_kubeconfig))
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     findings = json.loads(ended.stdout)["findings"]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from hami_dra.cli.main import run
+from controller.cli.main import run
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Input and output of the doctor. Plain values.
 
-`State` is collected by `hami_dra.cli.doctor_reading` or by tests; checks
+`State` is collected by `controller.cli.doctor_reading` or by tests; checks
 (`controller.insight.doctor.checks`) only read it. JSON of a `Report` has camelCase names.
 """
 

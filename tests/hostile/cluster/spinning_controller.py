@@ -6,7 +6,7 @@ A program of the tests: no part of the product can be told to do this. It stands
 import functools
 
 import controller.scheduling.decide as package
-from hami_dra.cli.main import run
+from controller.cli.main import run
 
 
 def spinning(decide):

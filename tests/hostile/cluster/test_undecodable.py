@@ -131,7 +131,7 @@ def wait_note(lab, namespace, name, reason, text):
 
 
 def hami_dra(lab, *words):
-    command = [sys.executable, "-m", "hami_dra.cli.main", *words, "--kubeconfig", str(lab.plane.admin_kubeconfig)]
+    command = [sys.executable, "-m", "controller.cli.main", *words, "--kubeconfig", str(lab.plane.admin_kubeconfig)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in ended.stderr, ended.stderr
     return ended
@@ -166,7 +166,7 @@ def test_controllers_go_on_name_the_objects_and_place_honest_pods(lab, evil, tmp
     read = hami_dra(lab, "explain", "while-it-runs", "-n", lab.namespace)
     assert "while-it-runs" in read.stdout
     offline = subprocess.run(
-        [sys.executable, "-m", "hami_dra.cli.main", "status", "-f", str(tmp_path / "state.json")],
+        [sys.executable, "-m", "controller.cli.main", "status", "-f", str(tmp_path / "state.json")],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert offline.returncode == 0, offline.stderr
@@ -212,7 +212,7 @@ def test_uninstall_takes_everything_off_and_names_what_it_cannot_read(lab, evil)
     command = [
         sys.executable,
         "-m",
-        "hami_dra.cli.main",
+        "controller.cli.main",
         "uninstall",
         "--kubeconfig",
         str(lab.plane.kubeconfig_for(token)),

@@ -10,11 +10,11 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from controller.cli import slices as slices_command
+from controller.cli import topology as topology_command
+from controller.cli.errors import CommandError
 from hami_dra.api.hardware import Fault
 from hami_dra.api.kinds import NODE, RESOURCE_CLAIM, RESOURCE_SLICE
-from hami_dra.cli import slices as slices_command
-from hami_dra.cli import topology as topology_command
-from hami_dra.cli.errors import CommandError
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.fleet import fleet_file
 from hami_dra.driver.slices import machine_pools, slice_bodies

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hami_dra.cli.errors import CommandError
-from hami_dra.cli.manifest_files import read_documents as read_for_a_command
+from controller.cli.errors import CommandError
+from controller.cli.manifest_files import read_documents as read_for_a_command
 from hami_dra.kube.documents import BadDocument, read_documents
 
 

@@ -9,14 +9,14 @@ import aiohttp
 import pytest
 from typer.testing import CliRunner
 
+from controller.cli.durations import seconds
+from controller.cli.errors import CommandError
+from controller.cli.main import app, run
 from controller.reconcile.observability import decision_logging, logs
 from controller.reconcile.observability.exposition import Exposition
 from controller.reconcile.observability.server import serving
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import Mode, Settings
-from hami_dra.cli.durations import seconds
-from hami_dra.cli.errors import CommandError
-from hami_dra.cli.main import app, run
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.protocol import ConfigError
 
@@ -131,7 +131,7 @@ def test_help_shows_examples(command):
     import typer
 
     own = typer.Typer(rich_markup_mode="markdown", callback=lambda: None)
-    import_module(f"hami_dra.cli.{command}").register(own)
+    import_module(f"controller.cli.{command}").register(own)
     result = CliRunner().invoke(own, [command, "--help"])
     assert result.exit_code == 0
     assert "Examples" in result.output

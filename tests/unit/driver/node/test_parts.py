@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from controller.cli.errors import CommandError
+from controller.cli.main import application
 from hami_dra.api.core import Node
 from hami_dra.api.hardware import Fault
-from hami_dra.cli.errors import CommandError
-from hami_dra.cli.main import application
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.kubelet.protocol import Verdict
 from hami_dra.driver.node.damping import Counted

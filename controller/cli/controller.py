@@ -1,0 +1,351 @@
+"""`hami-dra controller`: selects node and devices for pending pods, and writes the allocations."""
+
+import asyncio
+import gc
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controller.cli.durations import seconds
+from controller.cli.errors import CommandError
+from controller.cli.page import DashboardAuth, Readings, page_settings, serve_page
+from controller.cli.service_options import Gate, Kubeconfig, LogFormat, Mode
+from hami_dra.api import names
+
+if TYPE_CHECKING:
+    from controller.dashboard.serving import Settings as PageSettings
+    from controller.reconcile.runtime.informers import World
+    from controller.reconcile.runtime.settings import NameSet, Settings
+    from controller.scheduling.decide import Options
+    from controller.scheduling.scoring.policies import Policies
+    from hami_dra.kube.lease import Timings
+
+HELP = """Run the controller: it scores nodes and devices for pending pods with claims and writes the allocations.
+
+One replica leads, elected by a Lease; any number may be on standby. /healthz, /readyz and /metrics are on the port.
+
+Examples:
+
+    hami-dra controller
+
+    hami-dra controller --kubeconfig ~/.kube/config --no-leader-elect -v 4
+
+    hami-dra controller --manage gpu.nvidia.com --device-policy binpack
+
+    hami-dra controller --mode native
+
+    hami-dra controller --dashboard-bind 127.0.0.1:8090
+"""
+
+
+class LegacyNames(StrEnum):
+    hami = "hami"
+    hami_2_7 = "hami-2.7"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("controller", help=HELP)(controller)
+
+
+def controller(
+    *,
+    kubeconfig: Kubeconfig = None,
+    mode: Annotated[
+        Mode, typer.Option(help="native: kube-scheduler allocates; the controller only observes and accounts.")
+    ] = Mode.exclusive,
+    gate: Annotated[Gate, typer.Option(help="off: the scheduling gate is removed from pods at once.")] = Gate.on,
+    manage: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DRIVER", help="A DRA driver to manage in addition to hami-dra's own; may be repeated."),
+    ] = None,
+    node_policy: Annotated[
+        str, typer.Option(help="Default below annotations: binpack, spread or fair-share.")
+    ] = names.BINPACK,
+    device_policy: Annotated[
+        str,
+        typer.Option(
+            help="Default below annotations: spread, binpack, topology-aware, mutex, numa, or a comma list. "
+            "first-fit (Kubernetes' own order) overrides annotations."
+        ),
+    ] = names.SPREAD,
+    packing_weights: Annotated[
+        str,
+        typer.Option(
+            help="Default below annotations, for fair-share and scarce cards: theta=0.65,left=0.5,rare=0,large=0."
+        ),
+    ] = "",
+    default: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Default for a vendor's annotation, unless pod, claim, template or class set it; may be repeated: "
+            "hami.io/gpu-topology=required.",
+        ),
+    ] = None,
+    scheduler_name: Annotated[
+        list[str] | None, typer.Option(help="Only pods of these schedulers are placed; may be repeated.")
+    ] = None,
+    feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
+    installation: Annotated[
+        str, typer.Option(help="Value of the annotation hami.io/allocated-by on claims that this controller allocates.")
+    ] = names.MANAGED_BY,
+    namespace: Annotated[str, typer.Option(help="Namespace of the lease.")] = names.SYSTEM_NAMESPACE,
+    unschedulable_timeout: Annotated[
+        str, typer.Option(help="How long kube-scheduler may refuse a pod before its allocation is undone.")
+    ] = "15s",
+    gate_patience: Annotated[
+        str, typer.Option(help="How long an unschedulable pod keeps the gate; autoscalers see it afterwards.")
+    ] = "10s",
+    orphan_age: Annotated[
+        str, typer.Option(help="How long an allocation may exist without a pod that refers to it, before it is freed.")
+    ] = "60s",
+    event_interval: Annotated[
+        str, typer.Option(help="Least time between two warnings about a pod that differ only in their figures.")
+    ] = "30s",
+    quiet_time: Annotated[
+        str, typer.Option(help="How long nothing is committed after the fence was created or restored.")
+    ] = "10s",
+    probe: Annotated[
+        bool, typer.Option(help="Verify with a probe claim that the fence holds before committing.")
+    ] = True,
+    probe_image: Annotated[
+        str,
+        typer.Option(
+            help="Image of the probe pod, which never runs while the fence holds; the policy controller-probe.hami.io names it, too."
+        ),
+    ] = names.PROBE_IMAGE,
+    leader_elect: Annotated[
+        bool, typer.Option(help="Act only while holding the lease; switch it off only for a single replica.")
+    ] = True,
+    lease_duration: Annotated[
+        str, typer.Option(help="Time without a renewal after which another replica may lead.")
+    ] = "15s",
+    renew_deadline: Annotated[str, typer.Option(help="How long a leader continues without renewing.")] = "8s",
+    retry_period: Annotated[str, typer.Option(help="Time between two attempts to acquire or renew the lease.")] = "2s",
+    write_timeout: Annotated[
+        str, typer.Option(help="Longest duration of a write; a new leader waits that long before it acts.")
+    ] = "5s",
+    stall_limit: Annotated[
+        str,
+        typer.Option(
+            help="How long one decision may hold up the controller before it hands over to another replica, which holds that "
+            "pod back; after 1.5 times as long /healthz fails."
+        ),
+    ] = "20s",
+    host: Annotated[str, typer.Option(help="Address of the health and metrics server.")] = "0.0.0.0",  # noqa: S104 (kubelet and Prometheus call from outside the pod)
+    port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 8080,
+    card_metrics: Annotated[
+        bool, typer.Option(help="Export a series for each card, and for each pod that holds part of it, on /metrics.")
+    ] = True,
+    legacy_metrics: Annotated[
+        list[LegacyNames] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Also export them under HAMi's names: hami (hami_gpu_*), hami-2.7 (GPUDeviceMemoryLimit, ...); may be repeated.",
+        ),
+    ] = None,
+    dashboard_bind: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="Address of the dashboard, for example 127.0.0.1:8090; empty: no dashboard."
+        ),
+    ] = "",
+    dashboard_auth: Annotated[
+        DashboardAuth,
+        typer.Option(
+            help="Authentication: cluster uses TokenReview and SubjectAccessReview; off disables it, on loopback only."
+        ),
+    ] = DashboardAuth.cluster,
+    dashboard_cert: Annotated[Path | None, typer.Option(help="The dashboard's certificate (PEM), for HTTPS.")] = None,
+    dashboard_key: Annotated[Path | None, typer.Option(help="Its key.")] = None,
+    dashboard_readings: Annotated[
+        Readings,
+        typer.Option(
+            help="on: while a dashboard page is open, read the cards' actual use from the node drivers' metrics port."
+        ),
+    ] = Readings.on,
+    log_format: Annotated[LogFormat, typer.Option(help="Log format.")] = LogFormat.text,
+    verbosity: Annotated[
+        int,
+        typer.Option(
+            "-v", "--verbosity", help="Log level: 0 warnings only, 2 normal, 4 one line per node, 5 everything."
+        ),
+    ] = 2,
+) -> None:
+    from controller.cli.service import run_service
+    from controller.reconcile.observability import logs
+
+    logs.configure(verbosity, logs.LogFormat(log_format.value))
+    if device_policy == names.FIRST_FIT:
+        device_policy, first_fit = names.SPREAD, True
+    else:
+        first_fit = False
+    settings = _settings(
+        _managed(manage or []),
+        _policies(node_policy, device_policy, default or [], packing_weights),
+        _options(feature_gates, first_fit=first_fit),
+        _lease(lease_duration, renew_deadline, retry_period, write_timeout),
+        installation=installation,
+        namespace=namespace,
+        mode=mode.value,
+        gate=gate is Gate.on,
+        scheduler_names=frozenset(scheduler_name or ["default-scheduler"]),
+        unschedulable_timeout=seconds(unschedulable_timeout, "--unschedulable-timeout"),
+        gate_patience=seconds(gate_patience, "--gate-patience"),
+        orphan_age=seconds(orphan_age, "--orphan-age"),
+        event_interval=seconds(event_interval, "--event-interval"),
+        quiet_time=seconds(quiet_time, "--quiet-time"),
+        probe=probe,
+        probe_image=probe_image,
+        leader_election=leader_elect,
+        stall_limit=seconds(stall_limit, "--stall-limit"),
+        card_metrics=card_metrics,
+        legacy_metrics=_name_sets(legacy_metrics or []),
+    )
+    page = page_settings(dashboard_bind, dashboard_auth, dashboard_cert, dashboard_key, dashboard_readings)
+    run_service(_serve(kubeconfig, settings, (host, port), page))
+
+
+def _settings(
+    managed: frozenset[str], policies: "Policies", options: "Options", lease: "Timings", *, mode: str, **values: Any
+) -> "Settings":
+    from controller.reconcile.runtime.settings import Mode as ControllerMode
+    from controller.reconcile.runtime.settings import Settings
+    from hami_dra.kube.lease import unique_identity
+    from hami_dra.kube.protocol import ConfigError
+
+    try:
+        return Settings(
+            identity=unique_identity(),
+            mode=ControllerMode(mode),
+            managed=managed,
+            own_drivers=_own_drivers(),
+            policies=policies,
+            options=options,
+            lease=lease,
+            **values,
+        )
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+
+
+def _name_sets(chosen: list[LegacyNames]) -> "frozenset[NameSet]":
+    from controller.reconcile.runtime.settings import NameSet
+
+    return frozenset(NameSet(each.value) for each in chosen)
+
+
+def _own_drivers() -> frozenset[str]:
+    from hami_dra.vendors.registry import VENDORS
+
+    return frozenset(vendor.profile.driver for vendor in VENDORS)
+
+
+def _managed(more: list[str]) -> frozenset[str]:
+    for driver in more:
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", driver):
+            raise CommandError(
+                f"--manage: {driver!r} is not a driver name; write it as in ResourceSlices: gpu.nvidia.com"
+            )
+    return _own_drivers() | frozenset(more)
+
+
+def _policies(node: str, device: str, defaults: list[str], weights: str) -> "Policies":
+    from controller.cli.policy_options import default_annotations, default_packing
+    from controller.scheduling.scoring import policies
+
+    try:
+        keys = policies.parse_device_policy(device, "--device-policy")
+        return policies.Policies(
+            node=policies.parse_node_policy(node, "--node-policy"),
+            device=policies.DevicePolicy(keys),
+            annotations=default_annotations(defaults),
+            packing=default_packing(weights),
+        )
+    except policies.InvalidPolicy as error:
+        raise CommandError(str(error)) from error
+
+
+def _options(feature_gates: str, *, first_fit: bool) -> "Options":
+    from controller.scheduling.allocation.features import FeatureGates, UnknownGate
+    from controller.scheduling.decide import Options
+
+    try:
+        return Options(first_fit=first_fit, gates=FeatureGates.parse(feature_gates))
+    except UnknownGate as error:
+        raise CommandError(f"--feature-gates: {error}") from error
+
+
+def _lease(duration: str, renew_deadline: str, retry_period: str, write_timeout: str) -> "Timings":
+    from hami_dra.kube.lease import Timings
+    from hami_dra.kube.protocol import ConfigError
+
+    whole = seconds(duration, "--lease-duration")
+    if whole != int(whole):
+        raise CommandError(f"--lease-duration: {duration!r}: the lease duration must be whole seconds")
+    try:
+        return Timings(
+            duration=int(whole),
+            renew_deadline=seconds(renew_deadline, "--renew-deadline"),
+            retry=seconds(retry_period, "--retry-period"),
+            write_timeout=seconds(write_timeout, "--write-timeout"),
+        )
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+
+
+async def _serve(
+    kubeconfig: str | None, settings: "Settings", listen: tuple[str, int], page: "PageSettings | None"
+) -> None:
+    from controller.reconcile.controller import Controller, Process
+    from controller.reconcile.observability.side_thread import Beside
+    from controller.webhook.converted import LegacyBridge
+    from controller.webhook.templates import TemplateCollector
+    from hami_dra.kube.http import connect
+    from hami_dra.kube.side_thread import SideThread
+    from hami_dra.kube.transport import Timeouts
+
+    timeouts = Timeouts(write=settings.write_timeout)
+    cluster = connect(kubeconfig, timeouts=timeouts)
+
+    async def collect(world: "World", may_write: Callable[[], bool]) -> None:
+        await TemplateCollector(
+            cluster, lambda: world.templates.store, world.is_template_used, may_write=may_write
+        ).run()
+
+    # parsing lists makes garbage by the megabyte but no cycles: with Python's defaults collecting
+    # takes most of the time
+    gc.set_threshold(100_000, 50, 100)
+    synced = asyncio.Event()
+
+    def on_synced() -> None:
+        _freeze()
+        synced.set()
+
+    with SideThread("lease and health") as thread:
+        beside = Beside(thread, connect(kubeconfig, timeouts=timeouts))
+        controller = Controller(
+            cluster,
+            settings,
+            bridge=LegacyBridge(native=settings.mode == "native"),
+            helpers=(collect,),
+            process=Process(listen=listen, beside=beside, on_synced=on_synced),
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(controller.run(), name="controller")
+                if page is not None:
+                    group.create_task(serve_page(controller, cluster, page, synced), name="page")
+        finally:
+            await thread.run(beside.cluster.close)
+            await cluster.close()
+
+
+def _freeze() -> None:
+    """Exclude the present contents of the stores from garbage collection."""
+    gc.collect()
+    gc.freeze()

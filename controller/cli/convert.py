@@ -1,0 +1,62 @@
+"""`hami-dra convert`: prints legacy manifests converted to claims on stdout."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.cli.errors import CommandError
+from controller.cli.service_options import RuntimeClasses, runtime_classes
+
+HELP = """Convert legacy manifests (nvidia.com/gpu, gpumem, gpucores, ...) to ResourceClaims, as the webhook would.
+
+Pods and the pod templates of Deployments, StatefulSets, Jobs and similar kinds are converted; the
+ResourceClaimTemplates they need come before them. Other objects are printed unchanged. Nothing is sent to a cluster. Notes go to stderr.
+
+Examples:
+
+    hami-dra convert -f examples/a-node-binpack-gpu-binpack.yaml
+
+    hami-dra convert -f examples/ | kubectl apply -f -
+
+    hami-dra convert -f examples/ --runtime-class nvidia=nvidia
+
+Exit status: 0, or 2 if something cannot be converted; then nothing is printed.
+"""
+
+
+class Output(StrEnum):
+    yaml = "yaml"
+    json = "json"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("convert", help=HELP)(convert)
+
+
+def convert(
+    files: Annotated[list[Path], typer.Option("-f", "--filename", help="File or folder; may be repeated.")],
+    *,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.yaml,
+    runtime_class: RuntimeClasses = None,
+) -> None:
+    from controller.cli.manifest_files import read_documents
+    from controller.webhook.convert import Options
+    from controller.webhook.files import ConvertRefused, convert_documents
+
+    options = Options(runtime_classes=runtime_classes(runtime_class))
+    try:
+        converted = convert_documents(read_documents(files), options)
+    except ConvertRefused as error:
+        raise CommandError(str(error)) from error
+    for warning in converted.warnings:
+        typer.echo(f"note: {warning}", err=True)
+    if output is Output.json:
+        import json
+
+        typer.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": converted.documents}, indent=2))
+    else:
+        from hami_dra.driver.yaml_text import yaml_text
+
+        typer.echo(yaml_text(converted.documents), nl=False)

@@ -1,0 +1,203 @@
+"""`hami-dra doctor`: finds problems in the cluster and says how to fix them."""
+
+import asyncio
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controller.cli.errors import CommandError
+from controller.cli.service_options import Mode
+from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
+from hami_dra.api import names
+
+if TYPE_CHECKING:
+    from controller.cli.doctor_reading import Read
+    from controller.cli.seen import Seen
+    from controller.insight.doctor.model import Live, Report, State
+
+HELP = """Diagnose hami-dra in a cluster, and say how to fix each problem. Changes nothing.
+
+Checks Kubernetes' version and gates, the controller's lease, rights, fence, policies, webhook and its
+certificate, leftovers, device classes, slices, device plugins, leaked claims, devices allocated twice,
+waiting pods, quotas. With -f it runs the checks that need no live cluster.
+
+Exit status: 0 no errors (possibly warnings), 1 errors found, 2 the cluster could not be read.
+
+Examples:
+
+    hami-dra doctor
+
+    hami-dra doctor -o json
+
+    hami-dra doctor --namespace hami-dra-system --kubeconfig ~/.kube/config
+
+    hami-dra doctor -f resourceslices/
+"""
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor", help=HELP)(doctor)
+
+
+def doctor(
+    *,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
+    mode: Annotated[
+        Mode | None, typer.Option(help="The controller's mode; default: read from its Deployment or its policies.")
+    ] = None,
+    manage: Annotated[
+        list[str] | None,
+        typer.Option(help="A driver that the controller manages in addition to hami-dra's own; may be repeated."),
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="Namespace in which hami-dra is installed.")] = names.SYSTEM_NAMESPACE,
+    installation: Annotated[
+        str, typer.Option(help="The controller's --installation: claims of other installations are ignored.")
+    ] = names.MANAGED_BY,
+    files: Files = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    from controller.cli.progress import Progress
+    from controller.cli.seen import seen
+    from controller.insight.doctor.examine import examine
+
+    chosen = _Chosen(None if mode is None else mode.value, manage or [], namespace, installation)
+    connection = Connection(kubeconfig, context)
+    with Progress() as progress:
+        if files:
+            state = chosen.state(seen(read_state(files, connection, progress=progress)), None)
+        else:
+            read = _read(connection, namespace, progress)
+            state = chosen.state(seen(read.documents), read)
+    report = examine(state)
+    if output is Output.json:
+        _print_json(report)
+    else:
+        _print(report)
+    if not report.healthy:
+        raise typer.Exit(1)
+
+
+def _read(connection: Connection, namespace: str, progress: Any) -> "Read":
+    from controller.cli.doctor_reading import read_live
+    from hami_dra.kube.http import connect
+    from hami_dra.kube.protocol import ClusterError, ConfigError
+
+    async def run() -> "Read":
+        cluster = connect(connection.kubeconfig, connection.context)
+        try:
+            return await read_live(cluster, namespace, progress)
+        finally:
+            await cluster.close()
+
+    try:
+        return asyncio.run(run())
+    except (ClusterError, ConfigError) as error:
+        raise CommandError(str(error)) from error
+
+
+class _Chosen:
+    """The options, and the values to detect where options are missing."""
+
+    def __init__(self, mode: str | None, manage: list[str], namespace: str, installation: str) -> None:
+        self._mode = mode
+        self._manage = manage
+        self._namespace = namespace
+        self._installation = installation
+
+    def state(self, found: "Seen", read: "Read | None") -> "State":
+        from datetime import UTC, datetime
+
+        from controller.insight.doctor.ages import newest
+        from controller.insight.doctor.model import State
+        from hami_dra.api import kinds
+        from hami_dra.vendors.registry import VENDORS
+
+        for text in found.notes:
+            note(text)
+        now = datetime.now(UTC)
+        own = frozenset(vendor.profile.driver for vendor in VENDORS)
+        mode = self._mode or (read.mode if read is not None else None) or _guessed(read.live if read else None)
+        return State(
+            now=now if read is not None else newest(_moments(found), now),
+            inventory=found.inventory,
+            nodes=found.of(kinds.NODE),
+            pods=found.of(kinds.POD),
+            claims=found.of(kinds.RESOURCE_CLAIM),
+            slices=found.of(kinds.RESOURCE_SLICE),
+            classes=found.of(kinds.DEVICE_CLASS),
+            taint_rules=found.of(kinds.DEVICE_TAINT_RULE),
+            quotas=found.of(kinds.RESOURCE_QUOTA),
+            live=read.live if read is not None else None,
+            mode="native" if mode == "native" else "exclusive",
+            managed=own | frozenset(self._manage) | (read.managed if read is not None else frozenset()),
+            own_drivers=own,
+            installation=self._installation,
+            namespace=self._namespace,
+            unread=read.unread if read is not None else {},
+        )
+
+
+def _moments(found: "Seen") -> Iterator[str | None]:
+    """Yield all timestamps that objects carry."""
+    for items in found.items.values():
+        for item in items:
+            metadata = item.object.metadata
+            yield from (metadata.creation_timestamp, metadata.deletion_timestamp)
+            allocation = (item.raw.get("status") or {}).get("allocation") or {}
+            yield allocation.get("allocationTimestamp")
+
+
+def _guessed(live: "Live | None") -> str:
+    """Return the mode, guessed from the admission objects.
+
+    Only exclusive mode has a fence policy: with a lease and without that policy, the mode is
+    native.
+    """
+    if live is None or live.admission is None or live.lease is None:
+        return "exclusive"
+    listed = {each["metadata"]["name"] for objects in live.admission.values() for each in objects}
+    return "exclusive" if {names.FENCE_POLICY, names.GATE_POLICY} & listed else "native"
+
+
+def _print_json(report: "Report") -> None:
+    import msgspec
+
+    text = msgspec.json.encode({"healthy": report.healthy, **msgspec.to_builtins(report)})
+    typer.echo(msgspec.json.format(text, indent=2).decode())
+
+
+def _print(report: "Report") -> None:
+    from rich.text import Text
+
+    from controller.cli.tables import print_wide
+    from controller.insight.doctor.model import Severity
+
+    for finding in report.findings:
+        colour = "red" if finding.severity is Severity.ERROR else "yellow"
+        print_wide(
+            Text.assemble((f"{finding.severity.value:8}", colour), f"{finding.check}: {finding.object}"),
+            Text(f"        {finding.problem}"),
+            Text(f"        fix: {finding.fix}"),
+            Text(""),
+        )
+    for check, why in report.skipped.items():
+        print_wide(Text(f"{'in part' if check in report.checked else 'not made':8} {check}: {why}", style="dim"))
+    errors = sum(finding.severity is Severity.ERROR for finding in report.findings)
+    warnings = len(report.findings) - errors
+    print_wide(
+        Text(
+            f"{_counted(len(report.checked), 'check')} made: {_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
+        )
+    )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,341 @@
+"""Collects the doctor's input from a live cluster: the only part of the doctor that connects to
+one.
+
+Called by `hami-dra doctor`. In: a cluster. Out: documents, and the facts that only a live cluster
+provides (`Live`). Anything that may not be read is left out and named. Nothing is changed: rights
+are checked with SubjectAccessReviews, and the webhook with a pod that is created with `dryRun`, so
+never stored.
+"""
+
+import asyncio
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from controller.cli.progress import Told
+from controller.cli.state import read_cluster
+from controller.insight.doctor.model import Live, Mode, Raw, Right, WebhookSeen
+from controller.insight.doctor.rights import ACCOUNTS, needed_rights
+from controller.reconcile.repair.installed_objects import ADMISSION
+from controller.reconcile.runtime.informers import taint_rule_kind
+from controller.webhook.installation import CONVERT_WEBHOOK, Installation, manifests
+from hami_dra.api import kinds, names
+from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
+from hami_dra.api.core import Lease, Namespace
+from hami_dra.api.meta import LabelSelector
+from hami_dra.api.selectors import label_selector_matches
+from hami_dra.kube.documents import Document
+from hami_dra.kube.protocol import ClusterError, Forbidden, NotFound
+
+if TYPE_CHECKING:
+    from hami_dra.kube.http import HttpCluster
+
+_AT_ONCE: Final = 8
+_GATE: Final = re.compile(r'^kubernetes_feature_enabled\{name="([^"]+)",stage="[^"]*"\} ([01])$', re.MULTILINE)
+_MODE: Final = re.compile(r"--mode=(exclusive|native)")
+_MANAGE: Final = re.compile(r"--manage=(\S+)")
+_RUNTIME_CLASS: Final = re.compile(r"--runtime-class=([a-z]+)=(\S+)")
+_CONVERTED_AND_REFUSED: Final = ("webhook", kinds.RUNTIME_CLASS.name)
+"""Words in an API server's refusal of a dry-run pod that make it the webhook's fault."""
+
+
+@dataclass(slots=True)
+class Read:
+    documents: list[Document]
+    live: Live
+    unread: dict[str, str]
+    """Name of a check → why its input could not be read."""
+    mode: Mode | None = None
+    """The mode in the controller's Deployment; None: no Deployment is visible."""
+    managed: frozenset[str] = frozenset()
+    """Drivers in the controller's Deployment that it manages in addition to our own."""
+
+
+async def read_live(cluster: "HttpCluster", namespace: str, progress: Told) -> Read:
+    """Read the cluster.
+
+    Raises ClusterError if not even nodes, slices, classes, claims and pods can be read.
+    """
+    return await _Reading(cluster, namespace, progress).read()
+
+
+@dataclass(slots=True)
+class _Reading:
+    cluster: "HttpCluster"
+    namespace: str
+    progress: Told
+    unread: dict[str, str] = field(default_factory=dict)
+
+    async def read(self) -> Read:
+        version = await self.cluster.version()
+        lease, lease_known = await self._lease()
+        documents = await read_cluster(
+            self.cluster, progress=self.progress, tell=lambda text: self._miss("slices", text)
+        )
+        rule_kind = await taint_rule_kind(self.cluster)
+        admission = await self._admission()
+        arguments = await self._arguments(names.CONTROLLER)
+        webhook = await self._webhook(admission, documents)
+        found_mode = _MODE.search(arguments)
+        mode: Mode | None = None if found_mode is None else "native" if found_mode[1] == "native" else "exclusive"
+        installation = Installation(
+            mode=mode or "exclusive", webhook=webhook.expected, own_certificate=webhook.own_certificate
+        )
+        rights = await self._rights(installation)
+        gates = await self._gates()
+        again, _ = await self._lease()
+        moved = lease is not None and again is not None and again.spec.renew_time != lease.spec.renew_time
+        live = Live(
+            version=version,
+            serves_taint_rules=rule_kind is not None,
+            gates=gates,
+            admission=admission,
+            lease=again,
+            lease_known=lease_known,
+            lease_moved=moved,
+            rights=rights,
+            webhook=webhook,
+        )
+        return Read(
+            documents,
+            live,
+            self.unread,
+            mode=mode,
+            managed=frozenset(_MANAGE.findall(arguments)),
+        )
+
+    def _told(self, text: str) -> None:
+        """Note what could not be read, except kinds that the cluster does not serve.
+
+        Such a kind leaves no gap in the state (1.36 has no DeviceTaintRule).
+        """
+        if "does not serve" not in text:
+            self._miss("slices", text)
+
+    def _miss(self, check: str, why: str) -> None:
+        self.unread.setdefault(check, why)
+
+    async def _lease(self) -> tuple[Lease | None, bool]:
+        try:
+            return await self.cluster.get(kinds.LEASE, names.CONTROLLER, self.namespace), True
+        except NotFound:
+            return None, True
+        except Forbidden as error:
+            self._miss("controller", str(error))
+            return None, False
+
+    async def _admission(self) -> Mapping[str, tuple[Raw, ...]] | None:
+        found: dict[str, tuple[Raw, ...]] = {}
+        for kind in ADMISSION:
+            try:
+                found[kind.name] = tuple(await self.cluster.list_raw(kind))
+            except NotFound:
+                found[kind.name] = ()
+            except Forbidden as error:
+                self._miss("policies", str(error))
+                self._miss("webhook", str(error))
+                return None
+        return found
+
+    async def _arguments(self, deployment: str) -> str:
+        """Return the arguments of its containers, one a line; empty if it runs outside the
+        cluster.
+        """
+        try:
+            raw = await self.cluster.get_raw(kinds.DEPLOYMENT, deployment, self.namespace)
+        except (NotFound, Forbidden):
+            return ""
+        containers = raw.get("spec", {}).get("template", {}).get("spec", {}).get("containers") or ()
+        return "\n".join(
+            word for each in containers for word in (*(each.get("command") or ()), *(each.get("args") or ()))
+        )
+
+    async def _gates(self) -> Mapping[str, bool] | None:
+        """Return the API server's feature gates from its metrics.
+
+        The other components should have the same gates.
+        """
+        try:
+            text = await self.cluster.read_text("/metrics")
+        except ClusterError as error:
+            self._miss("version", f"the API server's feature gates are not known: {error}")
+            return None
+        found = {name: value == "1" for name, value in _GATE.findall(text)}
+        if not found:
+            self._miss("version", "the API server's metrics do not contain its feature gates")
+        return found or None
+
+    # --- rights -----------------------------------------------------------------------------------
+
+    async def _rights(self, installation: Installation) -> tuple[Right, ...] | None:
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def ask(right: Right) -> Right:
+            async with slots:
+                return await self._ask(right)
+
+        wanted = needed_rights(manifests(installation), ACCOUNTS)
+        try:
+            if wanted:
+                await self._ask(wanted[0])  # a missing right to ask is reported once
+            return tuple(await asyncio.gather(*map(ask, wanted)))
+        except (Forbidden, NotFound) as error:
+            self._miss("rights", str(error))
+            return None
+
+    async def _ask(self, right: Right) -> Right:
+        namespace = self.namespace if right.namespace == names.SYSTEM_NAMESPACE else right.namespace
+        attributes = {
+            "verb": right.verb,
+            "group": right.group,
+            "resource": right.resource,
+            "subresource": right.subresource,
+            "name": right.name,
+            "namespace": namespace,
+        }
+        user = f"system:serviceaccount:{self.namespace}:{right.account}"
+        body = {
+            "spec": {
+                "user": user,
+                "groups": [
+                    "system:serviceaccounts",
+                    f"system:serviceaccounts:{self.namespace}",
+                    "system:authenticated",
+                ],
+                "resourceAttributes": {key: value for key, value in attributes.items() if value},
+            }
+        }
+        answer = await self.cluster.create(SUBJECT_ACCESS_REVIEW, body)
+        return replace(right, namespace=namespace, allowed=answer.status.allowed)
+
+    # --- webhook ----------------------------------------------------------------------------------
+
+    async def _webhook(self, admission: Mapping[str, tuple[Raw, ...]] | None, documents: list[Document]) -> WebhookSeen:
+        hook = _convert_hook(admission)
+        certificate = conversion = None
+        own_certificate = False
+        if hook is not None:
+            own_certificate, certificate = await self._certificate(hook)
+            conversion = await self._converted(hook, documents)
+        return WebhookSeen(
+            expected=hook is not None or await self._has_account(),
+            own_certificate=own_certificate,
+            certificate=certificate,
+            conversion=conversion,
+            missing_runtime_classes=await self._missing_runtime_classes(),
+        )
+
+    async def _missing_runtime_classes(self) -> Mapping[str, str]:
+        missing: dict[str, str] = {}
+        for vendor, name in _RUNTIME_CLASS.findall(await self._arguments(names.WEBHOOK)):
+            try:
+                await self.cluster.get_raw(kinds.RUNTIME_CLASS, name)
+            except NotFound:
+                missing[vendor] = name
+            except Forbidden as error:
+                self._miss("webhook", f"RuntimeClass {name} is not known: {error}")
+        return missing
+
+    async def _has_account(self) -> bool:
+        try:
+            await self.cluster.get(kinds.SERVICE_ACCOUNT, names.WEBHOOK, self.namespace)
+        except (NotFound, Forbidden):
+            return False
+        return True
+
+    async def _certificate(self, hook: Raw) -> tuple[bool, bytes | None]:
+        """Return whether a Secret for a self-issued certificate exists, and the shared certificate
+        in it.
+
+        A webhook that is reached by URL may serve another certificate. A certificate issued
+        elsewhere is not visible here.
+        """
+        try:
+            secret = await self.cluster.get(kinds.SECRET, names.WEBHOOK_SECRET, self.namespace)
+        except NotFound:
+            return False, None
+        except Forbidden as error:
+            self._miss("webhook", f"its certificate is not known: {error}")
+            return False, None
+        if "url" in hook.get("clientConfig", {}):
+            return True, None
+        try:
+            return True, base64.b64decode(secret.data["tls.crt"])
+        except (KeyError, ValueError) as error:
+            self._miss("webhook", f"its certificate is not known: {error!r}")
+            return True, None
+
+    async def _converted(self, hook: Raw, documents: list[Document]) -> str | None:
+        """Send a pod with legacy resource names as a dry run. None: it could not be sent."""
+        namespace = _converted_namespace(hook, documents)
+        if namespace is None:
+            self._miss(
+                "webhook",
+                "no namespace is converted, or only pods with certain labels: no pod was created as a dry run",
+            )
+            return None
+        try:
+            pod = await self.cluster.create(kinds.POD, _legacy_pod(), namespace=namespace, dry_run=True)
+        except ClusterError as error:
+            if any(word in str(error) for word in _CONVERTED_AND_REFUSED):
+                return str(error)
+            self._miss("webhook", f"no pod could be created as a dry run: {error}")
+            return None
+        return "" if pod.spec.resource_claims else "it was admitted unchanged"
+
+
+def _convert_hook(admission: Mapping[str, tuple[Raw, ...]] | None) -> Raw | None:
+    for configuration in (admission or {}).get(kinds.MUTATING_WEBHOOK.name, ()):
+        if configuration["metadata"]["name"] == names.WEBHOOK:
+            for hook in configuration.get("webhooks") or ():
+                if hook.get("name") == CONVERT_WEBHOOK:
+                    found: Raw = hook
+                    return found
+    return None
+
+
+def _converted_namespace(hook: Raw, documents: list[Document]) -> str | None:
+    """Return a namespace in which pods without labels are converted, preferably `default`."""
+    if not label_selector_matches(_selector(hook.get("objectSelector")), {}):
+        return None
+    selector = _selector(hook.get("namespaceSelector"))
+    found = [
+        each.raw["metadata"]["name"]
+        for each in documents
+        if each.raw.get("kind") == Namespace.__name__
+        and label_selector_matches(selector, each.raw["metadata"].get("labels") or {})
+    ]
+    return "default" if "default" in found else next(iter(sorted(found)), None)
+
+
+def _selector(raw: Any) -> LabelSelector:
+    return msgspec.convert(raw or {}, LabelSelector)
+
+
+def _legacy_pod() -> Raw:
+    """Return a pod that requests part of a card: converted in either mode."""
+    return {
+        "metadata": {"generateName": "hami-dra-doctor-"},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.k8s.io/pause:3.10",
+                    "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1"}},
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                        "runAsNonRoot": True,
+                        "runAsUser": 65535,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                }
+            ],
+        },
+    }

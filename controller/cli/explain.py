@@ -1,0 +1,254 @@
+"""`hami-dra explain`: why a pod got its node and its cards, or why it gets none."""
+
+import asyncio
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from controller.cli.errors import CommandError
+from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
+from hami_dra.api import names
+
+if TYPE_CHECKING:
+    import ssl
+
+    from controller.insight.explain.model import Explanation
+    from controller.insight.simulation import Settings
+
+HELP = """Say why a pod got its node and its cards, or why it gets none: every node with its score split into
+terms, every card with the reason against it and the compared figures, the runner-up and what it lost by,
+each policy and its origin.
+
+Reads the live cluster, or files such as those of hami-dra snapshot, and decides as if the pod had no node
+yet; waiting pods do not count. With --controller it shows the decision that the running controller made,
+if it is still stored. Notes go to stderr.
+
+Examples:
+
+    hami-dra explain trainer-0 -n research
+
+    hami-dra explain claim/trainer-0-gpu -n research -o json
+
+    hami-dra slices --machine dgx-h100 --with-nodes -o yaml > n.yaml
+
+    hami-dra explain -f n.yaml -f deviceclasses -f examples/nvidia one-numa-node
+
+    hami-dra explain trainer-0 --node gpu-7 --node gpu-8
+
+    hami-dra explain trainer-0 --controller http://localhost:8090
+
+Exit status: 0 if there is an explanation, whatever the outcome; 2 on bad input, and if there is no such
+pod or no decision on it.
+"""
+
+CONTROLLER_VARIABLE: Final = "HAMI_DRA_CONTROLLER"
+_PORT: Final = 8090
+_PATIENCE: Final = 30.0
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("explain", help=HELP)(explain)
+
+
+def explain(
+    target: Annotated[str, typer.Argument(metavar="POD|claim/NAME", help="NAME, NAMESPACE/NAME, or claim/NAME.")],
+    *,
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod or claim.")] = "default",
+    files: Files = None,
+    controller: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar=CONTROLLER_VARIABLE,
+            show_envvar=True,
+            help="Show the decision that the controller at this URL has stored, instead of computing it.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that the controller requires (kubectl create token).")
+    ] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="CA certificates (PEM) for an https:// controller.")] = None,
+    node_policy: Annotated[
+        str | None, typer.Option(help="The controller's --node-policy, if it is not binpack.")
+    ] = None,
+    device_policy: Annotated[
+        str | None, typer.Option(help="The controller's --device-policy, if it is not spread.")
+    ] = None,
+    packing_weights: Annotated[
+        str,
+        typer.Option(help="The controller's --packing-weights, if they are not theta=0.65,left=0.5,rare=0,large=0."),
+    ] = "",
+    default: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="The controller's --default, for vendors' annotations; may be repeated."
+        ),
+    ] = None,
+    feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
+    node: Annotated[
+        list[str] | None,
+        typer.Option(help="Show the cards of this node; may be repeated. Default: the most relevant nodes."),
+    ] = None,
+    all_nodes: Annotated[bool, typer.Option("--all-nodes", help="List all nodes, not only the first 20.")] = False,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    from controller.cli.policy_options import simulation_settings
+
+    kind, key = _target(target, namespace)
+    if controller is not None and files:
+        raise CommandError(
+            "--controller: the controller keeps decisions of its own cluster; leave out -f or --controller"
+        )
+    if controller is not None:
+        found = asyncio.run(_kept(controller, token_file, kind, key, ca_file=ca_file))
+    else:
+        settings = simulation_settings(
+            node_policy, device_policy, default or (), feature_gates, packing_weights=packing_weights
+        )
+        found = _computed(files, Connection(kubeconfig, context), kind, key, settings)
+        if not files:
+            note(
+                "computed now; to see the controller's actual decision: "
+                f"kubectl -n {names.SYSTEM_NAMESPACE} port-forward deployment/{names.CONTROLLER} {_PORT}, "
+                f"then the same with --controller http://localhost:{_PORT}"
+            )
+    _print(found, node or [], output, all_nodes=all_nodes)
+
+
+def _target(target: str, namespace: str) -> tuple[str, str]:
+    """Return (`pod` or `claim`, key). Raises CommandError."""
+    parts = target.split("/")
+    kind = "pod"
+    if len(parts) > 1 and parts[0] in _KINDS:
+        kind = _KINDS[parts.pop(0)]
+    if len(parts) > 2 or not all(parts):
+        raise CommandError(f"{target!r}: write NAME, NAMESPACE/NAME, claim/NAME or claim/NAMESPACE/NAME")
+    return kind, "/".join(parts) if len(parts) == 2 else f"{namespace}/{parts[0]}"
+
+
+_KINDS: Final = {
+    "pod": "pod",
+    "pods": "pod",
+    "claim": "claim",
+    "resourceclaim": "claim",
+    "resourceclaims": "claim",
+}
+
+
+def _computed(
+    files: list[Path] | None, connection: Connection, kind: str, key: str, settings: "Settings"
+) -> "Explanation":
+    """Compute the explanation from files or the live cluster. Raises CommandError."""
+    from controller.cli.progress import Progress
+    from controller.insight.explain.explain import explain as compute
+    from controller.insight.explain.model import Explanation
+    from controller.insight.simulation import BadManifest
+    from controller.insight.simulation.question import NoSuchPod, question
+    from controller.scheduling.inventory.selector_budget import Heartbeat
+
+    with Progress() as progress:
+        documents = read_state(files, connection, progress=progress)
+        beat = partial(progress, "evaluating selectors", 0, 0)
+        try:
+            asked = question(documents, kind, key, settings, beat)
+        except (BadManifest, NoSuchPod) as error:
+            raise CommandError(str(error)) from error
+        for each in asked.notes:
+            note(each)
+        if asked.demand is None:
+            return Explanation(asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem)
+        if not asked.demand.claims:
+            note(f"Pod {asked.pod.key} asks for no device: any node that fits will do")
+        with asked.inventory.verdicts.within(Heartbeat(beat)):
+            return compute(asked.inventory, asked.demand, asked.options)
+
+
+async def _kept(
+    url: str, token_file: Path | None, kind: str, key: str, *, ca_file: Path | None = None
+) -> "Explanation":
+    """Return the explanation that the controller has stored. Raises CommandError."""
+    import aiohttp
+    import msgspec
+
+    from controller.insight.explain.model import from_json
+
+    address = f"{url.rstrip('/')}/api/v1/explanations/{kind}s/{key}"
+    headers = {"Accept": "application/json"}
+    if token_file is not None:
+        headers["Authorization"] = f"Bearer {_token(token_file)}"
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_PATIENCE), trust_env=True) as session,
+            session.get(address, headers=headers, ssl=_trusted(ca_file)) as answer,
+        ):
+            status, body = answer.status, await answer.read()
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        raise CommandError(f"--controller: {address}: {error or 'no answer'}; {_reach()}") from error
+    if status == 404:
+        raise CommandError(
+            f"the controller keeps no decision on {kind} {key}: it forgets old ones, and all when it starts, and of several "
+            "replicas only the one that leads decides; leave out --controller to compute it now"
+        )
+    if status in {401, 403}:
+        raise CommandError(
+            f"--controller: {address}: answer {status}; give --token-file with the token of a user who may view the dashboard"
+        )
+    if status != 200:
+        raise CommandError(f"--controller: {address}: answer {status}")
+    try:
+        return from_json(body)
+    except msgspec.DecodeError as error:
+        raise CommandError(f"--controller: {address}: the answer is not an explanation: {error}") from error
+
+
+def _trusted(ca_file: Path | None) -> "ssl.SSLContext | bool":
+    """Return the TLS settings; True: the machine's own trust store. Raises CommandError."""
+    import ssl
+
+    if ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=str(ca_file))
+    except (OSError, ssl.SSLError) as error:
+        raise CommandError(f"--ca-file: {ca_file}: {error}") from error
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise CommandError(f"--token-file: {error}") from error
+    if not token or not token.isascii() or any(map(str.isspace, token)):
+        raise CommandError(f"--token-file: {path}: must contain one token, and nothing else")
+    return token
+
+
+def _reach() -> str:
+    return f"kubectl -n {names.SYSTEM_NAMESPACE} port-forward deployment/{names.CONTROLLER} {_PORT} reaches it"
+
+
+def _print(found: "Explanation", nodes: list[str], output: Output, *, all_nodes: bool) -> None:
+    if output is Output.json:
+        import json
+
+        import msgspec
+
+        typer.echo(json.dumps(msgspec.to_builtins(found), indent=2, ensure_ascii=False))
+        return
+    from controller.cli.explain_tables import drawn
+    from controller.cli.tables import print_wide
+
+    known = {node.node for node in found.nodes}
+    if unknown := [name for name in nodes if name not in known]:
+        raise CommandError(f"--node: {', '.join(unknown)}: not among the nodes of the explanation; see --all-nodes")
+    print_wide(*drawn(found, nodes, all_nodes=all_nodes))

@@ -1,0 +1,60 @@
+"""The dashboard of `hami-dra controller`: its options, and its service next to the controller."""
+
+import asyncio
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from controller.dashboard.serving import Settings
+    from controller.reconcile.controller import Controller
+    from hami_dra.kube.protocol import Cluster
+
+
+class DashboardAuth(StrEnum):
+    cluster = "cluster"
+    off = "off"
+
+
+class Readings(StrEnum):
+    on = "on"
+    off = "off"
+
+
+def page_settings(
+    bind: str, auth: DashboardAuth, cert: Path | None, key: Path | None, readings: Readings = Readings.on
+) -> "Settings | None":
+    """Return the dashboard's settings; None if it is disabled. Raises CommandError."""
+    from controller.dashboard.serving import Settings, parse_bind
+    from hami_dra.kube.protocol import ConfigError
+
+    if not bind:
+        return None
+    try:
+        host, port = parse_bind(bind)
+        return Settings(
+            host,
+            port,
+            auth=auth is DashboardAuth.cluster,
+            cert_file=cert,
+            key_file=key,
+            readings=readings is Readings.on,
+        )
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+
+
+async def serve_page(controller: "Controller", cluster: "Cluster", settings: "Settings", synced: asyncio.Event) -> None:
+    """Serve the dashboard until cancelled, once the controller is in sync. Raises ConfigError."""
+    from controller.dashboard.serving import serving
+    from controller.dashboard.source import WorldSource
+    from hami_dra.kube.protocol import ConfigError
+
+    await synced.wait()
+    try:
+        async with serving(WorldSource(controller), cluster, settings, namespace=controller.settings.namespace):
+            await asyncio.Event().wait()
+    except OSError as error:
+        raise ConfigError(f"--dashboard-bind: {settings.host}:{settings.port}: {error.strerror or error}") from error

@@ -1,0 +1,85 @@
+"""Policy options that several commands share. Errors name the option."""
+
+from collections.abc import Iterable
+
+from controller.cli.errors import CommandError
+from controller.insight.simulation import Settings
+from controller.scheduling.allocation.features import FeatureGates, UnknownGate
+from controller.scheduling.scoring.packing import Packing
+from controller.scheduling.scoring.policies import (
+    DevicePolicy,
+    InvalidPolicy,
+    Policies,
+    parse_device_policy,
+    parse_node_policy,
+    parse_packing_weights,
+)
+from controller.scheduling.scoring.policy_resolution import check_wishes
+from hami_dra.api import names
+from hami_dra.vendors.registry import WISH_ANNOTATIONS
+
+
+def default_annotations(options: Iterable[str]) -> dict[str, str]:
+    """Parse `--default NAME=VALUE`: annotations for pods without any of their own. Raises
+    CommandError.
+
+    An annotation of pod, claim, template or class takes precedence.
+    """
+    found: dict[str, str] = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals or name not in WISH_ANNOTATIONS:
+            known = ", ".join(sorted(WISH_ANNOTATIONS))
+            raise CommandError(f"--default: {option!r} is not NAME=VALUE with one of the annotations {known}")
+        found[name] = value
+    try:
+        check_wishes(found, "--default")
+    except InvalidPolicy as error:
+        raise CommandError(str(error)) from error
+    return found
+
+
+def default_packing(weights: str, option: str = "--packing-weights") -> Packing:
+    """Parse packing weights; empty: the defaults. Raises CommandError, which names `option`."""
+    if not weights:
+        return Packing()
+    try:
+        return parse_packing_weights(weights, option, Packing())
+    except InvalidPolicy as error:
+        raise CommandError(str(error)) from error
+
+
+def simulation_settings(
+    node_policy: str | None,
+    device_policy: str | None,
+    default: Iterable[str] = (),
+    feature_gates: str = "",
+    *,
+    packing_weights: str = "",
+    prefix: str = "--",
+) -> Settings:
+    """Return settings from the policy options of a command. Raises CommandError.
+
+    The options: `--node-policy`, `--device-policy`, `--default`, `--feature-gates`,
+    `--packing-weights`. `prefix`: the prefix of the policy options' names.
+    """
+    first_fit = device_policy == names.FIRST_FIT
+    node, keys = names.BINPACK, DevicePolicy().keys
+    try:
+        if node_policy is not None:
+            node = parse_node_policy(node_policy, f"{prefix}node-policy")
+        if device_policy is not None and not first_fit:
+            keys = parse_device_policy(device_policy, f"{prefix}device-policy")
+    except InvalidPolicy as error:
+        raise CommandError(str(error)) from error
+    try:
+        gates = FeatureGates.parse(feature_gates)
+    except UnknownGate as error:
+        raise CommandError(f"--feature-gates: {error}") from error
+    defaults = Policies(
+        node=node,
+        device=DevicePolicy(keys),
+        annotations=default_annotations(default),
+        packing=default_packing(packing_weights, f"{prefix}packing-weights"),
+    )
+    return Settings(policies=defaults, first_fit=first_fit, gates=gates)

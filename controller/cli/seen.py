@@ -1,0 +1,79 @@
+"""Documents as an inventory and its objects, for commands that only read.
+
+Called by `status` and `doctor`, after `controller.cli.state`. In: documents. Out: `Seen`. Objects get
+UIDs derived from kind and name (`controller.insight.simulation.objects.read`), so that files without UIDs
+can be read, too.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from controller.cli.errors import CommandError
+from controller.insight.simulation.objects import BadManifest, Item, gather
+from controller.scheduling.allocation.features import FeatureGates
+from controller.scheduling.inventory.inventory import Inventory
+from controller.scheduling.inventory.pools import PoolGates
+from hami_dra.api import kinds
+from hami_dra.api.core import Node
+from hami_dra.api.kinds import Kind
+from hami_dra.api.meta import Object, ObjectMeta
+from hami_dra.kube.documents import Document
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(slots=True)
+class Seen:
+    inventory: Inventory
+    items: dict[str, list[Item]] = field(default_factory=lambda: defaultdict(list))
+    """By name of the kind, in order of arrival."""
+    notes: list[str] = field(default_factory=list)
+    """Assumptions, and what could not be read."""
+
+    def of(self, kind: Kind[T]) -> tuple[T, ...]:
+        return tuple(item.object for item in self.items[kind.name])
+
+
+def seen(documents: Iterable[Document]) -> Seen:
+    """Return the state that the documents describe.
+
+    Unused kinds are silently left out. Raises CommandError for a document that cannot be read as
+    its kind.
+    """
+    gates = FeatureGates()
+    found = Seen(Inventory(PoolGates(gates.partitionable_devices, gates.compatibility_groups)))
+    try:
+        gathered = gather(documents)
+    except BadManifest as error:
+        raise CommandError(str(error)) from error
+    found.notes += gathered.unreadable
+    inventory = found.inventory
+    feeds: dict[str, Any] = {
+        kinds.NODE.name: inventory.node_changed,
+        kinds.NAMESPACE.name: inventory.namespace_changed,
+        kinds.RESOURCE_SLICE.name: inventory.slice_changed,
+        kinds.DEVICE_CLASS.name: inventory.class_changed,
+        kinds.DEVICE_TAINT_RULE.name: inventory.taint_rule_changed,
+        kinds.RESOURCE_CLAIM.name: inventory.claim_changed,
+        kinds.RESOURCE_QUOTA.name: inventory.quota_changed,
+        kinds.POD.name: inventory.pod_changed,
+    }
+    for item in gathered.items:
+        found.items[item.kind.name].append(item)
+        feed = feeds.get(item.kind.name)
+        if feed is not None:
+            feed(None, item.object)
+    if not found.items[kinds.NODE.name]:
+        _assume_nodes(found)
+    return found
+
+
+def _assume_nodes(found: Seen) -> None:
+    """Assume ready nodes for slices if there is no Node at all, as `simulate` does."""
+    wanted = dict.fromkeys(each.spec.node_name for each in found.of(kinds.RESOURCE_SLICE) if each.spec.node_name)
+    for name in wanted:
+        found.inventory.node_changed(None, Node(metadata=ObjectMeta(name=name, uid=f"Node//{name}")))
+    if wanted:
+        found.notes.append(f"no Node in the input: assumed {', '.join(wanted)}, ready and empty")

@@ -1,0 +1,51 @@
+"""Start and end of a long-running command.
+
+SIGTERM and Ctrl-C end it in an orderly way; a failed start ends it with one sentence.
+"""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from controller.cli.errors import CommandError
+from controller.cli.heap import return_freed_memory
+from hami_dra.kube.protocol import ClusterError, ConfigError
+from hami_dra.kube.requirements import UnsupportedKubernetes
+
+_START_FAILURES: Final = (UnsupportedKubernetes, ConfigError, ClusterError)
+
+
+def run_service(service: Coroutine[Any, Any, None]) -> None:
+    """Run until the service ends or a signal arrives; it is then cancelled and may clean up.
+
+    Raises CommandError.
+    """
+    return_freed_memory()
+    try:
+        asyncio.run(_until_asked(service))
+    except Exception as error:
+        cause = _first(error)
+        if isinstance(cause, _START_FAILURES):
+            raise CommandError(str(cause)) from error
+        raise
+
+
+async def _until_asked(service: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.ensure_future(service)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            raise
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return the first failure of a task group."""
+    found = error
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

@@ -1,0 +1,58 @@
+"""Options shared by commands that connect to a cluster: one spelling, values and help text each."""
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+
+from controller.cli.errors import CommandError
+
+
+class Mode(StrEnum):
+    exclusive = "exclusive"
+    native = "native"
+
+
+class LogFormat(StrEnum):
+    text = "text"
+    json = "json"
+
+
+class Gate(StrEnum):
+    on = "on"
+    off = "off"
+
+
+Kubeconfig = Annotated[
+    str | None, typer.Option(envvar="KUBECONFIG", help="Path; default: in-cluster, else ~/.kube/config.")
+]
+Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")]
+RuntimeClasses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--runtime-class",
+        metavar="VENDOR=NAME",
+        help="Set spec.runtimeClassName of pods that ask for devices of the vendor and do not set it; may be repeated.",
+    ),
+]
+
+_OBJECT_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+
+
+def runtime_classes(options: Sequence[str] | None) -> Mapping[str, str]:
+    """Return vendor → name of its RuntimeClass. Raises CommandError."""
+    from hami_dra.vendors.registry import LEGACY_VENDORS
+
+    known = [vendor.name for vendor in LEGACY_VENDORS]
+    found: dict[str, str] = {}
+    for option in options or ():
+        vendor, _, name = option.partition("=")
+        if vendor not in known or not _OBJECT_NAME.fullmatch(name):
+            raise CommandError(
+                f"--runtime-class: {option!r} is not VENDOR=NAME with a vendor of {', '.join(known)} and the name of a RuntimeClass"
+            )
+        if found.setdefault(vendor, name) != name:
+            raise CommandError(f"--runtime-class: {vendor} has two, {found[vendor]} and {name}; a pod has one")
+    return found

@@ -1,0 +1,154 @@
+"""`hami-dra simulate`: reads manifests and prints where their pods would go as a table, JSON or
+YAML.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controller.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from controller.insight.simulation import Report
+
+HELP = """Place the pods of a set of manifests and print where they go and why. Nothing is sent to a cluster.
+
+Reads files and folders (recursive, in name order): Nodes, ResourceSlices, DeviceClasses, claims,
+templates, pods and workloads. Legacy pods are converted as by the webhook. Pods with spec.nodeName and
+allocated claims count as they are; the others are placed in file order. Without any Node, the nodes that
+the slices name are assumed to be empty. Notes go to stderr.
+
+Examples:
+
+    hami-dra simulate -f resourceslices -f deviceclasses -f examples/claims
+
+    hami-dra slices --machine dgx-h100 --with-nodes -o yaml > n1.yaml
+
+    hami-dra simulate -f n1.yaml -f examples/claims -o json --fail-unplaced
+
+    hami-dra simulate -f n1.yaml -f examples/claims --device-policy first-fit
+
+Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on bad input.
+"""
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+    yaml = "yaml"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("simulate", help=HELP)(simulate)
+
+
+def simulate(
+    files: Annotated[list[Path], typer.Option("-f", "--filename", help="File or folder; may be repeated.")],
+    *,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
+    node_policy: Annotated[
+        str | None, typer.Option(help="Default below annotations: binpack, spread or fair-share.")
+    ] = None,
+    device_policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Default below annotations: spread, binpack, topology-aware, mutex, numa, or a comma list. "
+            "first-fit (Kubernetes' own order, vendor rules off) overrides annotations."
+        ),
+    ] = None,
+    packing_weights: Annotated[
+        str,
+        typer.Option(
+            help="Default below annotations, for fair-share and scarce cards: theta=0.65,left=0.5,rare=0,large=0."
+        ),
+    ] = "",
+    default: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Default for a vendor's annotation, unless pod, claim, template or class set it; may be repeated.",
+        ),
+    ] = None,
+    feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
+    fail_unplaced: Annotated[
+        bool, typer.Option("--fail-unplaced", help="Exit with status 1 if a pod stays unplaced.")
+    ] = False,
+) -> None:
+    from controller.cli.manifest_files import read_documents
+    from controller.cli.policy_options import simulation_settings
+    from controller.cli.progress import Progress
+    from controller.insight.simulation import BadManifest
+    from controller.insight.simulation import simulate as run
+
+    settings = simulation_settings(
+        node_policy, device_policy, default or [], feature_gates, packing_weights=packing_weights
+    )
+    try:
+        with Progress() as progress:
+            report = run(read_documents(files), settings, partial(progress, "deciding on pods"))
+    except BadManifest as error:
+        raise CommandError(str(error)) from error
+    for note in report.notes:
+        typer.echo(f"note: {note}", err=True)
+    _print(report, output)
+    if fail_unplaced and report.unplaced:
+        raise typer.Exit(1)
+
+
+def _print(report: "Report", output: Output) -> None:
+    if output is Output.json:
+        import json
+
+        typer.echo(json.dumps(report.document(), indent=2))
+    elif output is Output.yaml:
+        from hami_dra.driver.yaml_text import yaml_text
+
+        typer.echo(yaml_text([report.document()]), nl=False)
+    else:
+        _print_tables(report)
+
+
+def _print_tables(report: "Report") -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from controller.cli.tables import print_wide
+
+    if report.placements:
+        table = Table("POD", "NODE", "CLAIM", "DEVICES", "SCORE", box=None, pad_edge=False)
+        for placement in report.placements:
+            table.add_row(
+                placement["pod"],
+                placement["node"],
+                "\n".join(claim["podClaimName"] for claim in placement["claims"]),
+                "\n".join(_devices(claim["allocation"]["devices"]["results"]) for claim in placement["claims"]),
+                _scores(placement["score"]),
+            )
+        print_wide(table)
+    if report.unplaced:
+        table = Table("UNPLACED", "REASONS", "MESSAGE", box=None, pad_edge=False)
+        for entry in report.unplaced:
+            reasons = ", ".join(f"{count} {code}" for code, count in sorted(entry["reasons"].items()))
+            # As Text: brackets in messages are not markup.
+            table.add_row(entry["pod"], reasons, Text(entry["error"] or entry["message"]))
+        print_wide(*([""] if report.placements else []), table)
+    if not report.placements and not report.unplaced:
+        print_wide("no pod to place in the input")
+
+
+def _devices(results: Iterable[dict[str, Any]]) -> str:
+    parts = []
+    for result in results:
+        used = " ".join(f"{name}={amount}" for name, amount in sorted(result.get("consumedCapacity", {}).items()))
+        parts.append(result["device"] + (f" ({used})" if used else ""))
+    return ", ".join(parts)
+
+
+def _scores(score: dict[str, Any]) -> str:
+    """Return the scores of the node, without the pod, and of its devices, with the pod."""
+    devices = ", ".join(f"{device['score']:.2f}" for device in score["devices"])
+    return f"{score['node']:.2f}" + (f" / {devices}" if devices else "")

@@ -1,0 +1,360 @@
+"""`hami-dra slices`: prints or checks ResourceSlices, or publishes a simulated fleet."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controller.cli.errors import CommandError
+from controller.cli.service_options import Context, Kubeconfig
+from controller.cli.tables import print_wide
+
+if TYPE_CHECKING:
+    from hami_dra.api.config import FleetFile
+    from hami_dra.driver.fence import FenceMode
+    from hami_dra.driver.fleet.fleet_file import Version
+    from hami_dra.kube.documents import Document
+
+HELP = """Print, check or publish ResourceSlices.
+
+The devices of a machine are printed exactly as the driver publishes them. A fleet file names machines and how many of each.
+
+Examples:
+
+    hami-dra slices --list
+
+    hami-dra slices --machine g4dn.12xlarge --node n1
+
+    hami-dra slices --machine dgx-h100 --node n1 --with-nodes -o yaml > n1.yaml
+
+    hami-dra slices --machine dgx-a100 --mig
+
+    hami-dra slices --check resourceslices/
+
+    hami-dra slices --fleet fleet.yaml --publish --kubeconfig ~/.kube/config
+
+A fleet file:
+
+    apiVersion: hami.io/v1alpha1
+    kind: Fleet
+    zones: [a, b, c]
+    nodes:
+    - {machine: g4dn.12xlarge, count: 3, name: "t4-{index}"}
+    - {machine: g5.12xlarge, count: 3, labels: {team: red}}
+"""
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+    yaml = "yaml"
+
+
+class FenceOption(StrEnum):
+    auto = "auto"
+    on = "on"
+    off = "off"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("slices", help=HELP)(slices)
+
+
+def slices(
+    *,
+    list_machines: Annotated[bool, typer.Option("--list", help="List the reference machines.")] = False,
+    machine: Annotated[str | None, typer.Option(help="Print the slices of one reference machine.")] = None,
+    node: Annotated[
+        str | None, typer.Option(help="Name of its node; default: derived from the machine's name.")
+    ] = None,
+    publish_as: Annotated[str, typer.Option(help="Imitate another driver, such as gpu.nvidia.com.")] = "",
+    slots: Annotated[int | None, typer.Option(min=1, help="Allocations that may share a card (10).")] = None,
+    memory_scaling: Annotated[str | None, typer.Option(help="Memory offered / physical memory (1).")] = None,
+    core_scaling: Annotated[str | None, typer.Option(help="Cores offered / physical cores (1).")] = None,
+    card_slices: Annotated[
+        int | None,
+        typer.Option(min=1, max=10, help="Number of slices of a card that is allocated in slices (4): Enflame."),
+    ] = None,
+    mig: Annotated[
+        bool | None,
+        typer.Option(
+            "--mig/--no-mig", help="Whether GPUs that support MIG are in MIG mode; default: defined by the machine."
+        ),
+    ] = None,
+    fleet: Annotated[
+        Path | None, typer.Option(help="Print, or with --publish write, the slices of a fleet file.")
+    ] = None,
+    check: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Check that the slices in files or folders make whole pools; with --kubeconfig or --context, "
+            "an API server checks each slice too, and stores nothing."
+        ),
+    ] = None,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
+    with_nodes: Annotated[bool, typer.Option("--with-nodes", help="Print the Node objects too, for simulate.")] = False,
+    fence: Annotated[
+        FenceOption, typer.Option(help="The fence taint in the slices: auto depends on what the cluster serves.")
+    ] = FenceOption.auto,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Write the fleet to a cluster and keep it up to date.")
+    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="With --publish: write once and exit.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the fleet from a cluster and exit.")] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    chosen = [
+        name
+        for name, value in (("--list", list_machines), ("--machine", machine), ("--fleet", fleet), ("--check", check))
+        if value
+    ]
+    if len(chosen) != 1:
+        what = " and ".join(chosen) or "none of them"
+        raise CommandError(f"choose one of --list, --machine, --fleet and --check; {what} was given")
+    if (publish or remove) and fleet is None:
+        raise CommandError("--publish and --remove need --fleet: put the machines into a fleet file (see --help)")
+    if list_machines:
+        _list()
+    elif check:
+        _check(check, kubeconfig, context)
+    elif fleet is not None and (publish or remove):
+        _publish(fleet, kubeconfig, context, fence=fence.value, once=once, remove=remove)
+    elif fleet is not None:
+        _print(_fleet_objects(_read(fleet), fence=fence.value, with_nodes=with_nodes), output)
+    elif machine is not None:
+        sharing = {
+            "slots": slots, "memoryScaling": memory_scaling, "coreScaling": core_scaling, "slices": card_slices
+        }  # fmt: skip
+        given = {name: value for name, value in sharing.items() if value is not None}
+        single = {
+            "machine": machine,
+            "name": node or machine.replace(".", "-"),
+            "publishAs": publish_as,
+            "mig": mig,
+            "sharing": given,
+        }
+        file = _parse({"nodes": [single]})
+        objects = _fleet_objects(file, fence=fence.value, with_nodes=with_nodes, where="nodes[0]: ")
+        _print(_without_fleet(objects), output)
+
+
+# --- print ----------------------------------------------------------------------------------------
+
+
+def _list() -> None:
+    from rich.table import Table
+
+    from hami_dra.discovery.simulated import machine_names, summary
+
+    table = Table("MACHINE", "DESCRIPTION", box=None)
+    for name in machine_names():
+        table.add_row(name, summary(name))
+    print_wide(table)
+
+
+def _fleet_objects(file: "FleetFile", *, fence: "FenceMode", with_nodes: bool, where: str = "") -> list[dict[str, Any]]:
+    """Return nodes, if requested, and slices.
+
+    Without a cluster, `auto` means no fence taint. `where` is removed from errors.
+    """
+    from hami_dra.driver.fleet.nodes import planned_nodes
+    from hami_dra.driver.slices import fenced, slice_bodies
+    from hami_dra.kube.protocol import ConfigError
+
+    try:
+        planned = planned_nodes(file)
+    except ConfigError as error:
+        raise CommandError(str(error).removeprefix(where)) from error
+    objects: list[dict[str, Any]] = []
+    for node in planned.values():
+        if with_nodes:
+            ready = [{"type": "Ready", "status": "True"}]
+            status = {"capacity": node.resources, "allocatable": node.resources, "conditions": ready}
+            objects.append({**node.body, "status": status})
+        objects += slice_bodies(fenced(pool, fence=fence == "on") for pool in node.pools)
+    return objects
+
+
+def _without_fleet(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Remove the fleet label: a single machine belongs to no fleet."""
+    from hami_dra.api.names import FLEET_LABEL
+
+    for item in objects:
+        labels = {key: value for key, value in item["metadata"].pop("labels", {}).items() if key != FLEET_LABEL}
+        if labels:
+            item["metadata"]["labels"] = labels
+    return objects
+
+
+def _print(objects: list[dict[str, Any]], output: Output) -> None:
+    if output is Output.yaml:
+        from hami_dra.driver.yaml_text import yaml_text
+
+        typer.echo(yaml_text(objects), nl=False)
+    elif output is Output.json:
+        import json
+
+        typer.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, indent=2))
+    else:
+        _print_table(objects)
+
+
+def _print_table(objects: list[dict[str, Any]]) -> None:
+    import msgspec
+    from rich.table import Table
+
+    from hami_dra.api.resource import ResourceSlice
+    from hami_dra.driver.cards_view import cards_of
+
+    found = [msgspec.convert(item, ResourceSlice) for item in objects if item["kind"] == "ResourceSlice"]
+    table = Table(
+        "NODE", "DRIVER", "DEVICE", "PRODUCT", "MEMORY", "CORES", "SHARES", "ISLAND", "NUMA", "UUID", box=None
+    )
+    for card in cards_of(found):
+        numa = "" if card.numa is None else str(card.numa)
+        table.add_row(
+            card.node, card.driver, card.device, card.product, card.memory, card.cores, card.shares, card.group, numa, card.uuid
+        )  # fmt: skip
+    print_wide(table)
+
+
+# --- check ----------------------------------------------------------------------------------------
+
+
+def _check(paths: Sequence[Path], kubeconfig: str | None, context: str | None) -> None:
+    """Check files of slices. Exit status 1 if something is wrong; every violation is one line."""
+    import asyncio
+
+    from controller.cli.manifest_files import read_documents
+    from hami_dra.driver.limits import check_pools, unreadable
+    from hami_dra.kube.protocol import ClusterError, ConfigError
+
+    found = [document for document in read_documents(paths) if document.raw.get("kind") == "ResourceSlice"]
+    if not found:
+        raise CommandError(f"{', '.join(map(str, paths))}: contains no ResourceSlice")
+    problems: list[str] = []
+    good: list[Document] = []
+    for document in found:
+        if (violation := unreadable(document.raw)) is not None:
+            problems.append(f"{document}: {violation}")
+        else:
+            good.append(document)
+    problems += [f"pool {violation}" for violation in check_pools(document.raw for document in good)]
+    by_server = kubeconfig is not None or context is not None
+    if by_server:
+        try:
+            problems += asyncio.run(_refused_by_server(good, kubeconfig, context))
+        except (ConfigError, ClusterError) as error:
+            raise CommandError(str(error)) from error
+    for problem in problems:
+        typer.echo(problem)
+    if problems:
+        raise typer.Exit(1)
+    rest = "" if by_server else " in their pools; with --kubeconfig an API server checks each slice too"
+    typer.echo(f"{len(found)} ResourceSlice{'s' if len(found) > 1 else ''}, no problems{rest}")
+
+
+async def _refused_by_server(documents: "Sequence[Document]", kubeconfig: str | None, context: str | None) -> list[str]:
+    """Create each slice as a dry run. Raises ClusterError if the server does not check them."""
+    from hami_dra.api.kinds import RESOURCE_SLICE
+    from hami_dra.kube.http import connect
+    from hami_dra.kube.protocol import AlreadyExists, Invalid
+
+    cluster = connect(kubeconfig, context)
+    refused: list[str] = []
+    try:
+        for document in documents:
+            metadata = {key: value for key, value in document.raw["metadata"].items() if key != "resourceVersion"}
+            try:
+                await cluster.create(RESOURCE_SLICE, {**document.raw, "metadata": metadata}, dry_run=True)
+            except AlreadyExists:
+                pass  # valid: the server validates before it looks up the name
+            except Invalid as error:
+                refused.append(f"{document}: {error}")
+    finally:
+        await cluster.close()
+    return refused
+
+
+# --- fleet ----------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> "FleetFile":
+    from hami_dra.driver.fleet.fleet_file import read_fleet
+    from hami_dra.kube.protocol import ConfigError
+
+    try:
+        return read_fleet(path)
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+
+
+def _parse(raw: dict[str, Any]) -> "FleetFile":
+    from hami_dra.driver.fleet.fleet_file import parse_fleet
+    from hami_dra.kube.protocol import ConfigError
+
+    try:
+        return parse_fleet(raw, "--machine")
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+
+
+def _publish(
+    path: Path, kubeconfig: str | None, context: str | None, *, fence: "FenceMode", once: bool, remove: bool
+) -> None:
+    import asyncio
+    import logging
+
+    from hami_dra.driver.fleet.fleet_file import version_of
+    from hami_dra.driver.publisher import NotPublished
+    from hami_dra.kube.protocol import ClusterError, ConfigError
+    from hami_dra.kube.requirements import UnsupportedKubernetes
+
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    version = version_of(path)
+    file = _read(path)
+    if remove:
+        file = file.model_copy(update={"nodes": ()})
+    try:
+        asyncio.run(_keep(path, file, version, kubeconfig, context, fence=fence, once=once or remove))
+    except (ConfigError, ClusterError, NotPublished, UnsupportedKubernetes) as error:
+        raise CommandError(str(error)) from error
+    except KeyboardInterrupt:
+        typer.echo("stopped; nodes and slices stay (--remove removes them)", err=True)
+
+
+async def _keep(
+    path: Path,
+    file: "FleetFile",
+    version: "Version | None",
+    kubeconfig: str | None,
+    context: str | None,
+    *,
+    fence: "FenceMode",
+    once: bool,
+) -> None:
+    import asyncio
+
+    from hami_dra.driver.fleet.fleet_file import follow
+    from hami_dra.driver.fleet.run import Fleet
+    from hami_dra.kube.http import connect
+    from hami_dra.kube.requirements import require_version
+
+    cluster = connect(kubeconfig, context)
+    try:
+        await require_version(cluster)
+        fleet = Fleet(cluster, file, fence=fence)
+        await fleet.sync_once()
+        number = sum(group.count for group in file.nodes)
+        typer.echo(f"fleet {file.name!r}: {f'{number} nodes are published' if number else 'nothing is left'}", err=True)
+        if once:
+            return
+        typer.echo(f"keeping them up to date, and following {path}; Ctrl-C ends", err=True)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fleet.run())
+            tasks.create_task(follow(fleet, path, version))
+    finally:
+        await cluster.close()

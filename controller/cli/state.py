@@ -1,0 +1,196 @@
+"""The state of a cluster for read-only commands: from files, or else from the live cluster.
+
+Used by `explain`, `status`, `doctor`, `snapshot` and `whatif`. In: the shared options. Out:
+documents as `controller.insight.simulation` reads them. Those of a live cluster are whole objects, as JSON:
+code that passes them on strips them (`controller.insight.simulation.essence`).
+
+Read live: everything that a decision reads (`KINDS`). Not workloads: their pods exist already.
+Secrets, ConfigMaps and Events are never read. Pods come in the order in which the controller
+decides on them: priority, age, name.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from controller.cli.errors import CommandError
+from controller.cli.progress import Told, quiet
+from controller.cli.service_options import Context as Context  # noqa: PLC0414 (re-exported for the commands)
+from controller.cli.service_options import Kubeconfig as Kubeconfig  # noqa: PLC0414 (re-exported for the commands)
+from hami_dra.api import kinds, names
+from hami_dra.api.kinds import Kind
+from hami_dra.kube.documents import Document
+from hami_dra.kube.protocol import ClusterError, ConfigError, Forbidden, NotFound
+
+if TYPE_CHECKING:
+    from hami_dra.kube.http import HttpCluster
+
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "-f",
+        "--filename",
+        help="File or folder, such as the output of `hami-dra snapshot`; may be repeated. Default: the live cluster.",
+    ),
+]
+
+NEEDED: Final[tuple[Kind[Any], ...]] = (
+    kinds.NODE,
+    kinds.RESOURCE_SLICE,
+    kinds.DEVICE_CLASS,
+    kinds.RESOURCE_CLAIM,
+    kinds.POD,
+)
+"""Without one of these, no answer would be correct."""
+KINDS: Final[tuple[Kind[Any], ...]] = (
+    kinds.NAMESPACE,
+    kinds.NODE,
+    kinds.PRIORITY_CLASS,
+    kinds.RESOURCE_QUOTA,
+    kinds.DEVICE_CLASS,
+    kinds.DEVICE_TAINT_RULE,
+    kinds.RESOURCE_SLICE,
+    kinds.RESOURCE_CLAIM_TEMPLATE,
+    kinds.RESOURCE_CLAIM,
+    kinds.POD,
+)
+"""In the order in which they are read and returned."""
+_MISSED: Final = {
+    kinds.NAMESPACE.name: "labels of namespaces (admin access, the webhook's) do not count",
+    kinds.PRIORITY_CLASS.name: "pods keep the priority that is written in them",
+    kinds.RESOURCE_QUOTA.name: "quotas do not count",
+    kinds.DEVICE_TAINT_RULE.name: "taints by rule do not count",
+    kinds.RESOURCE_CLAIM_TEMPLATE.name: "pods whose claims are not generated yet cannot be decided on",
+}
+_OTHERS_SERVED: Final = {kinds.DEVICE_TAINT_RULE: (kinds.DEVICE_TAINT_RULE_V1BETA2,)}
+SOURCE: Final = Path("cluster")
+"""Name of the source of live objects in messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Arguments of `hami_dra.kube.http.connect`."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+def note(text: str) -> None:
+    """Print a note on stderr."""
+    typer.echo(f"note: {text}", err=True)
+
+
+def read_state(
+    paths: Sequence[Path] | None,
+    connection: Connection = Connection(),
+    *,
+    progress: Told = quiet,
+    tell: Callable[[str], None] = note,
+) -> list[Document]:
+    """Return the documents of the files, or of the live cluster. Raises CommandError.
+
+    `tell` gets what could not be read, with the consequence.
+    """
+    if paths:
+        from controller.cli.manifest_files import read_documents
+
+        return read_documents(paths)
+    try:
+        return asyncio.run(_read_live(connection, progress, tell))
+    except (ClusterError, ConfigError) as error:
+        raise CommandError(str(error)) from error
+
+
+async def _read_live(connection: Connection, progress: Told, tell: Callable[[str], None]) -> list[Document]:
+    from hami_dra.kube.http import connect
+
+    cluster = connect(connection.kubeconfig, connection.context)
+    try:
+        return await read_cluster(cluster, progress=progress, tell=tell)
+    finally:
+        await cluster.close()
+
+
+async def read_cluster(
+    cluster: "HttpCluster",
+    *,
+    progress: Told = quiet,
+    tell: Callable[[str], None] = note,
+    skipped: Callable[[str], None] = note,
+) -> list[Document]:
+    """Return the objects of a live cluster. Raises ClusterError if one of `NEEDED` cannot be read.
+
+    An object that does not fit its kind is left out: `skipped` gets its name and the reason. An
+    object with a partly unreadable field stays: code that reads the documents names it.
+    """
+    found: list[dict[str, Any]] = []
+    for kind in KINDS:
+        objects = await _objects(cluster, kind, progress, tell)
+        found.extend(
+            _ordered(kind, [raw for raw in objects if _is_readable(kind, raw, skipped) and not _is_probe(raw)])
+        )
+    return [Document(SOURCE, number, raw) for number, raw in enumerate(found, 1)]
+
+
+async def _objects(
+    cluster: "HttpCluster", kind: Kind[Any], progress: Told, tell: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Return objects of a kind with kind and apiVersion, which list items lack. Raises
+    ClusterError.
+    """
+    what = f"reading {kind.plural}"
+    for candidate in (kind, *_OTHERS_SERVED.get(kind, ())):
+        try:
+            items = await cluster.list_raw(candidate, on_page=lambda read, left: progress(what, read, read + left))
+        except NotFound:
+            continue
+        except Forbidden as error:
+            if kind in NEEDED:
+                raise
+            tell(f"{error}: therefore {_MISSED[kind.name]}")
+            return []
+        return [{"apiVersion": candidate.api_version, "kind": kind.name, **item} for item in items]
+    if kind in NEEDED:
+        raise NotFound(f"list {kind.plural}: this cluster does not serve {kind.api_version}; hami-dra needs it")
+    tell(f"this cluster does not serve {kind.plural}.{kind.group or 'core'}: {_MISSED[kind.name]}")
+    return []
+
+
+def _is_probe(raw: dict[str, Any]) -> bool:
+    """Return whether it is a pod or claim with which the controller tests its fence.
+
+    Probes exist for a moment only and belong to no user.
+    """
+    return names.PROBE_LABEL in (raw["metadata"].get("labels") or {})
+
+
+def _is_readable(kind: Kind[Any], raw: dict[str, Any], skipped: Callable[[str], None]) -> bool:
+    """Return whether the object can be read; otherwise report it.
+
+    A single object in a newer or malicious form must not keep the others from being read.
+    """
+    from controller.insight.simulation.objects import BadManifest, read
+
+    try:
+        read(str(SOURCE), kind, raw)
+    except BadManifest as error:
+        skipped(f"{error}; it is left out")
+        return False
+    return True
+
+
+def _ordered(kind: Kind[Any], objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return objects by namespace and name; pods in the order of `controller.reconcile.queueing.queue`."""
+
+    def rank(raw: dict[str, Any]) -> tuple[int, str, str]:
+        metadata = raw["metadata"]
+        key = f"{metadata.get('namespace', '')}/{metadata['name']}"
+        if kind is not kinds.POD:
+            return 0, "", key
+        return -int(raw.get("spec", {}).get("priority") or 0), metadata.get("creationTimestamp") or "", key
+
+    return sorted(objects, key=rank)

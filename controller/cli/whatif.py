@@ -1,0 +1,178 @@
+"""`hami-dra whatif`: effects of another policy, more pods, or fewer nodes."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from controller.cli.errors import CommandError
+from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
+
+if TYPE_CHECKING:
+    from controller.insight.whatif import Change, Comparison
+
+HELP = """Show the effects of a change: the placement of each pod, cards freed, nodes emptied, pods that would not
+fit. Changes nothing.
+
+Reads the live cluster, or files such as those of hami-dra snapshot. Running pods stay where they are, except
+those of removed nodes; with --replace all pods that have devices are placed again, in order of creation. The
+comparison is with the state reached without the change: pending pods are placed in both. The last line has
+the conclusion. Notes go to stderr.
+
+Examples:
+
+    hami-dra whatif --device-policy binpack --replace
+
+    hami-dra whatif --node-policy spread --override-annotations --replace
+
+    hami-dra whatif --without-node gpu-7 -o json
+
+    hami-dra snapshot -o monday.json
+
+    hami-dra whatif -f monday.json --with more.yaml
+
+    hami-dra whatif -f monday.json --with more.yaml --without-node gpu-7
+
+Exit status: 0 on success, 1 with --fail-unplaced if a pod would lose its node or a new one find none, 2 on
+bad input.
+"""
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("whatif", help=HELP)(whatif)
+
+
+def whatif(
+    *,
+    files: Files = None,
+    node_policy: Annotated[
+        str | None, typer.Option(help="Node policy instead of binpack, unless an annotation sets one.")
+    ] = None,
+    device_policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Device policy instead of spread, unless an annotation sets one; first-fit (Kubernetes' own order) "
+            "applies to all."
+        ),
+    ] = None,
+    packing_weights: Annotated[
+        str,
+        typer.Option(
+            help="Any weights instead of theta=0.65,left=0.5,rare=0,large=0, unless an annotation sets others; for "
+            "fair-share and scarce cards."
+        ),
+    ] = "",
+    present_node_policy: Annotated[
+        str | None, typer.Option(help="The controller's --node-policy, if it is not binpack.")
+    ] = None,
+    present_device_policy: Annotated[
+        str | None, typer.Option(help="The controller's --device-policy, if it is not spread.")
+    ] = None,
+    present_packing_weights: Annotated[
+        str, typer.Option(help="The controller's --packing-weights, if they are not the defaults.")
+    ] = "",
+    override_annotations: Annotated[
+        bool,
+        typer.Option(
+            "--override-annotations", help="Apply the given policies and weights to pods that ask for others, too."
+        ),
+    ] = False,
+    additions: Annotated[
+        list[Path] | None,
+        typer.Option("--with", metavar="FILE", help="More pods or workloads, file or folder; may be repeated."),
+    ] = None,
+    without_node: Annotated[
+        list[str] | None, typer.Option(metavar="NODE", help="A node to remove; may be repeated.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Place all pods that have devices again, oldest first.")
+    ] = False,
+    feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
+    output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
+    fail_unplaced: Annotated[
+        bool,
+        typer.Option("--fail-unplaced", help="Exit with status 1 if a pod loses its node or a new one finds none."),
+    ] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    from controller.cli.manifest_files import read_documents
+    from controller.cli.policy_options import simulation_settings
+    from controller.cli.progress import Progress
+    from controller.insight.simulation import BadManifest
+    from controller.insight.whatif import BadChange, Change, compare
+
+    present = simulation_settings(
+        present_node_policy,
+        present_device_policy,
+        (),
+        feature_gates,
+        packing_weights=present_packing_weights,
+        prefix="--present-",
+    )
+    change = Change(
+        settings=simulation_settings(
+            node_policy or present_node_policy,
+            device_policy or present_device_policy,
+            (),
+            feature_gates,
+            packing_weights=packing_weights or present_packing_weights,
+        ),
+        present=present,
+        policies=_policies(node_policy, device_policy, packing_weights),
+        override=override_annotations,
+        additions=tuple(read_documents(additions or [])),
+        without_nodes=tuple(dict.fromkeys(without_node or ())),
+        replace=replace,
+    )
+    _check(change)
+    with Progress() as progress:
+        documents = read_state(files, Connection(kubeconfig, context), progress=progress)
+        try:
+            found = compare(documents, change, lambda what, done, total: progress(f"placing pods {what}", done, total))
+        except (BadManifest, BadChange) as error:
+            raise CommandError(str(error)) from error
+    for text in found.notes:
+        note(text)
+    _print(found, output)
+    if fail_unplaced and found.lost:
+        raise typer.Exit(1)
+
+
+def _policies(node: str | None, device: str | None, weights: str) -> tuple[tuple[str, str], ...]:
+    from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, WEIGHTS_AXIS
+
+    said = ((NODE_AXIS, node), (DEVICE_AXIS, device), (WEIGHTS_AXIS, weights or None))
+    return tuple((axis, value) for axis, value in said if value is not None)
+
+
+def _check(change: "Change") -> None:
+    """Check the options before a cluster is read."""
+    if change.override and not change.policies:
+        raise CommandError(
+            "--override-annotations: give the overriding --node-policy, --device-policy or --packing-weights"
+        )
+    if change.is_nothing:
+        raise CommandError(
+            "the change is empty: give one or more of --node-policy, --device-policy, --packing-weights, --with, "
+            "--without-node, --replace"
+        )
+
+
+def _print(found: "Comparison", output: Output) -> None:
+    if output is Output.json:
+        import json
+
+        import msgspec
+
+        typer.echo(json.dumps(msgspec.to_builtins(found), indent=2))
+    else:
+        from controller.cli.whatif_tables import print_comparison
+
+        print_comparison(found)

@@ -1,0 +1,60 @@
+"""hami-dra doctor as a user types it: what it prints, and its exit status."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.support.commands import Typed
+from tests.support.manifests import cluster
+from tests.unit.cli.test_status import holder
+
+
+@pytest.fixture
+def hami_dra(capsys):
+    return Typed(capsys)
+
+
+@pytest.fixture
+def file(tmp_path):
+    def file(*raws):
+        path = tmp_path / "state.yaml"
+        path.write_text(yaml.safe_dump_all([raw for each in raws for raw in each]))
+        return path
+
+    return file
+
+
+def test_nothing_is_wrong(hami_dra, file):
+    result = hami_dra("doctor", "-f", file(cluster("n1")))
+    assert result.code == 0
+    assert result.stdout.splitlines()[-1] == "10 checks made: no errors, no warnings"
+    assert "not made webhook: it needs the live cluster, and files were read" in result.stdout
+
+
+def test_what_is_wrong_is_told_with_its_fix(hami_dra, file):
+    path = file(cluster("n1"), holder("a", "gpu-0", memory="10Gi"), holder("[b]", "gpu-0", memory="10Gi"))
+    result = hami_dra("doctor", "-f", path)
+    assert result.code == 1
+    first, second, third = result.stdout.splitlines()[:3]
+    assert first == "error   devices: Device nvidia.hami.io/n1/gpu-0"
+    assert second.strip() == "it is overcommitted by team/[b], team/a"
+    assert third.strip().startswith("fix: ")
+    document = json.loads(hami_dra("doctor", "-f", path, "-o", "json").stdout)
+    assert set(document) == {"healthy", "findings", "checked", "skipped"}
+    assert document["healthy"] is False
+    assert set(document["findings"][0]) == {"check", "severity", "object", "problem", "fix"}
+
+
+def test_warnings_alone_are_no_failure(hami_dra, file):
+    result = hami_dra("doctor", "-f", file(cluster("n1"), holder("a", "gpu-0")))
+    assert result.code == 0
+    assert "warning devices: ResourceClaim team/a" in result.stdout
+
+
+def test_where_it_cannot_look(hami_dra, tmp_path):
+    missing = tmp_path / "none.yaml"
+    result = hami_dra("doctor", "-f", missing)
+    assert (result.code, result.stdout) == (2, "")
+    assert str(missing) in result.stderr
+    assert hami_dra("doctor", "--kubeconfig", tmp_path / "none").code == 2

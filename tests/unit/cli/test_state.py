@@ -1,0 +1,124 @@
+"""What `snapshot`, `whatif` and their like read of a live cluster: which kinds, in which order, and what is told of the rest."""
+
+import pytest
+
+from controller.cli.errors import CommandError
+from controller.cli.state import Connection, read_state
+from hami_dra.api import names
+from tests.support.manifests import claim, cluster, pod
+from tests.support.served import Served
+
+NEVER_ASKED = ("secrets", "configmaps", "events", "deployments", "replicasets")
+
+
+def keys(documents, kind):
+    return [each.raw["metadata"]["name"] for each in documents if each.raw["kind"] == kind]
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(objects, **options):
+        told, progress = [], []
+        with Served(objects, **options) as server:
+            connection = Connection(str(server.kubeconfig(tmp_path)))
+            documents = read_state((), connection, progress=lambda *news: progress.append(news), tell=told.append)
+        return documents, told, progress, server
+
+    return read
+
+
+def live(name, *, created="", priority=0, **more):
+    made = pod(name, **more)
+    made["metadata"] |= {"namespace": "default", "creationTimestamp": created}
+    made["spec"]["priority"] = priority
+    return made
+
+
+def test_everything_that_a_decision_reads_and_nothing_else(read):
+    documents, told, _, server = read([*cluster("n1"), claim("c"), live("a")])
+    assert told == []
+    assert [each.raw["kind"] for each in documents] == [
+        "Node", "DeviceClass", "DeviceClass", "DeviceClass", "ResourceSlice", "ResourceClaim", "Pod",
+    ]  # fmt: skip
+    assert all(each.raw["apiVersion"] for each in documents)
+    asked = {path.rpartition("/")[2] for path, _ in server.seen}
+    assert not asked & {*NEVER_ASKED}
+    assert {authorization for _, authorization in server.seen} == {"Bearer t0ken"}
+
+
+def test_pages_and_progress(read):
+    documents, _, progress, _ = read([live(f"p{number}") for number in range(5)], page=2)
+    assert keys(documents, "Pod") == ["p0", "p1", "p2", "p3", "p4"]
+    assert progress[-3:] == [("reading pods", 2, 5), ("reading pods", 4, 5), ("reading pods", 5, 5)]
+
+
+def test_pods_come_as_the_controller_takes_them(read):
+    documents, _, _, _ = read(
+        [
+            live("b", created="2026-01-01T00:00:02Z"),
+            live("a", created="2026-01-01T00:00:02Z"),
+            live("old", created="2026-01-01T00:00:01Z"),
+            live("first", created="2026-01-01T00:00:03Z", priority=5),
+        ]
+    )
+    assert keys(documents, "Pod") == ["first", "old", "a", "b"]
+
+
+def test_the_controller_s_own_probe_is_left_out(read):
+    documents, _, _, _ = read([live("a"), live("probe", labels={names.PROBE_LABEL: "true"})])
+    assert keys(documents, "Pod") == ["a"]
+
+
+def test_what_may_not_be_read_is_named_with_what_it_means(read):
+    documents, told, _, _ = read([*cluster("n1"), live("a")], forbidden=["resourcequotas", "resourceclaimtemplates"])
+    assert keys(documents, "Pod") == ["a"]
+    quotas, templates = told
+    assert quotas == 'list resourcequotas: cannot list resource "resourcequotas": therefore quotas do not count'
+    assert templates.endswith(": therefore pods whose claims are not generated yet cannot be decided on")
+
+
+@pytest.mark.parametrize("plural", ["nodes", "pods", "resourceslices", "resourceclaims", "deviceclasses"])
+def test_without_these_nothing_true_can_be_said(read, plural):
+    with pytest.raises(CommandError, match=f'list {plural}: cannot list resource "{plural}"'):
+        read([], forbidden=[plural])
+    with pytest.raises(CommandError, match=rf"list {plural}: this cluster does not serve .*v1; hami-dra needs it"):
+        read([], absent=[plural])
+
+
+RULE = {
+    "kind": "DeviceTaintRule",
+    "metadata": {"name": "r"},
+    "spec": {"taint": {"key": "k", "effect": "NoSchedule"}},
+}
+
+
+def test_rules_of_1_36_are_read_where_they_are_served(read, monkeypatch):
+    """There they are v1beta2 only, if at all."""
+    original = Served.answer
+    v1 = "/apis/resource.k8s.io/v1/devicetaintrules"
+    absent = (404, {"kind": "Status", "code": 404, "message": "not found"})
+    monkeypatch.setattr(
+        Served, "answer", lambda self, path, query: absent if path == v1 else original(self, path, query)
+    )
+    documents, told, _, _ = read([RULE | {"apiVersion": "resource.k8s.io/v1beta2"}])
+    assert [(each.raw["kind"], each.raw["apiVersion"]) for each in documents] == [
+        ("DeviceTaintRule", "resource.k8s.io/v1beta2")
+    ]
+    assert told == []
+
+
+def test_rules_that_are_not_served_are_named(read):
+    _, told, _, _ = read([], absent=["devicetaintrules"])
+    assert told == ["this cluster does not serve devicetaintrules.resource.k8s.io: taints by rule do not count"]
+
+
+def test_a_cluster_that_cannot_be_reached(tmp_path):
+    with pytest.raises(CommandError, match="kubeconfig"):
+        read_state((), Connection(str(tmp_path / "none")))
+
+
+def test_files_are_read_as_simulate_reads_them(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("kind: Pod\nmetadata: {name: a}\n")
+    (document,) = read_state([path])
+    assert str(document) == f"{path}, document 1"

@@ -1,0 +1,198 @@
+"""hami-dra status as a user types it."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from controller.cli.status_tables import in_bytes
+from tests.support.commands import Typed
+from tests.support.manifests import cluster
+
+QUOTA = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "cards", "namespace": "team"},
+    "spec": {"hard": {"limits.nvidia.com/gpumem": "8192"}},
+}
+
+
+def holder(name, device, *, namespace="team", node="n1", memory="4Gi"):
+    """A running pod and its allocated claim."""
+    result = {"request": "gpu", "driver": "nvidia.hami.io", "pool": node, "device": device, "shareID": name}
+    result["consumedCapacity"] = {"memory": memory, "cores": "30", "shares": "1"}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "nvidia-vgpu.hami.io"}}]}},
+        "status": {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "name": f"pod-{name}", "uid": "1"}],
+        },
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"pod-{name}", "namespace": namespace},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "main"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+        },
+        "status": {"phase": "Running"},
+    }
+    return [claim, pod]
+
+
+@pytest.fixture
+def hami_dra(capsys):
+    return Typed(capsys)
+
+
+@pytest.fixture
+def file(tmp_path):
+    def file(*raws):
+        path = tmp_path / "state.yaml"
+        path.write_text(
+            yaml.safe_dump_all([raw for each in raws for raw in (each if isinstance(each, list) else [each])])
+        )
+        return path
+
+    return file
+
+
+@pytest.fixture
+def some(file):
+    return file(cluster("n1"), cluster("n2"), holder("a", "gpu-0"), holder("b", "gpu-0", namespace="other"), QUOTA)
+
+
+def test_a_line_for_each_card_with_its_tenants_and_a_summary(hami_dra, some):
+    lines = hami_dra("status", "-f", some).stdout.splitlines()
+    assert lines[0].split() == ["NODE", "CARD", "PRODUCT", "MEMORY", "CORES", "SHARES", "HEALTH", "TENANTS"]
+    first = lines[1].rstrip()
+    assert first.startswith("n1")
+    assert "8GiB/15GiB" in first
+    assert "60/100" in first
+    assert first.endswith("other/pod-b (4GiB, 30 cores)")
+    assert lines[2].split() == ["team/pod-a", "(4GiB,", "30", "cores)"]
+    vendor = next(line for line in lines if line.startswith("nvidia "))
+    assert vendor.split()[:7] == ["nvidia", "2", "1", "8", "7", "1", "0"]
+
+
+def test_json_is_the_whole_of_it_and_nothing_else_on_stdout(hami_dra, some):
+    document = json.loads(hami_dra("status", "-f", some, "-o", "json").stdout)
+    assert set(document) == {
+        "cards",
+        "nodes",
+        "namespaces",
+        "packing",
+        "quotas",
+        "unpublished",
+        "problems",
+        "vanished",
+    }
+    assert document["cards"][0]["tenants"][1]["pod"] == "pod-a"
+    assert document["quotas"] == [
+        {"namespace": "team", "quota": "cards", "resource": "limits.nvidia.com/gpumem", "unit": "MiB", "used": 4096, "hard": 8192}
+    ]  # fmt: skip
+
+
+def test_by_node_and_by_namespace(hami_dra, some):
+    nodes = hami_dra("status", "-f", some, "--by", "node").stdout.splitlines()
+    assert [line.split()[0] for line in nodes[1:3]] == ["n1", "n2"]
+    assert "ready" in nodes[1]
+    namespaces = hami_dra("status", "-f", some, "--by", "namespace").stdout.splitlines()
+    assert [line.split()[:5] for line in namespaces[1:3]] == [
+        ["other", "nvidia", "1", "1", "1"],
+        ["team", "nvidia", "1", "1", "1"],
+    ]
+
+
+def test_only_one_node_vendor_or_namespace(hami_dra, some):
+    def cards(*options):
+        return json.loads(hami_dra("status", "-f", some, "-o", "json", *options).stdout)["cards"]
+
+    assert {card["node"] for card in cards("--node", "n2")} == {"n2"}
+    assert len(cards("--vendor", "nvidia")) == len(cards("--vendor", "nvidia.hami.io")) == 8
+    assert [card["device"] for card in cards("-n", "team")] == ["gpu-0"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--vendor", "intel"], "vendors with cards here: nvidia"),
+        (["--node", "n9"], "--node n9: there is no such node"),
+        (["--watch"], "leave out --watch or -f"),
+    ],
+)
+def test_what_is_not_there_is_named(hami_dra, some, options, words):
+    result = hami_dra("status", "-f", some, *options)
+    assert (result.code, result.stdout) == (2, "")
+    assert words in result.stderr
+
+
+def test_quota_lines(hami_dra, some, file):
+    lines = hami_dra("status", "-f", some, "--quota").stdout.splitlines()
+    assert lines[1].split() == ["team", "cards", "limits.nvidia.com/gpumem", "4096", "8192", "MiB"]
+    assert "no ResourceQuota" in hami_dra("status", "-f", file(cluster("n1")), "--quota").stdout
+
+
+def test_slices_alone_are_enough_and_it_says_what_it_assumed(hami_dra, file):
+    slices = [raw for raw in cluster("n1") if raw["kind"] == "ResourceSlice"]
+    result = hami_dra("status", "-f", file(slices), "--by", "node")
+    assert "ready" in result.stdout
+    assert "assumed n1, ready and empty" in result.stderr
+    assert "no cards" in hami_dra("status", "-f", file(QUOTA)).stdout
+
+
+def test_names_are_never_markup_and_a_held_device_that_is_gone_is_told(hami_dra, file):
+    path = file(cluster("n1"), holder("[red]a", "gpu-0"), holder("b", "gpu-77"))
+    shown = hami_dra("status", "-f", path).stdout
+    assert "team/pod-[red]a (4GiB, 30 cores)" in shown
+    assert "nvidia.hami.io/n1/gpu-77 is held by team/pod-b, but no slice publishes it" in shown
+
+
+def test_what_a_driver_publishes_cannot_command_the_terminal(hami_dra, file):
+    objects = cluster("n1")
+    for raw in objects:
+        for device in raw.get("spec", {}).get("devices", ()):
+            device["attributes"]["hami.io/productName"] = {"string": "\x1b[2JT4"}
+    shown = hami_dra("status", "-f", file(objects)).stdout
+    assert "?[2JT4" in shown
+    assert "\x1b" not in shown
+
+
+def test_watching_needs_a_terminal_or_json(hami_dra):
+    assert "use -o json" in hami_dra("status", "--watch").stderr
+
+
+def test_watching_a_cluster_that_is_not_there_ends_at_once(tmp_path):
+    """On a terminal, as a user has it: one sentence, no traceback, the screen as it was."""
+    config = tmp_path / "config"
+    server = {"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}
+    user = {"name": "u", "user": {"token": "t"}}
+    here = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    config.write_text(
+        yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "clusters": [server], "users": [user], "contexts": [here], "current-context": "x"})
+    )  # fmt: skip
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "controller.cli.main", "status", "--watch", "--kubeconfig", str(config)]
+    ended = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(theirs)
+    os.close(ours)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("hami-dra: list nodes: ")
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(0, "0"), (1, "1B"), (1536, "1.5KiB"), (16 << 30, "16GiB"), (1 << 60, "1024PiB"), ((1 << 30) + 1, "1GiB")],
+)
+def test_bytes_for_people(amount, text):
+    assert in_bytes(amount) == text

@@ -1,0 +1,233 @@
+"""What the page is made of: both languages complete, everything escaped, drawings, leaves, frames of the stream."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from controller.dashboard import chinese, drawing, pages, reasons, render, wording
+from controller.dashboard.cardpages import MOST_TILES, NODES_ON_LEAF, tiles
+from controller.dashboard.fleet import NodeRow, picked
+from controller.dashboard.history import MOST_OF_CARD, History
+from controller.dashboard.paging import leaf
+from controller.dashboard.preferences import Preferences
+from controller.dashboard.readings import Reading
+from controller.dashboard.stream import event
+from controller.insight.overview.model import Card, Packing, Tenant
+from hami_dra.api import names
+from hami_dra.api.resource import ResourceClaim
+
+DASHBOARD = Path(render.__file__).parent
+TEMPLATES = sorted((DASHBOARD / "templates").glob("*.html"))
+
+
+def messages():
+    found = set(reasons.REASONS.values()) | {title for _, title in pages.MENU}
+    found |= {"rank", "topology", "node score", "tie", "name", "nominated"}  # keys of controller.insight.explain.model
+    found |= set(re.findall(r'Page\("[^"]*", "[^"]*", "([^"]*)"', (DASHBOARD / "pages.py").read_text()))
+    found |= set(re.findall(r'notices\.append\("([^"]*)"\)', (DASHBOARD / "app.py").read_text()))
+    for template in TEMPLATES:
+        text = template.read_text()
+        found |= set(re.findall(r'\bt\("([^"]*)"', text)) | set(re.findall(r"\bt\('([^']*)'", text))
+        for table in re.findall(r'\{("[a-z/]+": "[^"]*"(?:, "[a-z/]+": "[^"]*")*)\}', text):
+            found |= set(re.findall(r': "([^"]*)"', table))
+        found |= set(re.findall(r'\.get\(path, "([^"]*)"\)', text))
+    return found
+
+
+def test_the_catalogue_is_complete_and_has_nothing_more():
+    assert messages() - set(chinese.MESSAGES) == set()
+    assert set(chinese.MESSAGES) - messages() == set()
+
+
+def test_a_message_has_the_same_figures_in_both_languages():
+    for english, found in chinese.MESSAGES.items():
+        assert sorted(re.findall(r"\{\w*\}", english)) == sorted(re.findall(r"\{\w*\}", found)), english
+
+
+def test_every_reason_code_has_words():
+    codes = {
+        value
+        for key, value in vars(names).items()
+        if re.match(r"(CARD|NODE|NUMA|TOPOLOGY|MODE)_", key) and re.fullmatch(r"[A-Z]\w+", str(value))
+    }
+    assert codes - set(reasons.REASONS) == set()
+
+
+def test_no_template_lets_markup_through():
+    for template in TEMPLATES:
+        text = template.read_text()
+        allowed = ["{{ body | safe }}"] if template.name == "layout.html" else []
+        assert re.findall(r"\{\{[^}]*\bsafe\b[^}]*\}\}", text) == allowed, template.name
+        assert "autoescape" not in text
+        assert re.findall(r"\son\w+=|\sstyle=|javascript:", text) == [], f"{template.name}: the policy forbids it"
+    assert render.environment().autoescape is True
+
+
+EVIL = "<script>alert(1)</script>\"'>"
+
+
+def evil_card():
+    tenant = Tenant(namespace=EVIL, claim=EVIL, pod=EVIL, device="d", memory=1, cores=0, shares=1)
+    return card(node=EVIL, uuid=EVIL, product=EVIL, health=EVIL, tenants=(tenant,))
+
+
+def card(**changes):
+    values = {
+        "node": "n", "driver": "nvidia.hami.io", "vendor": "nvidia", "pool": "p", "device": "d", "uuid": "u", "product": "x",
+        "index": 0, "numa": 0, "island": 0, "links": "", "memory_total": 100, "memory_used": 0, "cores_total": 100, "cores_used": 0,
+        "shares_total": 10, "shares_used": 0, "health": "", "cordoned": False, "exclusive": False, "parts_used": 0, "free": True,
+        "tenants": (),
+    }  # fmt: skip
+    return Card(**{**values, **changes})
+
+
+def test_words_of_manifests_are_text_everywhere_also_in_drawings():
+    one = evil_card()
+    marks = drawing.markers([one])
+    context = {
+        "card": one, "drawn": drawing.drawn(one, marks), "marks": marks, "stays": [], "since": datetime.now(UTC),
+        "attributes": [(EVIL, EVIL)], "has_readings": True, "reading": Reading(memory_used=5, power=70.4, simulated=True),
+    }  # fmt: skip
+    for language in ("en", "zh"):
+        text = render.fragment("card.html", context, language)
+        assert "<script" not in text
+        assert EVIL not in text
+        assert "70 W" in text
+    page = pages.Page("/card", "card.html", "Card", "/nodes", lambda _: {})
+    whole = render.whole(page, render.fragment("card.html", context, "en"), Preferences(), here=f"/card?id={EVIL}")
+    assert re.findall(r"<script(?! src=\"/static/)", whole) == []
+    assert EVIL not in whole
+
+
+@pytest.mark.parametrize("text", ["a\nevent: gone\n\ndata: x", "a\r\rb", "\r\n\n", "x\n\n<script>"])
+def test_no_text_ends_a_frame_or_begins_another(text):
+    lines = event(text).decode().split("\n")
+    assert lines[-2:] == ["", ""]
+    assert all(line.startswith("data: ") for line in lines[:-2])
+    assert "\r" not in event(text).decode()
+
+
+def test_links_carry_any_name():
+    assert render.link("/node", name="a b&c=<d>") == "/node?name=a+b%26c%3D%3Cd%3E"
+    assert render.link("/nodes", q="", leaf=2) == "/nodes?leaf=2"
+
+
+def test_amounts_as_people_read_them():
+    gib = 1 << 30
+    assert [wording.amount(each) for each in (0, 16 * gib, 7500 << 20, 640 * gib, 1536 << 30)] == [
+        "0 B", "16 GiB", "7.32 GiB", "640 GiB", "1.50 TiB",
+    ]  # fmt: skip
+    assert [wording.percent(*each) for each in ((0, 8), (1, 1000), (999, 1000), (8, 8), (1, 3))] == [
+        "0 %",
+        "<1 %",
+        "99 %",
+        "100 %",
+        "33 %",
+    ]
+    assert [wording.permille(*each) for each in ((0, 5), (1, 10**9), (5, 5), (9, 5), (1, 0))] == [0, 1, 1000, 1000, 0]
+    assert [wording.score(each) for each in (0.0, 10.0, 4.917)] == ["0", "10", "4.92"]
+    assert wording.moment("2026-11-21T12:00:00+01:00") == "2026-11-21 11:00:00"
+    assert wording.moment("no moment") == "no moment"
+
+
+def test_leaves():
+    assert leaf(range(0), "", 10).last == 0
+    found = leaf(range(25), "3", 10)
+    assert (list(found.items), found.first, found.last, found.of) == ([20, 21, 22, 23, 24], 21, 25, 3)
+    for asked in ("99", "-1", "x", "٣", "9" * 50):
+        assert 1 <= leaf(range(25), asked, 10).number <= 3
+
+
+def row(number, state="free"):
+    return NodeRow(f"node-{number:04}", ("nvidia",), state, True, False, 8, 4, 0, 100, 50)
+
+
+def test_tiles_do_not_grow_with_the_cluster():
+    assert [tile.nodes for tile in tiles([row(n) for n in range(50)])] == [1] * 50
+    many = tiles([row(n, "full" if n % 9 else "free") for n in range(2_000)])
+    assert len(many) <= MOST_TILES
+    assert sum(tile.nodes for tile in many) == 2_000
+    assert many[-1].leaf <= 2_000 // NODES_ON_LEAF + 1
+    assert {tile.state for tile in many[:3]} == {"free"}
+
+
+def test_nodes_are_picked_by_what_is_asked():
+    rows = [row(1), row(2, "full")]
+    assert picked(rows, text="0002") == picked(rows, state="full") == rows[1:]
+    assert picked(rows, vendor="metax") == []
+
+
+def test_a_card_is_drawn_by_what_its_tenants_hold():
+    tenants = [
+        Tenant(namespace="ns", claim=f"c{n}", pod=f"p{n}", device="d", memory=25, cores=0, shares=1) for n in range(2)
+    ]
+    drawn = drawing.drawn(
+        card(tenants=tuple(tenants), memory_used=50, free=False), drawing.markers([card(tenants=tuple(tenants))])
+    )
+    assert [(each.x, each.width, each.marker.letter) for each in drawn.segments] == [
+        (0.0, 50.0, "A"),
+        (50.0, 50.0, "B"),
+    ]
+    assert drawn.state == "partly"
+    assert drawing.drawn(card(health="xid=xid-79", free=False), {}).state == "troubled"
+    assert drawing.drawn(card(exclusive=True, free=False), {}).state == "full"
+    assert [drawing.letter(n) for n in (0, 25, 26, 701, 702)] == ["A", "Z", "AA", "ZZ", "AAA"]
+
+
+def test_links_are_drawn_once_each():
+    cards = [drawing.drawn(card(index=n, links=links), {}) for n, links in enumerate(("-c0", "c-1", "01-"))]
+    found = drawing.links(cards)
+    assert [(line.one, line.other, line.lanes, line.weight) for line in found.lines] == [
+        ("0", "1", 12, 6),
+        ("1", "2", 1, 1),
+    ]
+    assert drawing.links([drawing.drawn(card(links="zz?"), {})]) is None
+
+
+def claim(name, device=""):
+    allocation = (
+        {"devices": {"results": [{"request": "r", "driver": "d", "pool": "p", "device": device}]}} if device else None
+    )
+    import msgspec
+
+    raw = {"metadata": {"name": name, "namespace": "ns"}, "status": {"allocation": allocation} if device else {}}
+    return msgspec.convert(raw, ResourceClaim)
+
+
+def test_the_history_of_a_card_is_kept_and_bounded():
+    history = History(most_cards=2)
+    history.claim_changed(claim("a"), claim("a", "x"))
+    history.claim_changed(claim("a", "x"), claim("a"))
+    history.claim_changed(None, claim("b", "x"))
+    (still, past) = drawing.stays(history.of_card("d/p/x"))
+    assert (still.claim, still.until, past.claim) == ("b", None, "a")
+    assert past.since <= past.until
+    for number in range(MOST_OF_CARD):
+        history.claim_changed(None, claim(f"c{number}", "x"))
+    assert len(history.of_card("d/p/x")) == MOST_OF_CARD
+    for device in ("y", "z"):
+        history.claim_changed(None, claim(device, device))
+    assert history.of_card("d/p/x") == []
+
+
+def test_the_course_of_memory():
+    history, start = History(), datetime(2026, 11, 21, tzinfo=UTC)
+    for minute, used in enumerate((0, 50, 100)):
+        history.sample([packed(used)], start + timedelta(minutes=minute))
+    assert drawing.course(history.of_driver("nvidia.hami.io"), 100, 10) == "0.0,9.0 50.0,5.0 100.0,1.0"
+    assert drawing.course(history.of_driver("other"), 100, 10) == ""
+
+
+def packed(used):
+    return Packing(
+        driver="nvidia.hami.io", vendor="nvidia", nodes=1, empty_nodes=0, cards=1, usable_cards=1, free_cards=1, partly_used_cards=0,
+        full_cards=0, free_islands={}, free_capacity=1.0, fragmentation=0.0, memory_total=100, memory_used=used, cores_total=0,
+        cores_used=0, shares_total=0, shares_used=0,
+    )  # fmt: skip
+
+
+def test_what_others_wrote_ships_with_its_licence():
+    vendored = {path.name for path in (DASHBOARD / "static" / "vendor").iterdir()}
+    assert vendored == {"htmx-4.0.1.min.js", "htmx-4.0.1-sse.min.js", "htmx-LICENSE"}
