@@ -25,6 +25,7 @@ from controller.cli import simulate, whatif
 from controller.webhook.files import convert_documents
 from hack.dashboard import PATH as DASHBOARD
 from hack.dashboard import dashboard
+from hack.package_picture import package_picture
 from hack.pictures import FOLDER as PICTURES
 from hack.pictures import pictures
 from hami_dra.discovery.simulated import machine, machine_names, summary
@@ -70,7 +71,7 @@ def generated() -> dict[str, str]:
         if notes:
             files[f"{case}/notes"] = notes
     files[DASHBOARD] = dashboard()
-    return files | pictures() | stubs()
+    return files | pictures() | package_picture() | stubs()
 
 
 def stubs() -> dict[str, str]:

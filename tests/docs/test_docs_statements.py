@@ -260,18 +260,18 @@ def test_the_layers_are_those_that_are_checked():
         for each in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
         if each["type"] == "layers"
     )
-    checked = [{room.strip(" ()") for room in layer.split("|")} for layer in contract["layers"]]
+    checked = [{package.strip(" ()") for package in layer.split("|")} for layer in contract["layers"]]
     picture = next(text for language, text in blocks(ROOT / "docs/architecture.md") if not language)
     drawn = [re.split(r"\s{2,}", line)[0] for line in picture.splitlines() if not line.startswith(" ")]
-    assert [{room.strip() for room in line.split("|")} for line in drawn] == checked
+    assert [{package.strip() for package in line.split("|")} for line in drawn] == checked
 
 
-def test_every_room_is_in_the_picture():
-    rooms = {
+def test_every_package_is_in_the_picture():
+    packages = {
         f"{top}.{path.name}" for top in ("hami_dra", "controller") for path in (ROOT / top).iterdir() if path.is_dir()
     }
-    rooms = {room for room in rooms if any((ROOT / room.replace(".", "/")).glob("*.py"))}
-    assert {room for room in rooms if room not in TEXT["architecture.md"]} == set()
+    packages = {package for package in packages if any((ROOT / package.replace(".", "/")).glob("*.py"))}
+    assert {package for package in packages if package not in TEXT["architecture.md"]} == set()
 
 
 def test_the_chinese_page_has_every_vendor_and_name():
