@@ -10,7 +10,7 @@ from typing import Final
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-class NotKept(Exception):
+class NotStored(Exception):
     """The file cannot be read or written; the message says why."""
 
 
@@ -34,7 +34,7 @@ class DurableFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise NotKept(f"{self.path} cannot be read: {error.strerror}") from error
+            raise NotStored(f"{self.path} cannot be read: {error.strerror}") from error
 
     def write(self, content: bytes) -> None:
         """The old content stays until the new one is on the disk."""
@@ -48,7 +48,7 @@ class DurableFile:
             new.replace(self.path)
             _sync(self.path.parent)
         except OSError as error:
-            raise NotKept(f"{self.path} cannot be written: {error.strerror}: free space on this disk") from error
+            raise NotStored(f"{self.path} cannot be written: {error.strerror}: free space on this disk") from error
         self._stamp = self._now()
 
     def set_aside(self) -> None:

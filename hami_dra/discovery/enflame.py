@@ -42,7 +42,7 @@ _MAKER: Final = "Enflame "
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class ListedDevice:
     """What one listing says about a card; empty = nothing. Values as they stand, after a first look at their form."""
 
     index: int
@@ -61,7 +61,7 @@ class Device:
 class Devices:
     """What one listing says of all cards."""
 
-    devices: Mapping[int, Device] = field(default_factory=dict)
+    devices: Mapping[int, ListedDevice] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     seen: tuple[Trace, ...] = ()
     """Of what cannot be read."""
@@ -96,7 +96,7 @@ def join(query: Devices, table: Devices, matrix: Matrix | None = None) -> Listin
     problems = [*query.problems, *table.problems, *(matrix.problems if matrix else ())]
     seen = [*query.seen, *table.seen]
     rows = dict(table.devices)
-    pairs: list[tuple[Device, Device, tuple[str, ...]]] = []
+    pairs: list[tuple[ListedDevice, ListedDevice, tuple[str, ...]]] = []
     for _, device in sorted(query.devices.items()):
         row = rows.pop(found, None) if (found := _row_of(device, rows)) is not None else None
         pairs.append((device, row or device, (_QUERY, _TABLE) if row else (_QUERY,)))
@@ -112,7 +112,7 @@ def join(query: Devices, table: Devices, matrix: Matrix | None = None) -> Listin
     return settled(_QUERY, cards, problems, seen=seen)
 
 
-def _row_of(device: Device, rows: Mapping[int, Device]) -> int | None:
+def _row_of(device: ListedDevice, rows: Mapping[int, ListedDevice]) -> int | None:
     """Where the table shows the same card. Cards may be numbered otherwise a moment later, so the number alone counts only where nothing
     else is told.
     """
@@ -170,7 +170,7 @@ def parse_table(text: str) -> Devices:
     """The table of plain `efsmi`: two lines for each card. Raises Unreadable when no card can be read."""
     driver = _DRIVER.search(text)
     version = name_if_said(driver[1]) if driver else ""
-    devices: dict[int, Device] = {}
+    devices: dict[int, ListedDevice] = {}
     problems = []
     seen = []
     lines = iter(enumerate(text.splitlines(), start=1))
@@ -197,7 +197,7 @@ def parse_topology(text: str) -> Matrix:
 
 
 def values_of(block: Iterable[Entry]) -> dict[tuple[str, str], str]:
-    """(section, key) → what is said: `Dev` of PCIe Info is another thing than `Device ID`."""
+    """(section, key) → what is said: `Dev` of PCIe Info is another thing than `ListedDevice ID`."""
     values: dict[tuple[str, str], str] = {}
     for entry in block:
         section = entry.path[-2] if len(entry.path) > 1 else ""
@@ -205,13 +205,13 @@ def values_of(block: Iterable[Entry]) -> dict[tuple[str, str], str]:
     return values
 
 
-def _device(index: int, values: Mapping[tuple[str, str], str]) -> Device:
+def _device(index: int, values: Mapping[tuple[str, str], str]) -> ListedDevice:
     def value(section: str, *keys: str) -> str:
         return next((found for key in keys if (found := values.get((section, key), ""))), "")
 
     address = [value("PCIe Info", key) for key in ("Domain", "Bus", "Dev", "Func")]
     size = value("Device Mem Info", "Total Size", "Mem Size")
-    return Device(
+    return ListedDevice(
         index=index,
         product=value("Device Info", "Dev Name"),
         uuid=value("Device Info", "Dev UUID"),
@@ -240,12 +240,12 @@ def _cells(line: str) -> list[str]:
     return [" ".join(cell.split()) for cell in bare.strip("|").split("|")] if bare.startswith("|") else []
 
 
-def _table_device(cells: list[str], below: list[str], version: str) -> Device:
+def _table_device(cells: list[str], below: list[str], version: str) -> ListedDevice:
     number, _, product = cells[0].partition(" ")
     size = _SIZE.fullmatch(below[1]) if len(below) > 1 else None
     if not size:
         raise Unexpected("a second line with memory such as 49120MiB", " | ".join(below))
-    return Device(
+    return ListedDevice(
         index=whole(number, at_most=MAX_INDEX),
         product=product,
         serial=below[2].rpartition(" ")[2] if len(below) > 2 else "",
@@ -256,7 +256,7 @@ def _table_device(cells: list[str], below: list[str], version: str) -> Device:
     )
 
 
-def _record(device: Device, row: Device, matrix: Matrix | None, shown_by: tuple[str, ...]) -> EnflameRecord:
+def _record(device: ListedDevice, row: ListedDevice, matrix: Matrix | None, shown_by: tuple[str, ...]) -> EnflameRecord:
     """`row`: the same card in the table, which fills the gaps."""
     size = device.memory or row.memory
     if not size:

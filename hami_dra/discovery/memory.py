@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from hami_dra.api.hardware import Card, Fault
-from hami_dra.discovery.durable import DurableFile, NotKept, boot_id
+from hami_dra.discovery.durable import DurableFile, NotStored, boot_id
 from hami_dra.discovery.matching import Trace, assigned, touched, trace_of
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _RememberedCard:
     card: Card
     """Without faults."""
     boot: str
@@ -79,7 +79,7 @@ class _Entry(msgspec.Struct, frozen=True):
     card: msgspec.Raw
 
 
-class _File(msgspec.Struct, frozen=True):
+class _MemoryFile(msgspec.Struct, frozen=True):
     version: int
     cards: tuple[_Entry, ...] = ()
 
@@ -99,7 +99,7 @@ class CardMemory:
         self._record = record
         self._boot = boot_id() if boot is None else boot
         self._now = now
-        self._kept: dict[str, _Kept] | None = None
+        self._kept: dict[str, _RememberedCard] | None = None
         self._faults: dict[str, tuple[Fault, ...]] = {}
         """What the best listing said last."""
         self._missing_since: dict[str, float] = {}
@@ -163,7 +163,7 @@ class CardMemory:
         lost = [uuid for uuid, faults in judged.faults.items() if any(fault.code == LOST for fault in faults)]
         self._missing_since = {uuid: self._missing_since.get(uuid, self._now()) for uuid in lost}
         kept = {
-            card.uuid: _Kept(card, before[card.uuid].boot if card.uuid in lost else self._boot)
+            card.uuid: _RememberedCard(card, before[card.uuid].boot if card.uuid in lost else self._boot)
             for card in after
             if not self._is_over(before.get(card.uuid))
         }
@@ -193,13 +193,13 @@ class CardMemory:
     def _traces(self) -> list[Trace]:
         return [trace_of(kept.card) for kept in self._read().values()]
 
-    def _is_over(self, kept: _Kept | None) -> bool:
+    def _is_over(self, kept: _RememberedCard | None) -> bool:
         since = None if kept is None else self._missing_since.get(kept.card.uuid)
         return (
             kept is not None and since is not None and kept.boot != self._boot and self._now() - since >= FORGET_SECONDS
         )
 
-    def _read(self) -> dict[str, _Kept]:
+    def _read(self) -> dict[str, _RememberedCard]:
         """A file that another instance of the driver wrote meanwhile counts."""
         if self._file is None:
             return self._kept or {}
@@ -209,7 +209,7 @@ class CardMemory:
             text = self._file.read()
             if text is not None:
                 self._kept = self._decoded(text)
-        except (NotKept, msgspec.MsgspecError) as error:
+        except (NotStored, msgspec.MsgspecError) as error:
             self._file.set_aside()
             log.error(  # noqa: TRY400 (the sentence says it all)
                 "%s, which says how the cards of this node are called, cannot be used: %s: it is set aside, and cards are called "
@@ -219,14 +219,14 @@ class CardMemory:
             )
         return self._kept or {}
 
-    def _decoded(self, text: bytes) -> dict[str, _Kept]:
-        found = msgspec.json.decode(text, type=_File)
+    def _decoded(self, text: bytes) -> dict[str, _RememberedCard]:
+        found = msgspec.json.decode(text, type=_MemoryFile)
         if found.version != _VERSION:
-            raise NotKept(f"it has version {found.version}, and this driver reads {_VERSION}")
+            raise NotStored(f"it has version {found.version}, and this driver reads {_VERSION}")
         cards = [(msgspec.json.decode(entry.card, type=self._record), entry.boot) for entry in found.cards]
-        return {card.uuid: _Kept(card, boot) for card, boot in cards}
+        return {card.uuid: _RememberedCard(card, boot) for card, boot in cards}
 
-    def _write(self, kept: dict[str, _Kept]) -> tuple[str, ...]:
+    def _write(self, kept: dict[str, _RememberedCard]) -> tuple[str, ...]:
         changed = self._unwritten or kept != (self._kept or {})
         self._kept = kept
         if self._file is None or not (changed or (kept and self._file.changed)):
@@ -234,7 +234,7 @@ class CardMemory:
         self._unwritten = True
         try:
             self._file.write(msgspec.json.encode({"version": _VERSION, "cards": list(kept.values())}))
-        except NotKept as error:
+        except NotStored as error:
             return (f"the names of the cards would not outlive a restart: {error}",)
         self._unwritten = False
         return ()

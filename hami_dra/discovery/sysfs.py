@@ -20,7 +20,7 @@ AnyCard = TypeVar("AnyCard", bound=Card)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PciLocation:
     """Of one PCI device."""
 
     bus_id: str
@@ -40,16 +40,16 @@ def text_of(path: Path) -> str | None:
         return None
 
 
-def place_of(bus_id: str, sys: Path = SYS) -> Place:
+def place_of(bus_id: str, sys: Path = SYS) -> PciLocation:
     """`bus_id` in the form `0000:1b:00.0`."""
     device = sys / "bus" / "pci" / "devices" / bus_id
     try:
         parts = device.resolve(strict=True).parts
     except (OSError, RuntimeError):
-        return Place(bus_id)
+        return PciLocation(bus_id)
     roots = [number for number, part in enumerate(parts) if _ROOT.fullmatch(part)]
     numa = text_of(device / "numa_node")
-    return Place(
+    return PciLocation(
         bus_id,
         root=parts[roots[0]] if roots else "",
         bridges=parts[roots[0] + 1 : -1] if roots else (),
@@ -57,7 +57,7 @@ def place_of(bus_id: str, sys: Path = SYS) -> Place:
     )
 
 
-def distance(one: Place, other: Place) -> PcieDistance | None:
+def distance(one: PciLocation, other: PciLocation) -> PcieDistance | None:
     """As `nvidia-smi topo` counts it; None when it is not known."""
     if not one.root or not other.root:
         return None

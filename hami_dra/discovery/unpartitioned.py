@@ -15,13 +15,13 @@ from typing import Final
 import msgspec
 
 from hami_dra.api.hardware import GpuRecord, MigState
-from hami_dra.discovery.durable import DurableFile, NotKept
+from hami_dra.discovery.durable import DurableFile, NotStored
 from hami_dra.discovery.errors import ToolFailed
 
 UNCUT_FILE: Final = "uncut-cards.json"
 
 
-class UncutCards:
+class UnpartitionedCards:
     """`file`: need not be there; None: kept in memory only. Safe to use from threads."""
 
     def __init__(self, file: Path | None = None) -> None:
@@ -36,7 +36,7 @@ class UncutCards:
         try:
             text = self._file.read()
             return {} if text is None else msgspec.json.decode(text, type=dict[str, MigState])
-        except (NotKept, msgspec.MsgspecError) as error:
+        except (NotStored, msgspec.MsgspecError) as error:
             raise ToolFailed(
                 f"{self._file.path}, which says of which GPUs this driver switched MIG mode off, cannot be read: {error}: look at `nvidia-smi "
                 "--query-gpu=uuid,mig.mode.current --format=csv`, switch it on where it is to be on (nvidia-smi -i UUID -mig 1), and remove the file"
@@ -61,7 +61,7 @@ class UncutCards:
             return
         try:
             self._file.write(msgspec.json.encode(known))
-        except NotKept as error:
+        except NotStored as error:
             raise ToolFailed(str(error)) from error
 
 

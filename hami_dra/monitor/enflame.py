@@ -16,7 +16,7 @@ from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.listings import ListingSampler
 from hami_dra.monitor.readings import (
     Reading,
-    Report,
+    ToolReport,
     Words,
     amount,
     celsius,
@@ -36,7 +36,7 @@ def sampler(tool: Tool = TOOL) -> ListingSampler:
     return ListingSampler(tool, ((("--dmon", "-c", "1"), parse_dmon), (("-q",), parse_query)))
 
 
-def parse_dmon(text: str) -> Report:
+def parse_dmon(text: str) -> ToolReport:
     """Parse two lines of names and units that begin with `*`, then a row for each card.
 
     Versions of the tool differ in their columns. Raises Unreadable.
@@ -60,7 +60,7 @@ def parse_dmon(text: str) -> Report:
                 problems.append(at_line(_DMON, number, line, error))
     if not readings:
         raise Unreadable("; ".join(problems) or f"{_DMON}: expected a table that begins with *Dev, got none")
-    return Report(tuple(readings), tuple(problems))
+    return ToolReport(tuple(readings), tuple(problems))
 
 
 def _row(row: Mapping[str, str], units: Mapping[str, str], words: Words) -> Reading:
@@ -79,7 +79,7 @@ def _row(row: Mapping[str, str], units: Mapping[str, str], words: Words) -> Read
     )
 
 
-def parse_query(text: str) -> Report:
+def parse_query(text: str) -> ToolReport:
     """Parse `efsmi -q` of newer and older drivers. Raises Unreadable.
 
     Double bit errors are the uncorrected ones; the tool does not report others.
@@ -90,7 +90,7 @@ def parse_query(text: str) -> Report:
         values = values_of(block)
         words = Words(f"{_QUERY}, DEV ID {index}", problems)
         readings.append(_device(index, values, words))
-    return Report(tuple(readings), tuple(problems))
+    return ToolReport(tuple(readings), tuple(problems))
 
 
 def _device(index: int, values: Mapping[tuple[str, str], str], words: Words) -> Reading:

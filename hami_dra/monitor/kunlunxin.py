@@ -18,7 +18,7 @@ from hami_dra.discovery.kunlunxin import column_words, xml_blocks
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, said, whole
 from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.listings import ListingSampler
-from hami_dra.monitor.readings import Reading, Report, Words, amount, celsius, count, percent, watts
+from hami_dra.monitor.readings import Reading, ToolReport, Words, amount, celsius, count, percent, watts
 
 TOOL: Final = replace(kunlunxin.TOOL, timeout=10.0)
 _COLUMNS: Final = "xpu-smi -m"
@@ -34,7 +34,7 @@ def sampler(tool: Tool = TOOL) -> ListingSampler:
     return ListingSampler(tool, ((("-m",), parse_columns), (("-q", "-x"), parse_xml)))
 
 
-def parse_columns(text: str) -> Report:
+def parse_columns(text: str) -> ToolReport:
     """Parse `xpu-smi -m`. Raises Unreadable."""
     readings: list[Reading] = []
     problems: list[str] = []
@@ -47,7 +47,7 @@ def parse_columns(text: str) -> Report:
             problems.append(at_line(_COLUMNS, number, line, error))
     if not readings:
         raise Unreadable("; ".join(problems) or f"{_COLUMNS}: expected a line for each XPU, got none")
-    return Report(tuple(readings), tuple(problems))
+    return ToolReport(tuple(readings), tuple(problems))
 
 
 def _columns(line: Sequence[str], words: Words) -> Reading:
@@ -72,7 +72,7 @@ def _columns(line: Sequence[str], words: Words) -> Reading:
     )
 
 
-def parse_xml(text: str) -> Report:
+def parse_xml(text: str) -> ToolReport:
     """Parse `xpu-smi -q -x`. Truncated output keeps the cards before the break. Raises
     Unreadable.
     """
@@ -85,7 +85,7 @@ def parse_xml(text: str) -> Report:
             problems.append(f"{place}: {error}")
     if not readings:
         raise Unreadable("; ".join(problems) or f"{_XML}: expected the XML elements xpu, got none")
-    return Report(tuple(readings), tuple(problems))
+    return ToolReport(tuple(readings), tuple(problems))
 
 
 def _element(values: Mapping[str, str], words: Words) -> Reading:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.discovery.tool import Tool
-from hami_dra.monitor.readings import Report, Sample, joined
+from hami_dra.monitor.readings import Sample, ToolReport, joined
 
-Listing = tuple[tuple[str, ...], Callable[[str], Report]]
+Listing = tuple[tuple[str, ...], Callable[[str], ToolReport]]
 """Arguments of the tool, and the parser of its output."""
 
 
@@ -28,7 +28,7 @@ class ListingSampler:
 
     def sample(self, cards: Sequence[Card]) -> Sample:
         """Read the cards. Raises the first listing's error if none succeeds."""
-        reports: list[Report] = []
+        reports: list[ToolReport] = []
         refused: list[DiscoveryError] = []
         for arguments, parse in self._listings:
             try:
@@ -37,7 +37,7 @@ class ListingSampler:
                 refused.append(error)
         if not reports:
             raise refused[0]
-        return joined(cards, [*reports, Report((), tuple(map(str, refused)))])
+        return joined(cards, [*reports, ToolReport((), tuple(map(str, refused)))])
 
     def close(self) -> None:
         """Do nothing: no resources are held."""

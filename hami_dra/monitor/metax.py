@@ -19,7 +19,7 @@ from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.listings import ListingSampler
 from hami_dra.monitor.readings import (
     Reading,
-    Report,
+    ToolReport,
     Words,
     amount,
     celsius,
@@ -51,7 +51,7 @@ def sampler(tool: Tool = TOOL) -> ListingSampler:
     return ListingSampler(tool, ((_LOOK, parse_dmon), (("--count-ecc",), parse_ecc)))
 
 
-def parse_dmon(text: str) -> Report:
+def parse_dmon(text: str) -> ToolReport:
     """Parse CSV: names, units, then a row for each die. Raises Unreadable.
 
     Versions of the tool differ in their columns.
@@ -74,7 +74,7 @@ def parse_dmon(text: str) -> Report:
             problems.append(at_line(_DMON, number, line, error))
     if not readings:
         raise Unreadable("; ".join(problems) or f"{_DMON}: expected a row for each GPU, got none")
-    return Report(tuple(readings), tuple(problems))
+    return ToolReport(tuple(readings), tuple(problems))
 
 
 def _row(row: Mapping[str, str], units: Mapping[str, str], words: Words) -> Reading:
@@ -95,7 +95,7 @@ def _row(row: Mapping[str, str], units: Mapping[str, str], words: Words) -> Read
     )
 
 
-def parse_ecc(text: str) -> Report:
+def parse_ecc(text: str) -> ToolReport:
     """Parse the counts below `ECC Errors` of each GPU, summed over the kinds of memory.
 
     Raises Unreadable.
@@ -115,7 +115,7 @@ def parse_ecc(text: str) -> Report:
             found[gpu].append((entry.path[-1], entry.value))
     if not found:
         raise Unreadable("; ".join(problems) or f"{_ECC}: expected blocks that begin with GPU#0, got none")
-    return Report(tuple(_errors(found, problems)), tuple(problems))
+    return ToolReport(tuple(_errors(found, problems)), tuple(problems))
 
 
 def _errors(found: Mapping[tuple[int, str], Sequence[tuple[str, str]]], problems: list[str]) -> Iterator[Reading]:

@@ -17,7 +17,7 @@ from hami_dra.discovery import neuron
 from hami_dra.discovery.errors import Unexpected, Unreadable, shown
 from hami_dra.discovery.reading import MAX_BYTES, MAX_INDEX
 from hami_dra.discovery.tool import Tool
-from hami_dra.monitor.readings import MAX_COUNT, Reading, Report, Sample, Words, joined
+from hami_dra.monitor.readings import MAX_COUNT, Reading, Sample, ToolReport, Words, joined
 from hami_dra.monitor.stream import Stream
 
 TOOL: Final = Tool("neuron-monitor", neuron.TOOL.folders, timeout=12.0)
@@ -82,7 +82,7 @@ class _Sums:
                 device.busy = None
 
 
-def parse(text: str, cores_per_device: int | None = None) -> Report:
+def parse(text: str, cores_per_device: int | None = None) -> ToolReport:
     """Parse one report. Raises Unreadable.
 
     `cores_per_device`: logical cores as programs see them, from discovery. The report has the
@@ -113,7 +113,7 @@ def parse(text: str, cores_per_device: int | None = None) -> Report:
         for runtime in runtimes:
             _add(sums, _object(_object(runtime).get("report")))
     errors = dict(_errors(_object(answer), sums.problems))
-    return Report(
+    return ToolReport(
         tuple(
             Reading(
                 index=index,

@@ -11,7 +11,7 @@ from hami_dra.api.hardware import Card
 from hami_dra.discovery.nvml import NvmlBackend
 from hami_dra.discovery.nvml.library import Handle, Library, NvmlFailed
 from hami_dra.discovery.reading import MAX_BYTES
-from hami_dra.monitor.readings import MAX_COUNT, Reading, Report, Sample, joined
+from hami_dra.monitor.readings import MAX_COUNT, Reading, Sample, ToolReport, joined
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class NvmlSampler:
         """Do nothing: the back end closes NVML."""
 
 
-def read(library: Library, gpus: Mapping[str, Handle]) -> Report:
+def read(library: Library, gpus: Mapping[str, Handle]) -> ToolReport:
     """Read the GPUs (by UUID). A GPU that is lost meanwhile is left out."""
     readings: list[Reading] = []
     problems: list[str] = []
@@ -44,7 +44,7 @@ def read(library: Library, gpus: Mapping[str, Handle]) -> Report:
             readings.append(_reading(library, uuid, gpu, problems))
         except NvmlFailed as failed:
             problems.append(f"NVML, GPU {uuid}: {failed}")
-    return Report(tuple(readings), tuple(problems))
+    return ToolReport(tuple(readings), tuple(problems))
 
 
 def _reading(library: Library, uuid: str, gpu: Handle, problems: list[str]) -> Reading:

@@ -61,7 +61,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ToolReport:
     """Content of one output of a tool."""
 
     readings: tuple[Reading, ...]
@@ -181,7 +181,7 @@ def share_of(total: int | None, share: float | None) -> int | None:
 # --- cards ---
 
 
-def joined(cards: Sequence[Card], reports: Iterable[Report]) -> Sample:
+def joined(cards: Sequence[Card], reports: Iterable[ToolReport]) -> Sample:
     """Join several outputs: of two values the first counts, gaps are filled from later outputs."""
     known: dict[str, Reading] = {}
     problems: list[str] = []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import Unreadable
 from hami_dra.monitor import enflame, kunlunxin, metax, neuron
-from hami_dra.monitor.readings import Report, joined
+from hami_dra.monitor.readings import ToolReport, joined
 from tests.support.mutations import mutated
 from tests.support.tools import MONITOR_FIXTURES
 
@@ -173,7 +173,7 @@ def test_cards_are_given_only_memory_that_they_have(data):
     except Unreadable:
         return
     sample = joined(cards, [report, report])
-    check_report(Report(tuple(sample.readings.values()), sample.problems))
+    check_report(ToolReport(tuple(sample.readings.values()), sample.problems))
     assert set(sample.readings) <= {card.uuid for card in cards}
     for reading in sample.readings.values():
         assert reading.memory_total is None or 32 << 30 <= reading.memory_total <= 128 << 30

@@ -36,7 +36,7 @@ from hami_dra.discovery.nvml.noted_faults import NOTED_FAULTS_FILE, NotedFaults
 from hami_dra.discovery.nvml.partitions import NvmlPartitioner
 from hami_dra.discovery.nvml.visits import Visits, open_library
 from hami_dra.discovery.sysfs import SYS
-from hami_dra.discovery.unpartitioned import UNCUT_FILE, UncutCards, as_cut
+from hami_dra.discovery.unpartitioned import UNCUT_FILE, UnpartitionedCards, as_cut
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class NvmlBackend:
         *,
         timeout: float = 60.0,
         harmless_xids: Collection[int] = APPLICATION_XIDS,
-        uncut: UncutCards | None = None,
+        uncut: UnpartitionedCards | None = None,
         memory: CardMemory | None = None,
         noted: NotedFaults | None = None,
         open_library: Callable[[], Library] = open_library,
@@ -80,7 +80,7 @@ class NvmlBackend:
         time; they are told as they will be again.
         """
         self._sys = sys
-        self._uncut = uncut or UncutCards()
+        self._uncut = uncut or UnpartitionedCards()
         self._memory = memory or CardMemory(GpuRecord)
         self._noted = noted or NotedFaults()
         self._open_library = open_library
@@ -97,7 +97,7 @@ class NvmlBackend:
         if state_folder is None:
             return cls()
         return cls(
-            uncut=UncutCards(state_folder / UNCUT_FILE),
+            uncut=UnpartitionedCards(state_folder / UNCUT_FILE),
             memory=CardMemory(GpuRecord, state_folder / CARDS_FILE),
             noted=NotedFaults(state_folder / NOTED_FAULTS_FILE),
         )

@@ -78,7 +78,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Reading:
+class NvmlReading:
     """One pass over the hardware."""
 
     cards: dict[int, GpuRecord] = field(default_factory=dict)
@@ -91,9 +91,9 @@ class Reading:
     """GPUs that answer, and of which no record could be made."""
 
 
-def read_all(library: Library, sys: Path = SYS, meminfo: Path = MEMINFO) -> Reading:
+def read_all(library: Library, sys: Path = SYS, meminfo: Path = MEMINFO) -> NvmlReading:
     """Raises NvmlFailed when not even the GPUs can be counted."""
-    reading = Reading()
+    reading = NvmlReading()
     driver = _optional(library.driver_version, "", reading.problems.append)
     cuda = _optional(library.cuda_version, "", reading.problems.append)
     for index in range(library.count()):
@@ -121,7 +121,7 @@ def read_all(library: Library, sys: Path = SYS, meminfo: Path = MEMINFO) -> Read
     return reading
 
 
-def _read_one(library: Library, index: int, reading: Reading) -> None:
+def _read_one(library: Library, index: int, reading: NvmlReading) -> None:
     def problem(text: str) -> None:
         reading.problems.append(f"NVML, GPU {index}: {text}")
 
@@ -147,7 +147,7 @@ def _trace(library: Library, index: int) -> Trace:
     return Trace(uuid=uuid, index=index)
 
 
-def _share_memory(reading: Reading, meminfo: Path) -> None:
+def _share_memory(reading: NvmlReading, meminfo: Path) -> None:
     """Give the memory of the machine to the GPUs that have none of their own."""
     without = [index for index, card in reading.cards.items() if not card.memory]
     if not without:
@@ -205,7 +205,7 @@ def _record(library: Library, index: int, gpu: Handle, problem: Callable[[str], 
     )
 
 
-def _read_pair(library: Library, one: int, other: int, reading: Reading) -> None:
+def _read_pair(library: Library, one: int, other: int, reading: NvmlReading) -> None:
     first, second = reading.handles[one], reading.handles[other]
     try:
         level = library.common_ancestor(first, second)
@@ -217,7 +217,7 @@ def _read_pair(library: Library, one: int, other: int, reading: Reading) -> None
             reading.problems.append(f"NVML, GPUs {one} and {other}: {failed}")
 
 
-def _drop_if_lost(library: Library, index: int, reading: Reading) -> None:
+def _drop_if_lost(library: Library, index: int, reading: NvmlReading) -> None:
     try:
         library.uuid(reading.handles[index])
     except NvmlFailed as failed:

@@ -10,12 +10,12 @@ from typing import Final
 import msgspec
 
 from hami_dra.api.hardware import Fault
-from hami_dra.discovery.durable import DurableFile, NotKept, boot_id
+from hami_dra.discovery.durable import DurableFile, NotStored, boot_id
 
 NOTED_FAULTS_FILE: Final = "noted-faults.json"
 
 
-class _File(msgspec.Struct, frozen=True):
+class _FaultsFile(msgspec.Struct, frozen=True):
     boot: str
     faults: dict[str, dict[str, str]]
     """Uuid → code → message."""
@@ -43,9 +43,9 @@ class NotedFaults:
         if self._file is None:
             return
         try:
-            self._file.write(msgspec.json.encode(_File(self._boot, self._known)))
+            self._file.write(msgspec.json.encode(_FaultsFile(self._boot, self._known)))
             self.problem = ""
-        except NotKept as error:
+        except NotStored as error:
             self.problem = f"errors of the hardware would be forgotten by a restart: {error}"
 
     @property
@@ -59,8 +59,8 @@ class NotedFaults:
             return {}
         try:
             text = self._file.read()
-            found = None if text is None else msgspec.json.decode(text, type=_File)
-        except (NotKept, msgspec.MsgspecError) as error:
+            found = None if text is None else msgspec.json.decode(text, type=_FaultsFile)
+        except (NotStored, msgspec.MsgspecError) as error:
             self._file.set_aside()
             self.problem = f"errors of the hardware that were noted before are forgotten: {self._file.path}: {error}"
             return {}

@@ -5,7 +5,7 @@ instance with one compute instance that spans it; what of it is there already is
 again.
 
 A GPU that is used as one has its MIG mode switched off, and on again before it is cut: only of GPUs whose mode is on when somebody wants
-them as one, and only while nobody uses them. That the mode is off because of us is noted (`UncutCards`) before it is switched, and
+them as one, and only while nobody uses them. That the mode is off because of us is noted (`UnpartitionedCards`) before it is switched, and
 forgotten after it is on again. GPUs before Hopper are reset for that, which NVML does itself and refuses where anything has the GPU open.
 """
 
@@ -31,7 +31,7 @@ from hami_dra.discovery.nvml.library import (
 from hami_dra.discovery.nvml.mig import compute_instances, mig_state
 from hami_dra.discovery.nvml.mig_mode import NotSwitched, check_unused, switch
 from hami_dra.discovery.nvml.visits import Visits, open_library
-from hami_dra.discovery.unpartitioned import UncutCards
+from hami_dra.discovery.unpartitioned import UnpartitionedCards
 from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
 
 T = TypeVar("T")
@@ -54,11 +54,11 @@ class NvmlPartitioner:
         self,
         *,
         timeout: float = 30.0,
-        uncut: UncutCards | None = None,
+        uncut: UnpartitionedCards | None = None,
         aside: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         """`timeout`: seconds for one visit. `aside`: while it is entered, nothing else in this process has a GPU open."""
-        self._uncut = uncut or UncutCards()
+        self._uncut = uncut or UnpartitionedCards()
         self._aside = aside
         self._lock = threading.Lock()
         self._current: Library | None = None

@@ -32,7 +32,7 @@ class UnknownMachine(ValueError):
     """No reference machine has this name; the message lists those there are."""
 
 
-class Place(ConfigModel):
+class CardLocation(ConfigModel):
     """Where a card sits."""
 
     pci: str
@@ -80,7 +80,7 @@ class CardGroup(ConfigModel):
     lanes: Lanes = 0
     links: tuple[tuple[int, int, Lanes], ...] = ()
     """One card, another one, and the lanes between them."""
-    places: tuple[Place, ...]
+    places: tuple[CardLocation, ...]
 
 
 class MachineFile(ConfigModel):
@@ -154,7 +154,7 @@ def _card(described: MachineFile, group: CardGroup, node: str, index: int) -> Ca
     return card
 
 
-def _distance(one: Place, other: Place) -> PcieDistance:
+def _distance(one: CardLocation, other: CardLocation) -> PcieDistance:
     if one.switch and one.switch == other.switch:
         return PcieDistance.SINGLE_SWITCH
     if one.switch and one.switch.split("/")[0] == other.switch.split("/")[0]:

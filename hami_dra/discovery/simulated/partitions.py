@@ -15,7 +15,7 @@ import msgspec
 
 from hami_dra.api.hardware import Card, MigInstance, MigPlacement, MigProfile, MigState
 from hami_dra.discovery.errors import ToolFailed
-from hami_dra.discovery.unpartitioned import UNCUT_FILE, UncutCards
+from hami_dra.discovery.unpartitioned import UNCUT_FILE, UnpartitionedCards
 from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
 from hami_dra.vendors.nvidia.mig import compute_slices, profiles
 
@@ -29,7 +29,7 @@ class SimulatedPartitioner:
         """`file`: need not be there; read at each call, since another process may have written it (one at a time)."""
         self._cards = {card.uuid: card for card in cards}
         self._file = file
-        self._uncut = UncutCards(file.with_name(UNCUT_FILE) if file else None)
+        self._uncut = UnpartitionedCards(file.with_name(UNCUT_FILE) if file else None)
         self._memory: dict[str, dict[int, MigInstance]] = {}
         self._lock = threading.Lock()
 

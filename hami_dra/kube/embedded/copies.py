@@ -7,7 +7,7 @@ from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
-from hami_dra.kube.embedded.worker import Watched
+from hami_dra.kube.embedded.worker import WatchedStore
 from hami_dra.kube.memory import MemoryCluster
 from hami_dra.kube.reflector import Reflector
 
@@ -54,16 +54,16 @@ def _owners(item: Object) -> list[str]:
 @dataclass(slots=True)
 class Copies:
     cluster: MemoryCluster
-    pods: Watched[Pod]
-    claims: Watched[ResourceClaim]
-    templates: Watched[ResourceClaimTemplate]
-    nodes: Watched[Node]
+    pods: WatchedStore[Pod]
+    claims: WatchedStore[ResourceClaim]
+    templates: WatchedStore[ResourceClaimTemplate]
+    nodes: WatchedStore[Node]
 
     @staticmethod
     def of(cluster: MemoryCluster) -> "Copies":
         return Copies(
             cluster,
-            Watched(
+            WatchedStore(
                 cluster,
                 kinds.POD,
                 uid=lambda pod: [pod.metadata.uid],
@@ -72,9 +72,9 @@ class Copies:
                 template=_templates,
                 owner=_owners,
             ),
-            Watched(cluster, kinds.RESOURCE_CLAIM, consumer=consumer_uids, owner=_owners),
-            Watched(cluster, kinds.RESOURCE_CLAIM_TEMPLATE),
-            Watched(cluster, kinds.NODE),
+            WatchedStore(cluster, kinds.RESOURCE_CLAIM, consumer=consumer_uids, owner=_owners),
+            WatchedStore(cluster, kinds.RESOURCE_CLAIM_TEMPLATE),
+            WatchedStore(cluster, kinds.NODE),
         )
 
     def reflectors(self) -> tuple[Reflector[Any], ...]:

@@ -26,7 +26,7 @@ _AT_ONCE: Final = 20
 """Number of consecutive conflicts that are retried without a pause."""
 
 
-class Watched(Generic[T]):
+class WatchedStore(Generic[T]):
     """Copy of one kind; `listeners` receive every change, in order of registration."""
 
     def __init__(self, cluster: MemoryCluster, kind: Kind[T], **indices: IndexFunction[T]) -> None:

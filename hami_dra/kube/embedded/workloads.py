@@ -20,12 +20,12 @@ from hami_dra.api.podstate import is_finished
 from hami_dra.api.workloads import Workload
 from hami_dra.kube.embedded.copies import Copies
 from hami_dra.kube.embedded.fit import selected
-from hami_dra.kube.embedded.worker import Watched, Worker
+from hami_dra.kube.embedded.worker import WatchedStore, Worker
 from hami_dra.kube.protocol import AlreadyExists
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _DesiredPods:
     """Names of the pods to create, in order, and the pods to delete."""
 
     names: list[str]
@@ -39,7 +39,7 @@ class WorkloadController:
         self._copies = copies
         self._cluster = copies.cluster
         self._kind = kind
-        self.watched: Watched[Workload] = Watched(copies.cluster, kind, uid=lambda item: [item.metadata.uid])
+        self.watched: WatchedStore[Workload] = WatchedStore(copies.cluster, kind, uid=lambda item: [item.metadata.uid])
         self.worker = Worker(f"pods of {kind.name}", self._sync)
         self.watched.on_present(lambda workload: self.worker.add(workload.key))
         copies.pods.listeners.append(self._pod_changed)
@@ -69,7 +69,7 @@ class WorkloadController:
         for name in wanted.names:
             await self._create(workload, name)
 
-    def _wanted(self, workload: Workload, mine: list[Pod]) -> _Wanted:
+    def _wanted(self, workload: Workload, mine: list[Pod]) -> _DesiredPods:
         running = [pod for pod in mine if not is_finished(pod)]
         spec, taken = workload.spec, self._copies.pods.store
         if self._kind == kinds.DAEMON_SET:
@@ -77,7 +77,7 @@ class WorkloadController:
             nodes = [node.metadata.name for node in self._copies.nodes.store if selected(wish, node)]
             names = {f"{workload.metadata.name}-{node}" for node in nodes}
             missing_names = [name for name in sorted(names) if f"{workload.metadata.namespace}/{name}" not in taken]
-            return _Wanted(missing_names, [pod for pod in running if pod.metadata.name not in names])
+            return _DesiredPods(missing_names, [pod for pod in running if pod.metadata.name not in names])
         if self._kind == kinds.JOB:
             succeeded = sum(pod.status.phase == "Succeeded" for pod in mine)
             completions = 1 if spec.completions is None else spec.completions
@@ -87,7 +87,7 @@ class WorkloadController:
             target = 1 if spec.replicas is None else spec.replicas
         numbered = sorted(running, key=lambda pod: (len(pod.metadata.name), pod.metadata.name))
         missing = max(target - len(running), 0)
-        return _Wanted(self._free_names(workload, missing), numbered[target:])
+        return _DesiredPods(self._free_names(workload, missing), numbered[target:])
 
     def _free_names(self, workload: Workload, number: int) -> list[str]:
         meta = workload.metadata

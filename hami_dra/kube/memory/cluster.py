@@ -13,7 +13,7 @@ from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.kube.memory import patches, rules
 from hami_dra.kube.memory.history import Record
-from hami_dra.kube.memory.state import State, object_key
+from hami_dra.kube.memory.state import MemoryState, object_key
 from hami_dra.kube.protocol import (
     APPLY,
     JSON,
@@ -95,7 +95,7 @@ class MemoryCluster:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         seed: int = 0,
     ) -> None:
-        self._state = State(history, now, seed)
+        self._state = MemoryState(history, now, seed)
         self.admission: list[Callable[[Admission], Awaitable[Raw]]] = []
         """Mutating admission, in order: each returns the object to continue with, or raises a
         ClusterError to refuse it.

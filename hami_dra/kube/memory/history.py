@@ -60,7 +60,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RecordedChange:
     """One change. `before` is None for a creation.
 
     `after` is the last state (with the deletion's version) for a removal.
@@ -83,7 +83,7 @@ class Watcher:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     end: Exception | bool | None = None
 
-    def offer(self, change: Change) -> None:
+    def offer(self, change: RecordedChange) -> None:
         """Queue a change; objects that start or stop matching appear as ADDED and DELETED, as
         upstream.
         """
@@ -115,11 +115,11 @@ class Table:
     def __init__(self, history: int) -> None:
         self.objects: dict[str, Record] = {}
         self.watchers: list[Watcher] = []
-        self._changes: deque[Change] = deque()
+        self._changes: deque[RecordedChange] = deque()
         self._history = history
         self._forgotten = 0
 
-    def apply(self, key: str, change: Change) -> None:
+    def apply(self, key: str, change: RecordedChange) -> None:
         if change.removed:
             self.objects.pop(key, None)
         else:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from hami_dra.api.kinds import Kind
-from hami_dra.kube.memory.history import Change, Record, Table
+from hami_dra.kube.memory.history import Record, RecordedChange, Table
 from hami_dra.kube.protocol import NotFound
 
 Raw = dict[str, Any]
@@ -24,7 +24,7 @@ def object_key(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-class State:
+class MemoryState:
     def __init__(self, history: int, now: Callable[[], datetime], seed: int) -> None:
         # real servers never have version 0, which has a special meaning for a watch
         self.newest = 1
@@ -64,7 +64,7 @@ class State:
         self._uids.add(record.raw["metadata"]["uid"])
         for owner in _owners(record.raw):
             self._dependents.setdefault(owner, {})[kind, key] = None
-        self.table(kind).apply(key, Change(self.newest, before, record))
+        self.table(kind).apply(key, RecordedChange(self.newest, before, record))
 
     def delete(self, kind: Kind[Any], key: str, record: Record) -> None:
         """Delete the object immediately, or mark it as being deleted while it has finalizers."""
@@ -84,7 +84,7 @@ class State:
         """
         last = self.next_record(raw)
         self.newest = last.version
-        self.table(kind).apply(key, Change(self.newest, before, last, removed=True))
+        self.table(kind).apply(key, RecordedChange(self.newest, before, last, removed=True))
         uid = raw["metadata"]["uid"]
         self._uids.discard(uid)
         for owned_kind, owned_key in self._dependents.pop(uid, {}):

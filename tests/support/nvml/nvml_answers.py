@@ -19,7 +19,7 @@ from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.discovery.host import CDI_FOLDERS, MachineHost
 from hami_dra.discovery.nvml import NvmlBackend, NvmlPartitioner
 from hami_dra.discovery.nvml.visits import use_driver_root
-from hami_dra.discovery.unpartitioned import UncutCards
+from hami_dra.discovery.unpartitioned import UnpartitionedCards
 from hami_dra.driver.prepare.assembly import work_of
 from hami_dra.driver.prepare.batching import Prepare
 from hami_dra.driver.prepare.cdi import kind
@@ -158,7 +158,7 @@ class Story:
         `brings`: the driver brings libraries from its driver root, which is the whole node.
         """
         settings = HostSettings(driver_root="/", cdi_hook="/usr/bin/nvidia-cdi-hook") if brings else HostSettings()
-        uncut = UncutCards(Path(root) / "uncut.json")
+        uncut = UnpartitionedCards(Path(root) / "uncut.json")
         backend = self.backend(uncut=uncut)
         cards, published, driver, node = backend.discover().cards, Published(), NVIDIA.driver, "n1"
         inventory = inventory_of(
@@ -282,7 +282,7 @@ class Partitioned:
         self.partitioner = NvmlPartitioner(timeout=seconds, uncut=self._uncut())
 
     def _uncut(self):
-        return UncutCards(self.story.config.parent / "uncut.json")
+        return UnpartitionedCards(self.story.config.parent / "uncut.json")
 
     def _backend(self):
         return self.story.backend(uncut=self._uncut())

@@ -9,7 +9,7 @@ from hami_dra.api.hardware import Card, NeuronRecord
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unexpected, Unreadable
 from hami_dra.discovery.tool import Tool
 from hami_dra.monitor import enflame, kunlunxin, metax, neuron, readings
-from hami_dra.monitor.readings import Reading, Report, joined
+from hami_dra.monitor.readings import Reading, ToolReport, joined
 from tests.support.tools import MONITOR_FIXTURES, FakeTools
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -417,7 +417,7 @@ def test_readings_find_their_cards():
     cards = [card(0, GIB, bus="0000:01:00.0"), card(1, GIB, bus="0000:02:00.0", serial="S1")]
 
     def whose(reading):
-        return list(joined(cards, [Report((reading,))]).readings)
+        return list(joined(cards, [ToolReport((reading,))]).readings)
 
     assert whose(Reading(uuid="card-1")) == ["card-1"]
     assert whose(Reading(uuid="S1", index=0)) == ["card-1"]
@@ -430,8 +430,8 @@ def test_readings_find_their_cards():
 
 def test_the_first_of_two_readings_counts_and_gaps_are_filled():
     cards = [card(0, 4 * GIB)]
-    first = Report((Reading(index=0, power=5.0), Reading(index=0, power=6.0)), ("a",))
-    second = Report((Reading(index=0, power=7.0, temperature=30.0),), ("a", "b"))
+    first = ToolReport((Reading(index=0, power=5.0), Reading(index=0, power=6.0)), ("a",))
+    second = ToolReport((Reading(index=0, power=7.0, temperature=30.0),), ("a", "b"))
     found = joined(cards, [first, second])
     assert found.readings["card-0"] == Reading(index=0, power=5.0, temperature=30.0)
     assert [problem for problem in found.problems if problem in {"a", "b"}] == ["a", "b"]
@@ -450,13 +450,16 @@ def test_the_first_of_two_readings_counts_and_gaps_are_filled():
     ],
 )
 def test_memory_that_cannot_be_the_cards_is_not_believed(total, used, kept):
-    sample = joined([card(0, 4 * GIB)], [Report((Reading(index=0, memory_total=total, memory_used=used),))])
+    sample = joined([card(0, 4 * GIB)], [ToolReport((Reading(index=0, memory_total=total, memory_used=used),))])
     reading = sample.readings["card-0"]
     assert (reading.memory_total, reading.memory_used) == kept
     assert bool(sample.problems) == (kept != (total, used))
 
 
 def test_a_gap_is_not_filled_with_more_than_there_is():
-    reports = [Report((Reading(index=0, memory_total=3 * GIB),)), Report((Reading(index=0, memory_used=4 * GIB),))]
+    reports = [
+        ToolReport((Reading(index=0, memory_total=3 * GIB),)),
+        ToolReport((Reading(index=0, memory_used=4 * GIB),)),
+    ]
     found = joined([card(0, 4 * GIB)], reports).readings["card-0"]
     assert found == replace(Reading(index=0), memory_total=3 * GIB)
