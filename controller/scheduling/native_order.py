@@ -30,7 +30,7 @@ from hami_dra.api.resource import ResourceClaim, ResourceSlice
 from hami_dra.driver.node.settings import DeviceRanking
 from hami_dra.driver.slices import Pool, slice_body
 from hami_dra.kube.guard import LoopGuard
-from hami_dra.vendors.protocol import Ask, Cards, Cell, Layout, Scene, Tier, Vendor
+from hami_dra.vendors.protocol import CandidateTier, CardRequest, Cards, CardState, Layout, NodeView, Vendor
 from hami_dra.vendors.registry import vendor_of
 
 _guard: Final = LoopGuard("order of devices")
@@ -92,24 +92,26 @@ def _with_parts(inventory: Inventory, whole: Sequence[Device], parts: Sequence[D
 def _by_policy(cards: Cards, policy: DevicePolicy) -> list[int]:
     """All positions; those that the policy refuses (`mutex`: used ones) last."""
     nothing = np.zeros(len(cards.index), dtype=np.int64)
-    scores = device_scores(cards, Ask(slots=nothing, cores=nothing, memory=nothing), policy.weights)
+    scores = device_scores(cards, CardRequest(slots=nothing, cores=nothing, memory=nothing), policy.weights)
     order = [int(position) for position in device_order(cards, scores, policy)]
     return order + [position for position in range(len(cards.index)) if position not in order]
 
 
 def _grown(vendor: Vendor, layout: Layout, cards: Cards, free: Sequence[int], policy: DevicePolicy) -> Sequence[int]:
     """The free cards, set by set. Positions are the same in `layout` and `cards`: both are in order of the index."""
-    wish = vendor.wish({})
-    if not free or not vendor.arranges(wish, policy.keys):
+    preferences = vendor.preferences({})
+    if not free or not vendor.arranges(preferences, policy.keys):
         return free
     idle = np.array(cards.slots_used == 0, dtype=np.bool_)
     eligible = np.zeros(layout.size, dtype=np.bool_)
     eligible[list(free)] = True
-    cells: Codes = eligible * np.uint8(Cell.ELIGIBLE) | idle * np.uint8(Cell.IDLE)
-    states = vendor.states(cards, Ask(slots=cards.slots_total, cores=cards.cores_total, memory=cards.memory_total))
+    cells: Codes = eligible * np.uint8(CardState.ELIGIBLE) | idle * np.uint8(CardState.IDLE)
+    states = vendor.states(
+        cards, CardRequest(slots=cards.slots_total, cores=cards.cores_total, memory=cards.memory_total)
+    )
 
-    def tiers(count: int) -> Iterable[Tier]:
-        scene = Scene(layout, cells.tobytes(), states.tobytes(), count, wish, names.BINPACK, policy.keys)
+    def tiers(count: int) -> Iterable[CandidateTier]:
+        scene = NodeView(layout, cells.tobytes(), states.tobytes(), count, preferences, names.BINPACK, policy.keys)
         arrangement = vendor.arrange(scene)
         return arrangement.tiers if arrangement is not None else ()
 
@@ -121,7 +123,9 @@ def _grown(vendor: Vendor, layout: Layout, cards: Cards, free: Sequence[int], po
     return list(dict.fromkeys(chain(chosen, free)))
 
 
-def _best_around(chosen: Sequence[int], tiers: Iterable[Tier], count: int, order: Sequence[int]) -> Sequence[int]:
+def _best_around(
+    chosen: Sequence[int], tiers: Iterable[CandidateTier], count: int, order: Sequence[int]
+) -> Sequence[int]:
     """The first set of the best tier that contains `chosen`; of several in a tier the one that `order` likes most.
 
     Empty where no legal set of this size does: the next larger size is asked then.

@@ -31,7 +31,7 @@ from controller.webhook.request import (
 )
 from controller.webhook.sharing import share
 from hami_dra.api import names
-from hami_dra.vendors.legacy import MAX_CARDS, CardRequest, InvalidLegacy, LegacyVendor
+from hami_dra.vendors.legacy import MAX_CARDS, InvalidLegacy, LegacyRequest, LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
 IGNORE: Final = "ignore"
@@ -107,7 +107,7 @@ class _Problems(Exception):
 @dataclass(frozen=True, slots=True)
 class _Wish:
     container: Container
-    cards: CardRequest
+    cards: LegacyRequest
     """The devices that this container requests; the shared request may be larger."""
 
 
@@ -192,26 +192,26 @@ class _Conversion:
         except InvalidLegacy as error:
             self._problems.append(str(error))
             return
-        wishes = self._wishes(vendor, mentioned, plain_stays=not filters)
-        sharing = share([(wish.container.role, wish.cards) for wish in wishes])
+        request_preferences = self._wishes(vendor, mentioned, plain_stays=not filters)
+        sharing = share([(preferences.container.role, preferences.cards) for preferences in request_preferences])
         first = sum(named.vendor == vendor.name for named in requests)
         requests.extend(
             NamedRequest(f"{vendor.name}-{first + index}", vendor.name, cards, filters)
             for index, cards in enumerate(sharing.requests)
         )
         pointers.extend(
-            (wish, vendor, f"{vendor.name}-{first + index}")
-            for wish, index in zip(wishes, sharing.request_of, strict=True)
+            (preferences, vendor, f"{vendor.name}-{first + index}")
+            for preferences, index in zip(request_preferences, sharing.request_of, strict=True)
         )
         self._warnings.extend(
-            f"{wishes[index].container.where} gets devices of its own for the whole life of the pod: what it asks for "
-            f"cannot be compared with what the other containers ask for. {_to_share(wishes)}"
+            f"{request_preferences[index].container.where} gets devices of its own for the whole life of the pod: what it asks for "
+            f"cannot be compared with what the other containers ask for. {_to_share(request_preferences)}"
             for index in sharing.alone
         )
 
     def _wishes(self, vendor: LegacyVendor, containers: list[Container], *, plain_stays: bool) -> list[_Wish]:
         native = self._options.mode == "native"
-        wishes = []
+        request_preferences = []
         for container in containers:
             resources = container.resources
             try:
@@ -233,8 +233,8 @@ class _Conversion:
             else:
                 self._handled.append((container, vendor))
                 if cards is not None:
-                    wishes.append(_Wish(container, cards))
-        return wishes
+                    request_preferences.append(_Wish(container, cards))
+        return request_preferences
 
     def _runtime_class(self, vendors: Iterable[str]) -> str:
         """Return the RuntimeClass to set, or nothing.
@@ -272,9 +272,9 @@ class _Conversion:
             entry = {"name": self._free_claim_name()}
             self._spec["resourceClaims"] = [*self._claims, entry]
         entry["resourceClaimTemplateName"] = made["metadata"]["name"]
-        for wish, vendor, name in pointers:
-            container = wish.container.raw
-            if env := vendor.env(wish.cards):
+        for preferences, vendor, name in pointers:
+            container = preferences.container.raw
+            if env := vendor.env(preferences.cards):
                 added = [{"name": key, "value": value} for key, value in env.items()]
                 container["env"] = [*(container.get("env") or []), *added]
             resources = container["resources"]
@@ -291,10 +291,10 @@ class _Conversion:
         return name
 
 
-def _to_share(wishes: Sequence[_Wish]) -> str:
+def _to_share(request_preferences: Sequence[_Wish]) -> str:
     """Return how to phrase the requests so that an init container can use the devices of the
     others.
     """
-    if len({wish.cards.memory_percent is None for wish in wishes}) > 1:
+    if len({preferences.cards.memory_percent is None for preferences in request_preferences}) > 1:
         return "Give the memory of both in MiB"
     return "Ask for the same amounts in both"

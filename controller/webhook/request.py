@@ -17,7 +17,7 @@ from hami_dra.api import kinds, names
 from hami_dra.api.config import DeviceConfig
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
-from hami_dra.vendors.legacy import MAX_CARDS, CardChoice, CardRequest, Filters, InvalidLegacy, LegacyVendor
+from hami_dra.vendors.legacy import MAX_CARDS, CardChoice, Filters, InvalidLegacy, LegacyRequest, LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
 CLAIM_NAME: Final = "hami"
@@ -37,7 +37,7 @@ class NamedRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
     vendor: str
-    cards: CardRequest
+    cards: LegacyRequest
     filters: dict[str, tuple[str, ...]] = {}
 
 

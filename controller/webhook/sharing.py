@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hami_dra.vendors.legacy import CardRequest
+from hami_dra.vendors.legacy import LegacyRequest
 
 
 class Role(StrEnum):
@@ -27,7 +27,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    requests: tuple[CardRequest, ...]
+    requests: tuple[LegacyRequest, ...]
     request_of: tuple[int, ...]
     """The index in `requests` for each container."""
     alone: tuple[int, ...]
@@ -36,46 +36,48 @@ class Sharing:
     """
 
 
-def share(wishes: Sequence[tuple[Role, CardRequest]]) -> Sharing:
+def share(request_preferences: Sequence[tuple[Role, LegacyRequest]]) -> Sharing:
     """Assign containers to requests. Requests of app containers come first.
 
     `wishes`: the containers that request cards of this vendor, in pod order.
     """
-    requests: list[CardRequest] = []
-    request_of = [0] * len(wishes)
+    requests: list[LegacyRequest] = []
+    request_of = [0] * len(request_preferences)
     for role in (Role.APP, Role.SIDECAR):
-        for container, (its_role, wish) in enumerate(wishes):
+        for container, (its_role, preferences) in enumerate(request_preferences):
             if its_role is role:
                 request_of[container] = len(requests)
-                requests.append(wish)
-    sidecars = {request_of[container] for container, (role, _) in enumerate(wishes) if role is Role.SIDECAR}
+                requests.append(preferences)
+    sidecars = {
+        request_of[container] for container, (role, _) in enumerate(request_preferences) if role is Role.SIDECAR
+    }
     alone = []
-    for container, (role, wish) in enumerate(wishes):
+    for container, (role, preferences) in enumerate(request_preferences):
         if role is not Role.INIT:
             continue
         candidates = [index for index in range(len(requests)) if index not in sidecars]
-        found = _least_growth(requests, candidates, wish)
+        found = _least_growth(requests, candidates, preferences)
         if found is not None:
             request_of[container], requests[found[0]] = found[0], found[1]
         else:
             request_of[container] = len(requests)
-            requests.append(wish)
+            requests.append(preferences)
             if candidates:
                 alone.append(container)
     return Sharing(tuple(requests), tuple(request_of), tuple(alone))
 
 
 def _least_growth(
-    requests: Sequence[CardRequest], candidates: Sequence[int], wish: CardRequest
-) -> tuple[int, CardRequest] | None:
+    requests: Sequence[LegacyRequest], candidates: Sequence[int], preferences: LegacyRequest
+) -> tuple[int, LegacyRequest] | None:
     """Return the candidate that covers the container, else the one that needs the fewest more
     cards.
 
     The first wins ties.
     """
-    best: tuple[tuple[bool, int], int, CardRequest] | None = None
+    best: tuple[tuple[bool, int], int, LegacyRequest] | None = None
     for index in candidates:
-        joined = requests[index].joined(wish)
+        joined = requests[index].joined(preferences)
         if joined is not None:
             growth = (joined != requests[index], joined.count - requests[index].count)
             if best is None or growth < best[0]:

@@ -110,8 +110,11 @@ def allocations(devices: int, times: int) -> Iterator[tuple[str, list[float]]]:
     node, pools = inventory.nodes.node(0), inventory.pools_on(NODE)
     policies = Policies(device=DevicePolicy((names.BINPACK,)))
     choosers: list[Callable[[], Chooser]] = [FirstFit, lambda: PolicyChooser(inventory, policies)]
-    for name, (wish, constraints) in REQUESTS.items():
-        request = {"name": "gpu", "exactly": {"deviceClassName": "bench", "allocationMode": "ExactCount", **wish}}
+    for name, (preferences, constraints) in REQUESTS.items():
+        request = {
+            "name": "gpu",
+            "exactly": {"deviceClassName": "bench", "allocationMode": "ExactCount", **preferences},
+        }
         spec = {"devices": {"requests": [request], "constraints": constraints}}
         body = {"metadata": {"name": "claim", "namespace": "bench", "uid": "claim"}, "spec": spec}
         claim = msgspec.convert(body, ResourceClaim)

@@ -1,6 +1,6 @@
 """A cell for a node's processes: a PID and a mount namespace of their own, which end with whoever made it.
 
-Used by node.py, as a module (`Cell`) and, below, as the programs that it runs. In: a folder and a name for cgroups. Out: a
+Used by node.py, as a module (`CardState`) and, below, as the programs that it runs. In: a folder and a name for cgroups. Out: a
 command line that runs something inside. What the kernel gives for free: when process 1 of the cell is killed, all of it is
 (kubelet, containerd, shims, containers), and with the last of them every mount goes. So a test that is interrupted, even by
 SIGKILL, leaves no process and no mount; the keeper, which waits for the owner's end, then removes cgroups and folder.

@@ -82,7 +82,7 @@ class Tenancy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ContainerPlace:
     """Who gets it. Containers that refer to the same requests are one view: they get the same edits."""
 
     claim_namespace: str
@@ -303,7 +303,7 @@ class ContainerVendor(Protocol):
     """`Card.vendor`."""
     driver: str
     reads: tuple[str, ...]
-    """Names of the variables in `Place.container_env`: those that a container may set itself and that decide about its edits."""
+    """Names of the variables in `ContainerPlace.container_env`: those that a container may set itself and that decide about its edits."""
 
     def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
         """Every device that is published for these cards of one machine, by its name."""
@@ -318,7 +318,7 @@ class ContainerVendor(Protocol):
     def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:
         """Return what containers with these cards would lack on this node; empty where nothing is known."""
 
-    def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
+    def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:
         """What containers of one view get for all their tenancies on this vendor's cards, in whatever order. Raises Unpreparable."""
 
 

@@ -7,14 +7,14 @@ import numpy as np
 
 from hami_dra.api import names
 from hami_dra.api.arrays import Codes
-from hami_dra.vendors.protocol import Ask, Cards
+from hami_dra.vendors.protocol import CardRequest, Cards
 from hami_dra.vendors.reasons import NUMBER
 
 WHOLE = 100
 """Percent of a card's cores; a card whose cores are scaled above it is never exclusive (HAMi: Totalcore == 100)."""
 
 
-def refuse(cards: Cards, ask: Ask) -> Codes:
+def refuse(cards: Cards, ask: CardRequest) -> Codes:
     """Per card 0 or the number of the reason.
 
     - All 100 percent of the cores means an exclusive card: refused while anything else is on it.

@@ -18,7 +18,7 @@ _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class Grant:
     """All that a container has of one card, from however many requests."""
 
     card: Card
@@ -33,12 +33,12 @@ class Holding:
         return sum(tenancy.consumed.get(capacity, 0) for tenancy in self.tenancies)
 
 
-def holdings(tenancies: Iterable[Tenancy]) -> tuple[Holding, ...]:
+def grants(tenancies: Iterable[Tenancy]) -> tuple[Grant, ...]:
     """One for each card, by its index: the order in which the vendors' libraries number cards."""
     by_index: dict[int, list[Tenancy]] = {}
     for tenancy in sorted(tenancies, key=lambda tenancy: (tenancy.device, tenancy.request, tenancy.share_id)):
         by_index.setdefault(tenancy.card.index, []).append(tenancy)
-    return tuple(Holding(card=held[0].card, tenancies=tuple(held)) for _, held in sorted(by_index.items()))
+    return tuple(Grant(card=held[0].card, tenancies=tuple(held)) for _, held in sorted(by_index.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Tightest:
         )
 
 
-def tightest(held: Sequence[Holding], capacity: str) -> Tightest:
+def tightest(held: Sequence[Grant], capacity: str) -> Tightest:
     """The smallest share: no card is given more than its tenancy."""
     shares = [holding.amount(capacity) for holding in held if not holding.whole]
     return Tightest(

@@ -1,6 +1,6 @@
 """How old extended resource names (`nvidia.com/gpumem`) are read: what each vendor that has such names implements.
 
-Called by `controller.webhook`. In: the resource lists of one container and the annotations of its pod. Out: a `CardRequest`
+Called by `controller.webhook`. In: the resource lists of one container and the annotations of its pod. Out: a `LegacyRequest`
 in terms of the capacities that the vendor's driver publishes, CEL selectors, a device class, environment variables.
 Must not know about pods, claims or templates.
 """
@@ -54,7 +54,7 @@ class CardChoice(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
         return (self.capacity, self.memory_percent, self.priority, self.exact) == (capacity, None, None, False)
 
 
-class CardRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
+class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
     """What one container wants of one vendor."""
 
     alternatives: Annotated[tuple[CardChoice, ...], msgspec.Meta(max_length=7)] = ()
@@ -63,7 +63,7 @@ class CardRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_fi
     def is_only(self, capacity: Mapping[str, int]) -> bool:
         return not self.alternatives and super().is_only(capacity)
 
-    def joined(self, other: "CardRequest") -> "CardRequest | None":
+    def joined(self, other: "LegacyRequest") -> "LegacyRequest | None":
         """Return the smallest request that covers both, for containers that never run at the same time.
 
         None where nobody can say which is larger: a percentage of an unknown card and a number of bytes, alternatives, or
@@ -80,7 +80,7 @@ class CardRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_fi
             return None
         percents = [percent for percent in (self.memory_percent, other.memory_percent) if percent is not None]
         priorities = [priority for priority in (self.priority, other.priority) if priority is not None]
-        return CardRequest(
+        return LegacyRequest(
             count=max(self.count, other.count),
             capacity={
                 name: max(amount, other.capacity[name])
@@ -91,7 +91,7 @@ class CardRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_fi
             priority=min(priorities, default=None),
         )
 
-    def _joined_exact(self, other: "CardRequest") -> "CardRequest | None":
+    def _joined_exact(self, other: "LegacyRequest") -> "LegacyRequest | None":
         """Join two requests of which at least one takes whole cards of one size: the result takes such cards, too."""
         whole, part = (self, other) if self.exact else (other, self)
         if part.memory_percent is not None or (part.exact and part.capacity != whole.capacity):
@@ -105,10 +105,10 @@ class CardRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LegacyReading:
     """What one container wants of one vendor. `request` is None where it wants no card (a count of 0)."""
 
-    request: CardRequest | None
+    request: LegacyRequest | None
     warnings: tuple[str, ...] = ()
 
 
@@ -171,7 +171,7 @@ class LegacyVendor(Protocol):
     quotas: Quotas
     """Those of them that a ResourceQuota may limit, and how its cards are counted then."""
 
-    def read(self, resources: ContainerResources) -> Reading: ...
+    def read(self, resources: ContainerResources) -> LegacyReading: ...
 
     def is_plain(self, request: CardChoice) -> bool:
         """Whole cards and nothing else: what an extended resource alone can say (KEP-5004)."""
@@ -184,7 +184,7 @@ class LegacyVendor(Protocol):
     def selectors(self, filters: Filters) -> tuple[str, ...]:
         """One CEL expression for each filter; text of users is quoted. Refuses filters that it does not know."""
 
-    def env(self, request: CardRequest) -> dict[str, str]:
+    def env(self, request: LegacyRequest) -> dict[str, str]:
         """Environment variables that HAMi's webhook gives a container with this request."""
 
 
@@ -199,7 +199,7 @@ class WithoutFilters:
             raise InvalidLegacy(f"{', '.join(sorted(filters))}: this vendor has no filters in its requests")
         return ()
 
-    def env(self, request: CardRequest) -> dict[str, str]:  # noqa: ARG002 (as above)
+    def env(self, request: LegacyRequest) -> dict[str, str]:  # noqa: ARG002 (as above)
         return {}
 
 

@@ -5,41 +5,41 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from hami_dra.vendors.preferences import Wish
+from hami_dra.vendors.preferences import Preferences
 from hami_dra.vendors.protocol import Vendor
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RequestPreferences:
     """What one claim wants of each vendor, by driver. Hashable; a vendor that is not named gets its default wish."""
 
-    by_driver: tuple[tuple[str, Wish], ...] = ()
-    by_request: tuple[tuple[str, "Wishes"], ...] = ()
+    by_driver: tuple[tuple[str, Preferences], ...] = ()
+    by_request: tuple[tuple[str, "RequestPreferences"], ...] = ()
     """Requests (`request`, or `request/subrequest`) that want something else."""
 
-    def for_request(self, name: str) -> "Wishes":
+    def for_request(self, name: str) -> "RequestPreferences":
         """What one request of the claim wants. `name`: as allocation results spell it."""
-        for request, wishes in self.by_request:
+        for request, request_preferences in self.by_request:
             if request == name:
-                return wishes
-        return Wishes(self.by_driver) if self.by_request else self
+                return request_preferences
+        return RequestPreferences(self.by_driver) if self.by_request else self
 
-    def each(self) -> Iterator["Wishes"]:
+    def each(self) -> Iterator["RequestPreferences"]:
         """All that differ."""
-        yield Wishes(self.by_driver)
-        yield from (wishes for _, wishes in self.by_request)
+        yield RequestPreferences(self.by_driver)
+        yield from (request_preferences for _, request_preferences in self.by_request)
 
-    def of(self, vendor: Vendor) -> Wish:
-        for driver, wish in self.by_driver:
+    def of(self, vendor: Vendor) -> Preferences:
+        for driver, preferences in self.by_driver:
             if driver == vendor.profile.driver:
-                return wish
-        return default_wish(vendor)
+                return preferences
+        return default_preferences(vendor)
 
 
-NO_WISHES: Final = Wishes()
+NO_WISHES: Final = RequestPreferences()
 
 
 @lru_cache
-def default_wish(vendor: Vendor) -> Wish:
+def default_preferences(vendor: Vendor) -> Preferences:
     """Where no annotation says anything."""
-    return vendor.wish({})
+    return vendor.preferences({})

@@ -10,7 +10,7 @@ from typing import Final
 from hami_dra.api import names
 
 
-class InvalidWish(ValueError):
+class InvalidPreference(ValueError):
     """An annotation has a value that means nothing; `annotation` is its name, the message what is wrong and the fix."""
 
     def __init__(self, annotation: str, message: str) -> None:
@@ -58,7 +58,7 @@ _ALL_CARDS: Final = CardLists()
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Preferences:
     """Vendors with more to want extend it."""
 
     lists: CardLists = CardLists()
@@ -91,7 +91,7 @@ def choice(annotations: Mapping[str, str], name: str, choices: Iterable[str], de
     value = annotations.get(name, default).strip()
     known = tuple(choices)
     if value not in known:
-        raise InvalidWish(name, f"{value!r} is not known; use one of {', '.join(known)}")
+        raise InvalidPreference(name, f"{value!r} is not known; use one of {', '.join(known)}")
     return value
 
 
@@ -106,7 +106,7 @@ def _wanted(annotations: Mapping[str, str], names_of_lists: Iterable[str]) -> fr
         if name in annotations:
             items = _items(annotations[name])
             if not items:
-                raise InvalidWish(name, "is an empty list: no card could be chosen by it; name some or remove it")
+                raise InvalidPreference(name, "is an empty list: no card could be chosen by it; name some or remove it")
             wanted = items if wanted is None else wanted & items
     return wanted
 

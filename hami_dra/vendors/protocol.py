@@ -17,7 +17,7 @@ import numpy as np
 
 from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Ints, Positions
-from hami_dra.vendors.preferences import Wish
+from hami_dra.vendors.preferences import Preferences
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +70,18 @@ class Cards:
 
 
 @dataclass(slots=True)
-class Ask:
+class CardRequest:
     """What one request would take of each card of `Cards`: arrays of shape (n,), int64, already rounded per card."""
 
     slots: Ints
     cores: Ints
     memory: Ints
 
-    def take(self, positions: Positions) -> "Ask":
+    def take(self, positions: Positions) -> "CardRequest":
         """Copies of some rows."""
-        return Ask(slots=self.slots[positions], cores=self.cores[positions], memory=self.memory[positions])
+        return CardRequest(slots=self.slots[positions], cores=self.cores[positions], memory=self.memory[positions])
 
-    def spread(self, positions: Positions, size: int) -> "Ask":
+    def spread(self, positions: Positions, size: int) -> "CardRequest":
         """The rows at these positions of `size`; nothing is asked of the others."""
 
         def wide(amounts: Ints) -> Ints:
@@ -89,7 +89,7 @@ class Ask:
             fresh[positions] = amounts
             return fresh
 
-        return Ask(slots=wide(self.slots), cores=wide(self.cores), memory=wide(self.memory))
+        return CardRequest(slots=wide(self.slots), cores=wide(self.cores), memory=wide(self.memory))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Layout:
         return len(self.index)
 
 
-class Cell(IntFlag):
+class CardState(IntFlag):
     """State of one card as one request sees it."""
 
     ELIGIBLE = 1
@@ -128,30 +128,30 @@ class Cell(IntFlag):
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class NodeView:
     """One request and the cards of one node. Hashable: answers may be kept."""
 
     layout: Layout
     cells: bytes
-    """`Cell` by position."""
+    """`CardState` by position."""
     states: bytes
     """What `Vendor.states` says of each card, by position."""
     count: int
     """Different cards that the request takes."""
-    wish: Wish
+    preferences: Preferences
     node_policy: str
     device_keys: tuple[str, ...]
     """The device policy: `("topology-aware",)`, `("spread", "mutex")`."""
     plain: bool = True
     """The request names no amounts: it is for cards as such. One that names all of a card may be another matter."""
 
-    def mask(self, cell: Cell) -> int:
+    def mask(self, cell: CardState) -> int:
         """The cards in that state as a bit mask by position."""
         return sum(1 << position for position, state in enumerate(self.cells) if state & cell)
 
 
 @dataclass(frozen=True, slots=True)
-class Tier:
+class CandidateTier:
     """Sets of cards that are equally good: the device policy chooses among them. At least one of `sets` and `pools`."""
 
     score: float
@@ -159,9 +159,9 @@ class Tier:
     tie: float = field(default=0.0, kw_only=True)
     """The same, but only between nodes that the node policy too finds equal."""
     sets: tuple[int, ...] = ()
-    """Bit masks by position, each of `Scene.count` eligible cards."""
+    """Bit masks by position, each of `NodeView.count` eligible cards."""
     pools: tuple[int, ...] = ()
-    """Bit masks of at least `Scene.count` eligible cards: any so many of one of them. For sets too many to be listed."""
+    """Bit masks of at least `NodeView.count` eligible cards: any so many of one of them. For sets too many to be listed."""
 
     def some(self, count: int) -> int:
         """One of the sets."""
@@ -173,7 +173,7 @@ class Tier:
         return mask
 
 
-class PartUse(Enum):
+class PartitionUse(Enum):
     """Whether parts of cards (`DriverProfile.partition`) may be taken where no legal set of whole cards works."""
 
     NO = "no"
@@ -183,13 +183,13 @@ class PartUse(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Arrangement:
+class CandidateSets:
     """All legal sets, best tier first. `tiers` may be a generator that is read as far as it is needed."""
 
-    tiers: Iterable[Tier]
+    tiers: Iterable[CandidateTier]
     refusal: str = names.NUMA_NOT_FIT
     """Reason code of the node where there is no tier."""
-    parts: PartUse = PartUse.NO
+    parts: PartitionUse = PartitionUse.NO
     """Vendors whose cards are not cut need not care."""
 
 
@@ -207,15 +207,15 @@ class Vendor:
     """Fields of `DeviceConfig` (as JSON spells them) → the annotation that means the same. What a claim or class says in its
     parameters counts, request by request, where no object has the annotation."""
 
-    def wish(self, annotations: Mapping[str, str]) -> Wish:  # noqa: ARG002 (for those who read some)
+    def preferences(self, annotations: Mapping[str, str]) -> Preferences:  # noqa: ARG002 (for those who read some)
         """What the user wants beyond amounts. `annotations`: those of `annotations` that are set. Raises InvalidWish."""
-        return Wish()
+        return Preferences()
 
     def type_name(self, product: str) -> str:
         """The text in which lists of types (`CardLists.use_types`) are looked for."""
         return product
 
-    def smallest_part_first(self, wish: Wish) -> bool:  # noqa: ARG002 (for those whose cards are cut)
+    def smallest_part_first(self, preferences: Preferences) -> bool:  # noqa: ARG002 (for those whose cards are cut)
         """Whether the smallest part that holds a request comes before the device policy, where whole cards would do too.
 
         A request that can only have parts gets the smallest in any case; of one card always the smallest comes first.
@@ -226,26 +226,26 @@ class Vendor:
         """Names of a card in use and nouse lists, beside its uuid."""
         return ()
 
-    def refuse(self, cards: Cards, ask: Ask, wish: Wish) -> Codes:  # noqa: ARG002 (as above)
+    def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:  # noqa: ARG002 (as above)
         """Per card 0, or the number of the reason (`hami_dra.vendors.reasons`) why this vendor's rules refuse it.
 
         Only refuses: capacity, selectors, lists and taints are judged elsewhere. Any number of cards of any number of nodes.
         """
         return np.zeros(cards.index.shape, dtype=np.uint8)
 
-    def arranges(self, wish: Wish, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (as above)
+    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (as above)
         """Whether `arrange` may have anything to say: where it has not, cards of one kind are interchangeable."""
         return False
 
-    def states(self, cards: Cards, ask: Ask) -> Codes:  # noqa: ARG002 (as above)
-        """A small number per card that `arrange` needs and that is not in `Cell`: how it is sliced, how full it is."""
+    def states(self, cards: Cards, ask: CardRequest) -> Codes:  # noqa: ARG002 (as above)
+        """A small number per card that `arrange` needs and that is not in `CardState`: how it is sliced, how full it is."""
         return np.zeros(cards.index.shape, dtype=np.uint8)
 
-    def arrange(self, scene: Scene) -> Arrangement | None:  # noqa: ARG002 (as above)
+    def arrange(self, scene: NodeView) -> CandidateSets | None:  # noqa: ARG002 (as above)
         """Legal sets of `scene.count` of the eligible cards, best first, or None: any set, in order of the device policy."""
         return None
 
-    def promise(self, wish: Wish) -> Mapping[str, Any]:  # noqa: ARG002 (as above)
+    def allocation_parameters(self, preferences: Preferences) -> Mapping[str, Any]:  # noqa: ARG002 (as above)
         """Fields of `DeviceConfig` that the allocation records for the driver of the node and for later decisions."""
         return {}
 

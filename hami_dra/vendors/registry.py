@@ -4,26 +4,26 @@ from collections.abc import Iterable, Mapping
 
 from hami_dra.vendors.containers import ContainerVendor
 from hami_dra.vendors.enflame import Enflame
-from hami_dra.vendors.enflame.containers import Containers as EnflameContainers
+from hami_dra.vendors.enflame.containers import EnflameContainers
 from hami_dra.vendors.enflame.legacy import EnflameLegacy
-from hami_dra.vendors.enflame.publish import Published as EnflamePublished
+from hami_dra.vendors.enflame.publish import EnflamePublishing as EnflamePublished
 from hami_dra.vendors.kunlunxin import Kunlunxin
-from hami_dra.vendors.kunlunxin.containers import Containers as KunlunxinContainers
+from hami_dra.vendors.kunlunxin.containers import KunlunxinContainers
 from hami_dra.vendors.kunlunxin.legacy import KunlunxinLegacy
-from hami_dra.vendors.kunlunxin.publish import Published as KunlunxinPublished
+from hami_dra.vendors.kunlunxin.publish import KunlunxinPublishing as KunlunxinPublished
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.metax import Metax
-from hami_dra.vendors.metax.containers import Containers as MetaxContainers
+from hami_dra.vendors.metax.containers import MetaxContainers
 from hami_dra.vendors.metax.legacy import MetaxLegacy
-from hami_dra.vendors.metax.publish import Published as MetaxPublished
+from hami_dra.vendors.metax.publish import MetaxPublishing as MetaxPublished
 from hami_dra.vendors.neuron import Neuron
-from hami_dra.vendors.neuron.containers import Containers as NeuronContainers
+from hami_dra.vendors.neuron.containers import NeuronContainers
 from hami_dra.vendors.neuron.legacy import NeuronLegacy
-from hami_dra.vendors.neuron.publish import Published as NeuronPublished
+from hami_dra.vendors.neuron.publish import NeuronPublishing as NeuronPublished
 from hami_dra.vendors.nvidia import Nvidia
-from hami_dra.vendors.nvidia.containers import Containers as NvidiaContainers
+from hami_dra.vendors.nvidia.containers import NvidiaContainers
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
-from hami_dra.vendors.nvidia.publish import Published as NvidiaPublished
+from hami_dra.vendors.nvidia.publish import NvidiaPublishing as NvidiaPublished
 from hami_dra.vendors.protocol import Vendor
 from hami_dra.vendors.publishing import PublishingVendor
 from hami_dra.vendors.quotas import QuotaName, Quotas

@@ -18,7 +18,7 @@ from hami_dra.vendors.publishing import (
 )
 
 
-class UncutCards:
+class UnpartitionedVendor:
     """A vendor whose cards are published as they are, never cut into parts: implements `PublishingVendor`.
 
     Two DeviceClasses select all of its cards: one for whole cards, one for shares of them. The vendor adds what its cards offer.

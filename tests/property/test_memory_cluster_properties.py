@@ -239,8 +239,8 @@ def test_a_merge_patch_makes_any_object_out_of_any_other(old, new):
 
 
 def pod(name, template):
-    wish = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]} if template else {}
-    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c"}], **wish}}
+    preferences = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]} if template else {}
+    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c"}], **preferences}}
 
 
 NODE = {

@@ -5,10 +5,10 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hami_dra.vendors.metax.publish import Published
+from hami_dra.vendors.metax.publish import MetaxPublishing
 from tests.support.manifests import node, pod, simulated, slices
 
-CLASSES = Published().device_classes()
+CLASSES = MetaxPublishing().device_classes()
 PRODUCT = slices("n", "c500-8")[0]
 KINDS = {
     "whole": {"metax-tech.com/gpu": 0},

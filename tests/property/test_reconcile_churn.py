@@ -257,8 +257,11 @@ class Life:
         # a user's claim may have gone with its pod's partner: those that cannot run for lack of it go too
         claims = {held.metadata.name for held in await scene.claims()}
         for name in list(kept):
-            wishes = (await scene.pod(name)).spec.resource_claims
-            if any(wish.resource_claim_name and wish.resource_claim_name not in claims for wish in wishes):
+            request_preferences = (await scene.pod(name)).spec.resource_claims
+            if any(
+                preferences.resource_claim_name and preferences.resource_claim_name not in claims
+                for preferences in request_preferences
+            ):
                 await self.delete(name)
                 kept.remove(name)
         able = [found.metadata.name for found in await scene.pods() if can_run(found)]

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hami_dra.vendors.kunlunxin import Kunlunxin
-from hami_dra.vendors.preferences import Wish
-from hami_dra.vendors.protocol import Cell, Layout, Scene
+from hami_dra.vendors.preferences import Preferences
+from hami_dra.vendors.protocol import CardState, Layout, NodeView
 
 CARDS = range(8)
 LEFT, RIGHT = (0, 1, 2, 3), (4, 5, 6, 7)
@@ -43,15 +43,17 @@ def scene(
     """`now`: card → parts that it is cut into; what is not idle is a whole card in use."""
     cells, states = [], []
     for card in CARDS:
-        cells.append(Cell.ELIGIBLE * (card in eligible) | Cell.IDLE * (card in idle) | Cell.MINE * (card in mine))
+        cells.append(
+            CardState.ELIGIBLE * (card in eligible) | CardState.IDLE * (card in idle) | CardState.MINE * (card in mine)
+        )
         cut = (now or {}).get(card, 0 if card in idle else WHOLE)
         states.append(8 * cut + parts)
-    return Scene(
+    return NodeView(
         layout=LAYOUTS[0 if groups else 1],
         cells=bytes(cells),
         states=bytes(states),
         count=count,
-        wish=Wish(),
+        preferences=Preferences(),
         node_policy=node_policy,
         device_keys=keys,
     )

@@ -7,7 +7,7 @@ import pytest
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.nvidia import mig
-from hami_dra.vendors.nvidia.publish import Published
+from hami_dra.vendors.nvidia.publish import NvidiaPublishing
 from tests.support.manifests import node, pod, simulated
 
 MACHINE = "a2-ultragpu-2g-mig"
@@ -78,7 +78,7 @@ def test_every_request_gets_what_the_oracle_says(seed, policy):
         for number, size in enumerate(sizes)
     ]
     slices = slice_bodies(machine_pools(machine(MACHINE, "n")))
-    report = simulated(Published().device_classes(), node("n"), slices, pods)
+    report = simulated(NvidiaPublishing().device_classes(), node("n"), slices, pods)
     found = {
         entry["pod"].removeprefix("default/"): entry["claims"][0]["allocation"]["devices"]["results"][0]["device"]
         for entry in report.placements

@@ -12,8 +12,8 @@ from hami_dra.api.resource import ResourceSlice
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.nvidia import Nvidia
-from hami_dra.vendors.nvidia.preferences import NvidiaWish
-from hami_dra.vendors.protocol import Cell, Layout, Scene
+from hami_dra.vendors.nvidia.preferences import NvidiaPreferences
+from hami_dra.vendors.protocol import CardState, Layout, NodeView
 
 DRIVER = "nvidia.hami.io"
 MACHINES = ("dgx-h100", "dgx-a100", "dgx-1", "v100-pairs-8", "l40s-pcie-8")
@@ -50,9 +50,9 @@ def random_layout(seed):
 
 
 def scene(wiring, free, count, *, linked=False, numa_bind=False, keys=("topology-aware",)):
-    cells = bytes(Cell.ELIGIBLE | Cell.IDLE if card in free else 0 for card in range(wiring.size))
-    wish = NvidiaWish(linked=linked, numa_bind=numa_bind)
-    return Scene(wiring, cells, bytes(wiring.size), count, wish, "binpack", keys)
+    cells = bytes(CardState.ELIGIBLE | CardState.IDLE if card in free else 0 for card in range(wiring.size))
+    preferences = NvidiaPreferences(linked=linked, numa_bind=numa_bind)
+    return NodeView(wiring, cells, bytes(wiring.size), count, preferences, "binpack", keys)
 
 
 def as_sets(found, count):
@@ -121,9 +121,9 @@ class Oracle:
         return [by_key[key] for key in sorted(by_key)]
 
 
-def check(wiring, free, count, **wishes):
-    found = as_sets(Nvidia().arrange(scene(wiring, free, count, **wishes)), count)
-    assert [sets for _, sets in found] == Oracle(wiring).tiers(free, count, **wishes)
+def check(wiring, free, count, **request_preferences):
+    found = as_sets(Nvidia().arrange(scene(wiring, free, count, **request_preferences)), count)
+    assert [sets for _, sets in found] == Oracle(wiring).tiers(free, count, **request_preferences)
     scores = [score for score, _ in found]
     assert scores == sorted(scores, reverse=True)
 

@@ -2,7 +2,7 @@
 
 from hami_dra.api.config import DeviceConfig
 from hami_dra.api.hardware import Card
-from hami_dra.vendors.containers import CdiDevice, HostSettings, Place, Tenancy
+from hami_dra.vendors.containers import CdiDevice, ContainerPlace, HostSettings, Tenancy
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -72,4 +72,6 @@ def tenancy(of, consumed=None, *, whole=False, request="r", config=None, **more)
 
 
 def place(view="pod-1_main", containers=("main",), **more):
-    return Place(claim_namespace="default", claim_name="c", claim_uid="u-1", view=view, containers=containers, **more)
+    return ContainerPlace(
+        claim_namespace="default", claim_name="c", claim_uid="u-1", view=view, containers=containers, **more
+    )

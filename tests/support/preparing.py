@@ -14,8 +14,8 @@ from hami_dra.driver.prepare.files import Files
 from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.vendors.containers import Keeping
-from hami_dra.vendors.nvidia.containers import Containers
-from hami_dra.vendors.nvidia.publish import Published
+from hami_dra.vendors.nvidia.containers import NvidiaContainers
+from hami_dra.vendors.nvidia.publish import NvidiaPublishing
 from hami_dra.vendors.publishing import Sharing
 from tests.support.containers import PretendHost, kernel_with_mig
 from tests.support.kubelet_order import environments
@@ -156,7 +156,7 @@ def gpu(index, *, mig=False, memory=16 * GIB, product="Tesla T4"):
 class PreparedNode:
     """`cards`: two shared T4s and an A100 in MIG mode. `restart()` is a new process on the same host."""
 
-    vendor = Containers()
+    vendor = NvidiaContainers()
 
     def __init__(self, root, cards=None, sharing=None, installed=True, usage_cache=Keeping.HOST):
         self.root = root
@@ -184,12 +184,12 @@ class PreparedNode:
         self.restart(start=False)
 
     def _inventory(self):
-        published = Published()
+        published = NvidiaPublishing()
         return inventory_of(
             DRIVER,
             NODE,
             published.devices(self.cards, self.sharing),
-            Containers().sites(self.cards),
+            NvidiaContainers().sites(self.cards),
             published.counter_sets(self.cards),
         )
 

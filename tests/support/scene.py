@@ -108,13 +108,15 @@ def pod(
     annotations: dict[str, str] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    wishes = [{"name": f"t{i}", "resourceClaimTemplateName": template} for i, template in enumerate(templates)]
-    wishes += [{"name": f"c{i}", "resourceClaimName": claim} for i, claim in enumerate(claims)]
+    request_preferences = [
+        {"name": f"t{i}", "resourceClaimTemplateName": template} for i, template in enumerate(templates)
+    ]
+    request_preferences += [{"name": f"c{i}", "resourceClaimName": claim} for i, claim in enumerate(claims)]
     body: dict[str, Any] = {
         "metadata": {"name": name, "namespace": SPACE, "annotations": annotations or {}},
         "spec": {
             "containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}],
-            "resourceClaims": wishes,
+            "resourceClaims": request_preferences,
             **spec,
         },
     }

@@ -18,7 +18,7 @@ from controller.scheduling.inventory.columns import node_terms
 from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import UNNUMBERED, Device, DeviceId
 from controller.scheduling.scoring.formulas import device_terms
-from hami_dra.vendors.protocol import Ask, Cards
+from hami_dra.vendors.protocol import CardRequest, Cards
 from hami_dra.vendors.reasons import CODES
 
 _BESIDE = "fits on its own, but not together with the pod's other devices"
@@ -155,7 +155,14 @@ class _Look:
     """
 
     def __init__(
-        self, picture: Picture, seen: Seen, cards: Cards, ask: Ask, taken: frozenset[DeviceId], *, searched: bool
+        self,
+        picture: Picture,
+        seen: Seen,
+        cards: Cards,
+        ask: CardRequest,
+        taken: frozenset[DeviceId],
+        *,
+        searched: bool,
     ) -> None:
         self._view = seen.view
         self._cards = cards
@@ -212,7 +219,7 @@ def _card_terms(values: list[float], figures: wording.Figures) -> Iterator[Term]
         )
 
 
-def _figures(cards: Cards, ask: Ask, place: int) -> wording.Figures:
+def _figures(cards: Cards, ask: CardRequest, place: int) -> wording.Figures:
     return wording.Figures(
         asked=(int(ask.slots[place]), int(ask.cores[place]), int(ask.memory[place])),
         used=(int(cards.slots_used[place]), int(cards.cores_used[place]), int(cards.memory_used[place])),

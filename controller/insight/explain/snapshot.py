@@ -24,7 +24,7 @@ from controller.scheduling.inventory.roles import Amounts, demand_of
 from controller.scheduling.scoring.chooser import CardOfRequest
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.arrays import Codes, Ints
-from hami_dra.vendors.protocol import Ask, Cards
+from hami_dra.vendors.protocol import CardRequest, Cards
 
 FEW: Final = 64
 """Clusters of at most this many nodes are kept whole, with the reasons of each node."""
@@ -58,7 +58,7 @@ class Seen:
     view: RequestView
     ours: bool
     codes: Codes
-    ask: Ask
+    ask: CardRequest
 
 
 @dataclass(slots=True)

@@ -292,5 +292,7 @@ def _is_own(claim: ResourceClaim, pod: Pod) -> bool:
 def _policies(policies: Policies, claim_keys: list[str]) -> object:
     """Return the effective policies of each claim, wherever they were set."""
     per_claim = [policies.for_claim(key) for key in claim_keys]
-    wishes = [repr(policies.wishes[key]) for key in claim_keys if key in policies.wishes]
-    return policies.node, policies.packing, [(device.keys, device.weights) for device in per_claim], wishes
+    request_preferences = [
+        repr(policies.request_preferences[key]) for key in claim_keys if key in policies.request_preferences
+    ]
+    return policies.node, policies.packing, [(device.keys, device.weights) for device in per_claim], request_preferences

@@ -25,8 +25,8 @@ from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import OverBudget
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
-from hami_dra.vendors.preference_keys import NO_WISHES, Wishes
-from hami_dra.vendors.protocol import Ask
+from hami_dra.vendors.preference_keys import NO_WISHES, RequestPreferences
+from hami_dra.vendors.protocol import CardRequest
 from hami_dra.vendors.reasons import NUMBER
 from hami_dra.vendors.registry import VENDORS
 
@@ -72,14 +72,18 @@ class Prefilter:
         self._kept: Shared[RequestColumns] = Shared(_SHAPES_KEPT)
 
     def columns(
-        self, view: RequestView, scope: Scope, ignored_taints: frozenset[str], wishes: Wishes = NO_WISHES
+        self,
+        view: RequestView,
+        scope: Scope,
+        ignored_taints: frozenset[str],
+        request_preferences: RequestPreferences = NO_WISHES,
     ) -> "RequestColumns":
         """Up to date. Raises SelectorOverBudget, SliceSpent."""
-        key = (view.shape, scope, ignored_taints, wishes)
+        key = (view.shape, scope, ignored_taints, request_preferences)
         columns = self._kept.get(
             key,
             self._inventory.verdicts.account,
-            lambda: RequestColumns(self._inventory, view, scope, ignored_taints, wishes),
+            lambda: RequestColumns(self._inventory, view, scope, ignored_taints, request_preferences),
         )
         columns.refresh()
         return columns
@@ -94,13 +98,18 @@ class RequestColumns:
     """`codes` uint8 per device row; `fitting` int64 per node row; `roaming`: fitting cards that no single node owns."""
 
     def __init__(
-        self, inventory: Inventory, view: RequestView, scope: Scope, ignored_taints: frozenset[str], wishes: Wishes
+        self,
+        inventory: Inventory,
+        view: RequestView,
+        scope: Scope,
+        ignored_taints: frozenset[str],
+        request_preferences: RequestPreferences,
     ) -> None:
         self._inventory = inventory
         self._view = view
         self._scope = scope
         self._ignored = ignored_taints
-        self._wishes = [(vendor, wishes.of(vendor)) for vendor in VENDORS]
+        self._wishes = [(vendor, request_preferences.of(vendor)) for vendor in VENDORS]
         self._kinds = DeviceKinds(view, scope)
         self._taints: list[int] = []
         self._usage = LogReader(inventory.devices.changes)
@@ -134,10 +143,12 @@ class RequestColumns:
         mine: Bools = ~_NEVER[self.codes[rows]] & (self._kinds.code[self._inventory.devices.kind[rows]] == 0)
         return mine
 
-    def ask(self, rows: Positions) -> Ask:
+    def ask(self, rows: Positions) -> CardRequest:
         """What the request would take of the devices in some rows; nothing where it never could."""
         kind = self._inventory.devices.kind[rows]
-        return Ask(slots=self._kinds.slots[kind], cores=self._kinds.cores[kind], memory=self._kinds.memory[kind])
+        return CardRequest(
+            slots=self._kinds.slots[kind], cores=self._kinds.cores[kind], memory=self._kinds.memory[kind]
+        )
 
     # -- keeping it up to date ---------------------------------------------------------------------------------------
 
@@ -265,18 +276,18 @@ class RequestColumns:
 
     def _judge_lists(self, codes: Codes, rows: Positions, kind: Ints) -> None:
         """Cards that a use or nouse list rules out: by name, so one by one, and only where there is such a list."""
-        for number, (vendor, wish) in enumerate(self._wishes):
-            if wish.lists:
+        for number, (vendor, preferences) in enumerate(self._wishes):
+            if preferences.lists:
                 for position in np.flatnonzero((self._kinds.vendor[kind] == number) & (codes == 0)).tolist():
-                    codes[position] = refused_by_lists(self._inventory, vendor, wish, int(rows[position]))
+                    codes[position] = refused_by_lists(self._inventory, vendor, preferences, int(rows[position]))
 
     def _judge_vendors(self, codes: Codes, rows: Positions, kind: Ints) -> None:
         """Vendors' reasons stand before or after amounts, by their numbers."""
         kinds = self._kinds
-        for number, (vendor, wish) in enumerate(self._wishes):
+        for number, (vendor, preferences) in enumerate(self._wishes):
             mine = np.flatnonzero((kinds.vendor[kind] == number) & ((codes == 0) | _ABOUT_AMOUNTS[codes]))
             if mine.size:
-                found = vendor.refuse(self._inventory.devices.cards(rows[mine]), self.ask(rows[mine]), wish)
+                found = vendor.refuse(self._inventory.devices.cards(rows[mine]), self.ask(rows[mine]), preferences)
                 before = codes[mine]
                 codes[mine] = np.where((found > 0) & ((before == 0) | (found < before)), found, before)
 

@@ -6,20 +6,20 @@ where there is a list.
 
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.layouts import is_part
-from hami_dra.vendors.preferences import Wish
+from hami_dra.vendors.preferences import Preferences
 from hami_dra.vendors.protocol import Vendor
 from hami_dra.vendors.reasons import NUMBER
 
 
-def refused_by_lists(inventory: Inventory, vendor: Vendor, wish: Wish, row: int) -> int:
+def refused_by_lists(inventory: Inventory, vendor: Vendor, preferences: Preferences, row: int) -> int:
     """Number of the reason why the lists of a wish keep the device of this row away; 0 where they do not."""
-    if not wish.lists:
+    if not preferences.lists:
         return 0
     device = inventory.devices.device(row)
     node = int(inventory.devices.node[row])
     node_name = inventory.nodes.names[node] if node >= 0 else ""
     return NUMBER[
-        wish.lists.refusal(
+        preferences.lists.refusal(
             (device.string_attribute(device.profile.uuid), *vendor.ids(node_name, device.index)),
             vendor.type_name(device.string_attribute(device.profile.product)),
             part=is_part(device),

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hami_dra.api.config import API_VERSION, DeviceConfig
-from hami_dra.vendors.preference_keys import Wishes
+from hami_dra.vendors.preference_keys import RequestPreferences
 from hami_dra.vendors.registry import vendor_of
 
 Json = dict[str, Any]
 
 
-def with_promises(allocation: Json, wishes_of: Callable[[str], Wishes]) -> Json:
+def with_promises(allocation: Json, preferences_of: Callable[[str], RequestPreferences]) -> Json:
     """The allocation with one more `config` entry for each driver and what it promises. Changes nothing in place.
 
-    `wishes_of`: by name of the request, as results spell it.
+    `preferences_of`: by name of the request, as results spell it.
     """
     devices = allocation["devices"]
     entries = []
@@ -26,7 +26,7 @@ def with_promises(allocation: Json, wishes_of: Callable[[str], Wishes]) -> Json:
     asked = dict.fromkeys((result["driver"], result["request"]) for result in devices["results"])
     for driver, request in asked:
         vendor = vendor_of(driver)
-        promise = vendor.promise(wishes_of(request).of(vendor)) if vendor is not None else {}
+        promise = vendor.allocation_parameters(preferences_of(request).of(vendor)) if vendor is not None else {}
         for other, given, requests in promised:
             if (other, given) == (driver, promise):
                 requests.append(request)

@@ -384,7 +384,8 @@ class _Decision:
         by_key = {claim.claim.key: json for claim, json in zip(self._ours.claims, solution.allocations(), strict=True)}
         if self._scope.vendor_rules:
             by_key = {
-                key: with_promises(json, partial(self._demand.policies.wishes_of, key)) for key, json in by_key.items()
+                key: with_promises(json, partial(self._demand.policies.preferences_of, key))
+                for key, json in by_key.items()
             }
         return Decision(
             node=nodes.names[row],

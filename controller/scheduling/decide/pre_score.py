@@ -22,7 +22,7 @@ from controller.scheduling.scoring.free_capacity import first_alternative
 from controller.scheduling.scoring.node_views import scene_of
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
-from hami_dra.vendors.protocol import Cell, PartUse, Scene, Vendor
+from hami_dra.vendors.protocol import CardState, NodeView, PartitionUse, Vendor
 from hami_dra.vendors.registry import VENDORS
 
 PRIORITIZED_LIST_SIZE: Final = 8
@@ -125,16 +125,16 @@ class _Asked:
         self.number: Ints = np.where(mine, likeness.number[nodes], NO_SAY)
         self._policies = policies
 
-    def scene(self, alike: Alike, mine: int, taken: int) -> Scene:
+    def scene(self, alike: Alike, mine: int, taken: int) -> NodeView:
         """`mine`: cards of the pod's earlier requests; `taken`: the whole ones."""
         cells = alike.cells
         if mine or taken:
             cells = cells.copy()
             for position in range(len(cells)):
                 if mine >> position & 1:
-                    cells[position] = (cells[position] | Cell.MINE) & ~Cell.IDLE
+                    cells[position] = (cells[position] | CardState.MINE) & ~CardState.IDLE
                 if taken >> position & 1:
-                    cells[position] &= ~Cell.ELIGIBLE
+                    cells[position] &= ~CardState.ELIGIBLE
         return scene_of(
             alike.layout,
             cells,
@@ -216,11 +216,11 @@ class _Best:
 
 
 @lru_cache(maxsize=_ANSWERS_KEPT)
-def _best(vendor: Vendor, scene: Scene) -> _Best | None:
+def _best(vendor: Vendor, scene: NodeView) -> _Best | None:
     """A set of the first tier. None: the vendor has no say."""
     arrangement = vendor.arrange(scene)
     if arrangement is None:
         return None
     for tier in arrangement.tiers:
         return _Best(tier.score, tier.tie, tier.some(scene.count))
-    return _Best(code=arrangement.refusal, parts=arrangement.parts is not PartUse.NO)
+    return _Best(code=arrangement.refusal, parts=arrangement.parts is not PartitionUse.NO)

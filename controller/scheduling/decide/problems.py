@@ -56,12 +56,12 @@ def _require_few_alternatives(claims: Iterable[ResourceClaim]) -> None:
 def wanted_of(inventory: Inventory, demand: Demand, problem: Problem, scope: Scope) -> Wanted:
     """Every request of the problem with the columns of its alternatives, up to date."""
     prefilter = prefilter_of(inventory)
-    wishes = demand.policies.wishes_of
+    request_preferences = demand.policies.preferences_of
     return [
         (
             group,
             [
-                prefilter.columns(view, scope, problem.ignored_taints, wishes(view.claim_key, view.name))
+                prefilter.columns(view, scope, problem.ignored_taints, request_preferences(view.claim_key, view.name))
                 for view in group.alternatives
             ],
         )

@@ -122,7 +122,7 @@ def _digest(demand: Demand, problems: Sequence[Problem]) -> bytes:
         [len(problem.claims) for problem in problems],
         [claim.spec for claim in claims],
         [repr(view.shape) for problem in problems for view in problem.views],
-        repr([(policies.for_claim(claim.key), policies.wishes.get(claim.key)) for claim in claims]),
+        repr([(policies.for_claim(claim.key), policies.request_preferences.get(claim.key)) for claim in claims]),
         repr((policies.node, policies.packing)),
     )
     return digest_of(asked)

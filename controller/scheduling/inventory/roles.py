@@ -13,7 +13,7 @@ import numpy as np
 from controller.scheduling.inventory.model import Amount, Device
 from controller.scheduling.inventory.saturation import CARD_MOST, saturated
 from hami_dra.api.arrays import Ints
-from hami_dra.vendors.protocol import Ask, Cards
+from hami_dra.vendors.protocol import CardRequest, Cards
 
 Amounts = tuple[int, int, int]
 """(slots, cores, memory), each from 0 to `CARD_MOST`"""
@@ -47,14 +47,14 @@ def demand_of(device: Device, demand: Mapping[str, int]) -> Amounts:
     return used_of(device, 1, demand, exclusive=not device.shared)
 
 
-def ask_of(demand: Callable[[Device], Mapping[str, int] | None], devices: Sequence[Device]) -> Ask:
+def ask_of(demand: Callable[[Device], Mapping[str, int] | None], devices: Sequence[Device]) -> CardRequest:
     """`demand_of` for some devices, as arrays of shape (n,). Devices that cannot meet the request ask for nothing."""
     amounts = np.zeros((3, len(devices)), dtype=np.int64)
     for position, device in enumerate(devices):
         wanted = demand(device)
         if wanted is not None:
             amounts[:, position] = demand_of(device, wanted)
-    return Ask(slots=amounts[0], cores=amounts[1], memory=amounts[2])
+    return CardRequest(slots=amounts[0], cores=amounts[1], memory=amounts[2])
 
 
 def free_shares(cards: Cards) -> Ints:
@@ -72,7 +72,7 @@ def free_shares(cards: Cards) -> Ints:
     return np.where(cards.slots_used > 0, WHOLE_CARD - np.maximum(held, 1), WHOLE_CARD)
 
 
-def asked_shares(cards: Cards, ask: Ask) -> Ints:
+def asked_shares(cards: Cards, ask: CardRequest) -> Ints:
     """What a request takes of each card, in millionths, by the same rule as `free_shares`. At least 1."""
     held = np.maximum(_millionths(ask.memory, cards.memory_total), _millionths(ask.cores, cards.cores_total))
     bare = (cards.memory_total <= 0) & (cards.cores_total <= 0)

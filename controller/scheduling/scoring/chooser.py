@@ -31,8 +31,8 @@ from controller.scheduling.scoring.ranking import Ranking
 from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Floats, Ints, Positions
 from hami_dra.api.resource import DeviceRequest
-from hami_dra.vendors.preference_keys import NO_WISHES, Wishes
-from hami_dra.vendors.protocol import Arrangement, Ask, Cards, PartUse
+from hami_dra.vendors.preference_keys import NO_WISHES, RequestPreferences
+from hami_dra.vendors.protocol import CandidateSets, CardRequest, Cards, PartitionUse
 from hami_dra.vendors.registry import VENDORS, vendor_of
 
 _Chosen = tuple[str, str, frozenset[DeviceId]]
@@ -55,7 +55,7 @@ class _Orders(Recent[tuple[list[int], list[float]]]):
         super().__init__(_ORDERS_KEPT)
 
 
-def _order_and_scores(cards: Cards, ask: Ask, policy: DevicePolicy) -> tuple[list[int], list[float]]:
+def _order_and_scores(cards: Cards, ask: CardRequest, policy: DevicePolicy) -> tuple[list[int], list[float]]:
     scores = device_scores(cards, ask, policy.weights)
     return device_order(cards, scores, policy).tolist(), scores.tolist()
 
@@ -95,7 +95,7 @@ class PolicyChooser:
             cards, ask = view.cards, view.ask
         return self._ordered(request, allowed, cards, ask, view=view)
 
-    def best(self, request: RequestView, rows: Positions, ask: Callable[[Positions], Ask]) -> Sequence[Device]:
+    def best(self, request: RequestView, rows: Positions, ask: Callable[[Positions], CardRequest]) -> Sequence[Device]:
         """`order` where nothing was chosen before, of whole cards of one node that the vendors' rules are known to allow.
 
         `ask`: what the request takes of the cards in some rows. Cards in the same states are ordered alike, so that is kept.
@@ -116,7 +116,7 @@ class PolicyChooser:
         request: RequestView,
         allowed: Sequence[Device],
         cards: Cards,
-        ask: Ask,
+        ask: CardRequest,
         *,
         view: PartsView | None = None,
     ) -> Sequence[Device]:
@@ -148,7 +148,7 @@ class PolicyChooser:
         if arrangement is None:
             return None
         of_cards = self._in_order(request, cards, arrangement, count)
-        if arrangement.parts is PartUse.NO or len(cards) == len(devices):
+        if arrangement.parts is PartitionUse.NO or len(cards) == len(devices):
             return of_cards
         return chain(of_cards, _with_parts(devices, count, self._columns.numa, arrangement.parts))
 
@@ -180,7 +180,7 @@ class PolicyChooser:
     # -- one request, some devices -----------------------------------------------------------------------------------
 
     def _parts(
-        self, request: RequestView, devices: Sequence[Device], cards: Cards, ask: Ask, trial: Trial
+        self, request: RequestView, devices: Sequence[Device], cards: Cards, ask: CardRequest, trial: Trial
     ) -> PartsView | None:
         """Where parts of cards are among the devices of a node: how they stand to their cards and to each other."""
         node = int(self._columns.node[devices[0].row])
@@ -191,13 +191,13 @@ class PolicyChooser:
         around = [device for pool in pools for device in pool.devices if device.row >= 0]
         picture = self._columns.cards(_rows(around))
         self._add(picture, around, trial)
-        wishes = self._policies.wishes_of(request.claim_key, request.name)
+        request_preferences = self._policies.preferences_of(request.claim_key, request.name)
         vendors = [vendor for driver in drivers if (vendor := vendor_of(driver)) is not None]
-        tight = any(vendor.smallest_part_first(wishes.of(vendor)) for vendor in vendors)
+        tight = any(vendor.smallest_part_first(request_preferences.of(vendor)) for vendor in vendors)
         return parts_view(devices, cards, ask, Surroundings(request, pools, around, picture), smallest_first=tight)
 
     def _refusals(
-        self, request: RequestView, devices: Sequence[Device], rows: Positions, cards: Cards, ask: Ask
+        self, request: RequestView, devices: Sequence[Device], rows: Positions, cards: Cards, ask: CardRequest
     ) -> Codes:
         """Vendor reasons per card; cards of drivers without a vendor have none. Shape (n,)."""
         codes = np.zeros(len(devices), dtype=np.uint8)
@@ -205,12 +205,12 @@ class PolicyChooser:
             vendor = vendor_of(driver)
             if vendor is None:
                 continue
-            wish = self._policies.wishes_of(request.claim_key, request.name).of(vendor)
+            preferences = self._policies.preferences_of(request.claim_key, request.name).of(vendor)
             mine = np.flatnonzero([device.id.driver == driver for device in devices])
-            codes[mine] = vendor.refuse(cards.take(mine), ask.take(mine), wish)
-            if wish.lists:
+            codes[mine] = vendor.refuse(cards.take(mine), ask.take(mine), preferences)
+            if preferences.lists:
                 for position in mine.tolist():
-                    reason = refused_by_lists(self._inventory, vendor, wish, int(rows[position]))
+                    reason = refused_by_lists(self._inventory, vendor, preferences, int(rows[position]))
                     codes[position] = reason or codes[position]
         return codes
 
@@ -228,13 +228,17 @@ class PolicyChooser:
             if vendor is not None and not cards.mark[position]:
                 cards.mark[position] = max(
                     vendor.mark(
-                        vendor.promise(self._policies.wishes_of(view.claim_key, view.name).of(vendor)),
+                        vendor.allocation_parameters(
+                            self._policies.preferences_of(view.claim_key, view.name).of(vendor)
+                        ),
                         view.demand(device) or {},
                     )
                     for view in delta.views
                 )
 
-    def _packed(self, request: RequestView, allowed: Sequence[Device], cards: Cards, ask: Ask) -> list[Ints] | None:
+    def _packed(
+        self, request: RequestView, allowed: Sequence[Device], cards: Cards, ask: CardRequest
+    ) -> list[Ints] | None:
         """What the node policy says of cards, with all cards of the node in view. Each of the shape of `allowed`."""
         if self.ranking is None or not allowed:
             return None
@@ -250,7 +254,7 @@ class PolicyChooser:
 
     def _arrangement(
         self, request: RequestView, cards: Sequence[Device], count: int, trial: Trial, *, part: Device | None
-    ) -> Arrangement | None:
+    ) -> CandidateSets | None:
         """None: no vendor has a say here. `part`: some part of a card that could be taken as well."""
         some = cards[0] if cards else part
         assert some is not None
@@ -289,7 +293,7 @@ class PolicyChooser:
         return vendor.arrange(scene)
 
     def _in_order(
-        self, request: RequestView, devices: Sequence[Device], arrangement: Arrangement, count: int
+        self, request: RequestView, devices: Sequence[Device], arrangement: CandidateSets, count: int
     ) -> Iterator[Sequence[Device]]:
         position = self._inventory.layouts.position
         bits = [1 << int(position[device.row]) for device in devices]
@@ -308,11 +312,11 @@ class PolicyChooser:
                 yield chosen
 
 
-def _with_parts(devices: Sequence[Device], count: int, numa: Ints, use: PartUse) -> Iterator[Sequence[Device]]:
+def _with_parts(devices: Sequence[Device], count: int, numa: Ints, use: PartitionUse) -> Iterator[Sequence[Device]]:
     """Any sets, parts of cards among them or not, in order of `devices`."""
     groups: dict[int, list[Device]] = {}
     for device in devices:
-        groups.setdefault(int(numa[device.row]) if use is PartUse.ONE_NUMA_NODE else 0, []).append(device)
+        groups.setdefault(int(numa[device.row]) if use is PartitionUse.ONE_NUMA_NODE else 0, []).append(device)
     for members in groups.values():
         yield from combinations(members, count)
 
@@ -321,18 +325,20 @@ def arranging_drivers(policies: Policies) -> frozenset[str]:
     """Drivers whose vendor may have a say about sets for some claim of the pod."""
     claims = tuple(policies.devices) or ("",)
     return _arranging(
-        tuple([(policies.wishes.get(claim, NO_WISHES), policies.for_claim(claim).keys) for claim in claims])
+        tuple(
+            [(policies.request_preferences.get(claim, NO_WISHES), policies.for_claim(claim).keys) for claim in claims]
+        )
     )
 
 
 @lru_cache(maxsize=256)
-def _arranging(stated: tuple[tuple[Wishes, tuple[str, ...]], ...]) -> frozenset[str]:
+def _arranging(stated: tuple[tuple[RequestPreferences, tuple[str, ...]], ...]) -> frozenset[str]:
     """`stated`: wishes and device policy of each claim."""
     return frozenset(
         vendor.profile.driver
         for vendor in VENDORS
-        for wishes, keys in stated
-        if any(vendor.arranges(each.of(vendor), keys) for each in wishes.each())
+        for request_preferences, keys in stated
+        if any(vendor.arranges(each.of(vendor), keys) for each in request_preferences.each())
     )
 
 

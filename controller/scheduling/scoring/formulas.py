@@ -11,7 +11,7 @@ import numpy as np
 from controller.scheduling.scoring.policies import DevicePolicy, Weights
 from hami_dra.api import names
 from hami_dra.api.arrays import Floats, Ints, Positions
-from hami_dra.vendors.protocol import Ask, Cards
+from hami_dra.vendors.protocol import CardRequest, Cards
 
 
 def _share(used: Ints, total: Ints) -> Floats:
@@ -20,7 +20,7 @@ def _share(used: Ints, total: Ints) -> Floats:
     return ratio
 
 
-def device_scores(cards: Cards, ask: Ask, weights: Weights) -> Floats:
+def device_scores(cards: Cards, ask: CardRequest, weights: Weights) -> Floats:
     """`10 x (wS x slots + wC x cores + wM x memory)`, each term (used + asked) / total of the card. Shape (n,).
 
     A role that the driver does not publish (total 0) takes the ratio of the slots, so that devices without memory or
@@ -31,13 +31,13 @@ def device_scores(cards: Cards, ask: Ask, weights: Weights) -> Floats:
     return scores
 
 
-def device_terms(cards: Cards, ask: Ask, weights: Weights) -> tuple[Floats, Floats, Floats]:
+def device_terms(cards: Cards, ask: CardRequest, weights: Weights) -> tuple[Floats, Floats, Floats]:
     """What `device_scores` adds up, weights included: for slots, cores and memory. Each of shape (n,)."""
     slots, cores, memory = _loads(cards, ask)
     return 10.0 * weights.slot * slots, 10.0 * weights.core * cores, 10.0 * weights.memory * memory
 
 
-def _loads(cards: Cards, ask: Ask) -> tuple[Floats, Floats, Floats]:
+def _loads(cards: Cards, ask: CardRequest) -> tuple[Floats, Floats, Floats]:
     """How full each card would be, of slots, cores and memory."""
     slots = _share(cards.slots_used + ask.slots, cards.slots_total)
     cores = np.where(cards.cores_total > 0, _share(cards.cores_used + ask.cores, cards.cores_total), slots)

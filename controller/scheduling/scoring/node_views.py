@@ -8,25 +8,27 @@ import numpy as np
 from controller.scheduling.allocation.resolved import RequestView
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.arrays import Bools, Codes
-from hami_dra.vendors.protocol import Cell, Layout, Scene, Vendor
+from hami_dra.vendors.protocol import CardState, Layout, NodeView, Vendor
 
 
 def cells_of(eligible: Bools, idle: Bools, mine: Bools) -> Codes:
-    """`Cell` by position. Arrays of one shape."""
-    cells: Codes = eligible * np.uint8(Cell.ELIGIBLE) | idle * np.uint8(Cell.IDLE) | mine * np.uint8(Cell.MINE)
+    """`CardState` by position. Arrays of one shape."""
+    cells: Codes = (
+        eligible * np.uint8(CardState.ELIGIBLE) | idle * np.uint8(CardState.IDLE) | mine * np.uint8(CardState.MINE)
+    )
     return cells
 
 
 def scene_of(
     layout: Layout, cells: Codes, states: Codes, count: int, *, policies: Policies, vendor: Vendor, request: RequestView
-) -> Scene:
+) -> NodeView:
     """`cells` and `states`: shape (layout.size,)."""
-    return Scene(
+    return NodeView(
         layout=layout,
         cells=cells.tobytes(),
         states=states.tobytes(),
         count=count,
-        wish=policies.wishes_of(request.claim_key, request.name).of(vendor),
+        preferences=policies.preferences_of(request.claim_key, request.name).of(vendor),
         node_policy=policies.hami_node,
         device_keys=policies.for_claim(request.claim_key).hami_keys,
         plain=not request.names_amounts,

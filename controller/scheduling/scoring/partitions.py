@@ -23,7 +23,7 @@ from controller.scheduling.inventory.model import Device, Pool, value_of
 from controller.scheduling.inventory.roles import totals_of
 from controller.scheduling.inventory.saturation import MOST, saturated
 from hami_dra.api.arrays import Ints
-from hami_dra.vendors.protocol import Ask, Cards
+from hami_dra.vendors.protocol import CardRequest, Cards
 
 CardKey = tuple[str, int]
 """(driver, index): a card and its parts have the same."""
@@ -34,7 +34,7 @@ class PartsView:
     """Arrays of shape (devices,), int64."""
 
     cards: Cards
-    ask: Ask
+    ask: CardRequest
     before: list[Ints]
     """Keys that count more than the device policy, most important first, lower is better."""
     inside: list[Ints]
@@ -52,7 +52,7 @@ class Surroundings:
 
 
 def parts_view(
-    devices: Sequence[Device], cards: Cards, ask: Ask, around: Surroundings, *, smallest_first: bool
+    devices: Sequence[Device], cards: Cards, ask: CardRequest, around: Surroundings, *, smallest_first: bool
 ) -> PartsView:
     """`cards` and `ask`: of `devices`. `smallest_first`: the vendor wants it so."""
     parts = [position for position, device in enumerate(devices) if is_part(device)]
@@ -107,7 +107,7 @@ def _as_their_cards(
     return seen
 
 
-def _smallest_of_card(devices: Sequence[Device], parts: Sequence[int], ask: Ask) -> Ask:
+def _smallest_of_card(devices: Sequence[Device], parts: Sequence[int], ask: CardRequest) -> CardRequest:
     """All parts of a card ask for what the smallest of them is, so that the policy weighs cards and not parts."""
     least: dict[CardKey, int] = {}
     for position in parts:

@@ -11,7 +11,7 @@ from typing import Final
 
 from controller.scheduling.scoring.packing import InvalidWeights, Packing, parse_packing
 from hami_dra.api import names
-from hami_dra.vendors.preference_keys import NO_WISHES, Wishes
+from hami_dra.vendors.preference_keys import NO_WISHES, RequestPreferences
 
 """Node policies that have a choice of cards of their own."""
 UNSAID: Final = "default"
@@ -75,7 +75,7 @@ class Policies:
     node_origin: str = "default"
     device: DevicePolicy = DevicePolicy()
     devices: Mapping[str, DevicePolicy] = field(default_factory=dict)
-    wishes: Mapping[str, Wishes] = field(default_factory=dict)
+    request_preferences: Mapping[str, RequestPreferences] = field(default_factory=dict)
     """By claim key: what is wanted of the vendors beyond amounts."""
     stated: Mapping[str, tuple[Stated, ...]] = field(default_factory=dict)
     """By claim key: where `wishes` come from. For people; decides nothing."""
@@ -103,9 +103,9 @@ class Policies:
         """For vendors, who know HAMi's node policies."""
         return names.BINPACK if self.node == names.FAIR_SHARE else self.node
 
-    def wishes_of(self, claim_key: str, request: str) -> Wishes:
+    def preferences_of(self, claim_key: str, request: str) -> RequestPreferences:
         """Of one request of a claim; `request` as allocation results spell it."""
-        return self.wishes.get(claim_key, NO_WISHES).for_request(request)
+        return self.request_preferences.get(claim_key, NO_WISHES).for_request(request)
 
 
 @lru_cache(maxsize=64)

@@ -26,8 +26,8 @@ from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
-from hami_dra.vendors.preference_keys import NO_WISHES, Wishes
-from hami_dra.vendors.preferences import InvalidWish
+from hami_dra.vendors.preference_keys import NO_WISHES, RequestPreferences
+from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.registry import VENDORS, WISH_ANNOTATIONS, vendor_of
 
 
@@ -54,18 +54,18 @@ def resolve(
         value, packing_origin = found
         packing = parse_packing_weights(value, _annotation(packing_origin, names.PACKING_WEIGHTS), packing)
     devices = {claim.key: _device_policy(sources, defaults.device) for claim, sources in per_claim}
-    wishes: dict[str, Wishes] = {}
+    request_preferences: dict[str, RequestPreferences] = {}
     stated: dict[str, tuple[Stated, ...]] = {}
     for claim, sources in per_claim:
         wanted, said = _claim_wishes(claim, sources, classes, defaults)
         if wanted is not NO_WISHES:
-            wishes[claim.key], stated[claim.key] = wanted, said
+            request_preferences[claim.key], stated[claim.key] = wanted, said
     return Policies(
         node=node,
         node_origin=node_origin,
         device=_device_policy([pod], defaults.device),
         devices=devices,
-        wishes=wishes,
+        request_preferences=request_preferences,
         stated=stated,
         packing=packing,
         packing_origin=packing_origin,
@@ -89,10 +89,10 @@ class _Final(NamedTuple):
 
 def _claim_wishes(
     claim: ResourceClaim, sources: Sequence[Object], classes: Mapping[str, DeviceClass], defaults: Policies
-) -> tuple[Wishes, tuple[Stated, ...]]:
+) -> tuple[RequestPreferences, tuple[Stated, ...]]:
     """Of all its requests, those apart whose parameters say something else. Raises InvalidPolicy."""
     found = _found(sources, defaults.annotations)
-    wishes = _wishes(found)
+    request_preferences = _wishes(found)
     stated = [Stated(name, value, origin) for name, (value, origin) in found.items()]
     apart = []
     for request, parameters, final in _parameters(claim, classes):
@@ -100,12 +100,12 @@ def _claim_wishes(
         there = {name: (value, where) for name, value in parameters.items()}
         _check_final(sources, final)
         own = _wishes(_found(sources, defaults.annotations, there) | {name: there[name] for name in final})
-        if own != wishes:
+        if own != request_preferences:
             apart.append((request, own))
             stated += [Stated(name, value, where, request) for name, (value, where) in there.items()]
     if apart:
-        wishes = replace(wishes, by_request=tuple(apart))
-    return wishes, tuple(stated)
+        request_preferences = replace(request_preferences, by_request=tuple(apart))
+    return request_preferences, tuple(stated)
 
 
 def _parameters(
@@ -173,24 +173,24 @@ def _found(sources: Iterable[Object], defaults: Mapping[str, str], parameters: _
     return found
 
 
-def _wishes(found: _Found, where: str = "the controller's defaults") -> Wishes:
+def _wishes(found: _Found, where: str = "the controller's defaults") -> RequestPreferences:
     """What the vendors make of it. `where`: for what comes from no object. Raises InvalidPolicy."""
     if not found:
         return NO_WISHES
     for name, (value, origin) in found.items():
         if value == TOO_LONG:
             raise InvalidPolicy(f"{_annotation(origin, name)}: longer than {MOST_LENGTH} characters")
-    wishes = []
+    request_preferences = []
     for vendor in VENDORS:
         mine = {name: value for name, (value, _) in found.items() if name in vendor.annotations}
         if mine:
             try:
-                wishes.append((vendor.profile.driver, vendor.wish(mine)))
-            except InvalidWish as error:
+                request_preferences.append((vendor.profile.driver, vendor.preferences(mine)))
+            except InvalidPreference as error:
                 origin = found[error.annotation][1] if error.annotation in found else UNSAID
                 named = where if origin == UNSAID else origin
                 raise InvalidPolicy(f"{_annotation(named, error.annotation)}: {error}") from error
-    return Wishes(tuple(wishes))
+    return RequestPreferences(tuple(request_preferences))
 
 
 def _sources(

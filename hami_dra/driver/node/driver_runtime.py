@@ -133,9 +133,11 @@ class Station:
         settings = self._settings
         known = {**times_of(around.published), **self._times}
         standing = self._standing(around.published)
-        wishes = Wishes(sharing=settings.sharing, effects=settings.effects, cordoned=cordoned, standing=standing)
+        request_preferences = Wishes(
+            sharing=settings.sharing, effects=settings.effects, cordoned=cordoned, standing=standing
+        )
         before = self.offer
-        self.offer = offer_of(self.vendor, around.place, self.hardware.cards, self.hardware.faults, wishes)
+        self.offer = offer_of(self.vendor, around.place, self.hardware.cards, self.hardware.faults, request_preferences)
         self._inherited = standing & evicting(self.offer.pool)
         if self.offer != before:
             self.inventory = self._inventory(self.offer.pool)

@@ -14,12 +14,12 @@ from hami_dra.api.nodelacks import Lack
 from hami_dra.vendors.containers import (
     CdiDevice,
     CommonEdits,
+    ContainerPlace,
     ContainerVendor,
     Edits,
     FileTree,
     Host,
     HostSettings,
-    Place,
     Site,
     Tenancy,
 )
@@ -47,7 +47,7 @@ class HarmlessVendor:
     def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:
         return self._inner.lacking(cards, _WithNodes(host, cards))
 
-    def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
+    def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:
         edits = self._inner.edits(tenancies, place, _WithNodes(host, [tenancy.card for tenancy in tenancies]))
         return replace(edits, device_nodes=tuple(replace(node, host_path=_NOWHERE) for node in edits.device_nodes))
 

@@ -64,11 +64,15 @@ class Offer:
     """Cards that are left out, and why."""
 
 
-def offer_of(vendor: PublishingVendor, place: Place, cards: Sequence[Card], faults: Faults, wishes: Wishes) -> Offer:
+def offer_of(
+    vendor: PublishingVendor, place: Place, cards: Sequence[Card], faults: Faults, request_preferences: Wishes
+) -> Offer:
     """Devices in the vendor's order, which goes by index."""
     sick = [replace(card, faults=tuple(each.fault for each in faults.get(card.uuid, ()))) for card in cards]
-    good, problems = _publishable(vendor, sick, wishes.sharing)
-    devices = [_tainted(device, faults, wishes) for device in vendor.devices(good, wishes.sharing)]
+    good, problems = _publishable(vendor, sick, request_preferences.sharing)
+    devices = [
+        _tainted(device, faults, request_preferences) for device in vendor.devices(good, request_preferences.sharing)
+    ]
     pool = pool_of(vendor.driver, place.name, devices, shared_counters=vendor.counter_sets(good))
     return Offer(replace(pool, node_uid=place.uid), problems)
 
@@ -171,16 +175,16 @@ def _publishable(
     return good, tuple(problems)
 
 
-def _tainted(device: Json, faults: Faults, wishes: Wishes) -> Json:
+def _tainted(device: Json, faults: Faults, request_preferences: Wishes) -> Json:
     """With the effects that the operator wants, and the cordon. What drives pods out must have been seen for a while."""
     uuid = uuid_of(device)
     lasting = {TAINT_KEYS[kind_of(each.fault.code)] for each in faults.get(uuid, ()) if each.lasting}
-    effects = {TAINT_KEYS[kind]: effect for kind, effect in wishes.effects.items()}
+    effects = {TAINT_KEYS[kind]: effect for kind, effect in request_preferences.effects.items()}
     taints = []
     for taint in device.get("taints", ()):
         wanted = taint | {"effect": effects.get(taint["key"], taint["effect"])}
-        certain = taint["key"] in lasting or (uuid, _taint_key(device, wanted)) in wishes.standing
+        certain = taint["key"] in lasting or (uuid, _taint_key(device, wanted)) in request_preferences.standing
         taints.append(wanted if certain or wanted["effect"] != "NoExecute" else taint)
-    if uuid in wishes.cordoned:
+    if uuid in request_preferences.cordoned:
         taints.append(dict(_CORDONED))
     return device | {"taints": taints} if taints else device

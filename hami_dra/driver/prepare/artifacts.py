@@ -22,7 +22,7 @@ from hami_dra.driver.prepare.files import Files
 from hami_dra.driver.prepare.inventory import Inventory
 from hami_dra.driver.prepare.partitions import Partitions
 from hami_dra.driver.prepare.records import Answer, Held, HostFolder, Record, View
-from hami_dra.vendors.containers import ContainerVendor, Edits, Host, Place, Tenancy, Unpreparable
+from hami_dra.vendors.containers import ContainerPlace, ContainerVendor, Edits, Host, Tenancy, Unpreparable
 
 _CDI_MODE = 0o600
 _READ = 0o755
@@ -228,7 +228,7 @@ class Maker:
         # after a crash one claim of a view may be gone, and with it the container: the others are still described
         there = [(uid, request) for uid, request in view.asked if uid in records]
         first = records[there[0][0]]
-        place = Place(
+        place = ContainerPlace(
             claim_namespace=first.namespace,
             claim_name=first.name,
             claim_uid=first.uid,

@@ -73,8 +73,8 @@ class WorkloadController:
         running = [pod for pod in mine if not is_finished(pod)]
         spec, taken = workload.spec, self._copies.pods.store
         if self._kind == kinds.DAEMON_SET:
-            wish = Pod(spec=msgspec.convert(spec.template.spec, PodSpec))
-            nodes = [node.metadata.name for node in self._copies.nodes.store if selected(wish, node)]
+            preferences = Pod(spec=msgspec.convert(spec.template.spec, PodSpec))
+            nodes = [node.metadata.name for node in self._copies.nodes.store if selected(preferences, node)]
             names = {f"{workload.metadata.name}-{node}" for node in nodes}
             missing_names = [name for name in sorted(names) if f"{workload.metadata.namespace}/{name}" not in taken]
             return _DesiredPods(missing_names, [pod for pod in running if pod.metadata.name not in names])

@@ -151,11 +151,11 @@ def _default_pod(raw: Raw) -> None:
 
 def _default_requests(spec: Raw) -> None:
     for request in (spec.get("devices") or {}).get("requests") or ():
-        for wish in [request.get("exactly"), *(request.get("firstAvailable") or ())]:
-            if isinstance(wish, dict):
-                wish.setdefault("allocationMode", "ExactCount")
-                if wish["allocationMode"] == "ExactCount":
-                    wish["count"] = wish.get("count") or 1
+        for preferences in [request.get("exactly"), *(request.get("firstAvailable") or ())]:
+            if isinstance(preferences, dict):
+                preferences.setdefault("allocationMode", "ExactCount")
+                if preferences["allocationMode"] == "ExactCount":
+                    preferences["count"] = preferences.get("count") or 1
 
 
 def _check_pod_update(old: Raw, new: Raw) -> None:

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.vendors.containers import Edits, Host, Place, Tenancy, Unpreparable
+from hami_dra.vendors.containers import ContainerPlace, Edits, Host, Tenancy, Unpreparable
 from hami_dra.vendors.enflame import DRIVER
-from hami_dra.vendors.enflame.publish import Published
+from hami_dra.vendors.enflame.publish import EnflamePublishing
 from hami_dra.vendors.grants import (
     ByAmount,
-    Holding,
-    holdings,
+    Grant,
+    grants,
     listed,
     needed_nodes,
     node_number,
@@ -35,15 +35,15 @@ SIPS: Final = {"S60": 24}
 """Word of the product → processors (SIPs) of the whole card, as far as Enflame's own plugin names them."""
 
 
-class Containers(ByAmount):
+class EnflameContainers(ByAmount):
     """Implements `hami_dra.vendors.containers.ContainerVendor`."""
 
     name = "enflame"
     driver = DRIVER
-    device_name = Published.device_name
+    device_name = EnflamePublishing.device_name
 
-    def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:  # noqa: ARG002
-        held = holdings(tenancies)
+    def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:  # noqa: ARG002
+        held = grants(tenancies)
         env = {VISIBLE: listed(str(node_number(holding.card)) for holding in held)}
         memory, cores = tightest(held, names.CAP_MEMORY), tightest(held, names.CAP_CORES)
         if memory.amount is not None and cores.amount is not None:
@@ -62,7 +62,7 @@ class Containers(ByAmount):
         )
 
 
-def _gigabytes(amount: int, held: Sequence[Holding]) -> str:
+def _gigabytes(amount: int, held: Sequence[Grant]) -> str:
     if amount < GIB:
         card = held[0].card
         raise Unpreparable(
@@ -72,7 +72,7 @@ def _gigabytes(amount: int, held: Sequence[Holding]) -> str:
     return str(amount // GIB)
 
 
-def _processors(held: Sequence[Holding]) -> int | None:
+def _processors(held: Sequence[Grant]) -> int | None:
     """Of the smallest card; None where one is not known."""
     known = [next((count for word, count in SIPS.items() if word in holding.card.product), None) for holding in held]
     counts = [count for count in known if count is not None]

@@ -11,9 +11,9 @@ from hami_dra.vendors.enflame import DRIVER
 from hami_dra.vendors.enflame.publish import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
-    CardRequest,
     ContainerResources,
-    Reading,
+    LegacyReading,
+    LegacyRequest,
     WholeByCount,
 )
 from hami_dra.vendors.quotas import Counted, Quotas, cards, percent
@@ -35,7 +35,7 @@ class EnflameLegacy(WholeByCount):
     plugin_resources: tuple[str, ...] = (GCU, VGCU)
     quotas = Quotas((cards(GCU, Counted.WHOLE), cards(VGCU, Counted.PART), percent(PERCENTAGE)))
 
-    def read(self, resources: ContainerResources) -> Reading:
+    def read(self, resources: ContainerResources) -> LegacyReading:
         whole = resources.whole(GCU, "counts whole GCUs", MAX_CARDS)
         slices = resources.whole(VGCU, "counts vGCUs, parts of different GCUs", MAX_CARDS)
         percent = resources.whole(PERCENTAGE, "is a percentage of the GCU", _ALL)
@@ -43,15 +43,15 @@ class EnflameLegacy(WholeByCount):
             raise resources.both(GCU, VGCU, "whole GCUs or for a vGCU")
         resources.needs(PERCENTAGE, VGCU)
         if whole:
-            return Reading(CardRequest(whole))
+            return LegacyReading(LegacyRequest(whole))
         if not slices:
-            return Reading(None)
+            return LegacyReading(None)
         if slices > 1:
             warnings = []
             if percent not in (None, _ALL):
                 warnings.append(f"{resources.field(PERCENTAGE)} is ignored: {slices} vGCUs are {slices} whole GCUs")
-            return Reading(CardRequest(slices), tuple(warnings))
+            return LegacyReading(LegacyRequest(slices), tuple(warnings))
         percent = _ALL if percent is None else max(percent, 1)
         if percent == _ALL:
-            return Reading(CardRequest(1))
-        return Reading(CardRequest(1, {names.CAP_CORES: percent}, percent))
+            return LegacyReading(LegacyRequest(1))
+        return LegacyReading(LegacyRequest(1, {names.CAP_CORES: percent}, percent))

@@ -20,7 +20,7 @@ from hami_dra.vendors.publishing import (
     stepped_cores,
     stepped_memory,
 )
-from hami_dra.vendors.unpartitioned import UncutCards
+from hami_dra.vendors.unpartitioned import UnpartitionedVendor
 
 WHOLE_CLASS: Final = "enflame-gcu.hami.io"
 SHARED_CLASS: Final = "enflame-vgcu.hami.io"
@@ -29,7 +29,7 @@ SLICES: Final = "slices"
 """Capacity: slices of the card."""
 
 
-class Published(UncutCards):
+class EnflamePublishing(UnpartitionedVendor):
     """Implements `hami_dra.vendors.publishing.PublishingVendor`."""
 
     name = "enflame"

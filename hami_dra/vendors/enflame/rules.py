@@ -13,7 +13,7 @@ import numpy as np
 from hami_dra.api.arrays import Ints
 from hami_dra.topology.pairs import Pairs, pairs
 from hami_dra.topology.subsets import all_sets, bits, grown, mask_of, measure
-from hami_dra.vendors.protocol import Layout, Tier
+from hami_dra.vendors.protocol import CandidateTier, Layout
 
 _DAMAGE = 1e-6
 """Weight of what a set costs the others beside its own closeness: it only decides between equals."""
@@ -24,7 +24,7 @@ def pairs_of(layout: Layout) -> Pairs:
     return pairs(layout.lanes, layout.distance, layout.group)
 
 
-def closest(layout: Layout, free: int, count: int) -> Iterator[Tier]:
+def closest(layout: Layout, free: int, count: int) -> Iterator[CandidateTier]:
     """Sets of `count` of the cards in `free` (bit mask): highest sum of pair scores first, then the least damage.
 
     Of a single card only the damage is left: the sum of its pair scores with the other free cards, the lowest first.
@@ -42,10 +42,10 @@ def closest(layout: Layout, free: int, count: int) -> Iterator[Tier]:
         for each in combinations(cards, count):
             mask = mask_of(each)
             if mask not in seen:
-                yield Tier(0.0, (mask,))
+                yield CandidateTier(0.0, (mask,))
 
 
-def _tiers(sets: Ints, total: Ints, damage: Ints) -> Iterator[Tier]:
+def _tiers(sets: Ints, total: Ints, damage: Ints) -> Iterator[CandidateTier]:
     score = total - _DAMAGE * damage
     for value in np.unique(score)[::-1].tolist():
-        yield Tier(float(value), tuple(mask_of(each) for each in sets[score == value].tolist()))
+        yield CandidateTier(float(value), tuple(mask_of(each) for each in sets[score == value].tolist()))

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from hami_dra.api.arrays import Codes
 from hami_dra.vendors.kunlunxin import rules
-from hami_dra.vendors.preferences import Wish, card_lists
-from hami_dra.vendors.protocol import Arrangement, Ask, Cards, DriverProfile, Scene, Vendor
+from hami_dra.vendors.preferences import Preferences, card_lists
+from hami_dra.vendors.protocol import CandidateSets, CardRequest, Cards, DriverProfile, NodeView, Vendor
 
 DRIVER = "kunlunxin.hami.io"
 USE_UUIDS = ("hami.io/use-xpu-uuid", "baidu.com/use-gpuuuid")
@@ -19,20 +19,20 @@ class Kunlunxin(Vendor):
     profile = DriverProfile(driver=DRIVER)
     annotations = frozenset({*USE_UUIDS, *NOUSE_UUIDS})
 
-    def wish(self, annotations: Mapping[str, str]) -> Wish:
-        return Wish(card_lists(annotations, USE_UUIDS, NOUSE_UUIDS))
+    def preferences(self, annotations: Mapping[str, str]) -> Preferences:
+        return Preferences(card_lists(annotations, USE_UUIDS, NOUSE_UUIDS))
 
     def ids(self, node: str, index: int) -> tuple[str, ...]:
         return (f"{node}-kunlun-{index}",)
 
-    def refuse(self, cards: Cards, ask: Ask, wish: Wish) -> Codes:  # noqa: ARG002 (amounts alone decide)
+    def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:  # noqa: ARG002 (amounts alone decide)
         return rules.refuse(cards, ask)
 
-    def arranges(self, wish: Wish, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (wings are for everybody)
+    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (wings are for everybody)
         return True
 
-    def states(self, cards: Cards, ask: Ask) -> Codes:
+    def states(self, cards: Cards, ask: CardRequest) -> Codes:
         return rules.states(cards, ask)
 
-    def arrange(self, scene: Scene) -> Arrangement:
+    def arrange(self, scene: NodeView) -> CandidateSets:
         return rules.arrange(scene)

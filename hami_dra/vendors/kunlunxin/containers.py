@@ -13,25 +13,25 @@ from collections.abc import Sequence
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.vendors.containers import Edits, Host, Place, Tenancy
-from hami_dra.vendors.grants import ByAmount, holdings, listed, needed_nodes, node_number, tightest, without_doubles
+from hami_dra.vendors.containers import ContainerPlace, Edits, Host, Tenancy
+from hami_dra.vendors.grants import ByAmount, grants, listed, needed_nodes, node_number, tightest, without_doubles
 from hami_dra.vendors.kunlunxin import DRIVER
-from hami_dra.vendors.kunlunxin.publish import Published
+from hami_dra.vendors.kunlunxin.publish import KunlunxinPublishing
 
 VISIBLE: Final = "CXPU_VISIBLE_DEVICES"
 MEMORY_LIMIT: Final = "CXPU_CONTAINER_MEMORY_LIMIT"
 CONTROL_NODE: Final = "/dev/xpuctrl"
 
 
-class Containers(ByAmount):
+class KunlunxinContainers(ByAmount):
     """Implements `hami_dra.vendors.containers.ContainerVendor`."""
 
     name = "kunlunxin"
     driver = DRIVER
-    device_name = Published.device_name
+    device_name = KunlunxinPublishing.device_name
 
-    def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:  # noqa: ARG002
-        held = holdings(tenancies)
+    def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:  # noqa: ARG002
+        held = grants(tenancies)
         visible = listed(str(node_number(holding.card)) for holding in held)
         memory = tightest(held, names.CAP_MEMORY)
         limit = {} if memory.amount is None else {MEMORY_LIMIT: str(memory.amount)}

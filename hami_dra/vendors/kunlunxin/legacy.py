@@ -12,9 +12,9 @@ from hami_dra.vendors.kunlunxin.publish import EXTENDED_RESOURCE, SHARED_CLASS, 
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
     MIB,
-    CardRequest,
     ContainerResources,
-    Reading,
+    LegacyReading,
+    LegacyRequest,
     WholeByCount,
 )
 from hami_dra.vendors.quotas import Counted, Quotas, cards, mebibytes
@@ -40,7 +40,7 @@ class KunlunxinLegacy(WholeByCount):
     plugin_resources: tuple[str, ...] = (XPU, VXPU)
     quotas = Quotas((cards(XPU, Counted.WHOLE), cards(VXPU, Counted.PART), mebibytes(VXPU_MEMORY)))
 
-    def read(self, resources: ContainerResources) -> Reading:
+    def read(self, resources: ContainerResources) -> LegacyReading:
         whole = resources.whole(XPU, "counts whole XPUs", MAX_CARDS)
         slices = resources.whole(VXPU, "counts vXPUs, parts of different XPUs", MAX_CARDS)
         memory = resources.whole(VXPU_MEMORY, "counts MiB of each vXPU", _MAX_MIB, in_mib=True)
@@ -48,14 +48,14 @@ class KunlunxinLegacy(WholeByCount):
             raise resources.both(XPU, VXPU, "whole XPUs or for vXPUs")
         resources.needs(VXPU_MEMORY, VXPU)
         if whole:
-            return Reading(CardRequest(whole))
+            return LegacyReading(LegacyRequest(whole))
         if not slices:
-            return Reading(None)
+            return LegacyReading(None)
         if memory is None:
-            return Reading(CardRequest(slices, {names.CAP_CORES: _CORES_OF_SIZE[_MOST]}))
+            return LegacyReading(LegacyRequest(slices, {names.CAP_CORES: _CORES_OF_SIZE[_MOST]}))
         size = min((size for size in _CORES_OF_SIZE if memory <= size), default=_MOST)
         warnings = (
             [f"{resources.field(VXPU_MEMORY)} is {memory}; {_MOST}, a whole card, is taken"] if memory > size else []
         )
         capacity = {names.CAP_MEMORY: size * MIB, names.CAP_CORES: _CORES_OF_SIZE[size]}
-        return Reading(CardRequest(slices, capacity), tuple(warnings))
+        return LegacyReading(LegacyRequest(slices, capacity), tuple(warnings))

@@ -19,7 +19,7 @@ from hami_dra.vendors.publishing import (
     shares_capacity,
     stepped_memory,
 )
-from hami_dra.vendors.unpartitioned import UncutCards
+from hami_dra.vendors.unpartitioned import UnpartitionedVendor
 
 WHOLE_CLASS: Final = "kunlunxin-xpu.hami.io"
 SHARED_CLASS: Final = "kunlunxin-vxpu.hami.io"
@@ -33,7 +33,7 @@ SLICES: Final = 4
 """The most vXPUs that fit on a card: the smallest size takes a quarter."""
 
 
-class Published(UncutCards):
+class KunlunxinPublishing(UnpartitionedVendor):
     """Implements `hami_dra.vendors.publishing.PublishingVendor`."""
 
     name = "kunlunxin"

@@ -1,6 +1,6 @@
 """Kunlunxin's rules: how cards are sliced, how many handles that takes, and which sets of cards are legal.
 
-Called by the vendor. In: columns of cards and what is asked, or one node as a `Scene`. Out: reasons, sets best first. Pure.
+Called by the vendor. In: columns of cards and what is asked, or one node as a `NodeView`. Out: reasons, sets best first. Pure.
 Sources: HAMi D/kunlun/vdevice.go (sizes), topo.go (sets, node score), docs/kunlun-vxpu-support.md:195 (handles). Everything
 about slices comes from what is in use: a card's size is that of the slices on it.
 """
@@ -17,7 +17,7 @@ from hami_dra.api.arrays import Codes, Ints
 from hami_dra.topology.subsets import MOST_SETS, bits
 from hami_dra.topology.wings import Board, Choice, Stage, board, bubble, choices
 from hami_dra.vendors import core_rules
-from hami_dra.vendors.protocol import Arrangement, Ask, Cards, Cell, Layout, Scene, Tier
+from hami_dra.vendors.protocol import CandidateSets, CandidateTier, CardRequest, Cards, CardState, Layout, NodeView
 from hami_dra.vendors.reasons import NUMBER
 
 HANDLES: Final = 32
@@ -44,7 +44,7 @@ def parts_now(cards: Cards) -> Codes:
     return np.where(cards.slots_used > 0, now, 0).astype(np.uint8)
 
 
-def refuse(cards: Cards, ask: Ask) -> Codes:
+def refuse(cards: Cards, ask: CardRequest) -> Codes:
     """Per card 0 or the number of the reason. Beyond what cores mean everywhere:
 
     - A whole card is an idle one.
@@ -62,26 +62,26 @@ def refuse(cards: Cards, ask: Ask) -> Codes:
     return codes
 
 
-def states(cards: Cards, ask: Ask) -> Codes:
+def states(cards: Cards, ask: CardRequest) -> Codes:
     """What `arrange` needs of each card, as `_STATE` says. Shape (n,); the second half means nothing where nothing is asked."""
     found: Codes = parts_now(cards) * np.uint8(_STATE) + parts(ask.memory, cards.memory_total)
     return found
 
 
-def arrange(scene: Scene) -> Arrangement:
+def arrange(scene: NodeView) -> CandidateSets:
     """All legal sets: those that the wings allow and that leave handles enough.
 
     Cards that an earlier request of the pod is on come first, then those in the same wing, among sets that lie alike.
     """
     view, handles = board_of(scene.layout), _handles(scene)
-    eligible, mine = scene.mask(Cell.ELIGIBLE), scene.mask(Cell.MINE)
+    eligible, mine = scene.mask(CardState.ELIGIBLE), scene.mask(CardState.MINE)
     legal = _legal(scene, view, eligible, handles)
     tiers = _tiers(scene, view, _near(legal, view, mine) if mine else legal)
     best = next(tiers, None)
     if best is None:
         possible = next(choices(view, eligible, scene.count), None) is not None
-        return Arrangement((), names.NODE_HANDLES_EXHAUSTED if possible else names.NUMA_NOT_FIT)
-    return Arrangement(chain([best], tiers))
+        return CandidateSets((), names.NODE_HANDLES_EXHAUSTED if possible else names.NUMA_NOT_FIT)
+    return CandidateSets(chain([best], tiers))
 
 
 @lru_cache(maxsize=1_024)
@@ -99,13 +99,13 @@ class _Handles(NamedTuple):
         return not cost or cost <= self.left
 
 
-def _handles(scene: Scene) -> _Handles:
+def _handles(scene: NodeView) -> _Handles:
     slicing = [divmod(state, _STATE) for state in scene.states]
     taken = scene.layout.size + sum(now for now, _ in slicing if now > 1)
     return _Handles(tuple(wanted if wanted > 1 and not now else 0 for now, wanted in slicing), HANDLES - taken)
 
 
-def _legal(scene: Scene, view: Board, eligible: int, handles: _Handles) -> Iterator[Choice]:
+def _legal(scene: NodeView, view: Board, eligible: int, handles: _Handles) -> Iterator[Choice]:
     """A card that there are no handles for is as good as not there."""
     free = sum(1 << card for card in bits(eligible) if handles.suffice(1 << card))
     found = _slices(scene, view, free) if _slicing(scene, free) else choices(view, free, scene.count)
@@ -114,7 +114,7 @@ def _legal(scene: Scene, view: Board, eligible: int, handles: _Handles) -> Itera
             yield choice._replace(sets=held)
 
 
-def _slices(scene: Scene, view: Board, free: int) -> Iterator[Choice]:
+def _slices(scene: NodeView, view: Board, free: int) -> Iterator[Choice]:
     """Which of two wings that are alike is left to the device policy.
 
     One slice on a card that is sliced already tears no wing. So the policy decides whether it goes there, and HAMi's preference
@@ -150,25 +150,25 @@ def _near(legal: Iterable[Choice], view: Board, mine: int) -> Iterator[Choice]:
         yield Choice(stage, number, tuple(cards for *_, cards in group))
 
 
-def _tiers(scene: Scene, view: Board, found: Iterable[Choice]) -> Iterator[Tier]:
+def _tiers(scene: NodeView, view: Board, found: Iterable[Choice]) -> Iterator[CandidateTier]:
     for choice in found:
         by_score: dict[float, list[int]] = {}
         for cards in choice.sets:
             by_score.setdefault(_score(scene, view, cards), []).append(cards)
         for score in sorted(by_score, reverse=True):
-            yield Tier(score, sets=tuple(by_score[score]))
+            yield CandidateTier(score, sets=tuple(by_score[score]))
 
 
-def _slicing(scene: Scene, cards: int) -> bool:
+def _slicing(scene: NodeView, cards: int) -> bool:
     return any(scene.states[card] % _STATE > 1 for card in bits(cards))
 
 
-def _score(scene: Scene, view: Board, cards: int) -> float:
+def _score(scene: NodeView, view: Board, cards: int) -> float:
     """HAMi's node score of whole cards; slices have none. Summed over a pod's requests it is that of all its cards."""
     if _slicing(scene, cards):
         return 0.0
-    mine = sum(1 << card for card in bits(scene.mask(Cell.MINE)) if scene.states[card] // _STATE <= 1)
-    before = bubble(view, ((1 << scene.layout.size) - 1) & ~scene.mask(Cell.IDLE) & ~mine)
+    mine = sum(1 << card for card in bits(scene.mask(CardState.MINE)) if scene.states[card] // _STATE <= 1)
+    before = bubble(view, ((1 << scene.layout.size) - 1) & ~scene.mask(CardState.IDLE) & ~mine)
     so_far = _points(bubble(view, mine) - before) if mine else 0.0
     return _points(bubble(view, mine | cards) - before) - so_far
 

@@ -14,10 +14,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from hami_dra.vendors.containers import DeviceNode, Edits, Host, Place, Tenancy, Unpreparable
-from hami_dra.vendors.grants import ByAmount, Holding, holdings, needed_nodes, optional_nodes, without_doubles
+from hami_dra.vendors.containers import ContainerPlace, DeviceNode, Edits, Host, Tenancy, Unpreparable
+from hami_dra.vendors.grants import ByAmount, Grant, grants, needed_nodes, optional_nodes, without_doubles
 from hami_dra.vendors.metax import DRIVER
-from hami_dra.vendors.metax.publish import Published
+from hami_dra.vendors.metax.publish import MetaxPublishing
 
 CONTROL_NODE: Final = "/dev/mxcd"
 UNLIMITED: Final = (
@@ -27,20 +27,20 @@ UNLIMITED: Final = (
 _DRM_NODE: Final = re.compile(r"card[0-9]+|renderD[0-9]+")
 
 
-class Containers(ByAmount):
+class MetaxContainers(ByAmount):
     """Implements `hami_dra.vendors.containers.ContainerVendor`."""
 
     name = "metax"
     driver = DRIVER
-    device_name = Published.device_name
+    device_name = MetaxPublishing.device_name
 
-    def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:  # noqa: ARG002
-        held = holdings(tenancies)
+    def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:  # noqa: ARG002
+        held = grants(tenancies)
         shared = any(not holding.whole for holding in held)
         return Edits(device_nodes=_nodes(held, host), notes=(UNLIMITED,) if shared else ())
 
 
-def _nodes(held: Sequence[Holding], host: Host) -> tuple[DeviceNode, ...]:
+def _nodes(held: Sequence[Grant], host: Host) -> tuple[DeviceNode, ...]:
     """The control node, and the DRM nodes that the kernel names for each card's place on PCI."""
     nodes: list[DeviceNode] = []
     for holding in held:

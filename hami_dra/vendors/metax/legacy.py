@@ -12,16 +12,16 @@ from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
     MIB,
-    CardRequest,
     ContainerResources,
     InvalidLegacy,
-    Reading,
+    LegacyReading,
+    LegacyRequest,
     WholeByCount,
 )
 from hami_dra.vendors.metax import DRIVER
 from hami_dra.vendors.metax.preferences import qos_policy
 from hami_dra.vendors.metax.publish import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
-from hami_dra.vendors.preferences import InvalidWish
+from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.quotas import Counted, Quotas, cards, gibibytes, percent
 
 GPU: Final = EXTENDED_RESOURCE
@@ -46,7 +46,7 @@ class MetaxLegacy(WholeByCount):
     plugin_resources: tuple[str, ...] = (GPU, SGPU)
     quotas = Quotas((cards(GPU, Counted.WHOLE), cards(SGPU, Counted.PART), gibibytes(MEMORY), percent(CORES)))
 
-    def read(self, resources: ContainerResources) -> Reading:
+    def read(self, resources: ContainerResources) -> LegacyReading:
         whole = resources.whole(GPU, "counts whole cards", MAX_CARDS)
         parts = resources.whole(SGPU, "counts sGPUs, parts of different cards", MAX_CARDS)
         cores = resources.whole(CORES, "is a percentage of each card's cores", _ALL)
@@ -56,19 +56,19 @@ class MetaxLegacy(WholeByCount):
         for name in (CORES, MEMORY):
             resources.needs(name, SGPU)
         if whole:
-            return Reading(CardRequest(whole))
+            return LegacyReading(LegacyRequest(whole))
         if not parts:
-            return Reading(None)
+            return LegacyReading(None)
         capacity = {names.CAP_CORES: _ALL if cores is None else cores}
         if memory:
             capacity[names.CAP_MEMORY] = memory
-        return Reading(CardRequest(parts, capacity))
+        return LegacyReading(LegacyRequest(parts, capacity))
 
     def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """None; but a QoS that is none is refused at once, as by HAMi's webhook."""
         try:
             qos_policy(annotations)
-        except InvalidWish as error:
+        except InvalidPreference as error:
             raise InvalidLegacy(f"annotation {error.annotation}: {error}") from error
         return {}
 

@@ -1,6 +1,6 @@
 """What annotations want of MetaX cards beyond amounts (HAMi D/metax/sdevice.go: MutateAdmission, CheckUUID, topologyAwareEnable).
 
-Called by `Metax.wish` and by the conversion of legacy pods. In: the annotations that are set. Out: a frozen `MetaxWish`, or
+Called by `Metax.wish` and by the conversion of legacy pods. In: the annotations that are set. Out: a frozen `MetaxPreferences`, or
 InvalidWish.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from hami_dra.vendors.preferences import InvalidWish, Wish, card_lists, choice, switch
+from hami_dra.vendors.preferences import InvalidPreference, Preferences, card_lists, choice, switch
 
 USE_UUID: Final = "metax-tech.com/use-gpuuuid"
 NOUSE_UUID: Final = "metax-tech.com/nouse-gpuuuid"
@@ -28,7 +28,7 @@ PENALTY: Final = "penalty"
 
 
 @dataclass(frozen=True, slots=True)
-class MetaxWish(Wish):
+class MetaxPreferences(Preferences):
     qos: str = BEST_EFFORT
     """Of an sGPU. One that takes all cores shares with nobody, so there it means nothing."""
     topology_aware: bool = True
@@ -37,9 +37,9 @@ class MetaxWish(Wish):
     """Under node policy spread the idler node comes first, and of equally idle ones that with the worse topology."""
 
 
-def metax_wish(annotations: Mapping[str, str]) -> MetaxWish:
+def metax_preferences(annotations: Mapping[str, str]) -> MetaxPreferences:
     """Raises InvalidWish."""
-    return MetaxWish(
+    return MetaxPreferences(
         lists=card_lists(annotations, [USE_UUID], [NOUSE_UUID]),
         qos=qos_policy(annotations),
         topology_aware=switch(annotations, TOPOLOGY_AWARE, default=True),
@@ -51,5 +51,5 @@ def qos_policy(annotations: Mapping[str, str]) -> str:
     """The QoS that is asked for, best-effort by default. Raises InvalidWish with HAMi's words."""
     value = annotations.get(QOS, BEST_EFFORT)
     if value not in QOS_POLICIES:
-        raise InvalidWish(QOS, f"{value!r}: {QOS} must be set one of [{', '.join(QOS_POLICIES)}]")
+        raise InvalidPreference(QOS, f"{value!r}: {QOS} must be set one of [{', '.join(QOS_POLICIES)}]")
     return value

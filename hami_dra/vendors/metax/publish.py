@@ -16,14 +16,14 @@ from hami_dra.vendors.publishing import (
     memory_capacity,
     shares_capacity,
 )
-from hami_dra.vendors.unpartitioned import UncutCards
+from hami_dra.vendors.unpartitioned import UnpartitionedVendor
 
 WHOLE_CLASS: Final = "metax-gpu.hami.io"
 SHARED_CLASS: Final = "metax-sgpu.hami.io"
 EXTENDED_RESOURCE: Final = "metax-tech.com/gpu"
 
 
-class Published(UncutCards):
+class MetaxPublishing(UnpartitionedVendor):
     """Implements `hami_dra.vendors.publishing.PublishingVendor`."""
 
     name = "metax"

@@ -21,8 +21,8 @@ from hami_dra.api.arrays import Codes
 from hami_dra.topology.subsets import MOST_SETS, bits, mask_of
 from hami_dra.topology.zones import Pick, Zones, decision_tree, some_of, zones_of
 from hami_dra.vendors import core_rules
-from hami_dra.vendors.metax.preferences import QOS_POLICIES, MetaxWish
-from hami_dra.vendors.protocol import Ask, Cards, Cell, Layout, Scene, Tier
+from hami_dra.vendors.metax.preferences import QOS_POLICIES, MetaxPreferences
+from hami_dra.vendors.protocol import CandidateTier, CardRequest, Cards, CardState, Layout, NodeView
 from hami_dra.vendors.reasons import NUMBER
 
 _SMALL: Final = 1e-6
@@ -31,7 +31,7 @@ _ALLOCATED: Final = 10
 """`Final Score = (10 * allocatedScore) - lossScore`"""
 
 
-def refuse(cards: Cards, ask: Ask, qos: str) -> Codes:
+def refuse(cards: Cards, ask: CardRequest, qos: str) -> Codes:
     """Per card 0 or the number of the reason: another QoS than its tenants' (HAMi's first check), then what cores mean.
 
     A card that nobody holds, or whose tenants were promised nothing (`Cards.mark` 0), takes any QoS. A request for all cores
@@ -48,7 +48,7 @@ def mark_of(qos: str) -> int:
     return QOS_POLICIES.index(qos) + 1
 
 
-def takes_all_cores(cards: Cards, ask: Ask) -> Codes:
+def takes_all_cores(cards: Cards, ask: CardRequest) -> Codes:
     """Per card 1 where the request leaves no cores to others; where cores are not published, no memory."""
     alone = np.where(cards.cores_total > 0, ask.cores >= cards.cores_total, ask.memory >= cards.memory_total)
     states: Codes = alone.astype(np.uint8)
@@ -63,17 +63,17 @@ class _Kind(Enum):
     SHARED = "shared sGPU"
 
 
-def arranged(scene: Scene, wish: MetaxWish) -> Iterator[Tier] | None:
+def arranged(scene: NodeView, preferences: MetaxPreferences) -> Iterator[CandidateTier] | None:
     """Tiers for a request; None where topology has no say: one part of one card."""
     kind = _kind(scene)
     if kind is _Kind.SHARED and scene.count == 1:
         return None
-    eligible = scene.mask(Cell.ELIGIBLE)
+    eligible = scene.mask(CardState.ELIGIBLE)
     if kind is not _Kind.SHARED:
-        eligible &= scene.mask(Cell.IDLE)
+        eligible &= scene.mask(CardState.IDLE)
     if eligible.bit_count() < scene.count:
         return iter(())
-    return _tiers(scene, eligible, _Measure(_zones(scene.layout), scene, wish, kind))
+    return _tiers(scene, eligible, _Measure(_zones(scene.layout), scene, preferences, kind))
 
 
 @lru_cache(maxsize=1_024)
@@ -81,22 +81,22 @@ def _zones(layout: Layout) -> Zones:
     return zones_of(layout.group, layout.lanes, layout.distance)
 
 
-def _kind(scene: Scene) -> _Kind:
+def _kind(scene: NodeView) -> _Kind:
     """A request that names amounts is an sGPU's, exclusive where it takes all cores; one that names none is for whole cards."""
-    may = [state for cell, state in zip(scene.cells, scene.states, strict=True) if cell & Cell.ELIGIBLE]
+    may = [state for cell, state in zip(scene.cells, scene.states, strict=True) if cell & CardState.ELIGIBLE]
     if not all(may):
         return _Kind.SHARED
     return _Kind.WHOLE if scene.plain else _Kind.EXCLUSIVE
 
 
-def _tiers(scene: Scene, eligible: int, measure: "_Measure") -> Iterator[Tier]:
+def _tiers(scene: NodeView, eligible: int, measure: "_Measure") -> Iterator[CandidateTier]:
     """What the decision tree names, then every other set, the best connected first."""
     named = list(decision_tree(measure.zones, eligible, scene.count))
     for pick in named:
         score, tie = measure.of(some_of(pick))
         yield _tier(pick, score, tie)
     if comb(eligible.bit_count(), scene.count) > MOST_SETS:
-        yield Tier(measure.least, pools=(eligible,))
+        yield CandidateTier(measure.least, pools=(eligible,))
         return
     rest: dict[tuple[int, float, float], list[int]] = {}
     for cards in combinations(bits(eligible), scene.count):
@@ -104,16 +104,16 @@ def _tiers(scene: Scene, eligible: int, measure: "_Measure") -> Iterator[Tier]:
         if not any(_is_of(pick, chosen) for pick in named):
             rest.setdefault((measure.zones.connection(chosen), *measure.of(chosen)), []).append(chosen)
     for (_, score, tie), sets in sorted(rest.items(), reverse=True):
-        yield Tier(score, tuple(sets), tie=tie)
+        yield CandidateTier(score, tuple(sets), tie=tie)
 
 
-def _tier(pick: Pick, score: float, tie: float) -> Tier:
+def _tier(pick: Pick, score: float, tie: float) -> CandidateTier:
     if not pick.fixed:
-        return Tier(score, pools=(pick.pool,), tie=tie)
+        return CandidateTier(score, pools=(pick.pool,), tie=tie)
     several = combinations(bits(pick.pool), pick.more)
     if comb(pick.pool.bit_count(), pick.more) > MOST_SETS:
-        return Tier(score, (some_of(pick),), tie=tie)
-    return Tier(score, tuple(pick.fixed | mask_of(each) for each in several), tie=tie)
+        return CandidateTier(score, (some_of(pick),), tie=tie)
+    return CandidateTier(score, tuple(pick.fixed | mask_of(each) for each in several), tie=tie)
 
 
 def _is_of(pick: Pick, chosen: int) -> bool:
@@ -131,13 +131,13 @@ class _Measure:
     """
 
     zones: Zones
-    scene: Scene
-    wish: MetaxWish
+    scene: NodeView
+    preferences: MetaxPreferences
     kind: _Kind
 
     def of(self, cards: int) -> tuple[float, float]:
-        """(`Tier.score`, `Tier.tie`)"""
-        if self.kind is not _Kind.WHOLE and not self.wish.topology_aware:
+        """(`CandidateTier.score`, `CandidateTier.tie`)"""
+        if self.kind is not _Kind.WHOLE and not self.preferences.topology_aware:
             return 0.0, 0.0
         allocated, loss = self._allocated(cards), self._loss(cards)
         final = float(_ALLOCATED * allocated - loss)
@@ -146,22 +146,22 @@ class _Measure:
                 return -loss + _SMALL * allocated, 0.0
             return (final if self.kind is _Kind.EXCLUSIVE else float(allocated)), 0.0
         score = final if self.kind is _Kind.EXCLUSIVE else float(allocated)
-        return (0.0, -score) if self.wish.penalty else (score, 0.0)
+        return (0.0, -score) if self.preferences.penalty else (score, 0.0)
 
     @property
     def least(self) -> float:
         """No set has a lower score."""
-        ties = self.wish.penalty and self.scene.node_policy == names.SPREAD
+        ties = self.preferences.penalty and self.scene.node_policy == names.SPREAD
         return 0.0 if ties or self.kind is _Kind.SHARED else -float(self.zones.connection(self._free))
 
     @property
     def _free(self) -> int:
-        return self.scene.mask(Cell.IDLE)
+        return self.scene.mask(CardState.IDLE)
 
     def _allocated(self, cards: int) -> int:
         if self.kind is _Kind.SHARED:
             return self.zones.connection(cards)
-        mine = self.scene.mask(Cell.MINE) & ~cards
+        mine = self.scene.mask(CardState.MINE) & ~cards
         return self.zones.connection(mine | cards) - self.zones.connection(mine)
 
     def _loss(self, cards: int) -> int:

@@ -13,10 +13,10 @@ from typing import Final
 
 from hami_dra.api.hardware import Card
 from hami_dra.api.nodelacks import Lack
-from hami_dra.vendors.containers import Edits, Host, Place, Site, Tenancy, Unpreparable
-from hami_dra.vendors.grants import Holding, card_sites, holdings, listed, needed_nodes, node_number, without_doubles
+from hami_dra.vendors.containers import ContainerPlace, Edits, Host, Site, Tenancy, Unpreparable
+from hami_dra.vendors.grants import Grant, card_sites, grants, listed, needed_nodes, node_number, without_doubles
 from hami_dra.vendors.neuron import DRIVER
-from hami_dra.vendors.neuron.publish import NEURON_CORES, Published, core_count
+from hami_dra.vendors.neuron.publish import NEURON_CORES, NeuronPublishing, core_count
 
 VISIBLE: Final = "AWS_NEURON_VISIBLE_DEVICES"
 VISIBLE_CORES: Final = "NEURON_RT_VISIBLE_CORES"
@@ -24,7 +24,7 @@ ASSIGNED: Final = "cores"
 """Key of an assignment: numbers inside the device, ascending: `0,1`."""
 
 
-class Containers:
+class NeuronContainers:
     """Implements `hami_dra.vendors.containers.ContainerVendor`."""
 
     name = "neuron"
@@ -32,7 +32,7 @@ class Containers:
     reads: tuple[str, ...] = ()
 
     def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
-        return card_sites(Published.device_name, cards)
+        return card_sites(NeuronPublishing.device_name, cards)
 
     def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:  # noqa: ARG002
         """Nothing that this driver could know: containers bring their own runtime."""
@@ -52,8 +52,8 @@ class Containers:
             )
         return {ASSIGNED: ",".join(str(core) for core in _best(free, wanted))}
 
-    def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:  # noqa: ARG002
-        held = holdings(tenancies)
+    def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:  # noqa: ARG002
+        held = grants(tenancies)
         env = {VISIBLE: listed(str(node_number(holding.card)) for holding in held)}
         cores = [(holding.card, _cores(holding)) for holding in held]
         if any(len(own) < core_count(card) for card, own in cores):
@@ -79,7 +79,7 @@ def _best(free: Sequence[int], wanted: int) -> list[int]:
     return fitting[0][:wanted] if fitting else list(free[:wanted])
 
 
-def _cores(holding: Holding) -> list[int]:
+def _cores(holding: Grant) -> list[int]:
     """Numbers inside the device, ascending."""
     card = holding.card
     total = core_count(card)

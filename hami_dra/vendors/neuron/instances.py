@@ -18,7 +18,7 @@ class Wiring(StrEnum):
     TORUS = "torus"
 
 
-class Device(NamedTuple):
+class DeviceModel(NamedTuple):
     """One kind of Neuron device."""
 
     family: str
@@ -32,15 +32,15 @@ class Device(NamedTuple):
 
 class Instance(NamedTuple):
     name: str
-    device: Device
+    device: DeviceModel
     devices: int
     wiring: Wiring
 
 
-INFERENTIA: Final = Device("Inferentia", 4, 4, 8)
-INFERENTIA2: Final = Device("Inferentia2", 2, 2, 32)
-TRAINIUM: Final = Device("Trainium", 2, 2, 32)
-TRAINIUM2: Final = Device("Trainium2", 4, 8, 96)
+INFERENTIA: Final = DeviceModel("Inferentia", 4, 4, 8)
+INFERENTIA2: Final = DeviceModel("Inferentia2", 2, 2, 32)
+TRAINIUM: Final = DeviceModel("Trainium", 2, 2, 32)
+TRAINIUM2: Final = DeviceModel("Trainium2", 4, 8, 96)
 
 DEVICES: Final = (INFERENTIA2, TRAINIUM2, INFERENTIA, TRAINIUM)
 """Names that begin with another one come first."""
@@ -68,7 +68,7 @@ def instance_of(name: str) -> Instance | None:
     return _BY_NAME.get(name)
 
 
-def device_of(product: str) -> Device | None:
+def device_of(product: str) -> DeviceModel | None:
     """By the product name: `Trainium1`, `Inferentia2`."""
     return next((device for device in DEVICES if product.startswith(device.family)), None)
 

@@ -9,10 +9,10 @@ from typing import Final
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
     CardChoice,
-    CardRequest,
     ContainerResources,
     InvalidLegacy,
-    Reading,
+    LegacyReading,
+    LegacyRequest,
     WholeByCount,
 )
 from hami_dra.vendors.neuron import DRIVER
@@ -39,22 +39,22 @@ class NeuronLegacy(WholeByCount):
         (cards(DEVICES, Counted.WHOLE), QuotaName(CORES, NEURON_CORES, "NeuronCores")), whole_by=(NEURON_CORES,)
     )
 
-    def read(self, resources: ContainerResources) -> Reading:
+    def read(self, resources: ContainerResources) -> LegacyReading:
         devices = resources.whole(DEVICES, "counts devices", MAX_CARDS)
         cores = resources.whole(CORES, "counts NeuronCores", _MOST_CORES)
         if devices and cores:
             raise resources.both(DEVICES, CORES, "whole devices or for cores")
         if devices:
-            return Reading(CardRequest(devices))
+            return LegacyReading(LegacyRequest(devices))
         if not cores:
-            return Reading(None)
-        return Reading(_of_cores(cores, resources.field(CORES)))
+            return LegacyReading(None)
+        return LegacyReading(_of_cores(cores, resources.field(CORES)))
 
     def device_class(self, request: CardChoice) -> str:
         return self.shared_class if NEURON_CORES in request.capacity and not request.exact else self.whole_class
 
 
-def _of_cores(cores: int, field: str) -> CardRequest:
+def _of_cores(cores: int, field: str) -> LegacyRequest:
     """Cores of one device where it has as many, or else whole devices. Raises InvalidLegacy."""
     choices = [CardChoice(1, {NEURON_CORES: cores})] if cores <= _CORES_OF_A_DEVICE[0] else []
     choices += [
@@ -67,4 +67,4 @@ def _of_cores(cores: int, field: str) -> CardRequest:
             f"{field} is {cores}, which is neither a part of a device nor whole devices: "
             "aws.amazon.com/neuroncore must be 1 or a multiple of 2"
         )
-    return CardRequest(choices[0].count, choices[0].capacity, exact=choices[0].exact, alternatives=tuple(choices[1:]))
+    return LegacyRequest(choices[0].count, choices[0].capacity, exact=choices[0].exact, alternatives=tuple(choices[1:]))

@@ -24,7 +24,7 @@ from hami_dra.vendors.publishing import (
     shares_capacity,
     string,
 )
-from hami_dra.vendors.unpartitioned import UncutCards
+from hami_dra.vendors.unpartitioned import UnpartitionedVendor
 
 WHOLE_CLASS: Final = "neuron-device.hami.io"
 SHARED_CLASS: Final = "neuron-core.hami.io"
@@ -35,7 +35,7 @@ GROUP: Final = "resource.aws.com/devicegroup{}_id"
 GROUP_SIZES: Final = (4, 8, 16)
 
 
-class Published(UncutCards):
+class NeuronPublishing(UnpartitionedVendor):
     """Implements `hami_dra.vendors.publishing.PublishingVendor`."""
 
     name = "neuron"

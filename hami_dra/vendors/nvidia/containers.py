@@ -33,6 +33,7 @@ from hami_dra.api.hardware import Card, GpuRecord, MigInstance
 from hami_dra.api.nodelacks import Lack, LackKind
 from hami_dra.vendors.containers import (
     CdiDevice,
+    ContainerPlace,
     DeviceNode,
     Edits,
     Folder,
@@ -40,16 +41,15 @@ from hami_dra.vendors.containers import (
     HostSettings,
     Keeping,
     Mount,
-    Place,
     Site,
     Tenancy,
     Tmpfs,
     Unpreparable,
 )
 from hami_dra.vendors.grants import (
-    Holding,
+    Grant,
     file_name,
-    holdings,
+    grants,
     listed,
     needed_nodes,
     node_number,
@@ -104,7 +104,7 @@ _UNSAID: Final = {PRIORITY: "1", CORE_POLICY: "default", OVERSUBSCRIBE: "false",
 """What HAMi-core takes where a variable is not set (src/multiprocess/multiprocess_memory_limit.c)."""
 
 
-class Containers:
+class NvidiaContainers:
     """Implements `hami_dra.vendors.containers.ContainerVendor`."""
 
     name = "nvidia"
@@ -118,8 +118,8 @@ class Containers:
         """Amounts say it all."""
         return {}
 
-    def edits(self, tenancies: Sequence[Tenancy], place: Place, host: Host) -> Edits:
-        held = holdings(tenancies)
+    def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:
+        held = grants(tenancies)
         visible = [uuid for holding in held for uuid in _visible(holding)]
         shown = listed(visible)
         limits = _limits(held)
@@ -153,7 +153,7 @@ class Containers:
         )
 
 
-def _visible(holding: Holding) -> list[str]:
+def _visible(holding: Grant) -> list[str]:
     """The card itself, or else its instances."""
     card = holding.card
     direct = [tenancy for tenancy in holding.tenancies if tenancy.partition is None]
@@ -172,12 +172,12 @@ def _visible(holding: Holding) -> list[str]:
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
-def _is_instance(holding: Holding) -> bool:
+def _is_instance(holding: Grant) -> bool:
     """Whether the container has MIG instances of the card, and not the card itself."""
     return all(tenancy.partition is not None for tenancy in holding.tenancies)
 
 
-def _hidden_by_instances(held: Sequence[Holding]) -> tuple[str, ...]:
+def _hidden_by_instances(held: Sequence[Grant]) -> tuple[str, ...]:
     """Tell where CUDA does not show all that the container has (MIG User Guide, "CUDA Device Enumeration")."""
     instances = [holding.card.index for holding in held if _is_instance(holding)]
     if len(instances) in (0, len(held)):
@@ -189,7 +189,7 @@ def _hidden_by_instances(held: Sequence[Holding]) -> tuple[str, ...]:
     return (note,)
 
 
-def _limits(held: Sequence[Holding]) -> dict[str, str]:
+def _limits(held: Sequence[Grant]) -> dict[str, str]:
     """Return the limits of all cards, or nothing where no card is limited.
 
     Every card is named, the unlimited ones with all that they have, so that what another set of edits
@@ -219,14 +219,14 @@ def _limits(held: Sequence[Holding]) -> dict[str, str]:
     return env
 
 
-def _is_limited(holding: Holding) -> bool:
+def _is_limited(holding: Grant) -> bool:
     """Whether HAMi-core has something to do: a share, or a card with more memory than it has (oversubscribed)."""
     if _is_instance(holding):
         return False
     return not holding.whole or _memory(holding) > holding.card.memory
 
 
-def _memory(holding: Holding) -> int:
+def _memory(holding: Grant) -> int:
     """Return the bytes that the container may use of the card."""
     if _is_instance(holding):
         return min(_instance_memory(holding.card, tenancy.partition) for tenancy in holding.tenancies)
@@ -243,7 +243,7 @@ def _instance_memory(card: Card, instance: MigInstance | None) -> int:
     return sizes.get(instance.profile_id, card.memory) if instance is not None else card.memory
 
 
-def _mebibytes(holding: Holding) -> int:
+def _mebibytes(holding: Grant) -> int:
     amount = _memory(holding) // MIB
     if amount < 1:  # HAMi-core would take it for no limit
         raise Unpreparable(
@@ -256,7 +256,7 @@ def _mebibytes(holding: Holding) -> int:
 # --- HAMi-core -------------------------------------------------------------------------------------------------------
 
 
-def _limiting(tenancies: Sequence[Tenancy], limits: Mapping[str, str], place: Place, host: Host) -> Edits:
+def _limiting(tenancies: Sequence[Tenancy], limits: Mapping[str, str], place: ContainerPlace, host: Host) -> Edits:
     """Return the library that keeps a container to its limits, and what it reads and writes.
 
     An incomplete installation counts as none: runc refuses a container with a mount whose source is not
@@ -321,7 +321,7 @@ def _locks(settings: HostSettings) -> _Written:
     return Folder(LOCKS, STICKY, per_view=False), Mount(LOCKS, LOCKS, READ_WRITE)
 
 
-def _usage(place: Place, settings: HostSettings, folder: str) -> _Written:
+def _usage(place: ContainerPlace, settings: HostSettings, folder: str) -> _Written:
     """HAMi-core tells processes apart by their number in the container, so containers cannot share the file of their usage."""
     if settings.usage_cache is Keeping.PRIVATE or place.is_shared:
         return Tmpfs(folder, settings.usage_cache_size)
@@ -329,7 +329,7 @@ def _usage(place: Place, settings: HostSettings, folder: str) -> _Written:
     return Folder(own, EVERYBODY), Mount(own, folder, READ_WRITE)
 
 
-def _cache_name(place: Place, limits: Mapping[str, str]) -> str:
+def _cache_name(place: ContainerPlace, limits: Mapping[str, str]) -> str:
     """Return another name where the cards of a container have other numbers than when it was started before.
 
     HAMi-core takes its limits from a file that it finds, not from the variables (src/multiprocess/multiprocess_memory_limit.c,
@@ -345,7 +345,7 @@ def _enforced(tenancies: Sequence[Tenancy]) -> bool:
     return any(tenancy.parameters.limits == "enforced" for tenancy in tenancies)
 
 
-def _folder_name(place: Place) -> str:
+def _folder_name(place: ContainerPlace) -> str:
     """As HAMi's monitor knows it: it reads the usage in there, and deletes folders that do not name a pod."""
     known = place.pod_uids and place.containers
     return file_name(f"{place.pod_uids[0]}_{place.containers[0]}" if known else place.view)
@@ -373,9 +373,7 @@ def _library_env(tenancies: Sequence[Tenancy], settings: HostSettings) -> dict[s
 # --- cards -----------------------------------------------------------------------------------------------------------
 
 
-def _cdi_devices(
-    held: Sequence[Holding], visible: Sequence[str], host: Host
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _cdi_devices(held: Sequence[Grant], visible: Sequence[str], host: Host) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What an existing specification calls them, empty unless it has them all; and notes about devices that are not what they were."""
     cards = {holding.card.uuid: holding.card for holding in held}
     offered = host.cdi_devices
@@ -408,7 +406,7 @@ def _stale(device: CdiDevice, card: Card | None, host: Host) -> str:
     return ""
 
 
-def _runtime_notes(place: Place, settings: HostSettings) -> tuple[str, ...]:
+def _runtime_notes(place: ContainerPlace, settings: HostSettings) -> tuple[str, ...]:
     """NVIDIA's runtime must bring the libraries: say so to pods that another runtime starts."""
     wanted = settings.library_runtime_class
     others = sorted(place.runtime_classes - {wanted})
@@ -424,7 +422,7 @@ def _runtime_notes(place: Place, settings: HostSettings) -> tuple[str, ...]:
 
 def _lacking_libraries(cards: Sequence[Card], host: Host) -> list[str]:
     """Return what is wrong with CDI devices of these cards, and why nobody brings libraries."""
-    held = [Holding(card=card, tenancies=()) for card in cards]
+    held = [Grant(card=card, tenancies=()) for card in cards]
     cdi, stale = _cdi_devices(held, [card.uuid for card in cards], host)
     if cdi:
         return []
@@ -451,7 +449,7 @@ def _lacking_capabilities(host: Host) -> list[str]:
     return found
 
 
-def _imex_channels(held: Sequence[Holding], host: Host) -> tuple[DeviceNode, ...]:
+def _imex_channels(held: Sequence[Grant], host: Host) -> tuple[DeviceNode, ...]:
     """Return the IMEX channels of the host, by which processes of several nodes share memory of whole GPUs."""
     if not host.settings.imex_channels or not all(holding.whole for holding in held):
         return ()
@@ -460,7 +458,7 @@ def _imex_channels(held: Sequence[Holding], host: Host) -> tuple[DeviceNode, ...
     return optional_nodes(host, [f"{IMEX}/{name}" for name in channels])
 
 
-def _nodes(held: Sequence[Holding], host: Host) -> tuple[DeviceNode, ...]:
+def _nodes(held: Sequence[Grant], host: Host) -> tuple[DeviceNode, ...]:
     nodes: list[DeviceNode] = []
     for holding in held:
         number = node_number(holding.card)

@@ -40,8 +40,8 @@ from hami_dra.topology.subsets import (
     mask_of,
     measure,
 )
-from hami_dra.vendors.nvidia.preferences import NvidiaWish
-from hami_dra.vendors.protocol import Arrangement, Cell, Layout, PartUse, Scene, Tier
+from hami_dra.vendors.nvidia.preferences import NvidiaPreferences
+from hami_dra.vendors.protocol import CandidateSets, CandidateTier, CardState, Layout, NodeView, PartitionUse
 
 LINKED: Final = 1e9
 """Score of a set that NVLink joins pairwise, before what it leaves over is taken off."""
@@ -59,29 +59,29 @@ def pairs_of(layout: Layout) -> Pairs:
     return pairs(layout.lanes, layout.distance, layout.group)
 
 
-def arrange(scene: Scene, wish: NvidiaWish, *, topology_aware: bool) -> Arrangement | None:
+def arrange(scene: NodeView, preferences: NvidiaPreferences, *, topology_aware: bool) -> CandidateSets | None:
     """None: any set will do, in order of the device policy."""
-    linked = wish.linked and scene.count > _ONE
-    if not (linked or wish.numa_bind or topology_aware):
+    linked = preferences.linked and scene.count > _ONE
+    if not (linked or preferences.numa_bind or topology_aware):
         return None
-    free = bits(scene.mask(Cell.ELIGIBLE))
+    free = bits(scene.mask(CardState.ELIGIBLE))
     table = pairs_of(scene.layout)
-    groups = _numa_groups(scene, free) if wish.numa_bind else [free]
+    groups = _numa_groups(scene, free) if preferences.numa_bind else [free]
     groups = [group for group in groups if len(group) >= scene.count]
     if topology_aware:
         tiers = _by_topology(table, groups, free, scene.count, linked=linked)
     else:
         tiers = _by_policy(table, groups, scene.count, linked=linked)
     refusal = names.ALLOCATED_CARDS_INSUFFICIENT
-    if linked and (not wish.numa_bind or not cliques(table, free, scene.count)):
+    if linked and (not preferences.numa_bind or not cliques(table, free, scene.count)):
         refusal = names.TOPOLOGY_NOT_FIT
     elif len(free) >= scene.count:
         refusal = names.NUMA_NOT_FIT
-    parts = PartUse.ONE_NUMA_NODE if wish.numa_bind else PartUse.ANY
-    return Arrangement(tiers, refusal, PartUse.NO if linked else parts)
+    parts = PartitionUse.ONE_NUMA_NODE if preferences.numa_bind else PartitionUse.ANY
+    return CandidateSets(tiers, refusal, PartitionUse.NO if linked else parts)
 
 
-def _numa_groups(scene: Scene, free: Sequence[int]) -> list[list[int]]:
+def _numa_groups(scene: NodeView, free: Sequence[int]) -> list[list[int]]:
     """Free cards by NUMA node, in HAMi's order under numa-bind (S/policy/gpu_policy.go:77-127, which is read from its end).
 
     binpack: lowest node first; spread and topology-aware: highest first; lists of policies: lowest first.
@@ -93,17 +93,17 @@ def _numa_groups(scene: Scene, free: Sequence[int]) -> list[list[int]]:
     return [groups[node] for node in sorted(groups, reverse=downwards)]
 
 
-def _by_policy(table: Pairs, groups: Sequence[Sequence[int]], count: int, *, linked: bool) -> Iterator[Tier]:
+def _by_policy(table: Pairs, groups: Sequence[Sequence[int]], count: int, *, linked: bool) -> Iterator[CandidateTier]:
     """One tier per NUMA node, or one for all: the device policy chooses, and has nothing to say about nodes."""
     for group in groups:
         pools = cliques(table, group, count) if linked else [mask_of(group)]
         if pools:
-            yield Tier(0.0, pools=tuple(pools))
+            yield CandidateTier(0.0, pools=tuple(pools))
 
 
 def _by_topology(
     table: Pairs, groups: Sequence[Sequence[int]], free: Sequence[int], count: int, *, linked: bool
-) -> Iterator[Tier]:
+) -> Iterator[CandidateTier]:
     """Of sets that are equally good, those of an earlier group come first."""
     if count == _ONE:
         yield from _single(table, groups, free)
@@ -125,10 +125,10 @@ def _by_topology(
         number = np.repeat(np.arange(len(listed)), [len(sets) for sets in listed])
         yield from _several(table, np.concatenate(listed), number, free, linked=linked)
     if rest:
-        yield Tier(0.0, pools=tuple(rest))
+        yield CandidateTier(0.0, pools=tuple(rest))
 
 
-def _single(table: Pairs, groups: Sequence[Sequence[int]], free: Sequence[int]) -> Iterator[Tier]:
+def _single(table: Pairs, groups: Sequence[Sequence[int]], free: Sequence[int]) -> Iterator[CandidateTier]:
     sizes = components(table, free)
     sums = table.score[:, np.array(free, dtype=np.intp)].sum(axis=1).tolist() if free else []
     ordered: dict[tuple[bool, int, int], list[int]] = {}
@@ -137,10 +137,10 @@ def _single(table: Pairs, groups: Sequence[Sequence[int]], free: Sequence[int]) 
             ordered.setdefault((sizes[card] > 1, sums[card], number), []).append(card)
     for (in_island, total, _), cards in sorted(ordered.items()):
         score = -float(total) if in_island else 0.0
-        yield Tier(score, tie=-float(total), sets=tuple(1 << card for card in cards))
+        yield CandidateTier(score, tie=-float(total), sets=tuple(1 << card for card in cards))
 
 
-def _several(table: Pairs, sets: Sets, group: Ints, free: Sequence[int], *, linked: bool) -> Iterator[Tier]:
+def _several(table: Pairs, sets: Sets, group: Ints, free: Sequence[int], *, linked: bool) -> Iterator[CandidateTier]:
     """`group`: int64 per set, the place of its NUMA node."""
     measured = measure(table, sets, free)
     sizes = components(table, free)
@@ -160,7 +160,7 @@ def _several(table: Pairs, sets: Sets, group: Ints, free: Sequence[int], *, link
         score = float(measured.total[first])
         if measured.cliques[first]:
             score += LINKED - LEFT_OVER * float(left_over[first])
-        yield Tier(score, tie=-float(measured.damage[first]), sets=masks[start:end])
+        yield CandidateTier(score, tie=-float(measured.damage[first]), sets=masks[start:end])
 
 
 def _masks(sets: Sets) -> tuple[int, ...]:

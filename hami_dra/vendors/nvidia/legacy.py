@@ -15,11 +15,11 @@ from hami_dra.vendors.legacy import (
     MAX_EXPRESSION,
     MIB,
     CardChoice,
-    CardRequest,
     ContainerResources,
     Filters,
     InvalidLegacy,
-    Reading,
+    LegacyReading,
+    LegacyRequest,
     comma_list,
 )
 from hami_dra.vendors.nvidia import DRIVER, TYPE_PREFIX
@@ -35,7 +35,7 @@ from hami_dra.vendors.nvidia.preferences import (
     wanted_parts,
 )
 from hami_dra.vendors.nvidia.publish import EXTENDED_RESOURCE, IS_PARTITION, SHARED_CLASS, WHOLE_CLASS
-from hami_dra.vendors.preferences import InvalidWish
+from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.quotas import Quotas, cards, mebibytes, percent
 
 GPU: Final = EXTENDED_RESOURCE
@@ -75,7 +75,7 @@ class NvidiaLegacy:
         )
     )
 
-    def read(self, resources: ContainerResources) -> Reading:
+    def read(self, resources: ContainerResources) -> LegacyReading:
         gpu, memory_name, percent_name, cores_name = _family(resources)
         count = resources.whole(gpu, "counts cards", MAX_CARDS)
         memory = resources.whole(memory_name, "counts MiB of each card", _MAX_MIB, in_mib=True)
@@ -88,7 +88,7 @@ class NvidiaLegacy:
                 resources.needs(PRIORITY, GPU)
             count = 1
         if count == 0:
-            return Reading(None)
+            return LegacyReading(None)
         if cores is not None and cores > _ALL_CORES:
             warnings.append(f"{resources.field(cores_name)} is {cores}; {_ALL_CORES}, a whole card, is taken")
             cores = _ALL_CORES
@@ -101,7 +101,7 @@ class NvidiaLegacy:
         if memory:
             capacity[names.CAP_MEMORY] = memory * MIB
         in_percent = None if memory or percent in (None, 0, 100) else percent
-        return Reading(CardRequest(count, capacity, in_percent, priority), tuple(warnings))
+        return LegacyReading(LegacyRequest(count, capacity, in_percent, priority), tuple(warnings))
 
     def is_plain(self, request: CardChoice) -> bool:
         return request.is_only({names.CAP_CORES: _ALL_CORES})
@@ -118,7 +118,7 @@ class NvidiaLegacy:
                 found[name] = tuple(sorted({_ascii_lower(item) for item in found[name]}))
         try:
             parts = wanted_parts({name: str(annotations[name]) for name in (MODE, VOLCANO_MODE) if name in annotations})
-        except InvalidWish as error:
+        except InvalidPreference as error:
             raise InvalidLegacy(f"annotation {error.annotation}: {error}") from error
         if parts is not None:
             found[MODE] = (MIG if parts else HAMI_CORE,)
@@ -143,7 +143,7 @@ class NvidiaLegacy:
             expressions.append(_MODES[mode])
         return tuple(expressions)
 
-    def env(self, request: CardRequest) -> dict[str, str]:
+    def env(self, request: LegacyRequest) -> dict[str, str]:
         return {} if request.priority is None else {"CUDA_TASK_PRIORITY": str(request.priority)}
 
 

@@ -1,6 +1,6 @@
 """What annotations want of NVIDIA cards beyond amounts (HAMi D/nvidia/device.go: CheckType, CheckUUID, assertNuma, mode).
 
-Called by `Nvidia.wish`. In: the annotations that are set. Out: a frozen `NvidiaWish`, or InvalidWish.
+Called by `Nvidia.wish`. In: the annotations that are set. Out: a frozen `NvidiaPreferences`, or InvalidWish.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.vendors.preferences import InvalidWish, Wish, card_lists, choice, switch
+from hami_dra.vendors.preferences import InvalidPreference, Preferences, card_lists, choice, switch
 
 USE_TYPE: Final = "nvidia.com/use-gputype"
 NOUSE_TYPE: Final = "nvidia.com/nouse-gputype"
@@ -28,17 +28,17 @@ ANNOTATIONS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class NvidiaWish(Wish):
+class NvidiaPreferences(Preferences):
     linked: bool = False
     """Several cards only where NVLink joins every two of them."""
     numa_bind: bool = False
     """All cards of a request on one NUMA node."""
 
 
-def nvidia_wish(annotations: Mapping[str, str]) -> NvidiaWish:
+def nvidia_preferences(annotations: Mapping[str, str]) -> NvidiaPreferences:
     """Raises InvalidWish."""
     lists = card_lists(annotations, [USE_UUID], [NOUSE_UUID], use_types=[USE_TYPE], nouse_types=[NOUSE_TYPE])
-    return NvidiaWish(
+    return NvidiaPreferences(
         lists=replace(lists, parts=wanted_parts(annotations)),
         linked=choice(annotations, names.GPU_TOPOLOGY, (REQUIRED, PREFERRED), PREFERRED) == REQUIRED,
         numa_bind=switch(annotations, names.NUMA_BIND, default=False),
@@ -57,5 +57,7 @@ def wanted_parts(annotations: Mapping[str, str]) -> bool | None:
             text = annotations[name]
             allowed &= {part for part, mode in ((False, HAMI_CORE), (True, MIG)) if mode in text}
             if not allowed:
-                raise InvalidWish(name, f"{text!r} leaves no mode that a card could have; use {HAMI_CORE} or {MIG}")
+                raise InvalidPreference(
+                    name, f"{text!r} leaves no mode that a card could have; use {HAMI_CORE} or {MIG}"
+                )
     return None if len(allowed) == 2 else allowed.pop()

@@ -47,7 +47,7 @@ IS_PARTITION: Final = f'has(device.attributes["{DRIVER}"].{PROFILE})'
 """`has`: a card has no such attribute, and asking for its value would be an error."""
 
 
-class Published:
+class NvidiaPublishing:
     """Implements `hami_dra.vendors.publishing.PublishingVendor`."""
 
     name = "nvidia"

@@ -27,11 +27,11 @@ from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.slices import machine_pools
 from hami_dra.monitor.nvml import NvmlSampler
 from hami_dra.vendors.containers import HostSettings, PartitionPlace, PartitionRefused
-from hami_dra.vendors.nvidia.containers import Containers
-from hami_dra.vendors.nvidia.publish import Published
+from hami_dra.vendors.nvidia.containers import NvidiaContainers
+from hami_dra.vendors.nvidia.publish import NvidiaPublishing
 from hami_dra.vendors.publishing import Sharing
 
-NVIDIA = Containers()
+NVIDIA = NvidiaContainers()
 
 
 class RootedHost(MachineHost):
@@ -160,7 +160,7 @@ class Story:
         settings = HostSettings(driver_root="/", cdi_hook="/usr/bin/nvidia-cdi-hook") if brings else HostSettings()
         uncut = UnpartitionedCards(Path(root) / "uncut.json")
         backend = self.backend(uncut=uncut)
-        cards, published, driver, node = backend.discover().cards, Published(), NVIDIA.driver, "n1"
+        cards, published, driver, node = backend.discover().cards, NvidiaPublishing(), NVIDIA.driver, "n1"
         inventory = inventory_of(
             driver, node, published.devices(cards, Sharing()), NVIDIA.sites(cards), published.counter_sets(cards)
         )

@@ -12,7 +12,7 @@ from hami_dra.discovery.simulated.third_party import DRIVERS, NotPublishedBy, fo
 from hami_dra.driver.limits import check_pools
 from hami_dra.driver.slices import machine_pools, pool_of, slice_bodies
 from hami_dra.topology.islands import islands
-from hami_dra.vendors.nvidia.publish import Published
+from hami_dra.vendors.nvidia.publish import NvidiaPublishing
 from hami_dra.vendors.publishing import Sharing, Unpublishable, version
 from tests.support.slice_limits import check_slice
 
@@ -21,7 +21,7 @@ OURS = ("dgx-1", "dgx-a100", "dgx-h100", "g4dn.12xlarge", "g5.12xlarge", "hgx-h2
 
 
 def devices(name, sharing=None):
-    return Published().devices(machine(name, "n1").cards, sharing or Sharing())
+    return NvidiaPublishing().devices(machine(name, "n1").cards, sharing or Sharing())
 
 
 def values(device):
@@ -136,19 +136,19 @@ def test_impossible_sharing_is_refused_by_name(wrong, named):
 
 def test_memory_that_is_not_whole_mebibytes_is_rounded_down():
     card = replace(machine("g4dn.12xlarge", "n1").cards[0], memory=15360 * MIB + 4097)
-    (device,) = Published().devices([card], Sharing())
+    (device,) = NvidiaPublishing().devices([card], Sharing())
     assert device["capacity"]["memory"]["value"] == "15Gi"
 
 
 def test_a_card_without_memory_cannot_be_published():
     card = replace(machine("g4dn.12xlarge", "n1").cards[0], memory=4096)
     with pytest.raises(Unpublishable, match="4096 bytes"):
-        Published().devices([card], Sharing())
+        NvidiaPublishing().devices([card], Sharing())
 
 
 def test_what_is_not_known_is_left_out():
     card = GpuRecord(vendor="nvidia", index=3, uuid="GPU-x", product="Card", memory=1 << 34, driver_version="n/a")
-    (device,) = Published().devices([card], Sharing())
+    (device,) = NvidiaPublishing().devices([card], Sharing())
     assert values(device) == {
         "hami.io/vendor": "nvidia",
         "hami.io/uuid": "GPU-x",
@@ -162,7 +162,7 @@ def test_what_is_not_known_is_left_out():
 
 def test_a_missing_card_leaves_the_indices_of_the_others_alone():
     cards = [card for card in machine("dgx-h100", "n1").cards if card.index != 1]
-    published = Published().devices(cards, Sharing())
+    published = NvidiaPublishing().devices(cards, Sharing())
     assert [device["name"] for device in published][:3] == ["gpu-0", "gpu-2", "gpu-3"]
     assert len(values(published[0])["hami.io/links"]) == 8
     assert values(published[0])["hami.io/linkGroup"] == 1
@@ -170,14 +170,14 @@ def test_a_missing_card_leaves_the_indices_of_the_others_alone():
 
 def test_long_texts_are_cut_but_never_inside_a_character():
     card = Card(vendor="nvidia", index=0, uuid="GPU-x", product="x" + "ü" * 40, memory=1 << 34)
-    (device,) = Published().devices([card], Sharing())
+    (device,) = NvidiaPublishing().devices([card], Sharing())
     assert values(device)["hami.io/productName"] == "x" + "ü" * 31
 
 
 def test_a_uuid_is_never_cut():
     card = Card(vendor="nvidia", index=7, uuid="G" * 65, product="x", memory=1 << 34)
     with pytest.raises(Unpublishable, match="card 7"):
-        Published().devices([card], Sharing())
+        NvidiaPublishing().devices([card], Sharing())
 
 
 def test_more_than_64_cards_go_without_matrices():
@@ -192,7 +192,7 @@ def test_more_than_64_cards_go_without_matrices():
         )
         for index in range(65)
     ]
-    published = Published().devices(cards, Sharing())
+    published = NvidiaPublishing().devices(cards, Sharing())
     assert "hami.io/links" not in published[0]["attributes"]
     assert all(not check_slice(body) for body in slice_bodies([pool_of("nvidia.hami.io", "n1", published)]))
 
@@ -202,7 +202,7 @@ def test_lanes_beyond_one_digit_are_the_highest_digit():
         Card(vendor="nvidia", index=0, uuid="a", product="x", memory=1 << 34, links={1: 72}),
         Card(vendor="nvidia", index=1, uuid="b", product="x", memory=1 << 34, links={0: 10}),
     ]
-    published = Published().devices(cards, Sharing())
+    published = NvidiaPublishing().devices(cards, Sharing())
     assert [values(device)["hami.io/links"] for device in published] == ["-z", "a-"]
 
 

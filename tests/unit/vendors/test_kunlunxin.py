@@ -7,7 +7,7 @@ import pytest
 
 from controller.webhook.convert import ConversionRefused, convert_pod
 from hami_dra.vendors.kunlunxin import rules
-from hami_dra.vendors.protocol import Ask, Cards
+from hami_dra.vendors.protocol import CardRequest, Cards
 from hami_dra.vendors.reasons import CODES
 from tests.support.manifests import claim, device_class, node, pod, simulated, slices
 
@@ -444,7 +444,7 @@ def refused(used, asked, *, cores_used=0, cores=25):
         memory_used=column(sum(used) * GIB),
         mark=column(0),
     )
-    ask = Ask(slots=column(1), cores=column(cores), memory=column(asked * GIB))
+    ask = CardRequest(slots=column(1), cores=column(cores), memory=column(asked * GIB))
     return CODES[rules.refuse(card, ask)[0]]
 
 

@@ -5,10 +5,10 @@ import pytest
 from controller.scheduling.scoring.policies import Policies
 from controller.webhook.convert import ConversionRefused, Options, convert_pod
 from hami_dra.api.config import API_VERSION
-from hami_dra.vendors.metax.publish import Published
+from hami_dra.vendors.metax.publish import MetaxPublishing
 from tests.support.manifests import claim, node, pod, simulated, slices, template
 
-CLASSES = Published().device_classes()
+CLASSES = MetaxPublishing().device_classes()
 GPU, SGPU, CORES, MEMORY = (f"metax-tech.com/{name}" for name in ("gpu", "sgpu", "vcore", "vmemory"))
 QOS = "metax-tech.com/sgpu-qos-policy"
 USE, NOUSE = "metax-tech.com/use-gpuuuid", "metax-tech.com/nouse-gpuuuid"

@@ -14,15 +14,15 @@ from hami_dra.vendors.metax.preferences import (
     QOS_POLICIES,
     SPREAD_TOPOLOGY,
     TOPOLOGY_AWARE,
-    MetaxWish,
+    MetaxPreferences,
 )
 from hami_dra.vendors.metax.rules import mark_of
-from hami_dra.vendors.preferences import CardLists, InvalidWish
-from hami_dra.vendors.protocol import Ask, Cards, Cell, Layout, Scene
+from hami_dra.vendors.preferences import CardLists, InvalidPreference
+from hami_dra.vendors.protocol import CardRequest, Cards, CardState, Layout, NodeView
 from hami_dra.vendors.reasons import CODES
 
 METAX = Metax()
-FREE = Cell.ELIGIBLE | Cell.IDLE
+FREE = CardState.ELIGIBLE | CardState.IDLE
 ALL_FREE = (FREE,) * 8
 TWO_ZONES = (1, 1, 1, 1, 2, 2, 2, 2)
 WHOLE, EXCLUSIVE, SHARED = "whole", "exclusive", "shared"
@@ -30,9 +30,9 @@ FULL = 64 << 30
 NO_LANES, ALONE = ((0,) * 8,) * 8, ("0" * 8,) * 8
 
 
-def wish(**annotations):
+def preferences(**annotations):
     names = {"qos": QOS, "aware": TOPOLOGY_AWARE, "spread": SPREAD_TOPOLOGY}
-    return METAX.wish({names[key]: value for key, value in annotations.items()})
+    return METAX.preferences({names[key]: value for key, value in annotations.items()})
 
 
 # --- what a card refuses -------------------------------------------------------------------------------------------------
@@ -43,8 +43,8 @@ def refusal(*, qos, used, cores, card_qos, used_cores=None):
     mark = mark_of(card_qos) if card_qos else 0
     columns = [0, 0, 10, used, 100, used_cores, FULL, used << 30, mark]
     cards = Cards(*(np.array([value], dtype=np.int64) for value in columns))
-    ask = Ask(*(np.array([value], dtype=np.int64) for value in (1, cores, 1 << 30)))
-    (code,) = METAX.refuse(cards, ask, wish(qos=qos)).tolist()
+    ask = CardRequest(*(np.array([value], dtype=np.int64) for value in (1, cores, 1 << 30)))
+    (code,) = METAX.refuse(cards, ask, preferences(qos=qos)).tolist()
     return CODES[code]
 
 
@@ -72,20 +72,22 @@ def test_cores_of_none_do_not_join_a_full_card_and_qos_is_looked_at_first():
 
 def test_a_tenant_marks_its_card_unless_it_has_all_cores():
     part, everything = {"cores": 60, "memory": 4 << 30, "shares": 1}, {"cores": 100, "memory": 4 << 30, "shares": 1}
-    marks = [METAX.mark(METAX.promise(wish(qos=qos)), part) for qos in QOS_POLICIES]
+    marks = [METAX.mark(METAX.allocation_parameters(preferences(qos=qos)), part) for qos in QOS_POLICIES]
     assert sorted(set(marks)) == marks == [1, 2, 3]
-    assert METAX.mark(METAX.promise(wish(qos="fixed-share")), everything) == 0
-    assert METAX.mark(METAX.promise(wish(qos="fixed-share")), {}) == 0  # a device that cannot be shared
+    assert METAX.mark(METAX.allocation_parameters(preferences(qos="fixed-share")), everything) == 0
+    assert (
+        METAX.mark(METAX.allocation_parameters(preferences(qos="fixed-share")), {}) == 0
+    )  # a device that cannot be shared
     assert METAX.mark({}, part) == mark_of("best-effort")
     assert METAX.mark({"qos": "gold"}, part) == 0  # somebody else's words
 
 
 def test_wishes():
-    assert wish() == MetaxWish(CardLists(), "best-effort", topology_aware=True, penalty=False)
-    assert wish(qos="burst-share", aware="false", spread=PENALTY) == MetaxWish(
+    assert preferences() == MetaxPreferences(CardLists(), "best-effort", topology_aware=True, penalty=False)
+    assert preferences(qos="burst-share", aware="false", spread=PENALTY) == MetaxPreferences(
         CardLists(), "burst-share", topology_aware=False, penalty=True
     )
-    lists = METAX.wish({"metax-tech.com/use-gpuuuid": "a, b", "metax-tech.com/nouse-gpuuuid": "c"}).lists
+    lists = METAX.preferences({"metax-tech.com/use-gpuuuid": "a, b", "metax-tech.com/nouse-gpuuuid": "c"}).lists
     assert lists == CardLists(frozenset("ab"), frozenset("c"))
     assert METAX.ids("node-1", 3) == ("node-1-metax-3",)
     assert set(METAX.parameters.values()) <= ANNOTATIONS
@@ -102,8 +104,8 @@ def test_wishes():
     ],
 )
 def test_what_is_no_wish_says_so(said, words):
-    with pytest.raises(InvalidWish) as error:
-        wish(**said)
+    with pytest.raises(InvalidPreference) as error:
+        preferences(**said)
     assert words in str(error.value)
 
 
@@ -122,12 +124,12 @@ def layout(group):
 
 
 def scene(kind, count, group=TWO_ZONES, cells=ALL_FREE, policy="binpack", **said):
-    return Scene(
+    return NodeView(
         layout=layout(group),
         cells=bytes(cells),
         states=bytes([kind != SHARED] * len(group)),
         count=count,
-        wish=wish(**said),
+        preferences=preferences(**said),
         node_policy=policy,
         device_keys=("spread",),
         plain=kind == WHOLE,
@@ -222,7 +224,7 @@ def test_every_set_appears_once_and_the_rest_with_the_best_connected_first(kind,
 
 
 def test_cards_of_which_a_part_is_taken_are_no_loss_and_no_choice_of_exclusive_requests():
-    cells = [Cell.ELIGIBLE, Cell.ELIGIBLE, FREE, FREE, 0, 0, 0, 0]
+    cells = [CardState.ELIGIBLE, CardState.ELIGIBLE, FREE, FREE, 0, 0, 0, 0]
     assert [tier.score for tier in tiers(SHARED, 2, cells=cells)] == [10.0]
     (only,) = tiers(EXCLUSIVE, 2, cells=cells)
     assert (only.pools, only.score) == ((0b1100,), 100.0)
@@ -231,7 +233,7 @@ def test_cards_of_which_a_part_is_taken_are_no_loss_and_no_choice_of_exclusive_r
 def test_requests_of_one_pod_add_up_to_the_cards_of_the_pod():
     """Two requests for two cards are as one for four: 600, not twice 60."""
     first, *_ = tiers(EXCLUSIVE, 2)
-    mine = Cell.MINE | Cell.ELIGIBLE
+    mine = CardState.MINE | CardState.ELIGIBLE
     second, *_ = tiers(EXCLUSIVE, 2, cells=[mine, mine, *(FREE,) * 6])
     assert first.score + second.score == slow_parts(TWO_ZONES, set(range(8)), {0, 1, 2, 3})[2] == 600
 

@@ -10,7 +10,7 @@ from hami_dra.discovery.simulated import machine
 from hami_dra.driver.limits import check_pools
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.nvidia import mig
-from hami_dra.vendors.nvidia.publish import MIG_CLASS, WHOLE_CLASS, Published
+from hami_dra.vendors.nvidia.publish import MIG_CLASS, WHOLE_CLASS, NvidiaPublishing
 from hami_dra.vendors.profiles import profile_of
 from hami_dra.vendors.publishing import Sharing
 from tests.support.manifests import claim, node, pod, simulated, slices
@@ -47,7 +47,7 @@ def gpu(product="NVIDIA A100-SXM4-80GB", mebibytes=81_920, state=ON, index=0):
 
 
 def published(card):
-    return Published().devices([card], Sharing())
+    return NvidiaPublishing().devices([card], Sharing())
 
 
 def counters(entries):
@@ -63,7 +63,7 @@ def fits(card, devices):
     """As the allocator counts: no counter of the sets is overdrawn."""
     left = {
         (item["name"], name): int(counter["value"])
-        for item in Published().counter_sets([card])
+        for item in NvidiaPublishing().counter_sets([card])
         for name, counter in item["counters"].items()
     }
     for device in devices:
@@ -149,7 +149,7 @@ def test_cards_out_of_mig_mode_or_unknown_are_not_cut():
     for card in (gpu(state=off), gpu(state=None), gpu("Tesla T4", 15_360), gpu("NVIDIA GH200 480GB", 97_871)):
         assert [device["name"] for device in published(card)] == ["gpu-0"]
         assert "consumesCounters" not in published(card)[0]
-        assert Published().counter_sets([card]) == []
+        assert NvidiaPublishing().counter_sets([card]) == []
 
 
 def test_what_nvml_says_comes_before_the_table():
@@ -171,8 +171,8 @@ def test_what_nvml_says_comes_before_the_table():
 
 def test_cards_that_are_cut_cannot_be_oversubscribed():
     sharing = Sharing(memory_scaling=2, core_scaling=2)
-    (cut, *_) = Published().devices([gpu()], sharing)
-    (plain,) = Published().devices([gpu(state=None)], sharing)
+    (cut, *_) = NvidiaPublishing().devices([gpu()], sharing)
+    (plain,) = NvidiaPublishing().devices([gpu(state=None)], sharing)
     assert (cut["capacity"]["memory"]["value"], cut["capacity"]["cores"]["value"]) == ("80Gi", "100")
     assert (plain["capacity"]["memory"]["value"], plain["capacity"]["cores"]["value"]) == ("160Gi", "200")
 
@@ -200,7 +200,7 @@ def test_partitions_are_told_from_cards_by_the_profile_of_the_driver():
 
 def placed(*requests, first_fit=True):
     """Pods with one request each, in this order, on a machine of two A100 in MIG mode → pod → devices."""
-    raws = [node("n1"), *slices("n1", "a2-ultragpu-2g-mig"), *Published().device_classes()]
+    raws = [node("n1"), *slices("n1", "a2-ultragpu-2g-mig"), *NvidiaPublishing().device_classes()]
     for number, request in enumerate(requests):
         raws += [claim(f"c{number}", {"name": "r", "exactly": request}), pod(f"p{number}", f"c{number}")]
     result = simulated(*raws, first_fit=first_fit)

@@ -221,8 +221,10 @@ def test_a_device_that_gave_cores_away_is_no_whole_one():
 
 
 def test_lists_match_hardware_uuids_and_hamis_names():
-    wish = Neuron().wish({"aws.amazon.com/use-neuron-uuid": "a, b,", "aws.amazon.com/nouse-neuron-uuid": "b"})
-    assert wish.lists == CardLists(frozenset("ab"), frozenset("b"))
+    preferences = Neuron().preferences(
+        {"aws.amazon.com/use-neuron-uuid": "a, b,", "aws.amazon.com/nouse-neuron-uuid": "b"}
+    )
+    assert preferences.lists == CardLists(frozenset("ab"), frozenset("b"))
     avoid = {"aws.amazon.com/nouse-neuron-uuid": ",".join(f"n-AWSNeuron-{number}" for number in range(10))}
     report = simulated(CLASSES, machines(n=INF2), wanting("two", 2, annotations=avoid))
     assert devices(report) == {"two": ("n", [10, 11])}

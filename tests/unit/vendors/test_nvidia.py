@@ -11,14 +11,14 @@ from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.legacy import InvalidLegacy
 from hami_dra.vendors.nvidia import Nvidia, islands
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
-from hami_dra.vendors.nvidia.preferences import NvidiaWish, nvidia_wish
-from hami_dra.vendors.nvidia.publish import Published
-from hami_dra.vendors.preferences import CardLists, InvalidWish
-from hami_dra.vendors.protocol import Cell, Layout, PartUse, Scene, Tier
+from hami_dra.vendors.nvidia.preferences import NvidiaPreferences, nvidia_preferences
+from hami_dra.vendors.nvidia.publish import NvidiaPublishing
+from hami_dra.vendors.preferences import CardLists, InvalidPreference
+from hami_dra.vendors.protocol import CandidateTier, CardState, Layout, NodeView, PartitionUse
 from hami_dra.vendors.publishing import Sharing
 from tests.support.manifests import claim, node, pod, simulated, template
 
-CLASSES = Published().device_classes()
+CLASSES = NvidiaPublishing().device_classes()
 H100, DGX1, PAIRS, PCIE, MIG = "dgx-h100", "dgx-1", "v100-pairs-8", "l40s-pcie-8", "a2-ultragpu-2g-mig"
 TOPOLOGY = {"hami.io/gpu-scheduler-policy": "topology-aware"}
 REQUIRED = {"hami.io/gpu-topology": "required"}
@@ -99,8 +99,8 @@ def box():
 
 
 def first_tier(layout, free, count):
-    cells = bytes(Cell.ELIGIBLE if card in free else 0 for card in range(layout.size))
-    scene = Scene(layout, cells, bytes(layout.size), count, NvidiaWish(), "binpack", ("topology-aware",))
+    cells = bytes(CardState.ELIGIBLE if card in free else 0 for card in range(layout.size))
+    scene = NodeView(layout, cells, bytes(layout.size), count, NvidiaPreferences(), "binpack", ("topology-aware",))
     return next(iter(Nvidia().arrange(scene).tiers))
 
 
@@ -358,13 +358,15 @@ def test_a_word_that_means_nothing_is_an_error(annotations, message):
 
 
 def test_modes():
-    assert nvidia_wish({}).lists == CardLists()
-    assert nvidia_wish({"nvidia.com/vgpu-mode": "hami-core"}).lists.parts is False
-    assert nvidia_wish({"nvidia.com/vgpu-mode": "mig"}).lists.parts is True
-    assert nvidia_wish({"nvidia.com/vgpu-mode": "mig,hami-core"}).lists.parts is None
-    assert nvidia_wish({"volcano.sh/vgpu-mode": "mig", "nvidia.com/vgpu-mode": "mig,hami-core"}).lists.parts is True
-    with pytest.raises(InvalidWish) as refused:
-        nvidia_wish({"volcano.sh/vgpu-mode": "mig", "nvidia.com/vgpu-mode": "hami-core"})
+    assert nvidia_preferences({}).lists == CardLists()
+    assert nvidia_preferences({"nvidia.com/vgpu-mode": "hami-core"}).lists.parts is False
+    assert nvidia_preferences({"nvidia.com/vgpu-mode": "mig"}).lists.parts is True
+    assert nvidia_preferences({"nvidia.com/vgpu-mode": "mig,hami-core"}).lists.parts is None
+    assert (
+        nvidia_preferences({"volcano.sh/vgpu-mode": "mig", "nvidia.com/vgpu-mode": "mig,hami-core"}).lists.parts is True
+    )
+    with pytest.raises(InvalidPreference) as refused:
+        nvidia_preferences({"volcano.sh/vgpu-mode": "mig", "nvidia.com/vgpu-mode": "hami-core"})
     assert refused.value.annotation == "volcano.sh/vgpu-mode"
 
 
@@ -649,13 +651,15 @@ def test_partitions_stand_behind_sets_of_cards():
 
 def test_numa_bind_and_required_say_how_parts_may_be_used():
     layout = box()
-    for wish, parts in (
-        (NvidiaWish(), PartUse.ANY),
-        (NvidiaWish(numa_bind=True), PartUse.ONE_NUMA_NODE),
-        (NvidiaWish(linked=True), PartUse.NO),
-        (NvidiaWish(linked=True, numa_bind=True), PartUse.NO),
+    for preferences, parts in (
+        (NvidiaPreferences(), PartitionUse.ANY),
+        (NvidiaPreferences(numa_bind=True), PartitionUse.ONE_NUMA_NODE),
+        (NvidiaPreferences(linked=True), PartitionUse.NO),
+        (NvidiaPreferences(linked=True, numa_bind=True), PartitionUse.NO),
     ):
-        scene = Scene(layout, bytes([Cell.ELIGIBLE] * 8), bytes(8), 2, wish, "binpack", ("topology-aware",))
+        scene = NodeView(
+            layout, bytes([CardState.ELIGIBLE] * 8), bytes(8), 2, preferences, "binpack", ("topology-aware",)
+        )
         assert Nvidia().arrange(scene).parts is parts
 
 
@@ -683,8 +687,8 @@ def test_large_machines_are_not_looked_at_set_by_set(linked):
     lanes = tuple((*row, *([0] * 32)) for row in half.lanes) + tuple((*([0] * 32), *row) for row in half.lanes)
     layout = Layout(tuple(range(64)), (1,) * 32 + (2,) * 32, (0,) * 64, ("GPU",) * 64, lanes, ("C" * 64,) * 64)
     free = set(range(20)) | set(range(32, 50))
-    cells = bytes(Cell.ELIGIBLE if card in free else 0 for card in range(64))
-    scene = Scene(layout, cells, bytes(64), 16, NvidiaWish(linked=linked), "binpack", ("topology-aware",))
+    cells = bytes(CardState.ELIGIBLE if card in free else 0 for card in range(64))
+    scene = NodeView(layout, cells, bytes(64), 16, NvidiaPreferences(linked=linked), "binpack", ("topology-aware",))
     tiers = Nvidia().arrange(scene).tiers
     first = next(iter(tiers))
     assert all(mask >> 32 and not mask & 0xFFFFFFFF for mask in first.sets), "the island that leaves two, not four"
@@ -696,15 +700,17 @@ def test_large_machines_are_not_looked_at_set_by_set(linked):
 
 def test_sixteen_cards_choose_eight():
     layout = switch(16)
-    scene = Scene(layout, bytes([Cell.ELIGIBLE] * 16), bytes(16), 8, NvidiaWish(), "binpack", ("topology-aware",))
+    scene = NodeView(
+        layout, bytes([CardState.ELIGIBLE] * 16), bytes(16), 8, NvidiaPreferences(), "binpack", ("topology-aware",)
+    )
     (tier,) = Nvidia().arrange(scene).tiers
     assert len(set(tier.sets)) == 12_870
     assert {mask.bit_count() for mask in tier.sets} == {8}
 
 
 def test_a_set_of_a_tier():
-    assert Tier(0.0, sets=(0b101, 0b110), pools=(0b1111,)).some(2) == 0b101
-    assert Tier(0.0, pools=(0b1101100, 0b11)).some(2) == 0b1100
+    assert CandidateTier(0.0, sets=(0b101, 0b110), pools=(0b1111,)).some(2) == 0b101
+    assert CandidateTier(0.0, pools=(0b1101100, 0b11)).some(2) == 0b1100
 
 
 def test_pools_are_drawn_from_in_the_order_of_the_device_policy():

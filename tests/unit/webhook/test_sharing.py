@@ -1,14 +1,14 @@
 """Which containers share a request: those that never run side by side."""
 
 from controller.webhook.sharing import Role, share
-from hami_dra.vendors.legacy import CardRequest
+from hami_dra.vendors.legacy import LegacyRequest
 
 GIB = 1 << 30
 
 
 def cards(count=1, memory=None, *, cores=0, percent=None, priority=None):
     capacity = {"cores": cores} | ({"memory": memory * GIB} if memory is not None else {})
-    return CardRequest(count, capacity, percent, priority)
+    return LegacyRequest(count, capacity, percent, priority)
 
 
 def test_nobody_asks():
@@ -55,7 +55,7 @@ def test_joining_takes_the_larger_of_everything_and_the_higher_priority():
 
 
 def exact(count, cores):
-    return CardRequest(count, {"neuroncores": cores}, exact=True)
+    return LegacyRequest(count, {"neuroncores": cores}, exact=True)
 
 
 def test_whole_cards_of_one_size_stay_whole():
@@ -66,16 +66,16 @@ def test_whole_cards_of_one_size_stay_whole():
 
 
 def test_whole_cards_cover_parts_that_are_no_larger():
-    for part in (CardRequest(1, {"neuroncores": 1}), CardRequest(1, {"neuroncores": 2}), CardRequest(1)):
+    for part in (LegacyRequest(1, {"neuroncores": 1}), LegacyRequest(1, {"neuroncores": 2}), LegacyRequest(1)):
         assert exact(5, 2).joined(part) == exact(5, 2)
         assert part.joined(exact(5, 2)) == exact(5, 2)
 
 
 def test_whole_cards_of_one_size_do_not_compare_with_what_is_larger():
-    assert exact(5, 2).joined(CardRequest(1, {"neuroncores": 4})) is None
+    assert exact(5, 2).joined(LegacyRequest(1, {"neuroncores": 4})) is None
     assert exact(5, 2).joined(exact(5, 4)) is None
-    assert exact(5, 2).joined(CardRequest(1, {}, memory_percent=50)) is None
+    assert exact(5, 2).joined(LegacyRequest(1, {}, memory_percent=50)) is None
 
 
 def test_a_capacity_that_one_of_two_leaves_out_is_all_of_it():
-    assert CardRequest(1, {"slices": 2}).joined(CardRequest(1, {})) == CardRequest(1, {})
+    assert LegacyRequest(1, {"slices": 2}).joined(LegacyRequest(1, {})) == LegacyRequest(1, {})

@@ -175,13 +175,13 @@ def test_parts_of_a_card_that_cannot_be_cut_any_more_are_told_and_given_back(tmp
 class GcuNode(PreparedNode):
     """Enflame's runtime knows cards by number, which moves when one is removed."""
 
-    vendor = enflame_containers.Containers()
+    vendor = enflame_containers.EnflameContainers()
 
     def __init__(self, root):
         super().__init__(root, [gcu(0), gcu(1)])
 
     def _inventory(self):
-        devices = enflame_published.Published().devices(self.cards, Sharing())
+        devices = enflame_published.EnflamePublishing().devices(self.cards, Sharing())
         return inventory_of("enflame.hami.io", NODE, devices, self.vendor.sites(self.cards))
 
 

@@ -11,7 +11,7 @@ from hami_dra.driver.prepare.batching import Unprepare
 from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.driver.prepare.transaction import UNEXPECTED
 from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
-from hami_dra.vendors.nvidia.containers import Containers
+from hami_dra.vendors.nvidia.containers import NvidiaContainers
 from tests.support.preparing import PreparedNode, claim, env_of, gpu, only, pod, pod_json, prepare_job, result, share
 
 
@@ -236,7 +236,7 @@ def test_who_looks_on_switches_nothing(node):
 def test_where_cards_cannot_be_cut_a_card_that_may_be_is_refused(node):
     work = work_of(
         lambda: node.inventory,
-        vendor=Containers(),
+        vendor=NvidiaContainers(),
         host=node.host,
         partitioner=None,
         state_folder=node.state,
@@ -354,14 +354,14 @@ def test_a_claim_whose_companion_is_gone_is_still_repaired(node):
 
 
 def test_a_slip_over_one_claim_does_not_stop_those_of_other_pods(node, monkeypatch, caplog):
-    real = Containers.edits
+    real = NvidiaContainers.edits
 
     def edits(self, tenancies, place, host):
         if place.claim_name == "odd":
             raise ZeroDivisionError
         return real(self, tenancies, place, host)
 
-    monkeypatch.setattr(Containers, "edits", edits)
+    monkeypatch.setattr(NvidiaContainers, "edits", edits)
     odd, good = node.work.run([prepare_job(claim("odd", share("gpu-0"))), prepare_job(claim("good", share("gpu-1")))])
     assert odd == {"uid-odd": UNEXPECTED}
     assert "default/odd" in caplog.text
@@ -373,7 +373,7 @@ def test_a_slip_while_a_claim_is_read_is_its_own_too(node, monkeypatch):
     def broken(_self, _tenancy, _held):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Containers, "assign", broken)
+    monkeypatch.setattr(NvidiaContainers, "assign", broken)
     assert node.prepare(claim("c", share("gpu-0"))) == {"uid-c": UNEXPECTED}
     assert node.traces() == []
 

@@ -36,14 +36,14 @@ def node(name, *, ready="True", cpu="4", labels=None, **spec):
 
 
 def pod_spec(*, cpu="1", template="", claim="", **spec):
-    wishes = []
+    request_preferences = []
     if template:
-        wishes.append({"name": "gpu", "resourceClaimTemplateName": template})
+        request_preferences.append({"name": "gpu", "resourceClaimTemplateName": template})
     if claim:
-        wishes.append({"name": "shared", "resourceClaimName": claim})
+        request_preferences.append({"name": "shared", "resourceClaimName": claim})
     return {
         "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
-        **({"resourceClaims": wishes} if wishes else {}),
+        **({"resourceClaims": request_preferences} if request_preferences else {}),
         **spec,
     }
 

@@ -5,7 +5,7 @@ import pytest
 
 from controller.scheduling.scoring.formulas import best_node, device_order, device_scores, ranked_nodes
 from controller.scheduling.scoring.policies import DevicePolicy, Weights
-from hami_dra.vendors.protocol import Ask, Cards
+from hami_dra.vendors.protocol import CardRequest, Cards
 
 
 def ints(*values):
@@ -29,7 +29,7 @@ def cards(slots_used, cores_used, memory_used, *, slots=10, cores=100, memory=10
 
 
 def ask(n, slots=1, cores=0, memory=0):
-    return Ask(slots=ints(*[slots] * n), cores=ints(*[cores] * n), memory=ints(*[memory] * n))
+    return CardRequest(slots=ints(*[slots] * n), cores=ints(*[cores] * n), memory=ints(*[memory] * n))
 
 
 def order(the_cards, policy, the_ask=None):
