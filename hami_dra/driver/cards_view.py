@@ -49,7 +49,7 @@ class DeviceKey(NamedTuple):
 
 
 @dataclass(slots=True)
-class Use:
+class DeviceUse:
     """What claims hold of one device."""
 
     claims: int = 0
@@ -90,15 +90,15 @@ class CardView:
         return self.key.device
 
 
-def usage_of(claims: Iterable[ResourceClaim]) -> dict[DeviceKey, Use]:
+def usage_of(claims: Iterable[ResourceClaim]) -> dict[DeviceKey, DeviceUse]:
     """What is allocated, by device. Access for administrators takes nothing."""
-    usage: dict[DeviceKey, Use] = {}
+    usage: dict[DeviceKey, DeviceUse] = {}
     for claim in claims:
         allocation = claim.status.allocation
         for result in allocation.devices.results if allocation else ():
             if result.admin_access:
                 continue
-            use = usage.setdefault(DeviceKey(result.driver, result.pool, result.device), Use())
+            use = usage.setdefault(DeviceKey(result.driver, result.pool, result.device), DeviceUse())
             use.claims += 1
             for name, amount in result.consumed_capacity.items():
                 try:
@@ -161,11 +161,11 @@ def spans(cards: Sequence[CardView]) -> str:
     return ", ".join(words)
 
 
-def _card(item: ResourceSlice, device: Device, usage: Mapping[DeviceKey, Use]) -> CardView:
+def _card(item: ResourceSlice, device: Device, usage: Mapping[DeviceKey, DeviceUse]) -> CardView:
     driver = item.spec.driver
     profile = profile_of(driver)
     key = DeviceKey(driver, item.spec.pool.name, device.name)
-    use = usage.get(key, Use())
+    use = usage.get(key, DeviceUse())
 
     def attribute(name: str | None) -> DeviceAttribute | None:
         """In full first, then bare where the domain is the driver's, as the allocator looks it up."""
@@ -208,7 +208,7 @@ def _card(item: ResourceSlice, device: Device, usage: Mapping[DeviceKey, Use]) -
     )
 
 
-def _free(device: Device, use: Use, profile: DriverProfile) -> str:
+def _free(device: Device, use: DeviceUse, profile: DriverProfile) -> str:
     if not use.claims:
         return ALL
     if not device.allow_multiple_allocations:

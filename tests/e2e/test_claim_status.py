@@ -13,7 +13,7 @@ from hack.installation import service_account_token
 from hami_dra.api import names
 from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
-from hami_dra.driver.prepare.records import Held, Record
+from hami_dra.driver.prepare.records import GrantedDevice, Record
 from hami_dra.kube.http import HttpCluster
 from hami_dra.kube.manifests import shipped_folder
 from tests.e2e.objects import claim, request
@@ -86,7 +86,7 @@ def allocated(control_plane, create):
 
 
 def held(request_name, share_id):
-    return Held(
+    return GrantedDevice(
         request=request_name,
         pool=NODE,
         device="gpu-0",

@@ -13,7 +13,7 @@ from hami_dra.api import heldclaims, names
 from hami_dra.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_QUOTA, RESOURCE_SLICE
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc
-from hami_dra.driver.prepare.records import Held, Record, View
+from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, Record
 from hami_dra.driver.prepare.vanished import VanishedClaims, held_claim
 from hami_dra.kube.protocol import Forbidden, Unavailable
 from tests.support.quotas import quota
@@ -145,7 +145,7 @@ class Asked:
 
 
 def record(name, **more):
-    held = Held(request="r", pool="n1", device="gpu-0", card="GPU-0", shared=True, consumed={"memory": 5})
+    held = GrantedDevice(request="r", pool="n1", device="gpu-0", card="GPU-0", shared=True, consumed={"memory": 5})
     return Record(namespace="ns", name=name, uid=f"uid-{name}", allocation="x", state="prepared", held=(held,), **more)
 
 
@@ -225,9 +225,9 @@ async def test_one_get_for_each_claim_in_each_interval():
 
 
 def test_what_a_record_holds():
-    view = View(name="v", asked=(("uid-a", "r"),), pods=("p1", "p2"))
-    looks_on = Held(request="r", pool="n1", device="gpu-1", card="GPU-1", admin=True)
-    alone = Held(request="r", pool="n1", device="gpu-0-mig-1g-5gb-0", card="GPU-0")
+    view = ContainerView(name="v", asked=(("uid-a", "r"),), pods=("p1", "p2"))
+    looks_on = GrantedDevice(request="r", pool="n1", device="gpu-1", card="GPU-1", admin=True)
+    alone = GrantedDevice(request="r", pool="n1", device="gpu-0-mig-1g-5gb-0", card="GPU-0")
     found = held_claim(DRIVER, record("a", views=(view,)))
     assert (found.namespace, found.name, found.uid, found.pods) == ("ns", "a", "uid-a", ("p1", "p2"))
     (device,) = found.devices
@@ -239,7 +239,7 @@ def test_what_a_record_holds():
 
 def test_the_promise_to_a_tenant_is_kept():
     """MetaX: tenants of a card have one quality of service, as the allocation says it."""
-    held = Held(
+    held = GrantedDevice(
         request="r",
         pool="n1",
         device="gpu-0",

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hami_dra.driver.node.damping import Damper
+from hami_dra.driver.node.damping import FlapDamper
 from hami_dra.driver.node.hardware import Hardware
-from hami_dra.driver.node.pool_content import Place, Wishes, devices_of, offer_of, uuid_of
+from hami_dra.driver.node.pool_content import NodeReference, PoolOptions, devices_of, pool_content, uuid_of
 from hami_dra.driver.node.settings import EFFECTS
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
 from tests.support.node import at_once
@@ -63,7 +63,7 @@ class Watcher:
         backend = self.machine.vendor.backend(self.folder, self.machine, self.folder / "sys")
         self.hardware = Hardware(
             backend,
-            Damper(RECOVERY, CONFIRM),
+            FlapDamper(RECOVERY, CONFIRM),
             discover_every=DISCOVER,
             health_every=HEALTH,
             on_change=self.look,
@@ -80,7 +80,9 @@ class Watcher:
     def devices(self):
         vendor = PUBLISHING[self.machine.vendor.published]
         hardware = self.hardware
-        offer = offer_of(vendor, Place("n", ""), hardware.cards, hardware.faults, Wishes(effects=EFFECTS))
+        offer = pool_content(
+            vendor, NodeReference("n", ""), hardware.cards, hardware.faults, PoolOptions(effects=EFFECTS)
+        )
         return devices_of(offer.pool)
 
     def look(self):

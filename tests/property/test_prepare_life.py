@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hami_dra.driver.prepare.batching import Unprepare
-from hami_dra.driver.prepare.overcommit import Tenant, check_room
+from hami_dra.driver.prepare.overcommit import ClaimHolding, check_overcommit
 from hami_dra.driver.prepare.transaction import UNEXPECTED
 from tests.support.preparing import Killed, PreparedNode, claim, kill, pod, prepare_job, result, share
 
@@ -92,8 +92,10 @@ def check(node):
     )
     check_each_card_once(records)
     for uid, record in records.items():
-        others = [Tenant(other.key, held) for other in records.values() if other.uid != uid for held in other.held]
-        check_room(record.key, record.held, others, node.inventory)
+        others = [
+            ClaimHolding(other.key, held) for other in records.values() if other.uid != uid for held in other.held
+        ]
+        check_overcommit(record.key, record.held, others, node.inventory)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from hami_dra.api.hardware import Card
 from hami_dra.driver.prepare.errors import NoRoom
-from hami_dra.driver.prepare.inventory import Inventory, Published
-from hami_dra.driver.prepare.overcommit import Tenant, check_room
-from hami_dra.driver.prepare.records import Held, Partition
+from hami_dra.driver.prepare.inventory import Inventory, PublishedDevice
+from hami_dra.driver.prepare.overcommit import ClaimHolding, check_overcommit
+from hami_dra.driver.prepare.records import GrantedDevice, Partition
 from hami_dra.vendors.containers import PartitionPlace, Site
 
 MEMORY, CORES, SHARES = 8, 100, 3
@@ -19,7 +19,7 @@ def published(name, *, shared, capacity, consumes, part=None):
     card = Card(vendor="v", index=0, uuid="cut" if part else name, product="p", memory=8)
     place = PartitionPlace(card_uuid="cut", profile=str(part[0]), start=part[1]) if part else None
     site = Site(card=card, partition=place)
-    return Published(name=name, site=site, shared=shared, capacity=capacity, consumes=consumes)
+    return PublishedDevice(name=name, site=site, shared=shared, capacity=capacity, consumes=consumes)
 
 
 def node():
@@ -57,7 +57,7 @@ def held(draw):
             "cores": draw(st.sampled_from([0, 10, 50, 100])),
             "shares": 1,
         }
-    return Held(
+    return GrantedDevice(
         request="r",
         pool="n1",
         device=device.name,
@@ -105,20 +105,20 @@ def test_exactly_what_fits_is_let_in(claims):
     for number, wanted in enumerate(claims):
         fits = not is_overfull([*(tenant.held for tenant in tenants), *wanted])
         if fits:
-            check_room(f"default/c{number}", wanted, tenants, NODE)
-            tenants += [Tenant(f"default/c{number}", each) for each in wanted]
+            check_overcommit(f"default/c{number}", wanted, tenants, NODE)
+            tenants += [ClaimHolding(f"default/c{number}", each) for each in wanted]
         else:
             with pytest.raises(NoRoom, match=f"default/c{number}"):
-                check_room(f"default/c{number}", wanted, tenants, NODE)
+                check_overcommit(f"default/c{number}", wanted, tenants, NODE)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(held(), min_size=1, max_size=8), held())
 def test_what_is_overfull_speaks_only_against_what_it_has(taken, wanted):
     """Whatever a node holds, a device that none of it touches is free."""
-    tenants = [Tenant("default/old", each) for each in taken]
+    tenants = [ClaimHolding("default/old", each) for each in taken]
     touched = {each.device for each in taken if not each.admin}
     slices = {counter for name in touched for counter in NODE.devices[name].consumes}
     if wanted.device in touched or slices & set(NODE.devices[wanted.device].consumes):
         return
-    check_room("default/new", [wanted], tenants, NODE)
+    check_overcommit("default/new", [wanted], tenants, NODE)

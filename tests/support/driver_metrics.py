@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from prometheus_client import generate_latest
 
 from hami_dra.discovery.simulated import machine
-from hami_dra.driver.node.hardware_metrics import Watched
+from hami_dra.driver.node.hardware_metrics import MonitoredVendor
 from hami_dra.driver.node.metrics import DriverMetrics
 from hami_dra.monitor.simulated import Load, SimulatedSampler
 
@@ -20,6 +20,6 @@ def exposition(node, model, loads=None, moment=0.0):
         source=sampler.source, readings=sampler.sample(found.cards).readings, looks=1, failures=Counter(), problems=()
     )
     metrics = DriverMetrics()
-    watched = Watched("x.hami.io", "x", found.cards, frozenset(), (), monitoring)
+    watched = MonitoredVendor("x.hami.io", "x", found.cards, frozenset(), (), monitoring)
     metrics.watch(node, lambda: [watched])
     return generate_latest(metrics.registry).decode()

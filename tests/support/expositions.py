@@ -13,10 +13,10 @@ from controller.webhook.certificates import renewed
 from controller.webhook.metrics import WebhookMetrics
 from hami_dra.api import kinds
 from hami_dra.discovery.simulated import machine
-from hami_dra.driver.node.hardware_metrics import Watched
+from hami_dra.driver.node.hardware_metrics import MonitoredVendor
 from hami_dra.driver.node.metrics import DriverMetrics
 from hami_dra.driver.node.monitoring import Failure, Monitoring
-from hami_dra.driver.node.tenants import Tenant
+from hami_dra.driver.node.tenants import CardTenant
 from hami_dra.monitor.readings import Reading, Sample
 from tests.cards import card
 from tests.support.scene import SPACE, Scene, claim, device_class, node, play, pod
@@ -96,8 +96,8 @@ def of_driver() -> str:
         temperature=50.0, memory_temperature=55.0, power=70.5, fan=30.0, ecc_corrected=7, ecc_uncorrected=0,
     )  # fmt: skip
     monitoring.readings = {first.uuid: reading}
-    tenant = Tenant("default", "small", "main", 0, first.uuid, 4 * _GIB, 30)
-    metrics.watch("gpu-0", lambda: [Watched(DRIVER, "nvidia", cards, frozenset(), [tenant], monitoring)])
+    tenant = CardTenant("default", "small", "main", 0, first.uuid, 4 * _GIB, 30)
+    metrics.watch("gpu-0", lambda: [MonitoredVendor(DRIVER, "nvidia", cards, frozenset(), [tenant], monitoring)])
     for gauge in (metrics.cards, metrics.cordoned, metrics.devices, metrics.registered, metrics.readings_failed):
         gauge.labels(DRIVER).set(1)
     metrics.faulty.labels(DRIVER, "xid").set(0)

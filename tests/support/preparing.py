@@ -8,7 +8,7 @@ from hami_dra.api.hardware import GpuRecord, MigState
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.discovery.errors import ToolFailed
 from hami_dra.discovery.simulated.partitions import SimulatedPartitioner
-from hami_dra.driver.prepare.assembly import CHECKPOINT, work_of
+from hami_dra.driver.prepare.assembly import CHECKPOINT, transactions_of
 from hami_dra.driver.prepare.batching import Prepare, Unprepare
 from hami_dra.driver.prepare.files import Files
 from hami_dra.driver.prepare.inventory import inventory_of
@@ -199,7 +199,7 @@ class PreparedNode:
         return self.work.start() if start else []
 
     def make_work(self):
-        return work_of(
+        return transactions_of(
             lambda: self.inventory,
             vendor=self.vendor,
             host=self.host,

@@ -53,7 +53,7 @@ class _Episode:
     """It does not count any more."""
 
 
-class Damper:
+class FlapDamper:
     """Seconds: `recovery` until a fault that is not seen any more is over, `confirm` until one is `lasting`."""
 
     def __init__(self, recovery: float, confirm: float) -> None:

@@ -17,27 +17,27 @@ from hami_dra.api.resource import ResourceClaim, ResourceSlice
 from hami_dra.api.times import timestamp
 from hami_dra.driver.node.cordon import cordon_of
 from hami_dra.driver.node.hardware import Hardware
-from hami_dra.driver.node.hardware_metrics import Watched
+from hami_dra.driver.node.hardware_metrics import MonitoredVendor
 from hami_dra.driver.node.health import DeviceHealths
 from hami_dra.driver.node.lacking import LackWatch
 from hami_dra.driver.node.metrics import DriverMetrics
 from hami_dra.driver.node.monitoring import Monitoring
 from hami_dra.driver.node.pool_content import (
-    Offer,
-    Place,
+    NodeReference,
+    PoolContent,
+    PoolOptions,
     TaintKey,
     TaintTimes,
-    Wishes,
     devices_of,
     evicting,
     evicting_now,
-    offer_of,
+    pool_content,
     reordered,
     taint_keys,
     timed,
     times_of,
 )
-from hami_dra.driver.node.publisher_lock import Turn
+from hami_dra.driver.node.publisher_lock import PublisherLock
 from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.tenants import loads, tenants
 from hami_dra.driver.prepare.inventory import Inventory, inventory_of
@@ -63,11 +63,11 @@ class Surroundings:
     fence: bool
 
     @property
-    def place(self) -> Place:
-        return Place(self.node.metadata.name, self.node.metadata.uid)
+    def place(self) -> NodeReference:
+        return NodeReference(self.node.metadata.name, self.node.metadata.uid)
 
 
-class Station:
+class DriverRuntime:
     """`demanded`: the operator named the vendor, so that it is served even where no card is found."""
 
     def __init__(
@@ -85,14 +85,14 @@ class Station:
         self.hardware = hardware
         self.demanded = demanded
         self.health = DeviceHealths()
-        self.turn = Turn(settings.plugins_dir / vendor.driver / "publisher.lock")
+        self.turn = PublisherLock(settings.plugins_dir / vendor.driver / "publisher.lock")
         self.wanted = asyncio.Event()
         """Set once there is something to serve: cards, or an operator who wants it."""
         self.judged = asyncio.Event()
         """Set once it was decided for the first time what there is to offer, be it nothing."""
         self.decided = False
         """Its slices are ours to write: before, nobody knows what is true."""
-        self.offer: Offer | None = None
+        self.offer: PoolContent | None = None
         """All its devices, published or not."""
         self.inventory: Inventory | None = None
         """The same for preparing; replaced, never changed: safe to read from any thread."""
@@ -133,11 +133,13 @@ class Station:
         settings = self._settings
         known = {**times_of(around.published), **self._times}
         standing = self._standing(around.published)
-        request_preferences = Wishes(
+        request_preferences = PoolOptions(
             sharing=settings.sharing, effects=settings.effects, cordoned=cordoned, standing=standing
         )
         before = self.offer
-        self.offer = offer_of(self.vendor, around.place, self.hardware.cards, self.hardware.faults, request_preferences)
+        self.offer = pool_content(
+            self.vendor, around.place, self.hardware.cards, self.hardware.faults, request_preferences
+        )
         self._inherited = standing & evicting(self.offer.pool)
         if self.offer != before:
             self.inventory = self._inventory(self.offer.pool)
@@ -182,11 +184,11 @@ class Station:
         for kind in FaultKind:
             metrics.faulty.labels(driver, kind.value).set(sum(kind in found for found in kinds))
 
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredVendor:
         """For the metrics; called whenever somebody scrapes them."""
         faulty = frozenset(uuid for uuid, faults in self.hardware.faults.items() if faults)
         held = tenants(self.prepared(), self.inventory)
-        return Watched(self.driver, self.vendor.name, self.hardware.cards, faulty, held, self.monitoring)
+        return MonitoredVendor(self.driver, self.vendor.name, self.hardware.cards, faulty, held, self.monitoring)
 
     def loads(self) -> Mapping[str, Load]:
         """What is given of each card, by uuid."""
@@ -222,6 +224,6 @@ class Station:
         return timed(pool, self._times)
 
 
-def empty_pool(driver: str, place: Place) -> Pool:
+def empty_pool(driver: str, place: NodeReference) -> Pool:
     """The driver is there, and has nothing to offer."""
     return replace(pool_of(driver, place.name, []), node_uid=place.uid)

@@ -16,7 +16,7 @@ from typing import Final
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.backend import Backend, Health
 from hami_dra.discovery.errors import DiscoveryError, ToolMissing
-from hami_dra.driver.node.damping import Counted, Damper
+from hami_dra.driver.node.damping import Counted, FlapDamper
 from hami_dra.driver.node.threads import InThread, in_thread
 from hami_dra.kube.backoff import Backoff
 
@@ -38,7 +38,7 @@ class Hardware:
     def __init__(
         self,
         backend: Backend,
-        damper: Damper,
+        damper: FlapDamper,
         *,
         discover_every: float,
         health_every: float,

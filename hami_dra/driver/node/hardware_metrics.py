@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from hami_dra.api import names
 from hami_dra.api.hardware import Card, DrivenCard
 from hami_dra.driver.node.monitoring import Failure, Monitoring
-from hami_dra.driver.node.tenants import Tenant
+from hami_dra.driver.node.tenants import CardTenant
 from hami_dra.monitor.readings import Reading
 
 _HOST: Final = ("node", "device_index", "device_uuid", "device_type", "source")
@@ -57,7 +57,7 @@ _GAUGES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class MonitoredVendor:
     """The cards of one driver, now."""
 
     driver: str
@@ -65,7 +65,7 @@ class Watched:
     cards: Sequence[Card]
     faulty: frozenset[str]
     """Uuids."""
-    tenants: Sequence[Tenant]
+    tenants: Sequence[CardTenant]
     monitoring: Monitoring | None
     """None: nobody looks at them at work."""
 
@@ -81,7 +81,7 @@ class Watched:
 class HardwareCollector(Collector):
     """`watched`: asked at each scrape; must not block."""
 
-    def __init__(self, node: str, watched: Callable[[], Iterable[Watched]]) -> None:
+    def __init__(self, node: str, watched: Callable[[], Iterable[MonitoredVendor]]) -> None:
         self._node = node
         self._watched = watched
 
@@ -94,7 +94,7 @@ class HardwareCollector(Collector):
         yield from self._limits(watched)
         yield from _looks(watched)
 
-    def _gauge(self, gauge: _Gauge, watched: Iterable[Watched]) -> Metric:
+    def _gauge(self, gauge: _Gauge, watched: Iterable[MonitoredVendor]) -> Metric:
         labelled = self._host if gauge.labels is _HOST else self._device
         family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
         for each in watched:
@@ -104,7 +104,7 @@ class HardwareCollector(Collector):
                     family.add_metric(labelled(each, card), found)
         return family
 
-    def _health(self, watched: Iterable[Watched]) -> Metric:
+    def _health(self, watched: Iterable[MonitoredVendor]) -> Metric:
         family = GaugeMetricFamily(
             "hami_device_hardware_health", "1 while nothing speaks against using the card, else 0.", labels=_DEVICE
         )
@@ -113,7 +113,7 @@ class HardwareCollector(Collector):
                 family.add_metric(self._device(each, card), 0 if card.uuid in each.faulty else 1)
         return family
 
-    def _errors(self, watched: Iterable[Watched]) -> Metric:
+    def _errors(self, watched: Iterable[MonitoredVendor]) -> Metric:
         family = CounterMetricFamily(
             "hami_device_ecc_errors",
             "Errors in the card's memory since its driver was loaded: corrected, uncorrected.",
@@ -127,7 +127,7 @@ class HardwareCollector(Collector):
                         family.add_metric([*self._device(each, card), error], count)
         return family
 
-    def _limits(self, watched: Iterable[Watched]) -> Iterator[Metric]:
+    def _limits(self, watched: Iterable[MonitoredVendor]) -> Iterator[Metric]:
         memory = GaugeMetricFamily(
             "hami_vgpu_memory_limit_bytes", "Memory of the card that the container was given.", labels=_CONTAINER
         )
@@ -145,15 +145,15 @@ class HardwareCollector(Collector):
         yield memory
         yield cores
 
-    def _host(self, watched: Watched, card: Card) -> list[str]:
+    def _host(self, watched: MonitoredVendor, card: Card) -> list[str]:
         return [self._node, str(card.index), card.uuid, card.product, watched.source]
 
-    def _device(self, watched: Watched, card: Card) -> list[str]:
+    def _device(self, watched: MonitoredVendor, card: Card) -> list[str]:
         version = card.driver_version if isinstance(card, DrivenCard) else ""
         return [self._node, watched.vendor, card.product, card.uuid, version, str(card.index), watched.source]
 
 
-def _looks(watched: Iterable[Watched]) -> Iterator[Metric]:
+def _looks(watched: Iterable[MonitoredVendor]) -> Iterator[Metric]:
     """How monitoring itself fares."""
     looks = CounterMetricFamily(
         "hami_dra_driver_monitor_looks", "Looks at what the cards report at work.", labels=["driver"]

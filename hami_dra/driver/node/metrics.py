@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from hami_dra.driver.kubelet.protocol import ClaimRef, Preparation, PreparedDevice
-from hami_dra.driver.node.hardware_metrics import HardwareCollector, Watched
+from hami_dra.driver.node.hardware_metrics import HardwareCollector, MonitoredVendor
 
 _BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 45.0)
 
@@ -53,7 +53,7 @@ class DriverMetrics:
         """Told by a `LoopGuard`."""
         self.internal_errors.labels(loop).inc()
 
-    def watch(self, node: str, watched: Callable[[], Iterable[Watched]]) -> None:
+    def watch(self, node: str, watched: Callable[[], Iterable[MonitoredVendor]]) -> None:
         """Exports what cards report; `watched` is asked at each scrape. Called once."""
         self.registry.register(HardwareCollector(node, watched))
 

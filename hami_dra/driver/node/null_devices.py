@@ -29,7 +29,7 @@ _RENDER: Final = 128
 """Number of the first render node (Linux, drivers/gpu/drm): /dev/dri/renderD128."""
 
 
-class HarmlessVendor:
+class NullDeviceVendor:
     """Implements `hami_dra.vendors.containers.ContainerVendor`."""
 
     def __init__(self, inner: ContainerVendor) -> None:

@@ -39,7 +39,7 @@ _CORDONED: Final[Json] = {"key": names.CORDON_TAINT, "effect": "NoSchedule"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class PoolOptions:
     """What stands in no hardware."""
 
     sharing: Sharing = field(default_factory=Sharing)
@@ -50,7 +50,7 @@ class Wishes:
     """(uuid, taint) that an earlier driver published: what drove pods out before this one started goes on doing so, until it is over."""
 
 
-class Place(NamedTuple):
+class NodeReference(NamedTuple):
     """A Node object: one that was made anew has another uid."""
 
     name: str
@@ -58,15 +58,19 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class PoolContent:
     pool: Pool
     problems: tuple[str, ...]
     """Cards that are left out, and why."""
 
 
-def offer_of(
-    vendor: PublishingVendor, place: Place, cards: Sequence[Card], faults: Faults, request_preferences: Wishes
-) -> Offer:
+def pool_content(
+    vendor: PublishingVendor,
+    place: NodeReference,
+    cards: Sequence[Card],
+    faults: Faults,
+    request_preferences: PoolOptions,
+) -> PoolContent:
     """Devices in the vendor's order, which goes by index."""
     sick = [replace(card, faults=tuple(each.fault for each in faults.get(card.uuid, ()))) for card in cards]
     good, problems = _publishable(vendor, sick, request_preferences.sharing)
@@ -74,7 +78,7 @@ def offer_of(
         _tainted(device, faults, request_preferences) for device in vendor.devices(good, request_preferences.sharing)
     ]
     pool = pool_of(vendor.driver, place.name, devices, shared_counters=vendor.counter_sets(good))
-    return Offer(replace(pool, node_uid=place.uid), problems)
+    return PoolContent(replace(pool, node_uid=place.uid), problems)
 
 
 def reordered(pool: Pool, ranks: Mapping[str, int]) -> Pool:
@@ -175,7 +179,7 @@ def _publishable(
     return good, tuple(problems)
 
 
-def _tainted(device: Json, faults: Faults, request_preferences: Wishes) -> Json:
+def _tainted(device: Json, faults: Faults, request_preferences: PoolOptions) -> Json:
     """With the effects that the operator wants, and the cordon. What drives pods out must have been seen for a while."""
     uuid = uuid_of(device)
     lasting = {TAINT_KEYS[kind_of(each.fault.code)] for each in faults.get(uuid, ()) if each.lasting}

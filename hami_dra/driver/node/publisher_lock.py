@@ -17,7 +17,7 @@ from hami_dra.kube.protocol import ConfigError
 _EVERY: Final = 0.5
 
 
-class Turn:
+class PublisherLock:
     """`is_ours` from `take` until `give_back` or the end of the process."""
 
     def __init__(self, path: Path, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:

@@ -20,8 +20,8 @@ from hami_dra.api.kinds import NODE
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.discovery.backend import Backend
 from hami_dra.driver.node.claims import HeldClaims
-from hami_dra.driver.node.damping import Damper
-from hami_dra.driver.node.driver_runtime import Station, Surroundings, empty_pool
+from hami_dra.driver.node.damping import FlapDamper
+from hami_dra.driver.node.driver_runtime import DriverRuntime, Surroundings, empty_pool
 from hami_dra.driver.node.events import NodeEvents
 from hami_dra.driver.node.fence_watch import FenceWatch
 from hami_dra.driver.node.hardware import Hardware
@@ -64,7 +64,7 @@ class _Watch(Protocol):
     def problem(self) -> str: ...
 
 
-MakePlugin = Callable[[Station], Plugin]
+MakePlugin = Callable[[DriverRuntime], Plugin]
 
 
 class NodeDriver:
@@ -83,7 +83,7 @@ class NodeDriver:
         *,
         demanded: Collection[str] = (),
         metrics: DriverMetrics | None = None,
-        sampler: Callable[[Station], Sampler | None] = lambda _: None,
+        sampler: Callable[[DriverRuntime], Sampler | None] = lambda _: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         call: InThread = in_thread,
@@ -112,12 +112,12 @@ class NodeDriver:
             cluster, owns=self._owns, field_selector=f"spec.nodeName={settings.node}", sleep=sleep, count=count
         )
         vendors = {vendor.name: vendor for vendor in PUBLISHING_VENDORS}
-        self.stations: Mapping[str, Station] = {
-            backend.vendor: Station(
+        self.stations: Mapping[str, DriverRuntime] = {
+            backend.vendor: DriverRuntime(
                 vendors[backend.vendor],
                 Hardware(
                     backend,
-                    Damper(settings.recovery_time, settings.confirm_time),
+                    FlapDamper(settings.recovery_time, settings.confirm_time),
                     discover_every=settings.discover_every,
                     health_every=settings.health_every,
                     on_change=self._news.set,
@@ -214,7 +214,7 @@ class NodeDriver:
 
     # --- one driver and kubelet --------------------------------------------------------------------------------------
 
-    async def _serve(self, station: Station) -> None:
+    async def _serve(self, station: DriverRuntime) -> None:
         """From when there is something to serve: before it is our turn to publish, for kubelet asks the newest driver."""
         await station.wanted.wait()
         await station.judged.wait()
@@ -228,7 +228,7 @@ class NodeDriver:
         finally:
             watch.cancel()
 
-    async def _take_turn(self, station: Station) -> None:
+    async def _take_turn(self, station: DriverRuntime) -> None:
         """Given back as soon as we are asked to end, and not when kubelet's last call is answered; but what is to be withdrawn is
         withdrawn before somebody else publishes.
         """
@@ -274,7 +274,7 @@ class NodeDriver:
                     self._notices.of_cordon(node, self._cards())
             await self._sleep(_BREATH)
 
-    def _decide(self, station: Station, node: Node | None) -> None:
+    def _decide(self, station: DriverRuntime, node: Node | None) -> None:
         key = PoolKey(station.driver, self._settings.node)
         if node is None:
             self._publisher.drop(key)
@@ -338,14 +338,14 @@ class NodeDriver:
             log.warning("slices are left behind: %s", str(error) or f"no answer within {_WITHDRAW_SECONDS:g} s")
 
 
-def _monitoring(station: Station, sampler: Sampler | None, every: float, call: InThread) -> Monitoring | None:
+def _monitoring(station: DriverRuntime, sampler: Sampler | None, every: float, call: InThread) -> Monitoring | None:
     """None: nobody can look at its cards, or nobody shall."""
     if sampler is None or not every:
         return None
     return Monitoring(station.vendor.name, sampler, lambda: station.hardware.cards, every, call=call)
 
 
-async def _monitor(monitoring: Monitoring, station: Station) -> None:
+async def _monitor(monitoring: Monitoring, station: DriverRuntime) -> None:
     """From when its cards are known."""
     await station.hardware.tried.wait()
     await monitoring.run()

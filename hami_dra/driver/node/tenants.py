@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hami_dra.api import names
 from hami_dra.driver.prepare.inventory import Inventory
-from hami_dra.driver.prepare.records import Held, Record, View
+from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, Record
 from hami_dra.monitor.simulated import Load
 
 _WHOLE = 100
@@ -17,7 +17,7 @@ _WHOLE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class CardTenant:
     """What one container has of one card."""
 
     namespace: str
@@ -33,13 +33,13 @@ class Tenant:
     """Percent of the card; 0: not limited."""
 
 
-def tenants(records: Mapping[str, Record], inventory: Inventory | None) -> list[Tenant]:
+def tenants(records: Mapping[str, Record], inventory: Inventory | None) -> list[CardTenant]:
     """By namespace, pod, container, number; each once, also while the claim of a pod's namesake is not taken back yet."""
     if inventory is None:
         return []
     views = {view.name: (record.namespace, view) for record in records.values() for view in record.views}
     found = [
-        Tenant(namespace, pod, container, number, card, memory, min(cores, _WHOLE))
+        CardTenant(namespace, pod, container, number, card, memory, min(cores, _WHOLE))
         for namespace, view in views.values()
         for number, (card, memory, cores) in enumerate(_cards(view, records, inventory))
         for pod, container in view.users
@@ -61,7 +61,7 @@ def loads(records: Mapping[str, Record], inventory: Inventory | None) -> dict[st
     return found
 
 
-def _cards(view: View, records: Mapping[str, Record], inventory: Inventory) -> Iterator[tuple[str, int, int]]:
+def _cards(view: ContainerView, records: Mapping[str, Record], inventory: Inventory) -> Iterator[tuple[str, int, int]]:
     """Uuid, bytes, percent of each card that the container sees, in the order in which it sees them: by index."""
     by_index: dict[int, tuple[str, int, int]] = {}
     for uid, request in view.asked:
@@ -75,7 +75,7 @@ def _cards(view: View, records: Mapping[str, Record], inventory: Inventory) -> I
     yield from (by_index[index] for index in sorted(by_index))
 
 
-def _memory(held: Held, inventory: Inventory) -> int:
+def _memory(held: GrantedDevice, inventory: Inventory) -> int:
     """All of a device that is not shared."""
     device = inventory.devices.get(held.device)
     return held.consumed.get(names.CAP_MEMORY, device.capacity.get(names.CAP_MEMORY, 0) if device else 0)

@@ -18,13 +18,13 @@ from hami_dra.discovery.host import CDI_FOLDERS, MachineHost
 from hami_dra.discovery.simulated.partitions import SimulatedPartitioner
 from hami_dra.driver.kubelet.server import KubeletPlugin
 from hami_dra.driver.kubelet.sockets import SocketError
-from hami_dra.driver.node.driver_runtime import Station
+from hami_dra.driver.node.driver_runtime import DriverRuntime
 from hami_dra.driver.node.metrics import DriverMetrics, Metered
-from hami_dra.driver.node.null_devices import HarmlessVendor
+from hami_dra.driver.node.null_devices import NullDeviceVendor
 from hami_dra.driver.node.service import Plugin
 from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.prepare import cdi
-from hami_dra.driver.prepare.assembly import work_of
+from hami_dra.driver.prepare.assembly import transactions_of
 from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
 from hami_dra.driver.prepare.errors import PrepareError
 from hami_dra.driver.prepare.preparation import NodePreparation
@@ -53,22 +53,22 @@ class Wiring:
     """Where this process sees `HostSettings.driver_root`."""
     simulated: Sequence[Card] | None = None
 
-    def plugins(self, cluster: Cluster, metrics: DriverMetrics) -> Callable[[Station], Plugin]:
+    def plugins(self, cluster: Cluster, metrics: DriverMetrics) -> Callable[[DriverRuntime], Plugin]:
         return lambda station: self._plugin(cluster, metrics, station)
 
-    def sampler(self, station: Station) -> Sampler | None:
+    def sampler(self, station: DriverRuntime) -> Sampler | None:
         """What reads the station's cards at work."""
         if self.simulated is not None:
             return SimulatedSampler(station.loads, time.monotonic)
         return sampler_of(station.hardware.backend)
 
-    def _plugin(self, cluster: Cluster, metrics: DriverMetrics, station: Station) -> Plugin:
+    def _plugin(self, cluster: Cluster, metrics: DriverMetrics, station: DriverRuntime) -> Plugin:
         driver, settings = station.driver, self.settings
         state_folder = settings.plugins_dir / driver
         vendor = self._vendor(station.vendor.name)
         host = self._host()
         status = ClaimStatusWriter(cluster, driver, lambda: datetime.now(UTC), sleep=asyncio.sleep)
-        work = work_of(
+        work = transactions_of(
             lambda: station.inventory,
             vendor=vendor,
             host=host,
@@ -117,9 +117,9 @@ class Wiring:
 
     def _vendor(self, name: str) -> ContainerVendor:
         real_nodes = self.simulated is None or self.host.device_folder != HostSettings().device_folder
-        return containers(name) if real_nodes else HarmlessVendor(containers(name))
+        return containers(name) if real_nodes else NullDeviceVendor(containers(name))
 
-    def _partitioner(self, station: Station, state_folder: Path) -> Partitioner | None:
+    def _partitioner(self, station: DriverRuntime, state_folder: Path) -> Partitioner | None:
         vendor = station.vendor.name
         if vendor not in PARTITIONERS:
             return None

@@ -16,19 +16,19 @@ from msgspec.structs import replace
 from hami_dra.api.config import read_device_config
 from hami_dra.driver.prepare import cdi
 from hami_dra.driver.prepare.checkpoint import Records
-from hami_dra.driver.prepare.container_views import Arrangement, answer_order
+from hami_dra.driver.prepare.container_views import ViewArrangement, answer_order
 from hami_dra.driver.prepare.errors import NotWritten, Refused
 from hami_dra.driver.prepare.files import Files
 from hami_dra.driver.prepare.inventory import Inventory
 from hami_dra.driver.prepare.partitions import Partitions
-from hami_dra.driver.prepare.records import Answer, Held, HostFolder, Record, View
+from hami_dra.driver.prepare.records import Answer, ContainerView, GrantedDevice, HostFolder, Record
 from hami_dra.vendors.containers import ContainerPlace, ContainerVendor, Edits, Host, Tenancy, Unpreparable
 
 _CDI_MODE = 0o600
 _READ = 0o755
 
 
-class Maker:
+class ArtifactWriter:
     """`cdi_folder`: where containerd looks (`/var/run/cdi`); made if it is not there."""
 
     def __init__(
@@ -43,7 +43,9 @@ class Maker:
 
     # --- making ---
 
-    def assigned(self, records: Mapping[str, Record], held: Held, inventory: Inventory, claim: str) -> Held:
+    def assigned(
+        self, records: Mapping[str, Record], held: GrantedDevice, inventory: Inventory, claim: str
+    ) -> GrantedDevice:
         """With what the vendor gives it of the card beyond amounts; `records`: everything else that is prepared."""
         if held.admin:
             return held
@@ -80,7 +82,11 @@ class Maker:
             self._partitions.uncut(record.key, held)
 
     def described(
-        self, records: Mapping[str, Record], uids: Sequence[str], inventory: Inventory, arrangement: Arrangement | None
+        self,
+        records: Mapping[str, Record],
+        uids: Sequence[str],
+        inventory: Inventory,
+        arrangement: ViewArrangement | None,
     ) -> list[Record]:
         """The records of `uids` with CDI documents, folders, answers. `arrangement`: None where only the documents are made anew.
         `records`: has all claims of their views, partitions made.
@@ -204,7 +210,7 @@ class Maker:
     # --- parts ---
 
     def _described(
-        self, record: Record, edits: Mapping[str, Edits], arrangement: Arrangement | None, inventory: Inventory
+        self, record: Record, edits: Mapping[str, Edits], arrangement: ViewArrangement | None, inventory: Inventory
     ) -> Record:
         own = [edits[view.name] for view in record.views]
         folders = {
@@ -224,7 +230,7 @@ class Maker:
             record = replace(record, answers=_answers(inventory.driver, record, arrangement, edits))
         return replace(record, spec=cdi.document(inventory.driver, record, edits))
 
-    def _edits(self, view: View, records: Mapping[str, Record], inventory: Inventory) -> Edits:
+    def _edits(self, view: ContainerView, records: Mapping[str, Record], inventory: Inventory) -> Edits:
         # after a crash one claim of a view may be gone, and with it the container: the others are still described
         there = [(uid, request) for uid, request in view.asked if uid in records]
         first = records[there[0][0]]
@@ -250,7 +256,7 @@ class Maker:
         except Unpreparable as error:
             raise Refused(f"ResourceClaim {first.key}: {error}") from error
 
-    def _tenancy(self, held: Held, claim: str, inventory: Inventory, records: Mapping[str, Record]) -> Tenancy:
+    def _tenancy(self, held: GrantedDevice, claim: str, inventory: Inventory, records: Mapping[str, Record]) -> Tenancy:
         device = inventory.of(held)
         if device is None or not device.card.present:
             raise Refused(
@@ -287,7 +293,7 @@ def _uncut_cards(records: Iterable[Record]) -> set[str]:
     return {held.card for record in records for held in record.held if held.uncut}
 
 
-def _looked_at(held: Held, claim: str, records: Mapping[str, Record]) -> Held:
+def _looked_at(held: GrantedDevice, claim: str, records: Mapping[str, Record]) -> GrantedDevice:
     """Who has admin access to a part of a card sees the one that its holder has."""
     if not held.admin or held.partition is None:
         return held
@@ -301,7 +307,9 @@ def _looked_at(held: Held, claim: str, records: Mapping[str, Record]) -> Held:
     )
 
 
-def _answers(driver: str, record: Record, arrangement: Arrangement, edits: Mapping[str, Edits]) -> tuple[Answer, ...]:
+def _answers(
+    driver: str, record: Record, arrangement: ViewArrangement, edits: Mapping[str, Edits]
+) -> tuple[Answer, ...]:
     requests = tuple(dict.fromkeys(held.parent for held in record.held))
     rank = {name: place for place, name in enumerate(answer_order(requests, record.uid, arrangement.view_of))}
     return tuple(
@@ -316,7 +324,7 @@ def _answers(driver: str, record: Record, arrangement: Arrangement, edits: Mappi
     )
 
 
-def _ids(driver: str, uid: str, view: View | None, edits: Mapping[str, Edits]) -> tuple[str, ...]:
+def _ids(driver: str, uid: str, view: ContainerView | None, edits: Mapping[str, Edits]) -> tuple[str, ...]:
     """Devices of others first: what they set, ours sets again."""
     if view is None:
         return ()

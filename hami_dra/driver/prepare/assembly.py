@@ -4,19 +4,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from hami_dra.driver.prepare.artifacts import Maker
+from hami_dra.driver.prepare.artifacts import ArtifactWriter
 from hami_dra.driver.prepare.checkpoint import Checkpoint
 from hami_dra.driver.prepare.files import FileLock, Files
 from hami_dra.driver.prepare.inventory import Inventory
 from hami_dra.driver.prepare.partitions import Partitions
-from hami_dra.driver.prepare.transaction import Work
+from hami_dra.driver.prepare.transaction import PrepareTransactions
 from hami_dra.vendors.containers import ContainerVendor, Host, Partitioner
 
 CHECKPOINT: Final = "checkpoint.json"
 LOCK: Final = "checkpoint.lock"
 
 
-def work_of(
+def transactions_of(
     inventory: Callable[[], Inventory | None],
     *,
     vendor: ContainerVendor,
@@ -25,11 +25,11 @@ def work_of(
     state_folder: Path,
     cdi_folder: Path,
     files: Files | None = None,
-) -> Work:
+) -> PrepareTransactions:
     """`inventory`: what is published now; called in a thread; None while the devices are not known. `partitioner`: None where cards are not cut.
     `state_folder`: the driver's own, `<plugins_dir>/<driver>`; made if it is not there.
     """
     files = files or Files()
-    maker = Maker(vendor, host, Partitions(partitioner), cdi_folder, files)
+    maker = ArtifactWriter(vendor, host, Partitions(partitioner), cdi_folder, files)
     checkpoint = Checkpoint(vendor.driver, state_folder / CHECKPOINT, cdi_folder, files)
-    return Work(inventory, maker, checkpoint, FileLock(state_folder / LOCK))
+    return PrepareTransactions(inventory, maker, checkpoint, FileLock(state_folder / LOCK))

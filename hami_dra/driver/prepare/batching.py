@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.driver.prepare.checkpoint import Records
-from hami_dra.driver.prepare.container_views import Arrangement
+from hami_dra.driver.prepare.container_views import ViewArrangement
 from hami_dra.driver.prepare.pods import Pod, claim_names
 from hami_dra.driver.prepare.records import Record
 
@@ -43,7 +43,7 @@ class Group:
     """Fresh claims that containers of the same pods use: prepared together or not at all."""
 
     uids: tuple[str, ...]
-    arrangement: Arrangement
+    arrangement: ViewArrangement
     why: str = ""
     """Not empty: it failed."""
 

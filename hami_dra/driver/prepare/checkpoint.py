@@ -33,7 +33,7 @@ class Damaged(ValueError):
     """The text is no checkpoint that this version can read; the message says why."""
 
 
-class _File(msgspec.Struct, frozen=True):
+class _CheckpointFile(msgspec.Struct, frozen=True):
     version: int
     sha256: str = ""
     state: msgspec.Raw = msgspec.Raw(b"null")
@@ -46,13 +46,13 @@ class _State(msgspec.Struct, frozen=True):
 
 def encode(driver: str, records: Mapping[str, Record]) -> bytes:
     state = msgspec.json.encode(_State(driver, tuple(records.values())), order="deterministic")
-    return msgspec.json.encode(_File(VERSION, _checksum(state), msgspec.Raw(state)))
+    return msgspec.json.encode(_CheckpointFile(VERSION, _checksum(state), msgspec.Raw(state)))
 
 
 def decode(driver: str, text: bytes) -> Records:
     """Raises Damaged."""
     try:
-        found = msgspec.json.decode(text, type=_File)
+        found = msgspec.json.decode(text, type=_CheckpointFile)
         if found.version != VERSION:
             raise Damaged(f"it has version {found.version}, and this driver reads {VERSION}")
         if _checksum(bytes(found.state)) != found.sha256:

@@ -1,6 +1,6 @@
 """Reads a claim for this node: what it holds of the driver's devices, with which parameters.
 
-Called by `transaction` with the claim as the API server has it. In: the claim, what kubelet asked for, the inventory. Out: `Wanted`, or
+Called by `transaction` with the claim as the API server has it. In: the claim, what kubelet asked for, the inventory. Out: `RequestedAllocation`, or
 `Refused` with a sentence for the pod's event. Pure: whether there is room is `overcommit`'s business.
 """
 
@@ -14,19 +14,19 @@ from hami_dra.api.config import DeviceConfig, NotForClaims, merge, read_device_c
 from hami_dra.api.quantity import InvalidQuantity
 from hami_dra.api.resource import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from hami_dra.driver.prepare.errors import Refused
-from hami_dra.driver.prepare.inventory import Inventory, Published, rounded_up
-from hami_dra.driver.prepare.records import Held, Partition
+from hami_dra.driver.prepare.inventory import Inventory, PublishedDevice, rounded_up
+from hami_dra.driver.prepare.records import GrantedDevice, Partition
 from hami_dra.vendors.containers import takes_all
 
 _MOST: Final = 2**63 - 1
 
 
-class Wanted(NamedTuple):
+class RequestedAllocation(NamedTuple):
     """What an allocation gives to one driver on this node."""
 
     allocation: str
     """Fingerprint; see `Record.allocation`."""
-    held: tuple[Held, ...]
+    held: tuple[GrantedDevice, ...]
     """By result, in the allocation's order."""
 
 
@@ -57,7 +57,7 @@ def owner_pod(claim: ResourceClaim) -> str:
     )
 
 
-def read_claim(claim: ResourceClaim, inventory: Inventory) -> Wanted:
+def read_claim(claim: ResourceClaim, inventory: Inventory) -> RequestedAllocation:
     """Raises Refused."""
     if claim.metadata.deletion_timestamp is not None:
         raise Refused(
@@ -85,10 +85,12 @@ def read_claim(claim: ResourceClaim, inventory: Inventory) -> Wanted:
             f"ResourceClaim {claim.key}: status.allocation.devices.results has no device of driver {inventory.driver}: "
             "there is nothing for it to prepare"
         )
-    return Wanted(fingerprint(claim, inventory.driver), held)
+    return RequestedAllocation(fingerprint(claim, inventory.driver), held)
 
 
-def _held(result: DeviceRequestAllocationResult, where: str, parameters: "_Parameters", inventory: Inventory) -> Held:
+def _held(
+    result: DeviceRequestAllocationResult, where: str, parameters: "_Parameters", inventory: Inventory
+) -> GrantedDevice:
     if result.pool != inventory.pool:
         raise Refused(
             f"{where}.pool is {result.pool!r}, but this node's pool is {inventory.pool!r}: the device is on another node; "
@@ -106,7 +108,7 @@ def _held(result: DeviceRequestAllocationResult, where: str, parameters: "_Param
     config, place = parameters.of(result.request), device.partition
     if not admin:
         _check_minimum(consumed, config, where)
-    return Held(
+    return GrantedDevice(
         request=result.request,
         pool=result.pool,
         device=result.device,
@@ -124,7 +126,7 @@ def _held(result: DeviceRequestAllocationResult, where: str, parameters: "_Param
     )
 
 
-def _consumed(result: DeviceRequestAllocationResult, device: Published, where: str) -> dict[str, int]:
+def _consumed(result: DeviceRequestAllocationResult, device: PublishedDevice, where: str) -> dict[str, int]:
     """Of a device that is for one claim: nothing. Of a shared one all of what is offered, where the allocation does not say how
     much: whoever wrote it did not mean to share.
     """

@@ -21,7 +21,7 @@ from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.api.resource import AllocatedDeviceStatus, ResourceClaim
 from hami_dra.api.times import timestamp
-from hami_dra.driver.prepare.records import Held, Record
+from hami_dra.driver.prepare.records import GrantedDevice, Record
 from hami_dra.driver.workqueue import WorkQueue
 from hami_dra.kube.protocol import APPLY, Cluster, Conflict, Forbidden, Invalid, NotFound
 
@@ -93,7 +93,7 @@ def _since(driver: str, key: tuple[str, str, str], known: Sequence[AllocatedDevi
     return None
 
 
-def _data(held: Held, notes: Sequence[str]) -> Json:
+def _data(held: GrantedDevice, notes: Sequence[str]) -> Json:
     data: Json = {"uuid": held.card}
     if held.admin:
         data["adminAccess"] = True
@@ -116,7 +116,7 @@ def _amount(name: str, amount: int) -> str:
     return str(Quantity.from_int(amount, Format.BINARY_SI if name == names.CAP_MEMORY else Format.DECIMAL_SI))
 
 
-def _key(held: Held) -> tuple[str, str, str]:
+def _key(held: GrantedDevice) -> tuple[str, str, str]:
     return held.pool, held.device, held.share_id
 
 

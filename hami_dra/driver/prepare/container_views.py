@@ -1,7 +1,7 @@
 """Which containers see which requests together, and how kubelet is made to hand each of them the right CDI device.
 
 Called by `transaction` for the claims of one call. In: the claims that are to be prepared and the pods that they are reserved for. Out: an
-`Arrangement`, or `Refused`. Pure.
+`ViewArrangement`, or `Refused`. Pure.
 
 What a container gets (visible devices, limits by position) depends on all of its cards at once, while kubelet knows no containers: for
 every request that a container refers to it hands over the same CDI devices, whoever asks. So there is one CDI device for each
@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 from hami_dra.driver.prepare.errors import Refused
 from hami_dra.driver.prepare.pods import Container, Pod, common_env, containers, references
-from hami_dra.driver.prepare.records import View
+from hami_dra.driver.prepare.records import ContainerView
 
 Asked = tuple[str, str]
 """(claim uid, parent request)."""
@@ -52,8 +52,8 @@ class Claimed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Arrangement:
-    view_of: Mapping[Asked, View | None]
+class ViewArrangement:
+    view_of: Mapping[Asked, ContainerView | None]
     """What a request names; None: nothing, another request of its containers does."""
     nested: frozenset[tuple[str, str]]
     """Names of (smaller, larger) views that one container is given, in this order: the larger must undo the smaller."""
@@ -75,7 +75,7 @@ class _Seen:
 
 def arrange(
     driver: str, claims: Sequence[Claimed], pods: Iterable[Pod], settled: Mapping[str, str], reads: Collection[str] = ()
-) -> Arrangement:
+) -> ViewArrangement:
     """`settled`: claims that are prepared already, `namespace/name` → for whom, in words. `reads`: variables that decide about
     edits where containers set them themselves (`ContainerVendor.reads`). Raises Refused.
     """
@@ -104,10 +104,10 @@ def arrange(
     for each, asked in asked_by:
         if asked:
             nested |= _check_order(each, views[asked], view_of, requests, by_key)
-    return Arrangement(view_of, frozenset(nested))
+    return ViewArrangement(view_of, frozenset(nested))
 
 
-def answer_order(requests: Sequence[str], uid: str, view_of: Mapping[Asked, View | None]) -> list[str]:
+def answer_order(requests: Sequence[str], uid: str, view_of: Mapping[Asked, ContainerView | None]) -> list[str]:
     """The claim's requests as they are to be answered: what names a larger view comes later."""
     sizes = {request: len(view.asked) if (view := view_of[uid, request]) else 0 for request in requests}
     return sorted(requests, key=sizes.__getitem__)
@@ -162,10 +162,10 @@ def _view(
     requests: Mapping[str, Sequence[str]],
     seen: Sequence[_Seen],
     reads: Collection[str] = (),
-) -> View:
+) -> ContainerView:
     ordered = tuple(sorted(asked, key=lambda each: (each[0], requests[each[0]].index(each[1]))))
     text = "\n".join([driver, *(f"{uid}/{request}" for uid, request in ordered)])
-    return View(
+    return ContainerView(
         name=hashlib.sha256(text.encode()).hexdigest()[:_NAME_LENGTH],
         asked=ordered,
         pods=tuple(sorted({each.pod.metadata.uid for each in seen})),
@@ -177,8 +177,8 @@ def _view(
 
 
 def _named(
-    driver: str, asked: Asked, claim: Claimed, views: Mapping[frozenset[Asked], View], seen: Sequence[_Seen]
-) -> View | None:
+    driver: str, asked: Asked, claim: Claimed, views: Mapping[frozenset[Asked], ContainerView], seen: Sequence[_Seen]
+) -> ContainerView | None:
     having = [view for view in views if asked in view]
     if having:
         return views.get(frozenset.intersection(*having))
@@ -194,8 +194,8 @@ def _named(
 
 def _check_order(
     seen: _Seen,
-    own: View,
-    view_of: Mapping[Asked, View | None],
+    own: ContainerView,
+    view_of: Mapping[Asked, ContainerView | None],
     requests: Mapping[str, Sequence[str]],
     by_key: Mapping[str, Claimed],
 ) -> set[tuple[str, str]]:
@@ -219,7 +219,7 @@ def _check_order(
     return nested
 
 
-def _advice(seen: _Seen, claim: Claimed, own: View) -> str:
+def _advice(seen: _Seen, claim: Claimed, own: ContainerView) -> str:
     several = len(seen.by_claim) > 1
     fix = (
         "put the requests of these containers into one claim, and name in resources.claims the requests that each container uses"

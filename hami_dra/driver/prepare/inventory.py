@@ -17,7 +17,7 @@ from hami_dra.api.core import QuantityText
 from hami_dra.api.hardware import Card
 from hami_dra.api.quantity import NANO, Quantity
 from hami_dra.api.resource import CounterSet, Device, DeviceCounterConsumption
-from hami_dra.driver.prepare.records import Held
+from hami_dra.driver.prepare.records import GrantedDevice
 from hami_dra.vendors.containers import PartitionPlace, Site
 
 Json = Mapping[str, Any]
@@ -26,7 +26,7 @@ Counters = Mapping[tuple[str, str], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class PublishedDevice:
     """One device of the pool."""
 
     name: str
@@ -43,7 +43,7 @@ class Published:
 
     @property
     def numbers(self) -> tuple[int, int]:
-        """See `Held.numbers`."""
+        """See `GrantedDevice.numbers`."""
         minor = self.card.minor
         return self.card.index, -1 if minor is None else minor
 
@@ -59,11 +59,11 @@ class Inventory:
 
     driver: str
     pool: str
-    devices: Mapping[str, Published]
+    devices: Mapping[str, PublishedDevice]
     counters: Counters
     """What there is of the shared counters."""
 
-    def of(self, held: Held) -> Published | None:
+    def of(self, held: GrantedDevice) -> PublishedDevice | None:
         """Return the device that was held: the same card, or the same part of it, whatever it is called now.
 
         Names are bound to cards, so that the name alone finds it, unless the driver lost its list of names. None: it is not published
@@ -75,7 +75,7 @@ class Inventory:
         return next((device for device in self.devices.values() if _is(device, held)), None)
 
 
-def _is(device: Published, held: Held) -> bool:
+def _is(device: PublishedDevice, held: GrantedDevice) -> bool:
     place, part = device.partition, held.partition
     if place is None or part is None:
         return device.card.uuid == held.card and place is None and part is None
@@ -89,7 +89,7 @@ def inventory_of(
     A device without a site is left out: nobody knows what a container should get. Raises InvalidQuantity.
     """
     found = {
-        device.name: Published(
+        device.name: PublishedDevice(
             name=device.name,
             site=sites[device.name],
             shared=bool(device.allow_multiple_allocations),

@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 from hami_dra.driver.prepare.errors import NoRoom
 from hami_dra.driver.prepare.inventory import Inventory
-from hami_dra.driver.prepare.records import Held
+from hami_dra.driver.prepare.records import GrantedDevice
 
 
-class Tenant(NamedTuple):
+class ClaimHolding(NamedTuple):
     claim: str
     """`namespace/name`, for people."""
-    held: Held
+    held: GrantedDevice
 
 
 class _Thing(NamedTuple):
@@ -40,9 +40,11 @@ class _Thing(NamedTuple):
     start: int = 0
 
 
-def check_room(claim: str, wanted: Sequence[Held], others: Iterable[Tenant], inventory: Inventory) -> None:
+def check_overcommit(
+    claim: str, wanted: Sequence[GrantedDevice], others: Iterable[ClaimHolding], inventory: Inventory
+) -> None:
     """`claim`: `namespace/name`; `others`: everything that other claims hold. Raises NoRoom."""
-    taking = [Tenant(claim, held) for held in wanted if not held.admin]
+    taking = [ClaimHolding(claim, held) for held in wanted if not held.admin]
     taken = [tenant for tenant in others if not tenant.held.admin]
     for thing in dict.fromkeys(_thing(tenant.held) for tenant in taking):
         _check_device(claim, thing, taken, taking, inventory)
@@ -52,7 +54,7 @@ def check_room(claim: str, wanted: Sequence[Held], others: Iterable[Tenant], inv
 
 
 def _check_device(
-    claim: str, thing: _Thing, taken: Sequence[Tenant], taking: Sequence[Tenant], inventory: Inventory
+    claim: str, thing: _Thing, taken: Sequence[ClaimHolding], taking: Sequence[ClaimHolding], inventory: Inventory
 ) -> None:
     before = [tenant for tenant in taken if _thing(tenant.held) == thing]
     mine = [tenant for tenant in taking if _thing(tenant.held) == thing]
@@ -78,7 +80,9 @@ def _check_device(
             )
 
 
-def _check_counters(claim: str, taken: Sequence[Tenant], taking: Sequence[Tenant], inventory: Inventory) -> None:
+def _check_counters(
+    claim: str, taken: Sequence[ClaimHolding], taking: Sequence[ClaimHolding], inventory: Inventory
+) -> None:
     in_use = {_thing(tenant.held): tenant.held for tenant in taken}
     new = {_thing(tenant.held): tenant.held for tenant in taking if _thing(tenant.held) not in in_use}
     totals = {
@@ -102,7 +106,7 @@ def _check_counters(claim: str, taken: Sequence[Tenant], taking: Sequence[Tenant
             )
 
 
-def _check_cut(claim: str, held: Held, taken: Sequence[Tenant]) -> None:
+def _check_cut(claim: str, held: GrantedDevice, taken: Sequence[ClaimHolding]) -> None:
     """A card could be cut, or not, when others were given it, and is otherwise now: their counters do not say it then."""
     in_the_way = [
         tenant
@@ -117,12 +121,12 @@ def _check_cut(claim: str, held: Held, taken: Sequence[Tenant]) -> None:
         )
 
 
-def _thing(held: Held) -> _Thing:
+def _thing(held: GrantedDevice) -> _Thing:
     part = held.partition
     return _Thing(held.card) if part is None else _Thing(held.card, part.profile, part.start)
 
 
-def _drawn(devices: Iterable[Held]) -> Counter[tuple[str, str]]:
+def _drawn(devices: Iterable[GrantedDevice]) -> Counter[tuple[str, str]]:
     """By card and counter: a counter set is of one card, and may be called otherwise than before."""
     drawn: Counter[tuple[str, str]] = Counter()
     for held in devices:
@@ -131,11 +135,11 @@ def _drawn(devices: Iterable[Held]) -> Counter[tuple[str, str]]:
     return drawn
 
 
-def _draws(held: Held, card: str, counter: str) -> bool:
+def _draws(held: GrantedDevice, card: str, counter: str) -> bool:
     return held.card == card and any(name == counter and amount for _, name, amount in held.counters)
 
 
-def _holders(tenants: Sequence[Tenant]) -> str:
+def _holders(tenants: Sequence[ClaimHolding]) -> str:
     claims = sorted({tenant.claim for tenant in tenants})
     shown = ", ".join(claims[:3]) + (f" and {len(claims) - 3} more" if len(claims) > 3 else "")
     return shown or "nobody else"

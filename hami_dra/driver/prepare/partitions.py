@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from hami_dra.api.hardware import MigInstance
 from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.driver.prepare.errors import NotWritten, Refused
-from hami_dra.driver.prepare.records import Held, Partition
+from hami_dra.driver.prepare.records import GrantedDevice, Partition
 from hami_dra.vendors.containers import Partitioner, PartitionPlace, PartitionRefused
 
 
@@ -27,7 +27,7 @@ class Partitions:
     def __init__(self, partitioner: Partitioner | None) -> None:
         self._partitioner = partitioner
 
-    def check_free(self, claim: str, held: Held) -> None:
+    def check_free(self, claim: str, held: GrantedDevice) -> None:
         """Before the intent is written: nothing lies where the partition is to be. `claim`: `namespace/name`."""
         wanted = held.partition
         if wanted is None or held.admin:
@@ -43,7 +43,7 @@ class Partitions:
                 "driver did not make: remove it with the vendor's tool, or take the card out of this driver's pool"
             )
 
-    def made(self, claim: str, held: Held) -> Held:
+    def made(self, claim: str, held: GrantedDevice) -> GrantedDevice:
         """The same with its partition, which is there now. The intent is on the disk: what lies there already is ours, half made."""
         wanted = held.partition
         if wanted is None or held.admin or wanted.id is not None:
@@ -56,13 +56,13 @@ class Partitions:
             _again(claim, held, error)
         return replace(held, partition=replace(wanted, id=found.id, uuid=found.uuid))
 
-    def is_lost(self, claim: str, held: Held) -> bool:
+    def is_lost(self, claim: str, held: GrantedDevice) -> bool:
         """It was made, and is not there any more."""
         wanted = held.partition
         made = wanted is not None and wanted.id is not None and not held.admin
         return made and self.instance(claim, held) is None
 
-    def instance(self, claim: str, held: Held) -> MigInstance | None:
+    def instance(self, claim: str, held: GrantedDevice) -> MigInstance | None:
         """As it is in the machine now; None where it is not."""
         wanted = held.partition
         if wanted is None:
@@ -74,7 +74,7 @@ class Partitions:
         except DiscoveryError as error:
             _again(claim, held, error)
 
-    def remove(self, claim: str, held: Held) -> None:
+    def remove(self, claim: str, held: GrantedDevice) -> None:
         """What is gone already is no error, nor is a card that is gone with all its parts."""
         wanted = held.partition
         if wanted is None or held.admin or self._partitioner is None:
@@ -94,7 +94,7 @@ class Partitions:
 
     # --- cards themselves ---
 
-    def uncut(self, claim: str, held: Held) -> None:
+    def uncut(self, claim: str, held: GrantedDevice) -> None:
         """The card can be used as one now. The intent is on the disk."""
         if not held.uncut:
             return
@@ -103,7 +103,7 @@ class Partitions:
         except (PartitionRefused, DiscoveryError) as error:
             _again(claim, held, error)
 
-    def recut(self, claim: str, held: Held) -> None:
+    def recut(self, claim: str, held: GrantedDevice) -> None:
         """Its last holder is gone: the card is as it was found. One that is gone is no error."""
         if not held.uncut or self._partitioner is None:
             return
@@ -122,7 +122,7 @@ class Partitions:
         except (PartitionRefused, DiscoveryError) as error:
             raise NotWritten(f"a card that no claim holds any more is not as it was found: {error}") from error
 
-    def _required(self, claim: str, held: Held) -> Partitioner:
+    def _required(self, claim: str, held: GrantedDevice) -> Partitioner:
         if self._partitioner is None:
             raise Refused(
                 f"ResourceClaim {claim}: device {held.device} is a part of a card, or a card that can be cut, which this driver cannot make "
@@ -143,5 +143,5 @@ def _is(found: MigInstance, wanted: Partition) -> bool:
     return found.id == wanted.id and (not found.uuid or not wanted.uuid or found.uuid == wanted.uuid)
 
 
-def _again(claim: str, held: Held, error: Exception) -> NoReturn:
+def _again(claim: str, held: GrantedDevice, error: Exception) -> NoReturn:
     raise NotWritten(f"ResourceClaim {claim}: device {held.device}: {error}") from error

@@ -22,7 +22,7 @@ from hami_dra.driver.prepare.batching import Job, Outcome, Prepare, Unprepare
 from hami_dra.driver.prepare.errors import PrepareError, Refused
 from hami_dra.driver.prepare.pods import Pod, read_pod
 from hami_dra.driver.prepare.records import Record
-from hami_dra.driver.prepare.transaction import UNEXPECTED, Work
+from hami_dra.driver.prepare.transaction import UNEXPECTED, PrepareTransactions
 from hami_dra.kube.protocol import Cluster, ClusterError, Forbidden, NotFound
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class NodePreparation:
     def __init__(
         self,
         cluster: Cluster,
-        work: Work,
+        work: PrepareTransactions,
         *,
         node: str,
         report: Reporter | None = None,

@@ -26,7 +26,7 @@ class Partition(Struct, frozen=True):
     uuid: str = ""
 
 
-class Held(Struct, frozen=True):
+class GrantedDevice(Struct, frozen=True):
     """One allocation result, as this node counts it."""
 
     request: str
@@ -61,7 +61,7 @@ class Held(Struct, frozen=True):
         return self.request.partition("/")[0]
 
 
-class View(Struct, frozen=True):
+class ContainerView(Struct, frozen=True):
     """What one container sees: some requests of some claims, all of this driver."""
 
     name: str
@@ -108,10 +108,10 @@ class Record(Struct, frozen=True):
     allocation: str
     """Fingerprint of what the allocation gives to this driver: a claim keeps its uid when it is allocated anew."""
     state: State
-    held: tuple[Held, ...]
+    held: tuple[GrantedDevice, ...]
     owner_pod: str = ""
     """Uid of the pod that the claim was generated for; empty for a named claim, which other pods may join at any time."""
-    views: tuple[View, ...] = ()
+    views: tuple[ContainerView, ...] = ()
     """Those that this claim's CDI file describes."""
     answers: tuple[Answer, ...] = ()
     spec: dict[str, Any] | None = None

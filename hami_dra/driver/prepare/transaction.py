@@ -26,14 +26,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.driver.prepare.artifacts import Maker
+from hami_dra.driver.prepare.artifacts import ArtifactWriter
 from hami_dra.driver.prepare.batching import Batch, Group, Job, Outcome, Prepare, Unprepare, parts, together
 from hami_dra.driver.prepare.checkpoint import Checkpoint, Records
 from hami_dra.driver.prepare.claim import check_identity, fingerprint, owner_pod, read_claim
 from hami_dra.driver.prepare.container_views import Claimed, arrange
 from hami_dra.driver.prepare.errors import NotWritten, PrepareError
 from hami_dra.driver.prepare.inventory import Inventory
-from hami_dra.driver.prepare.overcommit import Tenant, check_room
+from hami_dra.driver.prepare.overcommit import ClaimHolding, check_overcommit
 from hami_dra.driver.prepare.pods import Pod, claim_names
 from hami_dra.driver.prepare.records import Record
 
@@ -42,13 +42,13 @@ log = logging.getLogger(__name__)
 UNEXPECTED: Final = "the driver failed, which it should not; its log says more"
 
 
-class Work:
+class PrepareTransactions:
     """`inventory`: what is published now; None while that is not known. `lock`: held for each batch."""
 
     def __init__(
         self,
         inventory: Callable[[], Inventory | None],
-        maker: Maker,
+        maker: ArtifactWriter,
         checkpoint: Checkpoint,
         lock: AbstractContextManager[None],
     ) -> None:
@@ -291,7 +291,7 @@ class Work:
             settled = {record.key: "another pod" for record in records.values()}
             arrangement = arrange(inventory.driver, claims, pods, settled, self._maker.reads)
             for claimed, record in zip(claims, members, strict=True):
-                check_room(record.key, record.held, _tenants(records), inventory)
+                check_overcommit(record.key, record.held, _tenants(records), inventory)
                 self._maker.check_free(record)
                 records[record.uid] = replace(record, held=())
                 for held in record.held:
@@ -364,5 +364,5 @@ def _unclear(job: Prepare, records: Mapping[str, Record]) -> dict[str, str]:
     }
 
 
-def _tenants(records: Mapping[str, Record]) -> list[Tenant]:
-    return [Tenant(record.key, held) for record in records.values() for held in record.held]
+def _tenants(records: Mapping[str, Record]) -> list[ClaimHolding]:
+    return [ClaimHolding(record.key, held) for record in records.values() for held in record.held]

@@ -18,7 +18,7 @@ from typing import Final
 from hami_dra.api import heldclaims
 from hami_dra.api.heldclaims import HeldClaim, HeldDevice
 from hami_dra.api.kinds import RESOURCE_CLAIM
-from hami_dra.driver.prepare.records import Held, Record
+from hami_dra.driver.prepare.records import GrantedDevice, Record
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import Cluster, ClusterError, NotFound
@@ -36,7 +36,7 @@ def held_claim(driver: str, record: Record) -> HeldClaim:
     return HeldClaim(uid=record.uid, namespace=record.namespace, name=record.name, pods=tuple(pods), devices=devices)
 
 
-def _held_device(driver: str, held: Held) -> HeldDevice:
+def _held_device(driver: str, held: GrantedDevice) -> HeldDevice:
     vendor = vendor_of(driver)
     consumed = dict(held.consumed) if held.shared else None
     mark = vendor.mark(held.parameters, consumed or {}) if vendor is not None else 0

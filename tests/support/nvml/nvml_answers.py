@@ -20,7 +20,7 @@ from hami_dra.discovery.host import CDI_FOLDERS, MachineHost
 from hami_dra.discovery.nvml import NvmlBackend, NvmlPartitioner
 from hami_dra.discovery.nvml.visits import use_driver_root
 from hami_dra.discovery.unpartitioned import UnpartitionedCards
-from hami_dra.driver.prepare.assembly import work_of
+from hami_dra.driver.prepare.assembly import transactions_of
 from hami_dra.driver.prepare.batching import Prepare
 from hami_dra.driver.prepare.cdi import kind
 from hami_dra.driver.prepare.inventory import inventory_of
@@ -164,7 +164,7 @@ class Story:
         inventory = inventory_of(
             driver, node, published.devices(cards, Sharing()), NVIDIA.sites(cards), published.counter_sets(cards)
         )
-        work = work_of(
+        work = transactions_of(
             lambda: inventory,
             vendor=NVIDIA,
             host=RootedHost(

@@ -13,12 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
 from hami_dra.discovery.simulated import machine
-from hami_dra.driver.node.hardware_metrics import Watched
+from hami_dra.driver.node.hardware_metrics import MonitoredVendor
 from hami_dra.driver.node.metrics import DriverMetrics
 from hami_dra.driver.node.monitoring import Monitoring
-from hami_dra.driver.node.tenants import Tenant, loads, tenants
+from hami_dra.driver.node.tenants import CardTenant, loads, tenants
 from hami_dra.driver.prepare.inventory import inventory_of
-from hami_dra.driver.prepare.records import Held, Record, View
+from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, Record
 from hami_dra.driver.slices import machine_pools
 from hami_dra.monitor import simulated
 from hami_dra.monitor.readings import Reading, Sample
@@ -209,7 +209,7 @@ def inventory():
 
 
 def held(request, index, consumed=None, **options):
-    return Held(
+    return GrantedDevice(
         request=request,
         pool=NODE,
         device=f"gpu-{index}",
@@ -230,22 +230,22 @@ PART = {"memory": 4 * GIB, "cores": 30, "shares": 1}
 
 
 def test_limits_by_container_in_the_order_in_which_it_sees_the_cards(inventory):
-    own = View(name="v", asked=(("a", "b"), ("a", "s")), users=(("pod", "main"),))
-    both = View(name="w", asked=(("a", "s"),), users=(("pod", "init"), ("pod", "side")))
+    own = ContainerView(name="v", asked=(("a", "b"), ("a", "s")), users=(("pod", "main"),))
+    both = ContainerView(name="w", asked=(("a", "s"),), users=(("pod", "init"), ("pod", "side")))
     records = {
         "a": record(
             "a", held("s/small", 2, PART), held("b", 0, PART), held("b", 0, PART | {"cores": 0}), views=[own, both]
         ),
         "x": record(
-            "x", held("r", 1, admin=True), held("q", 3), views=[View(name="y", asked=(("x", "r"), ("x", "q")))]
+            "x", held("r", 1, admin=True), held("q", 3), views=[ContainerView(name="y", asked=(("x", "r"), ("x", "q")))]
         ),
     }
     found = tenants(records, inventory)
     assert found == [
-        Tenant("default", "pod", "init", 0, CARDS[2].uuid, 4 * GIB, 30),
-        Tenant("default", "pod", "main", 0, CARDS[0].uuid, 8 * GIB, 30),
-        Tenant("default", "pod", "main", 1, CARDS[2].uuid, 4 * GIB, 30),
-        Tenant("default", "pod", "side", 0, CARDS[2].uuid, 4 * GIB, 30),
+        CardTenant("default", "pod", "init", 0, CARDS[2].uuid, 4 * GIB, 30),
+        CardTenant("default", "pod", "main", 0, CARDS[0].uuid, 8 * GIB, 30),
+        CardTenant("default", "pod", "main", 1, CARDS[2].uuid, 4 * GIB, 30),
+        CardTenant("default", "pod", "side", 0, CARDS[2].uuid, 4 * GIB, 30),
     ]
     assert loads(records, inventory) == {
         CARDS[0].uuid: Load(8 * GIB, 30, 2),
@@ -257,19 +257,23 @@ def test_limits_by_container_in_the_order_in_which_it_sees_the_cards(inventory):
 
 def test_a_namesake_whose_claim_is_not_taken_back_yet_is_counted_once(inventory):
     def one(uid):
-        return record(uid, held("r", 1, PART), views=[View(name=uid, asked=((uid, "r"),), users=(("pod", "main"),))])
+        return record(
+            uid, held("r", 1, PART), views=[ContainerView(name=uid, asked=((uid, "r"),), users=(("pod", "main"),))]
+        )
 
     assert len(tenants({"a": one("a"), "b": one("b")}, inventory)) == 1
 
 
 def test_a_whole_card_has_all_its_memory_and_no_limit_of_cores(inventory):
-    view = View(name="v", asked=(("a", "r"),), users=(("pod", "main"),))
+    view = ContainerView(name="v", asked=(("a", "r"),), users=(("pod", "main"),))
     (found,) = tenants({"a": record("a", held("r", 1), views=[view])}, inventory)
     assert (found.memory, found.cores) == (CARDS[1].memory, 0)
 
 
 def test_records_of_older_drivers_name_no_user(inventory):
-    old = msgspec.json.decode(b'{"name": "v", "asked": [["a", "r"]], "pods": ["u"], "containers": ["main"]}', type=View)
+    old = msgspec.json.decode(
+        b'{"name": "v", "asked": [["a", "r"]], "pods": ["u"], "containers": ["main"]}', type=ContainerView
+    )
     assert tenants({"a": record("a", held("r", 1), views=[old])}, inventory) == []
 
 
@@ -314,9 +318,11 @@ def test_names_and_labels_are_those_of_hami_and_its_webui():
         ecc_uncorrected=0,
     )
     monitoring = looked(Scripted(Sample({card.uuid: reading}, ("a problem",))))
-    tenant = Tenant("default", "pod", "main", 0, card.uuid, 4 * GIB, 30)
-    whole = Tenant("default", "pod", "all", 0, card.uuid, 16 * GIB, 0)
-    found = scraped(Watched("nvidia.hami.io", "nvidia", CARDS, frozenset({CARDS[1].uuid}), [tenant, whole], monitoring))
+    tenant = CardTenant("default", "pod", "main", 0, card.uuid, 4 * GIB, 30)
+    whole = CardTenant("default", "pod", "all", 0, card.uuid, 16 * GIB, 0)
+    found = scraped(
+        MonitoredVendor("nvidia.hami.io", "nvidia", CARDS, frozenset({CARDS[1].uuid}), [tenant, whole], monitoring)
+    )
 
     def value(name, **labels):
         return found.get((name, tuple(sorted(labels.items()))))
@@ -356,13 +362,13 @@ def test_names_and_labels_are_those_of_hami_and_its_webui():
 
 
 def test_cards_that_nobody_looks_at_have_only_their_health():
-    found = scraped(Watched("nvidia.hami.io", "nvidia", CARDS, frozenset(), [], None))
+    found = scraped(MonitoredVendor("nvidia.hami.io", "nvidia", CARDS, frozenset(), [], None))
     assert {name for name, _ in found} == {"hami_device_hardware_health"}
     assert len(found) == len(CARDS)
 
 
 def test_texts_of_hardware_are_escaped():
     card = replace(CARDS[0], product='a "b"\\c\nd')
-    found = scraped(Watched("nvidia.hami.io", "nvidia", [card], frozenset(), [], None))
+    found = scraped(MonitoredVendor("nvidia.hami.io", "nvidia", [card], frozenset(), [], None))
     ((_, labels),) = found
     assert dict(labels)["device_type"] == card.product

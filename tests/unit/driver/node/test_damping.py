@@ -3,7 +3,7 @@
 import pytest
 
 from hami_dra.api.hardware import Fault
-from hami_dra.driver.node.damping import MEMORY, MOST, Damper
+from hami_dra.driver.node.damping import MEMORY, MOST, FlapDamper
 
 XID = Fault(code="xid-79", message="fell off the bus")
 ECC = Fault(code="ecc-double-bit", message="uncorrectable")
@@ -11,7 +11,7 @@ ECC = Fault(code="ecc-double-bit", message="uncorrectable")
 
 @pytest.fixture
 def damper():
-    return Damper(recovery=60.0, confirm=30.0)
+    return FlapDamper(recovery=60.0, confirm=30.0)
 
 
 def codes(damper):
@@ -33,7 +33,7 @@ def test_a_fault_counts_at_once_and_is_over_when_it_stayed_away(damper):
 
 
 def test_without_a_recovery_time_the_first_good_look_ends_it():
-    damper = Damper(recovery=0.0, confirm=0.0)
+    damper = FlapDamper(recovery=0.0, confirm=0.0)
     damper.look({"u": [XID]}, 0)
     damper.look({"u": []}, 1)
     assert codes(damper) == []

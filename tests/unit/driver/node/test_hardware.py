@@ -10,7 +10,7 @@ import pytest
 from hami_dra.discovery.backend import Findings
 from hami_dra.discovery.errors import ToolFailed, ToolMissing
 from hami_dra.discovery.simulated import machine
-from hami_dra.driver.node.damping import Damper
+from hami_dra.driver.node.damping import FlapDamper
 from hami_dra.driver.node.hardware import Hardware
 from hami_dra.driver.node.simulated import SimulatedBackend
 from tests.support.node import at_once
@@ -52,7 +52,7 @@ class Kept:
         self.changes = 0
         self.hardware = Hardware(
             backend,
-            Damper(recovery, 30.0),
+            FlapDamper(recovery, 30.0),
             discover_every=300.0,
             health_every=10.0,
             on_change=self.changed,

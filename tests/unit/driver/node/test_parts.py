@@ -17,7 +17,7 @@ from hami_dra.driver.node.damping import Counted
 from hami_dra.driver.node.health import DeviceHealths
 from hami_dra.driver.node.metrics import DriverMetrics, Metered
 from hami_dra.driver.node.plugin import offered_by_plugin
-from hami_dra.driver.node.publisher_lock import Turn
+from hami_dra.driver.node.publisher_lock import PublisherLock
 from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.threads import in_thread
 from hami_dra.driver.slices import machine_pools
@@ -56,7 +56,7 @@ async def test_who_stops_waiting_leaves_a_hanging_thread_behind():
 
 def test_the_second_waits_until_the_first_gives_back(tmp_path):
     async def scenario():
-        first, second = Turn(tmp_path / "d" / "lock"), Turn(tmp_path / "d" / "lock")
+        first, second = PublisherLock(tmp_path / "d" / "lock"), PublisherLock(tmp_path / "d" / "lock")
         await first.take()
         waiting = asyncio.create_task(second.take())
         await asyncio.sleep(10)
@@ -73,7 +73,7 @@ def test_the_second_waits_until_the_first_gives_back(tmp_path):
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"lock cannot be made: .* \(--root\)"):
-        run(Turn(tmp_path / "file" / "lock").take())
+        run(PublisherLock(tmp_path / "file" / "lock").take())
 
 
 # --- health ----------------------------------------------------------------------------------------------------------

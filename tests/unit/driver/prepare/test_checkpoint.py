@@ -12,7 +12,7 @@ from hami_dra.driver.prepare import cdi
 from hami_dra.driver.prepare.checkpoint import Damaged, decode, encode
 from hami_dra.driver.prepare.errors import NotWritten, Unreadable
 from hami_dra.driver.prepare.files import FileLock, Files
-from hami_dra.driver.prepare.records import Held, Record, View
+from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, Record
 from hami_dra.vendors.containers import Edits
 from tests.support.preparing import DRIVER, PreparedNode, claim, pod, result, share
 
@@ -192,8 +192,8 @@ def test_the_lock_is_for_one_at_a_time(tmp_path):
 
 
 def test_what_a_cdi_file_remembers_stays_below_what_containerd_takes():
-    view = View(name="v", asked=(("uid-c", "r"),), pods=tuple(f"uid-{number:040}" for number in range(5_000)))
-    held = Held(request="r", pool="n1", device="gpu-0", card="GPU-0")
+    view = ContainerView(name="v", asked=(("uid-c", "r"),), pods=tuple(f"uid-{number:040}" for number in range(5_000)))
+    held = GrantedDevice(request="r", pool="n1", device="gpu-0", card="GPU-0")
     record = Record(
         namespace="default", name="c", uid="uid-c", allocation="x", state="prepared", held=(held,), views=(view,)
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hami_dra.driver.prepare.assembly import work_of
+from hami_dra.driver.prepare.assembly import transactions_of
 from hami_dra.driver.prepare.batching import Unprepare
 from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.driver.prepare.transaction import UNEXPECTED
@@ -234,7 +234,7 @@ def test_who_looks_on_switches_nothing(node):
 
 
 def test_where_cards_cannot_be_cut_a_card_that_may_be_is_refused(node):
-    work = work_of(
+    work = transactions_of(
         lambda: node.inventory,
         vendor=NvidiaContainers(),
         host=node.host,
