@@ -18,7 +18,7 @@ import numpy as np
 
 from controller.scheduling.allocation.request import RequestView
 from controller.scheduling.inventory.card_grid import CardGrid
-from controller.scheduling.inventory.changes import ChangeLog, Recent
+from controller.scheduling.inventory.changes import ChangeLog, LruCache
 from controller.scheduling.inventory.derived_column import LogReader
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.pod_resources import pod_requests
@@ -209,7 +209,7 @@ class FgdRanker:
         self.shapes = PodShapes()
         self._grid = kept_of(inventory).grid
         self.ground = Ground(inventory, self._grid, self.shapes)
-        self._afters: Recent[FgdAfter] = Recent(_SHAPES_KEPT)
+        self._afters: LruCache[FgdAfter] = LruCache(_SHAPES_KEPT)
 
     def __call__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> Ranking:
         """As `rank_nodes`. While nothing is typical yet: `fair-share`, which needs no history."""

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from controller.scheduling.inventory.ledger import Use
+from controller.scheduling.inventory.ledger import DeviceUsage
 from controller.scheduling.inventory.model import Amount, DeviceId
 from controller.scheduling.inventory.saturation import MOST
 
 
 class Accounts(Collector):
-    def __init__(self, uses: Callable[[], Mapping[DeviceId, Use]]) -> None:
+    def __init__(self, uses: Callable[[], Mapping[DeviceId, DeviceUsage]]) -> None:
         self._uses = uses
 
     def describe(self) -> Iterator[GaugeMetricFamily]:

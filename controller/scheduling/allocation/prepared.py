@@ -18,7 +18,7 @@ import msgspec
 
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.request import Problem, prepare
-from controller.scheduling.inventory.changes import Recent
+from controller.scheduling.inventory.changes import LruCache
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.resource import DeviceClass, ResourceClaim
 
@@ -39,7 +39,7 @@ class Prepared:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._kept: Recent[_Kept] = Recent(_KEPT)
+        self._kept: LruCache[_Kept] = LruCache(_KEPT)
 
     def of(
         self,

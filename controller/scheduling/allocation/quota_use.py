@@ -2,7 +2,7 @@
 
 Made by `Search` where the namespace has a quota for cards, asked by `Holdings` before each card is taken. In: requests and
 candidates. State: the sum of what is taken; given back as the search turns round. Must not know about usage: what is left
-comes with the `Room`.
+comes with the `QuotaHeadroom`.
 
 A card is refused where the quota would not hold with it; a smaller card may. What all later requests must take at least is
 kept back for them, so that a search that cannot end well does not try every way to fail.
@@ -15,11 +15,11 @@ from controller.scheduling.allocation.candidates import Candidate, Candidates
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.resolved import Problem, RequestView
 from controller.scheduling.inventory.model import Device
-from controller.scheduling.quota.headroom import Cost, Room
+from controller.scheduling.quota.headroom import Cost, QuotaHeadroom
 
 
 class Spending:
-    def __init__(self, room: Room, problem: Problem, candidates: Candidates) -> None:
+    def __init__(self, room: QuotaHeadroom, problem: Problem, candidates: Candidates) -> None:
         self._room = room
         self._spent = list(room.nothing)
         self._costs: dict[tuple[int, Device], Cost] = {}

@@ -28,7 +28,7 @@ from controller.scheduling.allocation.resolved import Problem, RequestView
 from controller.scheduling.allocation.result import Pick, allocation_result
 from controller.scheduling.allocation.tentative import Undivided
 from controller.scheduling.inventory.model import Device, Pool, Usage
-from controller.scheduling.quota.headroom import Room
+from controller.scheduling.quota.headroom import QuotaHeadroom
 from hami_dra.api.core import Node
 
 DEFAULT_BUDGET: Final = 100_000
@@ -106,7 +106,7 @@ def solve(
     *,
     budget: int = DEFAULT_BUDGET,
     effort: Effort | None = None,
-    room: Room | None = None,
+    room: QuotaHeadroom | None = None,
 ) -> Solution | None:
     """Return the first complete solution in the chooser's order, or None.
 
@@ -125,7 +125,7 @@ def searching(
     *,
     budget: int = DEFAULT_BUDGET,
     effort: Effort | None = None,
-    room: Room | None = None,
+    room: QuotaHeadroom | None = None,
     portion: int = ENDLESS,
 ) -> Searching:
     """Do as `solve` does, `portion` steps at a time."""
@@ -173,7 +173,7 @@ class Search:
         *,
         budget: int,
         look_up: bool = True,
-        room: Room | None = None,
+        room: QuotaHeadroom | None = None,
         portion: int = ENDLESS,
     ) -> None:
         self.problem = problem

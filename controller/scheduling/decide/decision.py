@@ -32,7 +32,7 @@ from controller.scheduling.decide.suspended_searches import Interrupted, Suspend
 from controller.scheduling.decide.trace import Trace, Worth, enough
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import Budget, SliceSpent
-from controller.scheduling.quota.headroom import room_of
+from controller.scheduling.quota.headroom import headroom_of
 from controller.scheduling.scoring.chooser import PolicyChooser
 from controller.scheduling.scoring.formulas import best_node, ranked_nodes, sort_sign
 from controller.scheduling.scoring.ranking import Plain, Ranking, reads_kept_score
@@ -83,7 +83,7 @@ class _Decision:
         self._ours, self._foreign = problems_of(inventory, demand, options)
         self._chooser = PolicyChooser(inventory, demand.policies)
         self._only_quota = False
-        self._room = None if options.first_fit else room_of(inventory, demand.pod.metadata.namespace)
+        self._room = None if options.first_fit else headroom_of(inventory, demand.pod.metadata.namespace)
         self._ranking: Ranking = Plain(inventory)
         self._effort = Effort()
         self._pool_error = ""

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.allocation.prefilter import RequestColumns
-from controller.scheduling.inventory.changes import Recent
+from controller.scheduling.inventory.changes import LruCache
 from controller.scheduling.inventory.columns import grown
 from controller.scheduling.inventory.derived_column import LogReader
 from controller.scheduling.inventory.inventory import Inventory
@@ -145,7 +145,7 @@ class Likenesses:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._kept: Recent[Likeness] = Recent(_SHAPES_KEPT)
+        self._kept: LruCache[Likeness] = LruCache(_SHAPES_KEPT)
 
     def of(self, vendor: Vendor, column: RequestColumns) -> Likeness:
         """Up to date, as the column is."""

@@ -24,7 +24,7 @@ from controller.scheduling.decide.pre_score import Wanted
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import Device, value_of
 from controller.scheduling.inventory.saturation import CARD_MOST
-from controller.scheduling.quota.headroom import Cost, Room
+from controller.scheduling.quota.headroom import Cost, QuotaHeadroom
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.vendors.reasons import NUMBER
@@ -45,7 +45,7 @@ class Shortage:
 
 
 class QuotaVerdicts:
-    def __init__(self, inventory: Inventory, room: Room, wanted: Wanted) -> None:
+    def __init__(self, inventory: Inventory, room: QuotaHeadroom, wanted: Wanted) -> None:
         self._inventory = inventory
         self._room = room
         self._wanted = wanted
@@ -193,7 +193,7 @@ class QuotaVerdicts:
 class _Walk:
     """One request on one node. `codes` and `blamed` are added to; `costs`: by place, as `codes`."""
 
-    room: Room
+    room: QuotaHeadroom
     codes: Ints
     costs: Sequence[Cost]
     blamed: set[str]

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.allocation.prefilter import RequestColumns
-from controller.scheduling.inventory.changes import Recent
+from controller.scheduling.inventory.changes import LruCache
 from controller.scheduling.inventory.columns import NOWHERE, UNSEEN
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.arrays import Codes, Floats, Positions
@@ -104,7 +104,7 @@ class Standings:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._known: Recent[_Known] = Recent(_SHAPES_KEPT)
+        self._known: LruCache[_Known] = LruCache(_SHAPES_KEPT)
 
     def of(
         self, pod: Pod, column: RequestColumns, count: int, *, sign: float, offered: tuple[str, ...]

@@ -44,7 +44,7 @@ class ChangeLog:
         return self._rows[version - self._forgotten :] if version >= self._forgotten else None
 
 
-class Recent(Generic[V]):
+class LruCache(Generic[V]):
     """Values by key, made at first use; the least recently used goes when there are more than `most`."""
 
     def __init__(self, most: int) -> None:
@@ -66,7 +66,7 @@ class Recent(Generic[V]):
 
 
 class Shared(Generic[V]):
-    """`Recent` for values that several accounts make: one that makes many pushes out its own, not those of the others.
+    """`LruCache` for values that several accounts make: one that makes many pushes out its own, not those of the others.
 
     When there are more than `most`, the account that has the most values loses its least recently used one.
     """
@@ -103,7 +103,7 @@ class Shared(Generic[V]):
         return value
 
 
-class Incarnations:
+class UidTracker:
     """Which uid lives under the key of an object."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from controller.scheduling.inventory.changes import Incarnations
+from controller.scheduling.inventory.changes import UidTracker
 from controller.scheduling.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
 from controller.scheduling.inventory.layouts import Layouts, is_part
 from controller.scheduling.inventory.ledger import Ledger
@@ -69,7 +69,7 @@ class Inventory:
         self._pods = PodBook(self.nodes, self._spread)
         self.vanished = VanishedClaims(self.usage, self.quotas, self._pods, self._recount)
         """Claims that are gone and whose devices are held nevertheless."""
-        self._claims = Incarnations()
+        self._claims = UidTracker()
         self._derived: dict[type, object] = {}
         self._rows_of_pool: dict[PoolKey, tuple[Device, ...]] = {}
         self._rows_of_node: dict[int, Positions] = {}

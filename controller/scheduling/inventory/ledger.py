@@ -23,7 +23,7 @@ _NOTHING: Mapping[str, Amount] = {}
 
 
 @dataclass(slots=True)
-class Use:
+class DeviceUsage:
     """Usage of one device."""
 
     exclusive: int = 0
@@ -57,7 +57,7 @@ class Ledger:
     def __init__(self) -> None:
         self._observed: dict[str, tuple[Holding, ...]] = {}
         self._assumed: dict[str, tuple[Holding, ...]] = {}
-        self._uses: dict[DeviceId, Use] = {}
+        self._uses: dict[DeviceId, DeviceUsage] = {}
 
     # -- Usage -------------------------------------------------------------------------------------------------------
 
@@ -73,10 +73,10 @@ class Ledger:
         use = self._uses.get(device)
         return use.consumed if use is not None else _NOTHING
 
-    def use_of(self, device: DeviceId) -> Use | None:
+    def use_of(self, device: DeviceId) -> DeviceUsage | None:
         return self._uses.get(device)
 
-    def uses(self) -> Mapping[DeviceId, Use]:
+    def uses(self) -> Mapping[DeviceId, DeviceUsage]:
         """Of every device that is in use. A live view: read it at once, change nothing."""
         return self._uses
 
@@ -132,7 +132,7 @@ class Ledger:
 
     def _count(self, holdings: Iterable[Holding], sign: int) -> None:
         for holding in holdings:
-            use = self._uses.setdefault(holding.device, Use())
+            use = self._uses.setdefault(holding.device, DeviceUsage())
             if holding.mark:
                 use.marks[holding.mark] += sign
                 if not use.marks[holding.mark]:

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.inventory.changes import Recent
+from controller.scheduling.inventory.changes import LruCache
 from controller.scheduling.inventory.derived_column import LogReader
 from controller.scheduling.inventory.node_column import NodeColumn
 from controller.scheduling.inventory.nodes import (
@@ -80,8 +80,8 @@ class NodeFits:
         self._nodes = nodes
         self._spread = spread
         self._delegated = delegated
-        self._columns: Recent[NodeColumn] = Recent(_KEPT)
-        self._verdicts: Recent[PlainFit] = Recent(_KEPT)
+        self._columns: LruCache[NodeColumn] = LruCache(_KEPT)
+        self._verdicts: LruCache[PlainFit] = LruCache(_KEPT)
 
     def of(self, pod: Pod, own: Placed | None = None) -> NodeFit:
         """`own`: what the inventory counts of this very pod; it does not stand in its own way."""

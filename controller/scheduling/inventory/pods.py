@@ -5,7 +5,7 @@ Fed by the inventory. Adds up what they take of their nodes (`NodeColumns`) and 
 
 from collections.abc import Collection
 
-from controller.scheduling.inventory.changes import Incarnations
+from controller.scheduling.inventory.changes import UidTracker
 from controller.scheduling.inventory.nodes import NodeColumns, Placed, place
 from controller.scheduling.inventory.topology_spread import SpreadCounts
 from hami_dra.api.core import Pod
@@ -16,7 +16,7 @@ class PodBook:
     def __init__(self, nodes: NodeColumns, spread: SpreadCounts) -> None:
         self._nodes = nodes
         self._spread = spread
-        self._known = Incarnations()
+        self._known = UidTracker()
         self._bound: dict[str, Placed] = {}
         self._assumed: dict[str, Placed] = {}
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from controller.scheduling.inventory.changes import Incarnations
+from controller.scheduling.inventory.changes import UidTracker
 from controller.scheduling.inventory.ledger import Holding
 from controller.scheduling.inventory.model import Amount, Device, DeviceId
 from controller.scheduling.inventory.saturation import saturated
@@ -48,7 +48,7 @@ class QuotaBook:
         self._quotas: defaultdict[str, dict[str, ResourceQuota]] = defaultdict(dict)
         """By namespace and name."""
         self._limits: dict[str, tuple[Limit, ...]] = {}
-        self._incarnations = Incarnations()
+        self._incarnations = UidTracker()
         self._claims: defaultdict[str, set[str]] = defaultdict(set)
         self._namespace_of: dict[str, str] = {}
         self._gone: set[str] = set()

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.inventory.changes import Recent
+from controller.scheduling.inventory.changes import LruCache
 from controller.scheduling.inventory.node_column import NodeColumn
 from controller.scheduling.inventory.nodes import NodeColumns, Placed
 from hami_dra.api.arrays import Bools, Ints
@@ -35,8 +35,8 @@ class SpreadCounts:
         self._nodes = nodes
         self._placed: defaultdict[str, dict[str, Placed]] = defaultdict(dict)
         """Namespace → pod uid → where; without pods that are being deleted."""
-        self._counts: Recent[_Counts] = Recent(_SELECTORS_KEPT)
-        self._domains: Recent[_Domains] = Recent(_KEYS_KEPT)
+        self._counts: LruCache[_Counts] = LruCache(_SELECTORS_KEPT)
+        self._domains: LruCache[_Domains] = LruCache(_KEYS_KEPT)
 
     def add(self, uid: str, placed: Placed) -> None:
         if placed.pod.metadata.deletion_timestamp is None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.inventory.changes import Recent, Shared
+from controller.scheduling.inventory.changes import LruCache, Shared
 from controller.scheduling.inventory.columns import DeviceColumns, grown
 from controller.scheduling.inventory.derived_column import DerivedColumns
 from controller.scheduling.inventory.digests import digest_of_text
@@ -58,7 +58,7 @@ class Verdicts:
     def __init__(self, columns: DeviceColumns) -> None:
         self._columns = columns
         self._kept: Shared[_Column] = Shared(KEPT)
-        self._drivers: Recent[_Drivers] = Recent(KEPT)
+        self._drivers: LruCache[_Drivers] = LruCache(KEPT)
         self._budget: Budget | None = None
 
     # -- who pays ----------------------------------------------------------------------------------------------------

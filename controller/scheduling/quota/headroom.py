@@ -1,7 +1,7 @@
 """Quota headroom of a namespace for our vendors' cards, and the cost of one card.
 
 Created by `controller.scheduling.decide` once for each decision in a namespace that has a quota for cards; for
-all others `room_of` returns None and no further check is made. Read by the search (card by card)
+all others `headroom_of` returns None and no further check is made. Read by the search (card by card)
 and by `decide` (columns of cards). In: the inventory. Out: vectors of whole numbers, one for each
 limited resource. Pure.
 
@@ -18,11 +18,11 @@ from hami_dra.vendors.quotas import QuotaName
 from hami_dra.vendors.registry import quotas_of
 
 Cost = tuple[int, ...]
-"""Amount by limited resource, in the order of `Room.names`."""
+"""Amount by limited resource, in the order of `QuotaHeadroom.names`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class QuotaHeadroom:
     namespace: str
     names: tuple[QuotaName, ...]
     left: Cost
@@ -61,7 +61,7 @@ class Room:
         ]
 
 
-def room_of(inventory: Inventory, namespace: str) -> Room | None:
+def headroom_of(inventory: Inventory, namespace: str) -> QuotaHeadroom | None:
     """Return the headroom, or None if no quota of the namespace is about cards."""
     limits = inventory.quotas.limits(namespace)
     if not limits:
@@ -78,4 +78,4 @@ def room_of(inventory: Inventory, namespace: str) -> Room | None:
             f"{name.in_units(mine)} of {limit.grains // name.per_unit} {name.unit} are used"
         )
         notes.append((name.resource, note))
-    return Room(namespace, tuple(left), tuple(left.values()), (0,) * len(left), tuple(notes))
+    return QuotaHeadroom(namespace, tuple(left), tuple(left.values()), (0,) * len(left), tuple(notes))

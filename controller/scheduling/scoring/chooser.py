@@ -17,7 +17,7 @@ import numpy as np
 from controller.scheduling.allocation.chooser import RequestView, Trial
 from controller.scheduling.allocation.search import Solution
 from controller.scheduling.allocation.use_lists import refused_by_lists
-from controller.scheduling.inventory.changes import Recent
+from controller.scheduling.inventory.changes import LruCache
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import Device, DeviceId
@@ -44,7 +44,7 @@ CardOfRequest = tuple[str, str, DeviceId]
 _ORDERS_KEPT: Final = 1 << 12
 
 
-class _Orders(Recent[tuple[list[int], list[float]]]):
+class _Orders(LruCache[tuple[list[int], list[float]]]):
     """Of one inventory: for cards in some states, the order of their positions and their scores.
 
     A cache and nothing else. Saves 0.05 of 0.24 ms of a decision (a shared card; `hack/bench/decide.py` at 1,000 nodes,

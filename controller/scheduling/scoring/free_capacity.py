@@ -13,7 +13,7 @@ import numpy as np
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import RequestGroup, RequestView
 from controller.scheduling.inventory.card_grid import CardGrid
-from controller.scheduling.inventory.changes import Recent
+from controller.scheduling.inventory.changes import LruCache
 from controller.scheduling.inventory.columns import grown
 from controller.scheduling.inventory.derived_column import DerivedColumns
 from controller.scheduling.inventory.inventory import Inventory
@@ -37,7 +37,7 @@ class Kept(DerivedColumns):
         super().__init__(self.grid.changes)
         self.free: Ints = np.zeros(0, dtype=np.int64)
         self.partial: Ints = np.zeros(0, dtype=np.int64)
-        self._afters: Recent[After] = Recent(_SHAPES_KEPT)
+        self._afters: LruCache[After] = LruCache(_SHAPES_KEPT)
 
     def after(self, inventory: Inventory, weights: Packing, wanted: Wanted) -> "After":
         """Up to date. The columns of `wanted` are."""

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from controller.scheduling.inventory.changes import KEPT, ChangeLog, Recent
+from controller.scheduling.inventory.changes import KEPT, ChangeLog, LruCache
 from controller.scheduling.inventory.columns import NOWHERE, UNSEEN
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId
@@ -238,7 +238,7 @@ def test_a_change_log_forgets_the_oldest():
 
 def test_recent_values_stay_and_the_others_go():
     made = []
-    recent = Recent(2)
+    recent = LruCache(2)
     for key in "abacab":
         recent.get(key, lambda key=key: made.append(key) or key)
     assert made == ["a", "b", "c", "b"]
