@@ -39,7 +39,7 @@ from controller.reconcile.runtime.in_flight import InFlight
 from controller.reconcile.runtime.informers import World
 from controller.reconcile.runtime.settings import Mode
 from controller.reconcile.scheduling_cycle import Acting, Decide, Deciding, Placer, Waiting
-from controller.scheduling.allocation.ownership import standing_of
+from controller.scheduling.allocation.ownership import ownership_of
 from controller.scheduling.decide.companions import SharedClaims
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId
@@ -110,7 +110,7 @@ class Term:
                 context,
                 refusals=refusals,
                 in_flight=in_flight,
-                standing_of=lambda claim: standing_of(
+                standing_of=lambda claim: ownership_of(
                     context.inventory, claim, settings.managed, settings.options.gates
                 ),
                 shared=shared,

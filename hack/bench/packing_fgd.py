@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.allocation.request import RequestView
+from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.inventory.card_grid import CardGrid
 from controller.scheduling.inventory.changes import ChangeLog, LruCache
 from controller.scheduling.inventory.derived_column import LogReader
@@ -167,7 +167,7 @@ class FgdAfter(After):
     def _seen(self, picture: Picture) -> Fragments:
         return Fragments(self._ground.typical, self._ground.typical.shares(np.where(picture.there, picture.rows, -1)))
 
-    def card_keys(self, request: RequestView, line: Line) -> list[Ints]:
+    def card_keys(self, request: ResolvedRequest, line: Line) -> list[Ints]:
         """Cards of one node, best first. Jobs of a trace have one request: nothing on the node is taken yet for the same pod."""
         keys = fit_keys(
             line.left,
@@ -236,5 +236,5 @@ class _Fgd:
         parts = [("gradient", self._after.score), ("fit", self._fit), ("scarce", self._scarce)]
         return [(name, float(column[node])) for name, column in parts]
 
-    def card_keys(self, request: RequestView, line: Line) -> list[Ints] | None:
+    def card_keys(self, request: ResolvedRequest, line: Line) -> list[Ints] | None:
         return self._after.card_keys(request, line)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.ownership import Scope
 from controller.scheduling.allocation.prefilter import RequestColumns
-from controller.scheduling.allocation.request import RequestView, prepare
+from controller.scheduling.allocation.request import ResolvedRequest, prepare
 from controller.scheduling.inventory.card_grid import CardGrid
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.roles import WHOLE_CARD, asked_shares
@@ -23,7 +23,7 @@ from hami_dra.api.arrays import Floats, Ints
 from hami_dra.vendors.preference_keys import NO_WISHES
 
 Narrow = npt.NDArray[np.int32]
-_Request = tuple[RequestView, float, int]
+_Request = tuple[ResolvedRequest, float, int]
 """(request, frequency, millicores)"""
 NEVER: Final = 2 * WHOLE_CARD
 """What a request takes of a card that it cannot have: more than there is."""
@@ -108,7 +108,7 @@ class Typical:
             requests += [(view, frequency / len(views), shape.cpu) for view in views]
         return sum(frequency for shape, frequency in shapes if not shape.claims), requests
 
-    def _requests_of(self, spec: bytes) -> tuple[RequestView, ...]:
+    def _requests_of(self, spec: bytes) -> tuple[ResolvedRequest, ...]:
         """Those of a claim that take devices; of a prioritized list the first alternative."""
         try:
             sample = self._pod_shapes.sample(spec)
@@ -131,7 +131,7 @@ class Typical:
         self.count = np.array([max(view.count, 1) for view, _, _ in requests], dtype=np.int64)
         self.cards_wanted = np.array([count for _, count in groups], dtype=np.int64)
 
-    def _shares_of(self, groups: list[tuple[Hashable, RequestView]]) -> Narrow:
+    def _shares_of(self, groups: list[tuple[Hashable, ResolvedRequest]]) -> Narrow:
         """Return `_shares`, for one request of each group."""
         devices = self._inventory.devices
         shares = np.full((len(groups), devices.size + 1), NEVER, dtype=np.int32)

@@ -10,9 +10,9 @@ from zlib import crc32
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling.allocation.bounds import hopeless
+from controller.scheduling.allocation.bounds import is_infeasible
 from controller.scheduling.allocation.chooser import FirstFit
-from controller.scheduling.allocation.request import Problem
+from controller.scheduling.allocation.request import AllocationInput
 from controller.scheduling.allocation.search import DEFAULT_BUDGET, Search, completed, searching, solve
 from controller.scheduling.inventory.model import Pool
 from hami_dra.api.core import Node
@@ -79,7 +79,7 @@ def claims(draw, name):
 class Case:
     """Its repr is the JSON it was made from: the objects themselves print as fifty thousand characters."""
 
-    problem: Problem
+    problem: AllocationInput
     pools: list[Pool]
     usage: InUse
     devices: list[dict[str, Any]]
@@ -262,7 +262,7 @@ def test_what_counting_calls_hopeless_has_no_solution(case):
     problem, pools, usage = case
     search = Search(problem, NODE_OBJECT, pools, usage, FirstFit(), budget=DEFAULT_BUDGET)
     constraints = search.held.constraints
-    if hopeless(problem, search.candidates, constraints, usage):
+    if is_infeasible(problem, search.candidates, constraints, usage):
         assert first_by_trying(problem, pools, usage) is None
 
 

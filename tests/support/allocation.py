@@ -8,7 +8,7 @@ import msgspec
 
 from controller.scheduling.allocation.chooser import Chooser, FirstFit
 from controller.scheduling.allocation.features import FeatureGates
-from controller.scheduling.allocation.request import Problem, prepare
+from controller.scheduling.allocation.request import AllocationInput, prepare
 from controller.scheduling.allocation.search import DEFAULT_BUDGET, Solution, solve
 from controller.scheduling.inventory.model import DeviceId, Pool
 from controller.scheduling.inventory.pools import PoolBook, compile_slice
@@ -117,7 +117,7 @@ def claim(
     return {"metadata": {"name": name, "namespace": namespace}, "spec": {"devices": devices}}
 
 
-def problem_of(*claims: Json, classes: Sequence[Json] = (GPU,), **options: Any) -> Problem:
+def problem_of(*claims: Json, classes: Sequence[Json] = (GPU,), **options: Any) -> AllocationInput:
     return prepare(
         [parse(raw, ResourceClaim) for raw in claims],
         {raw["metadata"]["name"]: parse(raw, DeviceClass) for raw in classes},

@@ -14,7 +14,7 @@ import numpy as np
 from controller.insight.explain.model import RunnerUp
 from controller.insight.explain.runner_up import Rivals
 from controller.scheduling.allocation.device_equivalence import UNJUDGED
-from controller.scheduling.allocation.resolved import RequestView
+from controller.scheduling.allocation.resolved import ResolvedRequest
 from controller.scheduling.decide.answers import Decision, Refusal, without_trace
 from controller.scheduling.decide.scheduling_request import Demand, Options
 from controller.scheduling.decide.trace import Trace
@@ -55,7 +55,7 @@ class Place:
 class Seen:
     """One request, or one alternative of a list, with its result for each card of the picture."""
 
-    view: RequestView
+    view: ResolvedRequest
     ours: bool
     codes: Codes
     ask: CardRequest
@@ -74,7 +74,7 @@ class Picture:
     devices: list[Device] = field(default_factory=list)
     cards: Cards | None = None
     seen: list[Seen] = field(default_factory=list)
-    picks: list[tuple[RequestView, Device, Amounts]] = field(default_factory=list)
+    picks: list[tuple[ResolvedRequest, Device, Amounts]] = field(default_factory=list)
     """The chosen devices, in order."""
     scores: Mapping[CardOfRequest, float] = field(default_factory=dict)
     """Scores of the cards on searched nodes, including what earlier requests of the pod took."""

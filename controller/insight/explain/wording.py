@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from controller.insight.explain.model import PolicyUsed, RequestAsked
-from controller.scheduling.allocation.resolved import RequestView
+from controller.scheduling.allocation.resolved import ResolvedRequest
 from controller.scheduling.inventory.model import Device
 from controller.scheduling.scoring.packing import Packing
 from controller.scheduling.scoring.policies import Policies
@@ -78,7 +78,7 @@ def _weights(packing: Packing) -> str:
     return ",".join(f"{each.name}={getattr(packing, each.name):g}" for each in fields(packing))
 
 
-def asked(view: RequestView, *, ours: bool) -> RequestAsked:
+def asked(view: ResolvedRequest, *, ours: bool) -> RequestAsked:
     amounts = [f"{name} {text}" for name, text in view.capacity_requests.items()]
     amounts += [f"memory {percent}% ({driver})" for driver, percent in view.memory_percents.items()]
     return RequestAsked(
@@ -91,7 +91,7 @@ def asked(view: RequestView, *, ours: bool) -> RequestAsked:
     )
 
 
-def refusal(code: str, figures: Figures, view: RequestView, device: Device) -> str:
+def refusal(code: str, figures: Figures, view: ResolvedRequest, device: Device) -> str:
     """Return the figures that led to a card's refusal; empty if the code says everything."""
     words = _REFUSALS.get(code)
     return words(figures, view, device) if words is not None else ""
@@ -115,7 +115,7 @@ def _short(figures: Figures, role: int, wanted: str) -> str:
     return f"asks {asks} of {name}, {of_total(free, figures.total[role], name)} are free"
 
 
-def _wanted(view: RequestView, device: Device, capacity: str | None) -> str:
+def _wanted(view: ResolvedRequest, device: Device, capacity: str | None) -> str:
     """Return the amount as the claim spells it, for cards that could never provide it."""
     if capacity is not None and (text := view.capacity_requests.get(capacity)) is not None:
         return text
@@ -130,48 +130,48 @@ def _cut(text: str) -> str:
 # --- by code ---------------------------------------------------------------------------------
 
 
-def _memory(figures: Figures, view: RequestView, device: Device) -> str:
+def _memory(figures: Figures, view: ResolvedRequest, device: Device) -> str:
     return _short(figures, _MEMORY, _wanted(view, device, device.profile.memory))
 
 
-def _cores(figures: Figures, view: RequestView, device: Device) -> str:
+def _cores(figures: Figures, view: ResolvedRequest, device: Device) -> str:
     return _short(figures, _CORES, _wanted(view, device, device.profile.cores))
 
 
-def _slots(figures: Figures, view: RequestView, device: Device) -> str:
+def _slots(figures: Figures, view: ResolvedRequest, device: Device) -> str:
     if not view.shared(device):
         return "another claim holds it exclusively"
     return _short(figures, _SLOTS, _wanted(view, device, device.profile.shares))
 
 
-def _exclusive(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+def _exclusive(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
     return f"asks for a whole idle card, {figures.used[_SLOTS]} of {figures.total[_SLOTS]} shares are taken"
 
 
-def _exhausted(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+def _exhausted(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
     return f"{figures.used[_CORES]} of {figures.total[_CORES]} cores are taken"
 
 
-def _tainted(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+def _tainted(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
     taints = [f"{taint.key}={taint.value}:{taint.effect}" for taint in device.taints]
     return _cut("taints " + ", ".join(taints)) if taints else ""
 
 
-def _other_uuid(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+def _other_uuid(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
     return f"its uuid is {device.string_attribute(device.profile.uuid) or 'not known'}"
 
 
-def _other_type(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+def _other_type(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
     product = device.string_attribute(device.profile.product) or "of unknown type"
     selectors = " && ".join(each.expression for each in view.selectors)
     return _cut(f"it is {product}" + (f"; requested: {selectors}" if selectors else ""))
 
 
-def _other_promise(figures: Figures, view: RequestView, device: Device) -> str:  # noqa: ARG001 (one signature for all)
+def _other_promise(figures: Figures, view: ResolvedRequest, device: Device) -> str:  # noqa: ARG001 (one signature for all)
     return f"its {figures.used[_SLOTS]} tenants have another quality of service"
 
 
-_REFUSALS: Final[Mapping[str, Callable[[Figures, RequestView, Device], str]]] = {
+_REFUSALS: Final[Mapping[str, Callable[[Figures, ResolvedRequest, Device], str]]] = {
     names.CARD_INSUFFICIENT_MEMORY: _memory,
     names.CARD_INSUFFICIENT_CORE: _cores,
     names.CARD_TIME_SLICING_EXHAUSTED: _slots,

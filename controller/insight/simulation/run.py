@@ -16,7 +16,7 @@ from controller.insight.simulation.report import Report, claim_entry
 from controller.insight.simulation.view import View
 from controller.insight.simulation.workloads import Workloads
 from controller.scheduling.allocation.features import FeatureGates
-from controller.scheduling.allocation.ownership import standing_of
+from controller.scheduling.allocation.ownership import ownership_of
 from controller.scheduling.allocation.stamping import new_share_id, stamped
 from controller.scheduling.decide import Decision, Demand, Options, PodClaim, Refusal, decide
 from controller.scheduling.decide.companions import Companions, SharedClaims
@@ -237,7 +237,7 @@ class _Placing:
         if self._settings.first_fit:
             return ()
         drivers = [
-            standing_of(self._view.inventory, entry.claim, None, self._settings.gates).drivers
+            ownership_of(self._view.inventory, entry.claim, None, self._settings.gates).drivers
             for entry in claims
             if entry.claim.status.allocation is None
         ]

@@ -21,7 +21,7 @@ from controller.reconcile.runtime.context import Context
 from controller.reconcile.runtime.in_flight import InFlight
 from controller.reconcile.runtime.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
 from controller.reconcile.runtime.pods import ClaimRef, claim_refs, is_live, is_probe, other_gates
-from controller.scheduling.allocation.ownership import Owner, Standing
+from controller.scheduling.allocation.ownership import ClaimOwnership, Owner
 from controller.scheduling.decide import Demand, PodClaim
 from controller.scheduling.decide.companions import Companions, SharedClaims, pod_shape
 from controller.scheduling.inventory.digests import digest_of
@@ -104,7 +104,7 @@ class Assessor:
         *,
         refusals: Refusals,
         in_flight: InFlight,
-        standing_of: Callable[[ResourceClaim], Standing],
+        standing_of: Callable[[ResourceClaim], ClaimOwnership],
         shared: SharedClaims,
         bridge: Bridge | None,
     ) -> None:

@@ -11,10 +11,10 @@ from controller.scheduling.allocation import constraints
 from controller.scheduling.allocation.candidates import Candidate, Candidates
 from controller.scheduling.allocation.counters import Counters
 from controller.scheduling.allocation.errors import AllocatorError
-from controller.scheduling.allocation.quota_use import Spending
-from controller.scheduling.allocation.resolved import Problem, RequestView
+from controller.scheduling.allocation.quota_use import QuotaUse
+from controller.scheduling.allocation.resolved import AllocationInput, ResolvedRequest
 from controller.scheduling.allocation.result import Pick
-from controller.scheduling.allocation.tentative import Trial
+from controller.scheduling.allocation.tentative import TentativeUsage
 from controller.scheduling.inventory.model import Device, Usage
 
 
@@ -22,20 +22,20 @@ from controller.scheduling.inventory.model import Device, Usage
 class Taken:
     """One device that the search holds."""
 
-    view: RequestView
+    view: ResolvedRequest
     candidate: Candidate
     counters: bool
     """Its counters were charged: it is the first share, or not shared at all."""
 
 
-class Holdings:
+class AllocatingDevices:
     """`spending`: the quota of the namespace, where it has one."""
 
     def __init__(
-        self, problem: Problem, candidates: Candidates, usage: Usage, spending: Spending | None = None
+        self, problem: AllocationInput, candidates: Candidates, usage: Usage, spending: QuotaUse | None = None
     ) -> None:
         features = problem.features
-        self.trial = Trial(usage)
+        self.trial = TentativeUsage(usage)
         self.picks: list[list[Pick]] = [[] for _ in problem.claims]
         self.constraints = [
             constraints.build(claim.claim, lists=features.list_type_attributes) for claim in problem.claims
@@ -44,18 +44,18 @@ class Holdings:
         self._candidates = candidates
         self._counters = Counters(usage, groups=features.compatibility_groups)
 
-    def available(self, view: RequestView, candidate: Candidate) -> bool:
+    def available(self, view: ResolvedRequest, candidate: Candidate) -> bool:
         """Not held, with room left, and within the quota, as far as the search has come."""
         return not self._held(view, candidate.device) and (
             candidate.need is None
             or (self.trial.has_room(candidate.device.id, candidate.need) and self._affordable(view, candidate))
         )
 
-    def take(self, view: RequestView, candidate: Candidate) -> Taken | None:
+    def take(self, view: ResolvedRequest, candidate: Candidate) -> Taken | None:
         """Take a candidate by count: None, and nothing changed, where that is not possible now."""
         return self._take(view, candidate, must=False) if self.available(view, candidate) else None
 
-    def take_all(self, view: RequestView, candidate: Candidate) -> Taken | None:
+    def take_all(self, view: ResolvedRequest, candidate: Candidate) -> Taken | None:
         """Take one of all devices. Raises AllocatorError where a constraint is in the way: no other choice can help."""
         if self._held(view, candidate.device) or not self._candidates.usable(view, candidate.device):
             return None
@@ -75,19 +75,19 @@ class Holdings:
         if taken.counters:
             self._counters.release(candidate.pool, candidate.device)
 
-    def values(self, view: RequestView, device: Device) -> tuple[Hashable, ...]:
+    def values(self, view: ResolvedRequest, device: Device) -> tuple[Hashable, ...]:
         """What the constraints of the request know the device by. Raises AllocatorError (derived attributes)."""
         return tuple(self.constraints[view.claim_index][index].value(view, device) for index in view.constraints)
 
-    def _affordable(self, view: RequestView, candidate: Candidate) -> bool:
+    def _affordable(self, view: ResolvedRequest, candidate: Candidate) -> bool:
         return self.spending is None or self.spending.allows(view, candidate)
 
-    def _held(self, view: RequestView, device: Device) -> bool:
+    def _held(self, view: ResolvedRequest, device: Device) -> bool:
         if view.admin_access:
             return self.trial.held_by(device.id, view.claim_index)
         return self.trial.held(device.id)
 
-    def _take(self, view: RequestView, candidate: Candidate, *, must: bool) -> Taken | None:
+    def _take(self, view: ResolvedRequest, candidate: Candidate, *, must: bool) -> Taken | None:
         """In upstream's order: counters, constraints, then (of all devices) room."""
         device, need = candidate.device, candidate.need
         assert need is not None
@@ -114,7 +114,7 @@ class Holdings:
         self.picks[view.claim_index].append(Pick(view, device, need))
         return Taken(view, candidate, charge)
 
-    def _constrain(self, view: RequestView, device: Device) -> int | None:
+    def _constrain(self, view: ResolvedRequest, device: Device) -> int | None:
         """Add the device to all constraints, or to none: then the position of the first that it breaks."""
         of_claim = self.constraints[view.claim_index]
         for added, index in enumerate(view.constraints):
@@ -123,7 +123,7 @@ class Holdings:
                 return index
         return None
 
-    def _unconstrain(self, view: RequestView, added: int) -> None:
+    def _unconstrain(self, view: ResolvedRequest, added: int) -> None:
         of_claim = self.constraints[view.claim_index]
         for index in reversed(view.constraints[:added]):
             of_claim[index].remove()

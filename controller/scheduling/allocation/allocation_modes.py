@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from controller.scheduling.allocation.allocating import Taken
 from controller.scheduling.allocation.candidates import Candidate
-from controller.scheduling.allocation.resolved import RequestGroup, RequestView
+from controller.scheduling.allocation.resolved import RequestGroup, ResolvedRequest
 from controller.scheduling.inventory.model import Device
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ class Alternatives:
         self.exceeded = self.exceeded and exceeded
 
 
-class Everything:
+class AllDevices:
     """A request for all devices: no choice, only whether each can be had."""
 
-    def __init__(self, search: "Search", view: RequestView) -> None:
+    def __init__(self, search: "Search", view: ResolvedRequest) -> None:
         self._search = search
         self._view = view
         self._taken: list[Taken] = []
@@ -103,10 +103,10 @@ class Everything:
             self._search.held.release(self._taken.pop())
 
 
-class Select:
+class ExactCount:
     """A request by count: sets that the chooser names, or else ascending combinations of the devices in its order."""
 
-    def __init__(self, search: "Search", view: RequestView, before: "Select | None") -> None:
+    def __init__(self, search: "Search", view: ResolvedRequest, before: "ExactCount | None") -> None:
         self._search = search
         self._view = view
         self._taken: list[Taken] = []
@@ -123,7 +123,7 @@ class Select:
         if not self.exceeded:
             self._ask_chooser(before)
 
-    def _ask_chooser(self, before: "Select | None") -> None:
+    def _ask_chooser(self, before: "ExactCount | None") -> None:
         search, view = self._search, self._view
         entries = search.candidates.of(view)
         eligible = [
@@ -147,7 +147,7 @@ class Select:
         if sets is not None:
             self._sets = self._read_sets(sets)
 
-    def is_twin_of(self, view: RequestView) -> bool:
+    def is_twin_of(self, view: ResolvedRequest) -> bool:
         """The two requests differ in nothing, so their devices may be swapped: only ascending ones need be tried."""
         mine = self._view
         return (
@@ -208,7 +208,7 @@ class Select:
             candidate = entries[position]
             if candidate.error is not None:
                 if search.held.available(view, candidate):
-                    search.stumble(candidate.error)
+                    search.defer_error(candidate.error)
                 continue
             too_few = search.prunes and len(entries) - position < missing
             if too_few and all(candidate.error is None for candidate in entries[position:]):
@@ -242,7 +242,7 @@ class Select:
             if candidates is None:
                 for candidate in self._entries:
                     if candidate.error is not None and search.held.available(self._view, candidate):
-                        search.stumble(candidate.error)
+                        search.defer_error(candidate.error)
                 return False
             if self._failed_sets and self._kinds(candidates) in self._failed_sets:
                 search.pause_at -= 1

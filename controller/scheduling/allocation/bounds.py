@@ -11,21 +11,21 @@ from dataclasses import replace
 from controller.scheduling.allocation.candidates import Candidate, Candidates
 from controller.scheduling.allocation.constraints import Constraint, Distinct, Match
 from controller.scheduling.allocation.errors import AllocatorError
-from controller.scheduling.allocation.resolved import ClaimRequests, Problem, RequestGroup, RequestView
+from controller.scheduling.allocation.resolved import AllocationInput, ClaimRequests, RequestGroup, ResolvedRequest
 from controller.scheduling.inventory.model import Amount, Device, DeviceId, Usage
 
 _PLENTY = 1 << 20
 
 
-def hopeless(
-    problem: Problem, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
+def is_infeasible(
+    problem: AllocationInput, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
 ) -> bool:
     """Return whether some count shows that there is no solution."""
     return any(counts(problem, candidates, constraints, usage))
 
 
 def counts(
-    problem: Problem, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
+    problem: AllocationInput, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
 ) -> Iterator[bool]:
     """Yield after each part of the counting whether it shows that there is no solution.
 
@@ -50,7 +50,7 @@ def counts(
         return
 
 
-def any_unjudged(problem: Problem, candidates: Candidates) -> bool:
+def any_unjudged(problem: AllocationInput, candidates: Candidates) -> bool:
     """Some device cannot be judged for some request: the search may end with that error, and nothing should keep it."""
     return any(
         candidate.error is not None
@@ -60,7 +60,7 @@ def any_unjudged(problem: Problem, candidates: Candidates) -> bool:
     )
 
 
-def parts(problem: Problem) -> Iterator[Problem]:
+def parts(problem: AllocationInput) -> Iterator[AllocationInput]:
     """The whole, each claim, and each request of a claim: what has no solution as a part has none in the whole.
 
     The other claims stay in their places, without requests.
@@ -74,7 +74,7 @@ def parts(problem: Problem) -> Iterator[Problem]:
                 yield _only(problem, claim, (group,))
 
 
-def _only(problem: Problem, wanted: ClaimRequests, requests: tuple[RequestGroup, ...]) -> Problem:
+def _only(problem: AllocationInput, wanted: ClaimRequests, requests: tuple[RequestGroup, ...]) -> AllocationInput:
     return replace(
         problem,
         claims=tuple(replace(claim, requests=requests if claim is wanted else ()) for claim in problem.claims),
@@ -146,7 +146,7 @@ def _too_little_in_all(needs: Sequence[_Needed], usage: Usage) -> bool:
     return any(amount > room[name] for name, amount in asked.items())
 
 
-def _slots(view: RequestView, candidate: Candidate, usage: Usage) -> int:
+def _slots(view: ResolvedRequest, candidate: Candidate, usage: Usage) -> int:
     """How many shares of this size the device still holds."""
     device, need = candidate.device, candidate.need
     if not view.shared(device) or need is None:

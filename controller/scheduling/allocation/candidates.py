@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from controller.scheduling.allocation.errors import AllocatorError
-from controller.scheduling.allocation.resolved import Need, Problem, RequestView
+from controller.scheduling.allocation.resolved import AllocationInput, Consumption, ResolvedRequest
 from controller.scheduling.allocation.selectors import FAILURES, Selector, Test
 from controller.scheduling.inventory.model import Device, Pool, Usage
 from hami_dra.api.core import Node, Toleration
@@ -27,7 +27,7 @@ class Candidate:
 
     device: Device
     pool: Pool
-    need: Need | None
+    need: Consumption | None
     error: AllocatorError | None = None
 
 
@@ -49,7 +49,7 @@ class _Test:
 class Candidates:
     """Of one problem on one node."""
 
-    def __init__(self, problem: Problem, node: Node, pools: Sequence[Pool], usage: Usage) -> None:
+    def __init__(self, problem: AllocationInput, node: Node, pools: Sequence[Pool], usage: Usage) -> None:
         self._problem = problem
         self._node = node
         self._pools = pools
@@ -60,14 +60,14 @@ class Candidates:
         """By shape."""
         self._standings: dict[int, dict[Device, Candidate]] = {}
 
-    def of(self, view: RequestView) -> tuple[Candidate, ...]:
+    def of(self, view: ResolvedRequest) -> tuple[Candidate, ...]:
         """For a request by count. Devices of pools that are incomplete or invalid are left out."""
         found = self._by_shape.get(view.shape_index)
         if found is None:
             found = self._by_shape[view.shape_index] = tuple(self._scan(view))
         return found
 
-    def all_of(self, view: RequestView) -> tuple[Candidate, ...]:
+    def all_of(self, view: ResolvedRequest) -> tuple[Candidate, ...]:
         """Every device that a request for all devices means, in use or not.
 
         Raises AllocatorError: a pool is incomplete or invalid, or a device cannot be judged.
@@ -77,7 +77,7 @@ class Candidates:
             found = self._all[view.shape_index] = tuple(self._scan_all(view))
         return found
 
-    def standing(self, view: RequestView, device: Device) -> Hashable:
+    def standing(self, view: ResolvedRequest, device: Device) -> Hashable:
         """What the device is to the request, equal for devices that are alike to it. Raises AllocatorError."""
         standings = self._standings.get(view.shape_index)
         if standings is None:
@@ -90,11 +90,11 @@ class Candidates:
             return None
         return candidate.need.amounts, self.usable(view, device)
 
-    def usable(self, view: RequestView, device: Device) -> bool:
+    def usable(self, view: ResolvedRequest, device: Device) -> bool:
         """Taints and feature gates allow it."""
         return self._supported(device) and tolerates(view, device, self._problem.ignored_taints)
 
-    def _scan(self, view: RequestView) -> Iterator[Candidate]:
+    def _scan(self, view: ResolvedRequest) -> Iterator[Candidate]:
         for pool in self._pools:
             if pool.incomplete or pool.invalid:
                 continue
@@ -111,7 +111,7 @@ class Candidates:
                 if need is not None and self.usable(view, device):
                     yield Candidate(device, pool, need)
 
-    def _scan_all(self, view: RequestView) -> Iterator[Candidate]:
+    def _scan_all(self, view: ResolvedRequest) -> Iterator[Candidate]:
         for pool in self._pools:
             if pool.incomplete or pool.invalid:
                 state = f"invalid: {pool.invalid}" if pool.invalid else "being updated (slices are missing)"
@@ -126,7 +126,7 @@ class Candidates:
                 if need is not None:
                     yield Candidate(device, pool, need)
 
-    def _selected(self, view: RequestView, device: Device) -> bool:
+    def _selected(self, view: ResolvedRequest, device: Device) -> bool:
         if device.spec.binding_conditions and not view.features.binding_conditions:
             return False
         tests = self._tests.get(view.shape_index)
@@ -149,7 +149,7 @@ class Candidates:
         return True
 
 
-def blocking_taint(view: RequestView, device: Device, ignored: frozenset[str]) -> DeviceTaint | None:
+def blocking_taint(view: ResolvedRequest, device: Device, ignored: frozenset[str]) -> DeviceTaint | None:
     """The first taint that keeps the request away. Keys in `ignored` do not count."""
     if view.features.device_taints and (device.spec.taints or device.extra_taints):
         for taint in device.taints:
@@ -162,7 +162,7 @@ def blocking_taint(view: RequestView, device: Device, ignored: frozenset[str]) -
     return None
 
 
-def tolerates(view: RequestView, device: Device, ignored: frozenset[str]) -> bool:
+def tolerates(view: ResolvedRequest, device: Device, ignored: frozenset[str]) -> bool:
     return blocking_taint(view, device, ignored) is None
 
 

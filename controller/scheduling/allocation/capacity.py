@@ -1,6 +1,6 @@
 """How much of a device a request takes: consumable capacity and its rounding rules.
 
-Called by `RequestView` (once per request shape and capacity; the arithmetic is cached) and by `result`. In: quantities of
+Called by `ResolvedRequest` (once per request shape and capacity; the arithmetic is cached) and by `result`. In: quantities of
 the request and of the device. Out: exact quantities. Must not know about usage: what is left is the search's business.
 
 Rules: k8s.io/dynamic-resource-allocation v0.37 structured/internal/experimental/consumable_capacity.go. Names are compared

@@ -7,17 +7,17 @@ comes to (again after turning round), and checks constraints, counters and capac
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Protocol
 
-from controller.scheduling.allocation.resolved import RequestView
-from controller.scheduling.allocation.tentative import Trial
+from controller.scheduling.allocation.resolved import ResolvedRequest
+from controller.scheduling.allocation.tentative import TentativeUsage
 from controller.scheduling.inventory.model import Device
 
-__all__ = ["Chooser", "FirstFit", "RequestView", "Trial"]
+__all__ = ["Chooser", "FirstFit", "ResolvedRequest", "TentativeUsage"]
 
 
 class Chooser(Protocol):
     """Ranks devices for one request. Must be a pure function of its arguments."""
 
-    def order(self, request: RequestView, devices: Sequence[Device], trial: Trial) -> Sequence[Device]:
+    def order(self, request: ResolvedRequest, devices: Sequence[Device], trial: TentativeUsage) -> Sequence[Device]:
         """Eligible devices (selectors, taints, capacity and in-use checked, in upstream's order) → those to try, best first.
 
         Leaving one out refuses it. Not asked for requests for all devices, where there is no choice, except to refuse:
@@ -25,7 +25,7 @@ class Chooser(Protocol):
         """
 
     def sets(
-        self, request: RequestView, devices: Sequence[Device], count: int, trial: Trial
+        self, request: ResolvedRequest, devices: Sequence[Device], count: int, trial: TentativeUsage
     ) -> Iterable[Sequence[Device]] | None:
         """Whole sets of `count` devices to try, best first, or None: then ascending combinations of `order`.
 
@@ -41,15 +41,15 @@ class Chooser(Protocol):
 class FirstFit:
     """Upstream's order: pools, slices and devices as they are listed."""
 
-    def order(self, request: RequestView, devices: Sequence[Device], trial: Trial) -> Sequence[Device]:  # noqa: ARG002 (the protocol's signature)
+    def order(self, request: ResolvedRequest, devices: Sequence[Device], trial: TentativeUsage) -> Sequence[Device]:  # noqa: ARG002 (the protocol's signature)
         return devices
 
     def sets(
         self,
-        request: RequestView,  # noqa: ARG002 (as above)
+        request: ResolvedRequest,  # noqa: ARG002 (as above)
         devices: Sequence[Device],  # noqa: ARG002
         count: int,  # noqa: ARG002
-        trial: Trial,  # noqa: ARG002
+        trial: TentativeUsage,  # noqa: ARG002
     ) -> None:
         return None
 

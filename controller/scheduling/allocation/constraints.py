@@ -11,7 +11,7 @@ values: a constraint accepts one as its first device and never another.
 from collections.abc import Sequence
 from typing import Protocol
 
-from controller.scheduling.allocation.resolved import RequestView
+from controller.scheduling.allocation.resolved import ResolvedRequest
 from controller.scheduling.inventory.model import Device
 from hami_dra.api import resource as api
 
@@ -22,18 +22,18 @@ UNKNOWN: Value = ("", frozenset())
 
 
 class Constraint(Protocol):
-    def add(self, view: RequestView, device: Device) -> bool:
+    def add(self, view: ResolvedRequest, device: Device) -> bool:
         """Count the device in, unless it breaks the constraint. Raises AllocatorError (derived attributes)."""
 
     def remove(self) -> None:
         """Take back the latest successful `add`."""
 
-    def value(self, view: RequestView, device: Device) -> Value | None:
+    def value(self, view: ResolvedRequest, device: Device) -> Value | None:
         """What the constraint knows the device by; None where it has no such attribute. Raises AllocatorError."""
 
 
 def build(claim: api.ResourceClaim, *, lists: bool) -> tuple[Constraint, ...]:
-    """One for each constraint of the claim, in order, empty. Whom they cover is `RequestView.constraints`."""
+    """One for each constraint of the claim, in order, empty. Whom they cover is `ResolvedRequest.constraints`."""
     return tuple(
         Match(constraint.match_attribute, lists=lists)
         if constraint.match_attribute is not None
@@ -48,7 +48,7 @@ class _Attribute:
         self._lists = lists
         self._known: dict[tuple[Device, int | None], Value | None] = {}
 
-    def value(self, view: RequestView, device: Device) -> Value | None:
+    def value(self, view: ResolvedRequest, device: Device) -> Value | None:
         # only a derived attribute depends on the request
         key = (device, view.shape_index if self._name in view.derived else None)
         if key not in self._known:
@@ -65,7 +65,7 @@ class Match(_Attribute):
         super().__init__(name, lists=lists)
         self._common: list[Value] = []
 
-    def add(self, view: RequestView, device: Device) -> bool:
+    def add(self, view: ResolvedRequest, device: Device) -> bool:
         value = self.value(view, device)
         if value is None or (value is UNKNOWN and (self._lists or self._common)):
             return False
@@ -87,7 +87,7 @@ class Distinct(_Attribute):
         super().__init__(name, lists=lists)
         self._values: list[Value] = []
 
-    def add(self, view: RequestView, device: Device) -> bool:
+    def add(self, view: ResolvedRequest, device: Device) -> bool:
         value = self.value(view, device)
         if value is None or (value is UNKNOWN and (self._lists or self._values)):
             return False

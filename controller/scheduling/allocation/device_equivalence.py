@@ -10,7 +10,7 @@ import numpy as np
 
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.ownership import Scope
-from controller.scheduling.allocation.request import RequestView
+from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.inventory.model import Device, value_of
 from controller.scheduling.inventory.roles import demand_of
 from hami_dra.api import names
@@ -26,10 +26,10 @@ UNJUDGED: Final = 254
 _NUMBER_OF_VENDOR: Final = {vendor.profile.driver: number for number, vendor in enumerate(VENDORS)}
 
 
-class DeviceKinds:
+class DeviceEquivalence:
     """What the request takes of each kind of device; one entry per number of `DeviceColumns.kinds`."""
 
-    def __init__(self, view: RequestView, scope: Scope) -> None:
+    def __init__(self, view: ResolvedRequest, scope: Scope) -> None:
         self._view = view
         self._scope = scope
         self._known = 0
@@ -73,7 +73,7 @@ class DeviceKinds:
         return NUMBER[_impossible(self._view, sample)]
 
 
-def _impossible(view: RequestView, device: Device) -> str:
+def _impossible(view: ResolvedRequest, device: Device) -> str:
     """Why a device could never meet the capacity that a request asks for, however idle it is."""
     profile = device.profile
     for role, reason in (
@@ -86,7 +86,7 @@ def _impossible(view: RequestView, device: Device) -> str:
     return names.CARD_INSUFFICIENT_MEMORY if view.memory_percents else names.CUSTOM_FILTER_RULE
 
 
-def _alone_fails(view: RequestView, device: Device, role: str) -> bool:
+def _alone_fails(view: ResolvedRequest, device: Device, role: str) -> bool:
     """The request, or else the policy's default, is more than the device has; or the device has no such capacity."""
     published = device.spec.capacity.get(role)
     wanted: QuantityText | None = view.capacity_requests.get(role)

@@ -10,7 +10,7 @@ from enum import Enum
 from controller.scheduling.allocation.errors import AllocatorError, SelectorOverBudget
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.prepared import prepared_of
-from controller.scheduling.allocation.request import Problem, RequestView
+from controller.scheduling.allocation.request import AllocationInput, ResolvedRequest
 from controller.scheduling.allocation.selectors import Selector, over_budget
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import Pool
@@ -46,15 +46,15 @@ class Owner(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClaimOwnership:
     owner: Owner
     drivers: frozenset[str] = frozenset()
     """The managed ones whose devices it may get; devices that an administrator merely looks at are not got."""
 
 
-def standing_of(
+def ownership_of(
     inventory: Inventory, claim: ResourceClaim, managed: frozenset[str] | None, features: FeatureGates
-) -> Standing:
+) -> ClaimOwnership:
     """A claim that cannot be evaluated (missing class, bad parameters, over budget) is UNKNOWN: `decide` says why.
 
     Raises SliceSpent.
@@ -65,16 +65,16 @@ def standing_of(
         views = [view for view in problem.views if not view.admin_access]
         drivers = frozenset[str]().union(*(_drivers(inventory, view, managed) for view in views))
     except (AllocatorError, SelectorOverBudget):
-        return Standing(Owner.UNKNOWN)
-    return Standing(owner, drivers if managed is None else drivers & managed)
+        return ClaimOwnership(Owner.UNKNOWN)
+    return ClaimOwnership(owner, drivers if managed is None else drivers & managed)
 
 
-def owners(inventory: Inventory, problem: Problem, managed: frozenset[str] | None) -> list[Owner]:
+def owners(inventory: Inventory, problem: AllocationInput, managed: frozenset[str] | None) -> list[Owner]:
     """By claim of the problem. A class that matches both kinds is ours: only managed devices are candidates then."""
     return [_owner(inventory, [group.alternatives for group in claim.requests], managed) for claim in problem.claims]
 
 
-def _owner(inventory: Inventory, requests: list[tuple[RequestView, ...]], managed: frozenset[str] | None) -> Owner:
+def _owner(inventory: Inventory, requests: list[tuple[ResolvedRequest, ...]], managed: frozenset[str] | None) -> Owner:
     ours = foreign = False
     for alternatives in requests:
         drivers = set[str]().union(*(_drivers(inventory, view, managed) for view in alternatives))
@@ -87,7 +87,7 @@ def _owner(inventory: Inventory, requests: list[tuple[RequestView, ...]], manage
     return Owner.FOREIGN if foreign else Owner.UNKNOWN
 
 
-def _drivers(inventory: Inventory, view: RequestView, managed: frozenset[str] | None) -> frozenset[str]:
+def _drivers(inventory: Inventory, view: ResolvedRequest, managed: frozenset[str] | None) -> frozenset[str]:
     """Drivers of the devices that class and request select. Where nothing that the class selects is managed, it is no concern of
     ours what the request's own selectors cost. Raises SelectorOverBudget, SliceSpent.
     """
@@ -104,7 +104,7 @@ def _expressions(selectors: Iterable[Selector]) -> tuple[str, ...]:
     return tuple([selector.expression for selector in selectors])
 
 
-def matching_drivers(inventory: Inventory, view: RequestView) -> frozenset[str]:
+def matching_drivers(inventory: Inventory, view: ResolvedRequest) -> frozenset[str]:
     """Drivers of the devices that class and request select, in use or not. Raises SelectorOverBudget, SliceSpent."""
     try:
         return inventory.verdicts.drivers(_expressions(view.selectors), _expressions(view.class_selectors))

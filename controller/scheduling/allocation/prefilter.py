@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.allocation.candidates import blocking_taint
-from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS, UNJUDGED, DeviceKinds
+from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS, UNJUDGED, DeviceEquivalence
 from controller.scheduling.allocation.ownership import Scope
-from controller.scheduling.allocation.request import RequestView
+from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.allocation.selectors import Selector, over_budget
 from controller.scheduling.allocation.use_lists import refused_by_lists
 from controller.scheduling.inventory.changes import Shared
@@ -73,7 +73,7 @@ class Prefilter:
 
     def columns(
         self,
-        view: RequestView,
+        view: ResolvedRequest,
         scope: Scope,
         ignored_taints: frozenset[str],
         request_preferences: RequestPreferences = NO_WISHES,
@@ -100,7 +100,7 @@ class RequestColumns:
     def __init__(
         self,
         inventory: Inventory,
-        view: RequestView,
+        view: ResolvedRequest,
         scope: Scope,
         ignored_taints: frozenset[str],
         request_preferences: RequestPreferences,
@@ -110,7 +110,7 @@ class RequestColumns:
         self._scope = scope
         self._ignored = ignored_taints
         self._wishes = [(vendor, request_preferences.of(vendor)) for vendor in VENDORS]
-        self._kinds = DeviceKinds(view, scope)
+        self._kinds = DeviceEquivalence(view, scope)
         self._taints: list[int] = []
         self._usage = LogReader(inventory.devices.changes)
         self._structure = LogReader(inventory.devices.structure)

@@ -1,6 +1,6 @@
 """Problems of claims that were seen before, but for their names: pods of one workload come with claims of equal specs.
 
-Called by `decide` and `ownership`. In: as `prepare`. Out: as `prepare`, for a fraction of its cost. One `Problem` is kept for each
+Called by `decide` and `ownership`. In: as `prepare`. Out: as `prepare`, for a fraction of its cost. One `AllocationInput` is kept for each
 of the latest combinations of specs, as long as their DeviceClasses stay the same objects; claims with admin access, whose
 namespace matters, are resolved each time. A cache and nothing else.
 
@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from controller.scheduling.allocation.features import FeatureGates
-from controller.scheduling.allocation.request import Problem, prepare
+from controller.scheduling.allocation.request import AllocationInput, prepare
 from controller.scheduling.inventory.changes import LruCache
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.resource import DeviceClass, ResourceClaim
@@ -28,8 +28,8 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 @dataclass(slots=True)
-class _Kept:
-    problem: Problem | None = None
+class _CachedInput:
+    problem: AllocationInput | None = None
     classes: tuple[DeviceClass, ...] = ()
     """Those that its requests name."""
 
@@ -39,7 +39,7 @@ class Prepared:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._kept: LruCache[_Kept] = LruCache(_KEPT)
+        self._kept: LruCache[_CachedInput] = LruCache(_KEPT)
 
     def of(
         self,
@@ -48,7 +48,7 @@ class Prepared:
         ignored_taints: AbstractSet[str] = frozenset(),
         *,
         checks_namespaces: bool = True,
-    ) -> Problem:
+    ) -> AllocationInput:
         """`claims`: without an allocation. `checks_namespaces`: admin access needs the label. Raises AllocatorError."""
         resolve = partial(
             prepare,
@@ -63,7 +63,7 @@ class Prepared:
             allowed = self._inventory.admin_namespaces() if checks_namespaces else None
             return resolve(admin_namespaces=allowed)
         key = (tuple(_digest(claim) for claim in claims), features, frozenset(ignored_taints))
-        kept = self._kept.get(key, _Kept)
+        kept = self._kept.get(key, _CachedInput)
         problem = kept.problem
         now = self._inventory.classes
         if problem is None or any(now.get(each.metadata.name) is not each for each in kept.classes):
@@ -71,7 +71,7 @@ class Prepared:
             kept.classes = tuple(view.device_class for view in problem.views)
             return problem
         renamed = [known.for_claim(claim) for known, claim in zip(problem.claims, claims, strict=True)]
-        return Problem(tuple(renamed), problem.features, problem.ignored_taints)
+        return AllocationInput(tuple(renamed), problem.features, problem.ignored_taints)
 
 
 def prepared_of(inventory: Inventory) -> Prepared:

@@ -1,6 +1,6 @@
 """What a search has spent of its namespace's quota, and whether it may take one card more.
 
-Made by `Search` where the namespace has a quota for cards, asked by `Holdings` before each card is taken. In: requests and
+Made by `Search` where the namespace has a quota for cards, asked by `AllocatingDevices` before each card is taken. In: requests and
 candidates. State: the sum of what is taken; given back as the search turns round. Must not know about usage: what is left
 comes with the `QuotaHeadroom`.
 
@@ -13,13 +13,13 @@ from heapq import nsmallest
 
 from controller.scheduling.allocation.candidates import Candidate, Candidates
 from controller.scheduling.allocation.errors import AllocatorError
-from controller.scheduling.allocation.resolved import Problem, RequestView
+from controller.scheduling.allocation.resolved import AllocationInput, ResolvedRequest
 from controller.scheduling.inventory.model import Device
 from controller.scheduling.quota.headroom import Cost, QuotaHeadroom
 
 
-class Spending:
-    def __init__(self, room: QuotaHeadroom, problem: Problem, candidates: Candidates) -> None:
+class QuotaUse:
+    def __init__(self, room: QuotaHeadroom, problem: AllocationInput, candidates: Candidates) -> None:
         self._room = room
         self._spent = list(room.nothing)
         self._costs: dict[tuple[int, Device], Cost] = {}
@@ -29,7 +29,7 @@ class Spending:
         self._reserve(problem, candidates)
 
     def allows(
-        self, view: RequestView, candidate: Candidate, others: Sequence[Candidate] = (), missing: int = 0
+        self, view: ResolvedRequest, candidate: Candidate, others: Sequence[Candidate] = (), missing: int = 0
     ) -> bool:
         """Whether the candidate may be taken, and `missing` more of the `others` for the same request."""
         if view.admin_access:
@@ -39,13 +39,13 @@ class Spending:
             later = _sum((later, self._least(view, others, missing)), self._room.nothing)
         return self._room.allows(self._spent, self.cost(view, candidate.device), later)
 
-    def take(self, view: RequestView, device: Device) -> None:
+    def take(self, view: ResolvedRequest, device: Device) -> None:
         self._add(view, device, 1)
 
-    def release(self, view: RequestView, device: Device) -> None:
+    def release(self, view: ResolvedRequest, device: Device) -> None:
         self._add(view, device, -1)
 
-    def cost(self, view: RequestView, device: Device) -> Cost:
+    def cost(self, view: ResolvedRequest, device: Device) -> Cost:
         """Raises AllocatorError where the device cannot be judged."""
         if view.admin_access:
             return self._room.nothing
@@ -60,11 +60,11 @@ class Spending:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _add(self, view: RequestView, device: Device, sign: int) -> None:
+    def _add(self, view: ResolvedRequest, device: Device, sign: int) -> None:
         for position, amount in enumerate(self.cost(view, device)):
             self._spent[position] += sign * amount
 
-    def _reserve(self, problem: Problem, candidates: Candidates) -> None:
+    def _reserve(self, problem: AllocationInput, candidates: Candidates) -> None:
         """From the last request to the first: what those after it take at least. Of alternatives the cheapest counts."""
         later = self._room.nothing
         for claim in reversed(problem.claims):
@@ -75,14 +75,14 @@ class Spending:
                 later = _sum((later, tuple(map(min, zip(*each, strict=True)))), self._room.nothing)
         self.hopeless = not self._room.allows(self._room.nothing, later, self._room.nothing)
 
-    def _least_of(self, view: RequestView, candidates: Candidates) -> Cost:
+    def _least_of(self, view: ResolvedRequest, candidates: Candidates) -> Cost:
         try:
             found = candidates.all_of(view) if view.all_devices else candidates.of(view)
         except AllocatorError:
             return self._room.nothing  # the search will say so
         return self._least(view, found, len(found) if view.all_devices else view.count)
 
-    def _least(self, view: RequestView, candidates: Iterable[Candidate], count: int) -> Cost:
+    def _least(self, view: ResolvedRequest, candidates: Iterable[Candidate], count: int) -> Cost:
         """Resource by resource the sum of the `count` cheapest; nobody knows what those cost that cannot be judged."""
         costs = [self._room.nothing if each.error else self.cost(view, each.device) for each in candidates]
         return tuple(sum(nsmallest(count, amounts)) for amounts in zip(*costs, strict=True)) or self._room.nothing

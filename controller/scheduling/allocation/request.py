@@ -1,6 +1,6 @@
 """What a pod's claims ask for, resolved once per decision: classes, selectors, counts, capacities, parameters.
 
-Called by `decide`. In: the claims that are still to be allocated, in pod order, and the DeviceClasses. Out: a `Problem`, good
+Called by `decide`. In: the claims that are still to be allocated, in pod order, and the DeviceClasses. Out: a `AllocationInput`, good
 for every node, or AllocatorError. Must not look at nodes or devices.
 """
 
@@ -18,14 +18,28 @@ from controller.scheduling.allocation.parameters import (
     require_readable,
     require_readable_class,
 )
-from controller.scheduling.allocation.resolved import ClaimRequests, Needs, Problem, RequestGroup, RequestView
+from controller.scheduling.allocation.resolved import (
+    AllocationInput,
+    ClaimRequests,
+    ConsumptionCache,
+    RequestGroup,
+    ResolvedRequest,
+)
 from controller.scheduling.allocation.selectors import PLAIN, Judge, Origin, owner_of_claim, selectors_of
 from controller.scheduling.inventory.selector_budget import Payer
 from hami_dra.api import names
 from hami_dra.api import resource as api
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 
-__all__ = ["MAX_RESULTS", "ClaimRequests", "Problem", "RequestGroup", "RequestView", "prepare", "require_room"]
+__all__ = [
+    "MAX_RESULTS",
+    "ClaimRequests",
+    "AllocationInput",
+    "RequestGroup",
+    "ResolvedRequest",
+    "prepare",
+    "require_space",
+]
 
 MAX_RESULTS: Final = 32
 """Devices per claim (AllocationResultsMaxSize)."""
@@ -41,7 +55,7 @@ def prepare(
     admin_namespaces: AbstractSet[str] | None = None,
     ignored_taints: AbstractSet[str] = frozenset(),
     judge: Judge = PLAIN,
-) -> Problem:
+) -> AllocationInput:
     """Resolve claims that have no allocation yet (allocated ones are skipped). `classes` is by name.
 
     `admin_namespaces`: those with the label `resource.kubernetes.io/admin-access: "true"`; None = not checked, which is
@@ -52,7 +66,7 @@ def prepare(
     """
     resolver = _Resolver(classes, features, admin_namespaces, judge)
     waiting = [claim for claim in claims if claim.status.allocation is None]
-    return Problem(
+    return AllocationInput(
         tuple(resolver.claim(index, claim) for index, claim in enumerate(waiting)),
         features,
         frozenset(ignored_taints),
@@ -71,7 +85,7 @@ class _Resolver:
         self._classes = classes
         self._features = features
         self._admin_namespaces = admin_namespaces
-        self._shapes: dict[Hashable, tuple[int, Needs]] = {}
+        self._shapes: dict[Hashable, tuple[int, ConsumptionCache]] = {}
 
     def claim(self, index: int, claim: api.ResourceClaim) -> ClaimRequests:
         require_readable(claim)
@@ -84,7 +98,7 @@ class _Resolver:
         groups = tuple(
             self._group(claim, index, position, request) for position, request in enumerate(claim.spec.devices.requests)
         )
-        require_room(claim, [(group.name, min(view.count for view in group.alternatives)) for group in groups])
+        require_space(claim, [(group.name, min(view.count for view in group.alternatives)) for group in groups])
         return ClaimRequests(claim, groups)
 
     def _group(
@@ -115,7 +129,7 @@ class _Resolver:
         parent_name: str,
         name: str,
         spec: api.ExactDeviceRequest,
-    ) -> RequestView:
+    ) -> ResolvedRequest:
         owner = owner_of_claim(claim.key)
         where = f"{owner}: request {name}"
         selectors = selectors_of(spec.selectors, owner, f"request {name}: selectors", Payer.CLAIM, self._judge)
@@ -156,8 +170,8 @@ class _Resolver:
             spec.derived_attributes,
             self._features,
         )
-        shape_index, needs = self._shapes.setdefault(shape, (len(self._shapes), Needs()))
-        return RequestView(
+        shape_index, needs = self._shapes.setdefault(shape, (len(self._shapes), ConsumptionCache()))
+        return ResolvedRequest(
             claim=claim,
             claim_key=claim.key,
             claim_index=indexes[0],
@@ -210,7 +224,7 @@ class _Resolver:
         return device_class
 
 
-def require_room(claim: api.ResourceClaim, counts: Sequence[tuple[str, int]]) -> None:
+def require_space(claim: api.ResourceClaim, counts: Sequence[tuple[str, int]]) -> None:
     """`counts`: request name and the fewest devices it needs, in order. Raises AllocatorError above 32 for the claim."""
     total = 0
     for name, count in counts:

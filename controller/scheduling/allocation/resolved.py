@@ -22,13 +22,13 @@ from hami_dra.api.quantity import InvalidQuantity
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Consumption:
     """What one request takes of one device, usage apart."""
 
     amounts: tuple[tuple[str, Amount, Amount], ...]
     """(capacity name, amount taken, total of the device)."""
     demand: Mapping[str, int]
-    """As `RequestView.demand`."""
+    """As `ResolvedRequest.demand`."""
     spelled: Mapping[str, str]
     """By capacity name, as the allocation result spells the amounts."""
 
@@ -36,23 +36,23 @@ class Need:
 _NEEDS_KEPT: Final = 1 << 12
 
 
-class Needs:
+class ConsumptionCache:
     """What requests of one shape take, by device. Cards of one model come in rows: the next is mostly like the last."""
 
     __slots__ = ("_last", "_last_need", "by_device")
 
     def __init__(self) -> None:
-        self.by_device: dict[Device, Need | None] = {}
+        self.by_device: dict[Device, Consumption | None] = {}
         self._last: Device | None = None
-        self._last_need: Need | None = None
+        self._last_need: Consumption | None = None
 
-    def like_the_last(self, device: Device) -> Need | None:
+    def matches_last(self, device: Device) -> Consumption | None:
         last = self._last
         if last is None or last.id.driver != device.id.driver or last.shared is not device.shared:
             return None
         return self._last_need if last.spec.capacity == device.spec.capacity else None
 
-    def put(self, device: Device, need: Need | None) -> None:
+    def put(self, device: Device, need: Consumption | None) -> None:
         if len(self.by_device) >= _NEEDS_KEPT:
             self.by_device.clear()
         self.by_device[device] = need
@@ -60,7 +60,7 @@ class Needs:
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class RequestView:
+class ResolvedRequest:
     """One request, or one alternative of a `firstAvailable` request. Devices are chosen for it. Not to be changed."""
 
     claim: api.ResourceClaim
@@ -105,13 +105,13 @@ class RequestView:
     derived: Mapping[str, DerivedAttribute]
     """Attributes that the request derives from those of a device, by the name under which constraints find them."""
     features: FeatureGates
-    _needs: Needs = field(repr=False)
+    _needs: ConsumptionCache = field(repr=False)
     """Memo, shared by requests of one shape."""
 
-    def for_claim(self, claim: api.ResourceClaim) -> "RequestView":
+    def for_claim(self, claim: api.ResourceClaim) -> "ResolvedRequest":
         """The same request of a claim whose spec is equal."""
         key = claim.key
-        return RequestView(
+        return ResolvedRequest(
             claim=claim,
             claim_key=key,
             claim_index=self.claim_index,
@@ -160,14 +160,14 @@ class RequestView:
         need = self.need(device)
         return None if need is None else need.demand
 
-    def need(self, device: Device) -> Need | None:
+    def need(self, device: Device) -> Consumption | None:
         """As `demand`, exact. Raises AllocatorError."""
         try:
             return self._needs.by_device[device]
         except KeyError:
             pass
         try:
-            need = self._needs.like_the_last(device) or self._calculate(device)
+            need = self._needs.matches_last(device) or self._calculate(device)
         except (capacity.CapacityError, InvalidQuantity) as error:
             raise AllocatorError(
                 f"ResourceClaim {self.claim_key}: request {self.name}: capacity of device {device.id}: {error}"
@@ -179,9 +179,9 @@ class RequestView:
         """Several allocations may hold the device at a time."""
         return device.shared and self.features.consumable_capacity
 
-    def _calculate(self, device: Device) -> Need | None:
+    def _calculate(self, device: Device) -> Consumption | None:
         if not self.features.consumable_capacity:
-            return Need((), device.totals, {})
+            return Consumption((), device.totals, {})
         capacities = device.spec.capacity
         percent = self.memory_percents.get(device.id.driver)
         requests = self.capacity_requests
@@ -203,7 +203,7 @@ class RequestView:
         if device.shared and any(name in shares and shares[name].quantity < least for name, least in least_of.items()):
             return None
         demand = {name: capacity.whole(share.amount) for name, share in shares.items()}
-        return Need(
+        return Consumption(
             tuple((name, share.amount, share.total) for name, share in shares.items()),
             demand if device.shared else device.totals,
             {name: str(share.quantity) for name, share in shares.items()},
@@ -215,7 +215,7 @@ class RequestGroup:
     """One request of a claim. `prioritized`: the first alternative that leads to a solution is taken."""
 
     name: str
-    alternatives: tuple[RequestView, ...]
+    alternatives: tuple[ResolvedRequest, ...]
     prioritized: bool
 
     def for_claim(self, claim: api.ResourceClaim) -> "RequestGroup":
@@ -235,7 +235,7 @@ class ClaimRequests:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class AllocationInput:
     """All claims of a pod that are to be allocated together, in pod order."""
 
     claims: tuple[ClaimRequests, ...]
@@ -243,7 +243,7 @@ class Problem:
     ignored_taints: frozenset[str]
 
     @property
-    def views(self) -> tuple[RequestView, ...]:
+    def views(self) -> tuple[ResolvedRequest, ...]:
         """Every request and alternative, in order."""
         return tuple(view for claim in self.claims for group in claim.requests for view in group.alternatives)
 

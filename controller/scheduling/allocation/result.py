@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from controller.scheduling.allocation.errors import AllocatorError
-from controller.scheduling.allocation.resolved import ClaimRequests, Need, RequestView
+from controller.scheduling.allocation.resolved import ClaimRequests, Consumption, ResolvedRequest
 from controller.scheduling.inventory.model import Device
 from hami_dra.api import resource as api
 from hami_dra.api.core import NodeSelectorRequirement
@@ -24,9 +24,9 @@ Json = dict[str, Any]
 class Pick:
     """One device for one request."""
 
-    request: RequestView
+    request: ResolvedRequest
     device: Device
-    need: Need
+    need: Consumption
 
 
 def allocation_result(claim: ClaimRequests, picks: Sequence[Pick], node_name: str) -> Json:
@@ -69,13 +69,13 @@ def _device_result(pick: Pick) -> Json:
 # --- configuration -----------------------------------------------------------------------------------------------------
 
 
-def _configuration(claim: ClaimRequests, chosen: Mapping[int, RequestView]) -> list[Json]:
+def _configuration(claim: ClaimRequests, chosen: Mapping[int, ResolvedRequest]) -> list[Json]:
     """Of the classes first, each class once for all requests that use it; then of the claim, where it concerns a request.
 
     What concerns every request is written without requests, which means the same.
     """
     views = [chosen[index] for index in range(len(claim.requests))]
-    users: dict[str, list[RequestView]] = {}
+    users: dict[str, list[ResolvedRequest]] = {}
     for view in views:
         users.setdefault(view.device_class.metadata.name, []).append(view)
     entries = [
@@ -94,7 +94,7 @@ def _configuration(claim: ClaimRequests, chosen: Mapping[int, RequestView]) -> l
     return [config for config, _ in entries]
 
 
-def _concerns(requests: Sequence[str], view: RequestView) -> bool:
+def _concerns(requests: Sequence[str], view: ResolvedRequest) -> bool:
     return view.parent_name in requests or view.name in requests
 
 

@@ -1,6 +1,6 @@
 """The search for devices on one node: upstream's depth-first search, with the order of devices left to a chooser.
 
-Called by `decide` for every node it tries. In: a `Problem`, the node and its pools, the ledger. Out: a `Solution` or None.
+Called by `decide` for every node it tries. In: a `AllocationInput`, the node and its pools, the ledger. Out: a `Solution` or None.
 Pure; steps are counted, never seconds.
 
 A search is a generator: whoever has others to serve runs it in portions (`searching`), and may put it aside between two of them
@@ -15,16 +15,16 @@ from collections.abc import Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from controller.scheduling.allocation.allocating import Holdings, Taken
-from controller.scheduling.allocation.allocation_modes import Alternatives, Everything, Frame, Select
+from controller.scheduling.allocation.allocating import AllocatingDevices, Taken
+from controller.scheduling.allocation.allocation_modes import AllDevices, Alternatives, ExactCount, Frame
 from controller.scheduling.allocation.bounds import any_unjudged, counts, parts
 from controller.scheduling.allocation.candidates import Candidate, Candidates
 from controller.scheduling.allocation.chooser import Chooser, FirstFit
 from controller.scheduling.allocation.counters import consumption, declared_groups
 from controller.scheduling.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
-from controller.scheduling.allocation.quota_use import Spending
-from controller.scheduling.allocation.request import MAX_RESULTS, require_room
-from controller.scheduling.allocation.resolved import Problem, RequestView
+from controller.scheduling.allocation.quota_use import QuotaUse
+from controller.scheduling.allocation.request import MAX_RESULTS, require_space
+from controller.scheduling.allocation.resolved import AllocationInput, ResolvedRequest
 from controller.scheduling.allocation.result import Pick, allocation_result
 from controller.scheduling.allocation.tentative import Undivided
 from controller.scheduling.inventory.model import Device, Pool, Usage
@@ -69,7 +69,7 @@ class Solution:
     """Devices for every claim of the problem."""
 
     node: str
-    problem: Problem
+    problem: AllocationInput
     picks: tuple[tuple[Pick, ...], ...]
     """By claim of the problem, in the order they were chosen."""
     steps: int
@@ -98,7 +98,7 @@ Searching = Generator[None, None, Solution | None]
 
 
 def solve(
-    problem: Problem,
+    problem: AllocationInput,
     node: Node,
     pools: Sequence[Pool],
     usage: Usage,
@@ -117,7 +117,7 @@ def solve(
 
 
 def searching(
-    problem: Problem,
+    problem: AllocationInput,
     node: Node,
     pools: Sequence[Pool],
     usage: Usage,
@@ -156,7 +156,7 @@ def completed(generator: Generator[None, None, Result]) -> Result:
             return result
 
 
-class _NoHope(Exception):
+class _Infeasible(Exception):
     """There is no solution, however long one searches."""
 
 
@@ -165,7 +165,7 @@ class Search:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: AllocationInput,
         node: Node,
         pools: Sequence[Pool],
         usage: Usage,
@@ -188,8 +188,8 @@ class Search:
         self._stumbled: AllocatorError | None = None
         self.usage = usage if problem.features.consumable_capacity else Undivided(usage)
         self.candidates = Candidates(problem, node, pools, self.usage)
-        self.spending = Spending(room, problem, self.candidates) if room is not None else None
-        self.held = Holdings(problem, self.candidates, self.usage, self.spending)
+        self.spending = QuotaUse(room, problem, self.candidates) if room is not None else None
+        self.held = AllocatingDevices(problem, self.candidates, self.usage, self.spending)
         self.steps = 0
         self.steps_for_parts = 0
         self.pause_at = 0
@@ -203,14 +203,14 @@ class Search:
     def run(self) -> Generator[None, None, bool]:
         """Search, and stop after each portion. Returns whether there is a solution: `held.picks`. Raises AllocatorError."""
         for claim in self.problem.claims:
-            require_room(
+            require_space(
                 claim.claim,
                 [(group.name, min(self.count(view) for view in group.alternatives)) for group in claim.requests],
             )
         self.prunes = not (self._in_upstream_order and any(map(self._may_fail, self.problem.views)))
         try:
             found = self._affords_any() and (yield from self._run())
-        except _NoHope:
+        except _Infeasible:
             found = False
         if not found and self._stumbled is not None:
             raise self._stumbled
@@ -243,7 +243,7 @@ class Search:
         if self._look_up and self.steps >= LOOK_UP_AFTER - 1:
             self._look_up = False
             if self.prunes and (yield from self._hopeless()):
-                raise _NoHope
+                raise _Infeasible
         if self.steps >= self._portion_ends:
             yield
             self._portion_ends = self.steps + self._portion
@@ -255,7 +255,7 @@ class Search:
 
     # -- for frames ----------------------------------------------------------------------------------------------------
 
-    def enter(self, claim_index: int, request_index: int, before: "Select | None" = None) -> Frame | None:
+    def enter(self, claim_index: int, request_index: int, before: "ExactCount | None" = None) -> Frame | None:
         """The decision for the request at this place, or None past the last. `before`: the one for the request before it."""
         claims = self.problem.claims
         while claim_index < len(claims) and request_index >= len(claims[claim_index].requests):
@@ -265,18 +265,18 @@ class Search:
         group = claims[claim_index].requests[request_index]
         return Alternatives(self, group) if group.prioritized else self.open(group.alternatives[0], before)
 
-    def open(self, view: RequestView, before: "Select | None" = None) -> Frame:
+    def open(self, view: ResolvedRequest, before: "ExactCount | None" = None) -> Frame:
         """The choice of devices for one request."""
         if view.all_devices:
             self.step()
-            return Everything(self, view)
+            return AllDevices(self, view)
         self.step(1 + len(self.candidates.of(view)) // ORDERED_PER_STEP)
-        return Select(self, view, before)
+        return ExactCount(self, view, before)
 
-    def count(self, view: RequestView) -> int:
+    def count(self, view: ResolvedRequest) -> int:
         return len(self.candidates.all_of(view)) if view.all_devices else view.count
 
-    def room_for_results(self, view: RequestView) -> bool:
+    def room_for_results(self, view: ResolvedRequest) -> bool:
         return self.count(view) <= MAX_RESULTS - len(self.held.picks[view.claim_index])
 
     def step(self, cost: int = 1) -> None:
@@ -284,23 +284,23 @@ class Search:
         if self.steps > self._budget:
             raise BudgetExceeded(self._budget)
 
-    def take(self, view: RequestView, candidate: Candidate) -> Taken | None:
+    def take(self, view: ResolvedRequest, candidate: Candidate) -> Taken | None:
         self.step()
         try:
             return self.held.take(view, candidate)
         except AllocatorError as error:
-            self.stumble(error)
+            self.defer_error(error)
             return None
 
-    def take_all(self, view: RequestView, candidate: Candidate) -> Taken | None:
+    def take_all(self, view: ResolvedRequest, candidate: Candidate) -> Taken | None:
         self.step()
         try:
             return self.held.take_all(view, candidate)
         except AllocatorError as error:
-            self.stumble(error)
+            self.defer_error(error)
             return None
 
-    def stumble(self, error: AllocatorError) -> None:
+    def defer_error(self, error: AllocatorError) -> None:
         """Here upstream ends the search. In an order of our own that would be chance: it ends so only if nothing is found."""
         if self._in_upstream_order:
             raise error
@@ -321,12 +321,14 @@ class Search:
             self.pause_at -= len(self.problem.views)
         return static, self.held.trial.state(device.id)
 
-    def _may_fail(self, view: RequestView) -> bool:
+    def _may_fail(self, view: ResolvedRequest) -> bool:
         """A constraint may end the search with an error here."""
         derives = not view.derived.keys().isdisjoint((*view.match_attributes, *view.distinct_attributes))
         return derives or bool(view.all_devices and view.constraints and self.candidates.all_of(view))
 
-    def affords_set(self, view: RequestView, candidate: Candidate, others: Sequence[Candidate], missing: int) -> bool:
+    def affords_set(
+        self, view: ResolvedRequest, candidate: Candidate, others: Sequence[Candidate], missing: int
+    ) -> bool:
         """The quota allows the candidate and so many of the others after it."""
         if self.spending is None:
             return True
@@ -354,7 +356,7 @@ class Search:
                 return True
         return False
 
-    def _unsolvable(self, problem: Problem) -> Generator[None, None, bool]:
+    def _unsolvable(self, problem: AllocationInput) -> Generator[None, None, bool]:
         """Without the chooser's refusals, so with every chooser."""
         search = Search(
             problem,

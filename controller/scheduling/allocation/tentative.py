@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from controller.scheduling.allocation.resolved import Need, RequestView
+from controller.scheduling.allocation.resolved import Consumption, ResolvedRequest
 from controller.scheduling.inventory.model import Amount, Device, DeviceId, Usage
 
 _NOTHING: Final[Mapping[str, Amount]] = {}
@@ -40,7 +40,7 @@ class Delta:
     shares: int = 0
     consumed: dict[str, int] = field(default_factory=dict)
     """Capacity name → amount in whole units; of a device taken whole its totals."""
-    views: list[RequestView] = field(default_factory=list)
+    views: list[ResolvedRequest] = field(default_factory=list)
     """The requests that hold it, in the order they came."""
 
 
@@ -52,7 +52,7 @@ class _Shared:
     amounts: dict[str, Amount] = field(default_factory=dict)
 
 
-class Trial(Usage):
+class TentativeUsage(Usage):
     """The ledger plus the allocations tried so far, those of earlier claims and requests of the same pod included."""
 
     def __init__(self, base: Usage) -> None:
@@ -89,7 +89,7 @@ class Trial(Usage):
         """This claim holds the whole device already (admin access may join others, but not twice in one claim)."""
         return claim_index in self._holders.get(device, ())
 
-    def has_room(self, device: DeviceId, need: Need) -> bool:
+    def has_room(self, device: DeviceId, need: Consumption) -> bool:
         """The rest of every capacity is enough. That the totals are enough is known from `need`."""
         used = self.base.consumed(device)
         mine = self._shared.get(device)
@@ -113,7 +113,7 @@ class Trial(Usage):
 
     # -- what the search does ------------------------------------------------------------------------------------------
 
-    def take(self, view: RequestView, device: Device, need: Need) -> None:
+    def take(self, view: ResolvedRequest, device: Device, need: Consumption) -> None:
         if view.shared(device):
             shared = self._shared.setdefault(device.id, _Shared())
             shared.count += 1
@@ -124,7 +124,7 @@ class Trial(Usage):
         if not view.admin_access:
             self._count(view, device, need, 1)
 
-    def release(self, view: RequestView, device: Device, need: Need) -> None:
+    def release(self, view: ResolvedRequest, device: Device, need: Consumption) -> None:
         """Take back the latest `take` of this device."""
         if view.shared(device):
             shared = self._shared[device.id]
@@ -136,7 +136,7 @@ class Trial(Usage):
         if not view.admin_access:
             self._count(view, device, need, -1)
 
-    def _count(self, view: RequestView, device: Device, need: Need, sign: int) -> None:
+    def _count(self, view: ResolvedRequest, device: Device, need: Consumption, sign: int) -> None:
         delta = self.added.get(device.id)
         if delta is None:
             delta = self.added[device.id] = Delta(device)

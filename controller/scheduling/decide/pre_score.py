@@ -14,7 +14,7 @@ import numpy as np
 
 from controller.scheduling.allocation.ownership import matching_drivers
 from controller.scheduling.allocation.prefilter import RequestColumns
-from controller.scheduling.allocation.request import RequestGroup, RequestView
+from controller.scheduling.allocation.request import RequestGroup, ResolvedRequest
 from controller.scheduling.decide.node_equivalence import NO_SAY, Alike, Likeness, likeness_of
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.chooser import arranging_drivers
@@ -115,7 +115,7 @@ class _Asked:
         vendor: Vendor,
         likeness: Likeness,
         *,
-        view: RequestView,
+        view: ResolvedRequest,
         nodes: Positions,
         mine: Bools,
     ) -> None:

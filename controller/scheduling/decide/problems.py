@@ -7,7 +7,7 @@ from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.ownership import Owner, Scope, owners
 from controller.scheduling.allocation.prefilter import prefilter_of
 from controller.scheduling.allocation.prepared import prepared_of
-from controller.scheduling.allocation.request import Problem
+from controller.scheduling.allocation.request import AllocationInput
 from controller.scheduling.decide.pre_score import Wanted
 from controller.scheduling.decide.scheduling_request import Demand, Options
 from controller.scheduling.inventory.inventory import Inventory
@@ -18,15 +18,15 @@ MOST_ALTERNATIVES: Final = 256
 alternatives). What a decision prepares before it searches grows with their number: 30 ms for so many."""
 
 
-def problems_of(inventory: Inventory, demand: Demand, options: Options) -> tuple[Problem, Problem]:
+def problems_of(inventory: Inventory, demand: Demand, options: Options) -> tuple[AllocationInput, AllocationInput]:
     """The claims without an allocation: those that we allocate, and those that kube-scheduler will. Raises AllocatorError."""
 
-    def problem(claims: list[ResourceClaim]) -> Problem:
+    def problem(claims: list[ResourceClaim]) -> AllocationInput:
         return prepared_of(inventory).of(claims, options.gates, {options.fence_key})
 
     waiting = [entry.claim for entry in demand.claims if entry.claim.status.allocation is None]
     _require_few_alternatives(waiting)
-    everything, nothing = problem(waiting), Problem((), options.gates, frozenset())
+    everything, nothing = problem(waiting), AllocationInput((), options.gates, frozenset())
     if options.managed is None:
         return everything, nothing
     found = owners(inventory, everything, options.managed)
@@ -53,7 +53,7 @@ def _require_few_alternatives(claims: Iterable[ResourceClaim]) -> None:
         )
 
 
-def wanted_of(inventory: Inventory, demand: Demand, problem: Problem, scope: Scope) -> Wanted:
+def wanted_of(inventory: Inventory, demand: Demand, problem: AllocationInput, scope: Scope) -> Wanted:
     """Every request of the problem with the columns of its alternatives, up to date."""
     prefilter = prefilter_of(inventory)
     request_preferences = demand.policies.preferences_of

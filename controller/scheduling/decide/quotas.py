@@ -19,7 +19,7 @@ import numpy as np
 from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS, UNJUDGED
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.allocation.prefilter import RequestColumns
-from controller.scheduling.allocation.request import RequestView
+from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.decide.pre_score import Wanted
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import Device, value_of
@@ -114,7 +114,7 @@ class QuotaVerdicts:
                 )
         return total
 
-    def _least(self, view: RequestView, column: RequestColumns, costs: list[Cost]) -> Ints:
+    def _least(self, view: ResolvedRequest, column: RequestColumns, costs: list[Cost]) -> Ints:
         """Shape (limited resources, nodes.size)."""
         devices, size = self._inventory.devices, self._inventory.nodes.size
         least = np.zeros((len(self._room.names), size), dtype=np.int64)
@@ -133,14 +133,14 @@ class QuotaVerdicts:
                 least[position] = cheapest * view.count
         return least
 
-    def _costs(self, number: int, alternative: int, view: RequestView) -> list[Cost]:
+    def _costs(self, number: int, alternative: int, view: ResolvedRequest) -> list[Cost]:
         """By number of the kind."""
         key = number, alternative
         if key not in self._by_kind:
             self._by_kind[key] = [self._cost(view, sample) for sample in self._inventory.devices.kind_samples]
         return self._by_kind[key]
 
-    def _cost(self, view: RequestView, sample: Device) -> Cost:
+    def _cost(self, view: ResolvedRequest, sample: Device) -> Cost:
         if view.admin_access:
             return self._room.nothing
         try:
@@ -198,7 +198,7 @@ class _Walk:
     costs: Sequence[Cost]
     blamed: set[str]
 
-    def gather(self, view: RequestView, roaming: int, spent: Cost) -> Cost | None:
+    def gather(self, view: ResolvedRequest, roaming: int, spent: Cost) -> Cost | None:
         """What is spent with the request's cards, or None where it cannot be met."""
         open_places = sorted(np.flatnonzero(self.codes == 0).tolist(), key=lambda place: self.costs[place])
         missing = len(open_places) if view.all_devices else view.count - roaming
@@ -222,7 +222,7 @@ class _Walk:
         return not exceeded
 
 
-def _nominal(view: RequestView, device: Device) -> dict[str, int]:
+def _nominal(view: ResolvedRequest, device: Device) -> dict[str, int]:
     """What a request would take of a card that is too small for it: what it names, else what the card would give."""
     taken: dict[str, int] = {}
     for name, capacity in device.spec.capacity.items():

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.allocation.request import Problem
+from controller.scheduling.allocation.request import AllocationInput
 from controller.scheduling.decide.scheduling_request import Demand
 from controller.scheduling.inventory.changes import Shared
 from controller.scheduling.inventory.columns import grown
@@ -87,7 +87,9 @@ class _Kept:
 class InVain:
     """For one decision. `problems`: those that are solved on each node; `how`: whatever else a search depends on."""
 
-    def __init__(self, inventory: Inventory, demand: Demand, problems: Sequence[Problem], how: Hashable) -> None:
+    def __init__(
+        self, inventory: Inventory, demand: Demand, problems: Sequence[AllocationInput], how: Hashable
+    ) -> None:
         self._inventory = inventory
         self._kept = inventory.derived(_Kept, _Kept).by_problem
         self._key_of: Callable[[], Hashable] = lambda: (_digest(demand, problems), how)
@@ -114,7 +116,7 @@ class InVain:
         return self._found
 
 
-def _digest(demand: Demand, problems: Sequence[Problem]) -> bytes:
+def _digest(demand: Demand, problems: Sequence[AllocationInput]) -> bytes:
     """Problems with equal ones are solved alike on a node."""
     claims = [claim.claim for problem in problems for claim in problem.claims]
     policies = demand.policies

@@ -43,7 +43,7 @@ def used_of(device: Device, shares: int, consumed: Mapping[str, Amount], *, excl
 
 
 def demand_of(device: Device, demand: Mapping[str, int]) -> Amounts:
-    """What one request takes of a device, from `RequestView.demand`."""
+    """What one request takes of a device, from `ResolvedRequest.demand`."""
     return used_of(device, 1, demand, exclusive=not device.shared)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from controller.scheduling.allocation.chooser import RequestView, Trial
+from controller.scheduling.allocation.chooser import ResolvedRequest, TentativeUsage
 from controller.scheduling.allocation.search import Solution
 from controller.scheduling.allocation.use_lists import refused_by_lists
 from controller.scheduling.inventory.changes import LruCache
@@ -76,7 +76,7 @@ class PolicyChooser:
     def _arranging(self) -> frozenset[str]:
         return arranging_drivers(self._policies)
 
-    def order(self, request: RequestView, devices: Sequence[Device], trial: Trial) -> Sequence[Device]:
+    def order(self, request: ResolvedRequest, devices: Sequence[Device], trial: TentativeUsage) -> Sequence[Device]:
         if not devices:
             return devices
         rows = _rows(devices)
@@ -95,7 +95,9 @@ class PolicyChooser:
             cards, ask = view.cards, view.ask
         return self._ordered(request, allowed, cards, ask, view=view)
 
-    def best(self, request: RequestView, rows: Positions, ask: Callable[[Positions], CardRequest]) -> Sequence[Device]:
+    def best(
+        self, request: ResolvedRequest, rows: Positions, ask: Callable[[Positions], CardRequest]
+    ) -> Sequence[Device]:
         """`order` where nothing was chosen before, of whole cards of one node that the vendors' rules are known to allow.
 
         `ask`: what the request takes of the cards in some rows. Cards in the same states are ordered alike, so that is kept.
@@ -113,7 +115,7 @@ class PolicyChooser:
 
     def _ordered(
         self,
-        request: RequestView,
+        request: ResolvedRequest,
         allowed: Sequence[Device],
         cards: Cards,
         ask: CardRequest,
@@ -133,12 +135,12 @@ class PolicyChooser:
             order = group_order(order, groups, keys, matched_count(request), tight=names.BINPACK in policy.hami_keys)
         return [allowed[position] for position in order.tolist()]
 
-    def _note(self, request: RequestView, devices: Sequence[Device], scores: Sequence[float]) -> None:
+    def _note(self, request: ResolvedRequest, devices: Sequence[Device], scores: Sequence[float]) -> None:
         for device, score in zip(devices, scores, strict=True):
             self._scores[request.claim_key, request.name, device.id] = score
 
     def sets(
-        self, request: RequestView, devices: Sequence[Device], count: int, trial: Trial
+        self, request: ResolvedRequest, devices: Sequence[Device], count: int, trial: TentativeUsage
     ) -> Iterable[Sequence[Device]] | None:
         """Where the vendor of the cards arranges them: its sets, tier by tier; inside a tier the device policy's order."""
         if request.all_devices or not devices:
@@ -180,7 +182,7 @@ class PolicyChooser:
     # -- one request, some devices -----------------------------------------------------------------------------------
 
     def _parts(
-        self, request: RequestView, devices: Sequence[Device], cards: Cards, ask: CardRequest, trial: Trial
+        self, request: ResolvedRequest, devices: Sequence[Device], cards: Cards, ask: CardRequest, trial: TentativeUsage
     ) -> PartsView | None:
         """Where parts of cards are among the devices of a node: how they stand to their cards and to each other."""
         node = int(self._columns.node[devices[0].row])
@@ -197,7 +199,7 @@ class PolicyChooser:
         return parts_view(devices, cards, ask, Surroundings(request, pools, around, picture), smallest_first=tight)
 
     def _refusals(
-        self, request: RequestView, devices: Sequence[Device], rows: Positions, cards: Cards, ask: CardRequest
+        self, request: ResolvedRequest, devices: Sequence[Device], rows: Positions, cards: Cards, ask: CardRequest
     ) -> Codes:
         """Vendor reasons per card; cards of drivers without a vendor have none. Shape (n,)."""
         codes = np.zeros(len(devices), dtype=np.uint8)
@@ -214,7 +216,7 @@ class PolicyChooser:
                     codes[position] = reason or codes[position]
         return codes
 
-    def _add(self, cards: Cards, devices: Sequence[Device], trial: Trial) -> None:
+    def _add(self, cards: Cards, devices: Sequence[Device], trial: TentativeUsage) -> None:
         """Count what the search has chosen so far for this pod. `cards` are copies, so they may be changed."""
         for position, device in enumerate(devices):
             delta = trial.added.get(device.id)
@@ -237,7 +239,7 @@ class PolicyChooser:
                 )
 
     def _packed(
-        self, request: RequestView, allowed: Sequence[Device], cards: Cards, ask: CardRequest
+        self, request: ResolvedRequest, allowed: Sequence[Device], cards: Cards, ask: CardRequest
     ) -> list[Ints] | None:
         """What the node policy says of cards, with all cards of the node in view. Each of the shape of `allowed`."""
         if self.ranking is None or not allowed:
@@ -253,7 +255,13 @@ class PolicyChooser:
     # -- sets --------------------------------------------------------------------------------------------------------
 
     def _arrangement(
-        self, request: RequestView, cards: Sequence[Device], count: int, trial: Trial, *, part: Device | None
+        self,
+        request: ResolvedRequest,
+        cards: Sequence[Device],
+        count: int,
+        trial: TentativeUsage,
+        *,
+        part: Device | None,
     ) -> CandidateSets | None:
         """None: no vendor has a say here. `part`: some part of a card that could be taken as well."""
         some = cards[0] if cards else part
@@ -293,7 +301,7 @@ class PolicyChooser:
         return vendor.arrange(scene)
 
     def _in_order(
-        self, request: RequestView, devices: Sequence[Device], arrangement: CandidateSets, count: int
+        self, request: ResolvedRequest, devices: Sequence[Device], arrangement: CandidateSets, count: int
     ) -> Iterator[Sequence[Device]]:
         position = self._inventory.layouts.position
         bits = [1 << int(position[device.row]) for device in devices]
@@ -342,12 +350,12 @@ def _arranging(stated: tuple[tuple[RequestPreferences, tuple[str, ...]], ...]) -
     )
 
 
-def common_values(request: RequestView, device: Device) -> Hashable:
+def common_values(request: ResolvedRequest, device: Device) -> Hashable:
     """What the matchAttribute constraints of the request would make the other devices have in common with this one."""
     return tuple(device.attribute(name) for name in request.match_attributes)
 
 
-def matched_count(request: RequestView) -> int:
+def matched_count(request: ResolvedRequest) -> int:
     """How many devices a matchAttribute constraint of the request ties together, those of other requests included."""
     spec = request.claim.spec.devices
     most = request.count

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.allocation.prefilter import RequestColumns
-from controller.scheduling.allocation.request import RequestGroup, RequestView
+from controller.scheduling.allocation.request import RequestGroup, ResolvedRequest
 from controller.scheduling.inventory.card_grid import CardGrid
 from controller.scheduling.inventory.changes import LruCache
 from controller.scheduling.inventory.columns import grown
@@ -104,7 +104,7 @@ class After(DerivedColumns):
     def scarce(self) -> Floats:
         return self._scarce[: self._inventory.nodes.size]
 
-    def scarcity_of(self, request: RequestView, types: Ints) -> Ints:
+    def scarcity_of(self, request: ResolvedRequest, types: Ints) -> Ints:
         for alternatives, scarcities in zip((each for each, _ in self._wanted), self._scarcity, strict=True):
             for view, scarcity in zip(alternatives, scarcities, strict=True):
                 if view.shape == request.shape:
@@ -195,7 +195,7 @@ class Picture:
         return np.minimum(share, left), may
 
 
-def first_alternative(alternatives: Sequence[RequestView], columns: list[RequestColumns], nodes: Positions) -> Ints:
+def first_alternative(alternatives: Sequence[ResolvedRequest], columns: list[RequestColumns], nodes: Positions) -> Ints:
     """Per node the first alternative that it may meet; the last where it can meet none."""
     found = np.full(len(nodes), len(columns) - 1, dtype=np.int64)
     for number in reversed(range(len(columns) - 1)):

@@ -5,7 +5,7 @@ Called by `scoring.chooser` (the node that is searched) and `decide.pre_score` (
 
 import numpy as np
 
-from controller.scheduling.allocation.resolved import RequestView
+from controller.scheduling.allocation.resolved import ResolvedRequest
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.arrays import Bools, Codes
 from hami_dra.vendors.protocol import CardState, Layout, NodeView, Vendor
@@ -20,7 +20,14 @@ def cells_of(eligible: Bools, idle: Bools, mine: Bools) -> Codes:
 
 
 def scene_of(
-    layout: Layout, cells: Codes, states: Codes, count: int, *, policies: Policies, vendor: Vendor, request: RequestView
+    layout: Layout,
+    cells: Codes,
+    states: Codes,
+    count: int,
+    *,
+    policies: Policies,
+    vendor: Vendor,
+    request: ResolvedRequest,
 ) -> NodeView:
     """`cells` and `states`: shape (layout.size,)."""
     return NodeView(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.scheduling.allocation.chooser import RequestView
+from controller.scheduling.allocation.chooser import ResolvedRequest
 from controller.scheduling.allocation.counters import CounterName, consumption
 from controller.scheduling.allocation.errors import AllocatorError
 from controller.scheduling.inventory.layouts import is_part
@@ -43,7 +43,7 @@ class PartsView:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    request: RequestView
+    request: ResolvedRequest
     pools: Sequence[Pool]
     devices: Sequence[Device]
     """All cards and parts of the pools, in use or not."""
@@ -78,7 +78,7 @@ def _key(device: Device) -> CardKey:
     return device.id.driver, device.index
 
 
-def _may_take(request: RequestView, card: Device) -> bool:
+def _may_take(request: ResolvedRequest, card: Device) -> bool:
     """The request is one for whole cards too, as far as selectors tell."""
     try:
         return all(selector.matches(card) for selector in request.all_selectors)

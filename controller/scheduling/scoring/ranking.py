@@ -7,7 +7,7 @@ with the pod (`scoring.device_selection`), in columns per shape of request that 
 
 from typing import Final, Protocol
 
-from controller.scheduling.allocation.request import RequestView
+from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.pod_resources import pod_requests
 from controller.scheduling.scoring.device_selection import fit_keys
@@ -31,7 +31,7 @@ class Ranking(Protocol):
     def terms(self, node: int) -> list[tuple[str, float]]:
         """What the value of a node is made of, by name."""
 
-    def card_keys(self, request: RequestView, line: Line) -> list[Ints] | None:
+    def card_keys(self, request: ResolvedRequest, line: Line) -> list[Ints] | None:
         """By what the cards of a node are ordered, most important first, lower is better. None: by the device policy."""
 
 
@@ -62,7 +62,7 @@ class Plain:
     def terms(self, node: int) -> list[tuple[str, float]]:
         return [("used", float(self.values[node]))]
 
-    def card_keys(self, request: RequestView, line: Line) -> list[Ints] | None:  # noqa: ARG002 (the protocol's signature)
+    def card_keys(self, request: ResolvedRequest, line: Line) -> list[Ints] | None:  # noqa: ARG002 (the protocol's signature)
         return None
 
 
@@ -107,6 +107,6 @@ class _FairShare:
         ]
         return [(name, float(column[node])) for name, column in parts]
 
-    def card_keys(self, request: RequestView, line: Line) -> list[Ints] | None:
+    def card_keys(self, request: ResolvedRequest, line: Line) -> list[Ints] | None:
         scarcity = self._after.scarcity_of(request, line.type)
         return fit_keys(line.left, line.share, line.island, line.may, scarcity=scarcity, count=max(request.count, 1))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.scheduling.allocation.bounds import hopeless
+from controller.scheduling.allocation.bounds import is_infeasible
 from controller.scheduling.allocation.chooser import FirstFit
 from controller.scheduling.allocation.errors import AllocatorError, BudgetExceeded, InvalidPools
 from controller.scheduling.allocation.features import FeatureGates
@@ -525,7 +525,7 @@ def test_a_device_that_holds_too_much_takes_no_room_from_the_others():
     problem = problem_of(claim(exactly(capacity={"memory": "4"})))
     node, pools = parse({"metadata": {"name": NODE}}, Node), pools_of(slice_of(*slots))
     search = Search(problem, node, pools, usage, FirstFit(), budget=DEFAULT_BUDGET)
-    assert not hopeless(problem, search.candidates, search.held.constraints, usage)
+    assert not is_infeasible(problem, search.candidates, search.held.constraints, usage)
 
 
 @pytest.mark.parametrize("chooser", [FirstFit(), Reversed()])

@@ -1,6 +1,6 @@
 """The trial: what the search holds, on top of the ledger."""
 
-from controller.scheduling.allocation.tentative import Trial
+from controller.scheduling.allocation.tentative import TentativeUsage
 from controller.scheduling.inventory.pools import compile_slice
 from hami_dra.api.resource import ResourceSlice
 from tests.support.allocation import InUse, claim, device, exactly, parse, problem_of, slice_of
@@ -23,7 +23,7 @@ def need(view, device_):
 
 
 def test_it_shows_the_ledger_until_something_is_taken():
-    trial = Trial(InUse(exclusive={"w"}, shared={"s": 2}, amounts={"s": {"memory": 3}}))
+    trial = TentativeUsage(InUse(exclusive={"w"}, shared={"s": 2}, amounts={"s": {"memory": 3}}))
     assert trial.in_use(WHOLE.id)
     assert trial.held(WHOLE.id)
     assert (trial.shares(SHARED.id), trial.consumed(SHARED.id)) == (2, {"memory": 3})
@@ -32,7 +32,7 @@ def test_it_shows_the_ledger_until_something_is_taken():
 
 
 def test_a_share_adds_to_the_ledger_and_is_taken_back():
-    trial = Trial(InUse(shared={"s": 1}, amounts={"s": {"memory": 3}}))
+    trial = TentativeUsage(InUse(shared={"s": 1}, amounts={"s": {"memory": 3}}))
     trial.take(ASK, SHARED, need(ASK, SHARED))
     trial.take(ASK, SHARED, need(ASK, SHARED))
     assert trial.shares(SHARED.id) == 3
@@ -47,7 +47,7 @@ def test_a_share_adds_to_the_ledger_and_is_taken_back():
 
 
 def test_room_is_counted_exactly():
-    trial = Trial(InUse(amounts={"s": {"memory": 7}}))
+    trial = TentativeUsage(InUse(amounts={"s": {"memory": 7}}))
     assert trial.has_room(SHARED.id, need(ASK, SHARED))
     trial.take(ASK, SHARED, need(ASK, SHARED))
     assert trial.has_room(SHARED.id, need(ASK, SHARED))
@@ -56,7 +56,7 @@ def test_room_is_counted_exactly():
 
 
 def test_a_whole_device_is_in_use_and_takes_its_totals():
-    trial = Trial(InUse())
+    trial = TentativeUsage(InUse())
     trial.take(ASK, WHOLE, need(ASK, WHOLE))
     assert trial.in_use(WHOLE.id)
     assert trial.held_by(WHOLE.id, 0)
@@ -67,7 +67,7 @@ def test_a_whole_device_is_in_use_and_takes_its_totals():
 
 
 def test_admin_access_holds_against_others_and_adds_nothing():
-    trial = Trial(InUse())
+    trial = TentativeUsage(InUse())
     trial.take(WATCH, WHOLE, need(WATCH, WHOLE))
     assert trial.held(WHOLE.id)
     assert not trial.in_use(WHOLE.id)
