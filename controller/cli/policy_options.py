@@ -14,7 +14,7 @@ from controller.scheduling.scoring.policies import (
     parse_node_policy,
     parse_packing_weights,
 )
-from controller.scheduling.scoring.policy_resolution import check_wishes
+from controller.scheduling.scoring.policy_resolution import check_preferences
 from hami_dra.api import names
 from hami_dra.vendors.registry import WISH_ANNOTATIONS
 
@@ -33,7 +33,7 @@ def default_annotations(options: Iterable[str]) -> dict[str, str]:
             raise CommandError(f"--default: {option!r} is not NAME=VALUE with one of the annotations {known}")
         found[name] = value
     try:
-        check_wishes(found, "--default")
+        check_preferences(found, "--default")
     except InvalidPolicy as error:
         raise CommandError(str(error)) from error
     return found

@@ -24,7 +24,14 @@ from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.pod_resources import pod_requests
 from controller.scheduling.inventory.roles import WHOLE_CARD
 from controller.scheduling.scoring.device_selection import first_of, fit_keys
-from controller.scheduling.scoring.free_capacity import After, Line, Picture, Wanted, kept_of, shape_key
+from controller.scheduling.scoring.free_capacity import (
+    AfterPlacement,
+    NodeDevices,
+    NodeTable,
+    Wanted,
+    free_capacity_of,
+    shape_key,
+)
 from controller.scheduling.scoring.packing import Packing
 from controller.scheduling.scoring.policies import Policies
 from controller.scheduling.scoring.ranking import Ranking, rank_nodes
@@ -126,7 +133,7 @@ def score(gain: Floats) -> Ints:
     return points
 
 
-class FgdAfter(After):
+class FgdAfter(AfterPlacement):
     """`score`: shape (nodes.size,), for a pod of one shape that asks for `cpu` millicores."""
 
     def __init__(
@@ -150,7 +157,7 @@ class FgdAfter(After):
         for some in _chunks(nodes):
             super()._update(some)
 
-    def _choose(self, picture: Picture, free: Ints, share: Ints, may: Bools, *, count: int, scarcity: Ints) -> Bools:
+    def _choose(self, picture: NodeTable, free: Ints, share: Ints, may: Bools, *, count: int, scarcity: Ints) -> Bools:
         keys = fit_keys(picture.of_home(free), share, picture.island, may, scarcity=scarcity, count=count)
         if count == 1:
             before, left = self._ground.fragment[picture.nodes], self._ground.cpu[picture.nodes] - self._cpu
@@ -158,16 +165,16 @@ class FgdAfter(After):
             keys.insert(0, np.where(may, -score(gain), 1))
         return first_of(keys, may, count)
 
-    def _finish(self, picture: Picture, free: Ints) -> None:
+    def _finish(self, picture: NodeTable, free: Ints) -> None:
         super()._finish(picture, free)
         nodes = picture.nodes
         then = self._seen(picture).of(free, self._ground.cpu[nodes] - self._cpu)
         self._score[nodes] = score(self._ground.fragment[nodes] - then)
 
-    def _seen(self, picture: Picture) -> Fragments:
+    def _seen(self, picture: NodeTable) -> Fragments:
         return Fragments(self._ground.typical, self._ground.typical.shares(np.where(picture.there, picture.rows, -1)))
 
-    def card_keys(self, request: ResolvedRequest, line: Line) -> list[Ints]:
+    def card_keys(self, request: ResolvedRequest, line: NodeDevices) -> list[Ints]:
         """Cards of one node, best first. Jobs of a trace have one request: nothing on the node is taken yet for the same pod."""
         keys = fit_keys(
             line.left,
@@ -207,13 +214,13 @@ class FgdRanker:
 
     def __init__(self, inventory: Inventory) -> None:
         self.shapes = PodShapes()
-        self._grid = kept_of(inventory).grid
+        self._grid = free_capacity_of(inventory).grid
         self.ground = Ground(inventory, self._grid, self.shapes)
         self._afters: LruCache[FgdAfter] = LruCache(_SHAPES_KEPT)
 
     def __call__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> Ranking:
         """As `rank_nodes`. While nothing is typical yet: `fair-share`, which needs no history."""
-        kept_of(inventory).refresh()
+        free_capacity_of(inventory).refresh()
         if not self.ground.refresh().typical.known:
             return rank_nodes(inventory, policies, pod, wanted)
         cpu = pod_requests(pod)["cpu"]
@@ -236,5 +243,5 @@ class _Fgd:
         parts = [("gradient", self._after.score), ("fit", self._fit), ("scarce", self._scarce)]
         return [(name, float(column[node])) for name, column in parts]
 
-    def card_keys(self, request: ResolvedRequest, line: Line) -> list[Ints] | None:
+    def card_keys(self, request: ResolvedRequest, line: NodeDevices) -> list[Ints] | None:
         return self._after.card_keys(request, line)

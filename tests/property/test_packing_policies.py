@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from controller.scheduling.scoring import ranking as rankings
-from controller.scheduling.scoring.free_capacity import Kept, kept_of
+from controller.scheduling.scoring.free_capacity import FreeCapacity, free_capacity_of
 from controller.scheduling.scoring.packing import Packing
 from hack.bench import packing_fgd
 from hack.bench.packing_fgd import FgdRanker
@@ -200,7 +200,7 @@ def test_fair_share_is_what_the_page_says(found, arriving, seed):
 
 def learnt(cluster, typical):
     """Makes the cluster believe that these are the typical requests: (frequency, job)."""
-    kept_of(cluster.inventory).refresh()
+    free_capacity_of(cluster.inventory).refresh()
     for number in range(200):
         job = typical[number % len(typical)]
         cluster.publish(*cluster.pod_of(job, 10_000 + number))
@@ -294,10 +294,10 @@ def ask(cluster, job, policy: Policy):
 
 def fresh_values(cluster, job, policy):
     """The same with everything forgotten that was kept, what is typical apart."""
-    forgotten = Kept(cluster.inventory)
+    forgotten = FreeCapacity(cluster.inventory)
     options = cluster._options
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rankings, "kept_of", lambda _: forgotten)
+        patch.setattr(rankings, "free_capacity_of", lambda _: forgotten)
         patch.setattr(packing_fgd, "kept_of", lambda _: forgotten)
         if cluster.fgd is not None:
             again = FgdRanker(cluster.inventory)

@@ -15,7 +15,7 @@ from controller.scheduling.inventory.columns import grown
 from controller.scheduling.inventory.derived_column import LogReader
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.layouts import NO_POSITION
-from controller.scheduling.scoring.node_views import cells_of
+from controller.scheduling.scoring.node_views import card_states_of
 from hami_dra.api.arrays import Codes, Ints, Positions
 from hami_dra.vendors.protocol import Layout, Vendor
 
@@ -119,7 +119,7 @@ class Likeness:
         shape = len(nodes), int(position[rows].max(initial=0)) + 1
         cells: Codes = np.zeros(shape, dtype=np.uint8)
         states: Codes = np.zeros(shape, dtype=np.uint8)
-        cells[where] = cells_of(eligible, devices.slots_used[rows] == 0, np.zeros(len(rows), dtype=np.bool_))
+        cells[where] = card_states_of(eligible, devices.slots_used[rows] == 0, np.zeros(len(rows), dtype=np.bool_))
         ask = self._column.ask(rows)
         for amounts in (ask.slots, ask.cores, ask.memory):
             amounts[~eligible] = 0

@@ -19,7 +19,7 @@ from controller.scheduling.decide.node_equivalence import NO_SAY, Alike, Likenes
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.chooser import arranging_drivers
 from controller.scheduling.scoring.free_capacity import first_alternative
-from controller.scheduling.scoring.node_views import scene_of
+from controller.scheduling.scoring.node_views import node_view_of
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.vendors.protocol import CardState, NodeView, PartitionUse, Vendor
@@ -135,7 +135,7 @@ class _Asked:
                     cells[position] = (cells[position] | CardState.MINE) & ~CardState.IDLE
                 if taken >> position & 1:
                     cells[position] &= ~CardState.ELIGIBLE
-        return scene_of(
+        return node_view_of(
             alike.layout,
             cells,
             alike.states,

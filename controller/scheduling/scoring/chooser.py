@@ -23,9 +23,9 @@ from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import Device, DeviceId
 from controller.scheduling.inventory.roles import ask_of, asked_shares, free_shares, used_of
 from controller.scheduling.scoring.formulas import device_keys, device_order, device_scores, group_order
-from controller.scheduling.scoring.free_capacity import line_of
-from controller.scheduling.scoring.node_views import cells_of, scene_of
-from controller.scheduling.scoring.partitions import PartsView, Surroundings, parts_view
+from controller.scheduling.scoring.free_capacity import node_devices_of
+from controller.scheduling.scoring.node_views import card_states_of, node_view_of
+from controller.scheduling.scoring.partitions import PartitionsView, Surroundings, partitions_view
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from controller.scheduling.scoring.ranking import Ranking
 from hami_dra.api import names
@@ -120,7 +120,7 @@ class PolicyChooser:
         cards: Cards,
         ask: CardRequest,
         *,
-        view: PartsView | None = None,
+        view: PartitionsView | None = None,
     ) -> Sequence[Device]:
         policy = self._policies.for_claim(request.claim_key)
         scores = device_scores(cards, ask, policy.weights)
@@ -183,7 +183,7 @@ class PolicyChooser:
 
     def _parts(
         self, request: ResolvedRequest, devices: Sequence[Device], cards: Cards, ask: CardRequest, trial: TentativeUsage
-    ) -> PartsView | None:
+    ) -> PartitionsView | None:
         """Where parts of cards are among the devices of a node: how they stand to their cards and to each other."""
         node = int(self._columns.node[devices[0].row])
         if node < 0:
@@ -196,7 +196,7 @@ class PolicyChooser:
         request_preferences = self._policies.preferences_of(request.claim_key, request.name)
         vendors = [vendor for driver in drivers if (vendor := vendor_of(driver)) is not None]
         tight = any(vendor.smallest_part_first(request_preferences.of(vendor)) for vendor in vendors)
-        return parts_view(devices, cards, ask, Surroundings(request, pools, around, picture), smallest_first=tight)
+        return partitions_view(devices, cards, ask, Surroundings(request, pools, around, picture), smallest_first=tight)
 
     def _refusals(
         self, request: ResolvedRequest, devices: Sequence[Device], rows: Positions, cards: Cards, ask: CardRequest
@@ -248,7 +248,7 @@ class PolicyChooser:
         if node < 0:
             return None
         left = free_shares(cards)
-        line, places = line_of(self._inventory, node, _rows(allowed), left, asked_shares(cards, ask))
+        line, places = node_devices_of(self._inventory, node, _rows(allowed), left, asked_shares(cards, ask))
         keys = self.ranking.card_keys(request, line)
         return [key[places] for key in keys] if keys is not None else None
 
@@ -289,9 +289,9 @@ class PolicyChooser:
         mine = np.array([card.id in trial.added for card in cards_of_node], dtype=np.bool_)
         may = np.zeros(layout.size, dtype=np.bool_)
         may[eligible] = True
-        scene = scene_of(
+        scene = node_view_of(
             layout,
-            cells_of(may, picture.slots_used == 0, mine),
+            card_states_of(may, picture.slots_used == 0, mine),
             vendor.states(picture, ask),
             count,
             policies=self._policies,

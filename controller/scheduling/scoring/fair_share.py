@@ -24,14 +24,14 @@ _ENDLESS: Final = 1e30
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class UsableCapacity:
     """What nodes have of one resource. Shape (nodes,), int64; a node that does not say what it offers has `MOST`."""
 
     offered: Ints
     left: Ints
 
-    def after(self, taken: int) -> "Room":
-        return Room(self.offered, self.left - taken)
+    def after(self, taken: int) -> "UsableCapacity":
+        return UsableCapacity(self.offered, self.left - taken)
 
     def cards_per_unit(self, cards: Ints, theta: float) -> Floats:
         """How many cards one unit of the resource feeds: `cards / (theta x offered)`, endlessly many where nobody knows."""
@@ -42,7 +42,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class CardTotals:
     """Nodes at one moment; arrays of shape (nodes,)."""
 
     cards: Ints
@@ -51,19 +51,19 @@ class State:
     """Sum of what is left of them, in millionths."""
     partial: Ints
     """The same over cards that are neither idle nor full."""
-    cpu: Room
-    memory: Room
+    cpu: UsableCapacity
+    memory: UsableCapacity
 
 
 def totals(free: Ints) -> tuple[Ints, Ints]:
-    """(free, partial) of `State`, from what is left of each card. Shape (nodes, cards) → (nodes,)."""
+    """(free, partial) of `CardTotals`, from what is left of each card. Shape (nodes, cards) → (nodes,)."""
     return free.sum(axis=-1), np.where(free < WHOLE_CARD, free, 0).sum(axis=-1)
 
 
-def stranded(state: State, cpu: Floats, memory: Floats) -> Floats:
+def stranded(state: CardTotals, cpu: Floats, memory: Floats) -> Floats:
     """Cards' worth that is free and cannot be used, for want of CPU or memory. Shape (nodes,).
 
-    `cpu`, `memory`: how many cards a unit of each feeds (`Room.cards_per_unit`).
+    `cpu`, `memory`: how many cards a unit of each feeds (`UsableCapacity.cards_per_unit`).
     """
     free = state.free / WHOLE_CARD
     fed = np.minimum(state.cpu.left * cpu, state.memory.left * memory)
@@ -87,7 +87,7 @@ class Cost:
         return self.stranded + self.broken + self.left + self.cpu
 
 
-def cost(before: State, after: State, weights: Packing) -> Cost:
+def cost(before: CardTotals, after: CardTotals, weights: Packing) -> Cost:
     """`after`: with the pod. The terms of packing by fair share, see docs/packing.md."""
     known = after.cpu.offered < MOST
     feeds = [room.cards_per_unit(before.cards, weights.theta) for room in (before.cpu, before.memory)]

@@ -29,7 +29,7 @@ Wanted = Sequence[tuple[RequestGroup, list[RequestColumns]]]
 _SHAPES_KEPT: Final = 256
 
 
-class Kept(DerivedColumns):
+class FreeCapacity(DerivedColumns):
     """Of one inventory: the grid of cards, and per shape of request what would be left. A cache and nothing else."""
 
     def __init__(self, inventory: Inventory) -> None:
@@ -37,12 +37,14 @@ class Kept(DerivedColumns):
         super().__init__(self.grid.changes)
         self.free: Ints = np.zeros(0, dtype=np.int64)
         self.partial: Ints = np.zeros(0, dtype=np.int64)
-        self._afters: LruCache[After] = LruCache(_SHAPES_KEPT)
+        self._afters: LruCache[AfterPlacement] = LruCache(_SHAPES_KEPT)
 
-    def after(self, inventory: Inventory, weights: Packing, wanted: Wanted) -> "After":
+    def after(self, inventory: Inventory, weights: Packing, wanted: Wanted) -> "AfterPlacement":
         """Up to date. The columns of `wanted` are."""
         self.refresh()
-        found = self._afters.get(shape_key(wanted, weights), lambda: After(inventory, self.grid, weights, wanted))
+        found = self._afters.get(
+            shape_key(wanted, weights), lambda: AfterPlacement(inventory, self.grid, weights, wanted)
+        )
         found.refresh()
         return found
 
@@ -59,13 +61,13 @@ class Kept(DerivedColumns):
         self.free[nodes], self.partial[nodes] = totals(self.grid.free[nodes])
 
 
-def kept_of(inventory: Inventory) -> Kept:
+def free_capacity_of(inventory: Inventory) -> FreeCapacity:
     """Kept as long as the inventory lives; without it the answers are the same, later."""
-    return inventory.derived(Kept, Kept)
+    return inventory.derived(FreeCapacity, FreeCapacity)
 
 
 def shape_key(wanted: Wanted, weights: Packing) -> Hashable:
-    """Return what the columns of `After` depend on."""
+    """Return what the columns of `AfterPlacement` depend on."""
     requests = tuple(
         (column, view.count, view.all_devices)
         for group, columns in wanted
@@ -74,10 +76,10 @@ def shape_key(wanted: Wanted, weights: Packing) -> Hashable:
     return requests, tuple(len(columns) for _, columns in wanted), weights.rare, weights.large
 
 
-class After(DerivedColumns):
+class AfterPlacement(DerivedColumns):
     """What would be left of the cards of every node with one pod's requests met, by the card choice of `device_selection`.
 
-    Columns of shape (nodes.size,): `free` and `partial` as in `fair_share.State`; `scarce`: how scarce the cards are that it
+    Columns of shape (nodes.size,): `free` and `partial` as in `fair_share.CardTotals`; `scarce`: how scarce the cards are that it
     would take, in cards, on average. Nodes that cannot meet a request keep what they have.
     """
 
@@ -132,7 +134,7 @@ class After(DerivedColumns):
         return size
 
     def _update(self, nodes: Positions, /) -> None:
-        picture = Picture(self._inventory, self._grid, nodes)
+        picture = NodeTable(self._inventory, self._grid, nodes)
         free = picture.free
         scarce = np.zeros(len(nodes), dtype=np.int64)
         taken = np.zeros(len(nodes), dtype=np.int64)
@@ -155,18 +157,20 @@ class After(DerivedColumns):
         self._finish(picture, free)
         self._scarce[nodes] = scarce / np.maximum(taken, 1) / WHOLE_CARD
 
-    def _choose(self, picture: "Picture", free: Ints, share: Ints, may: Bools, *, count: int, scarcity: Ints) -> Bools:
+    def _choose(
+        self, picture: "NodeTable", free: Ints, share: Ints, may: Bools, *, count: int, scarcity: Ints
+    ) -> Bools:
         """The cards that one request takes, on every node. Arrays of shape (nodes, cards)."""
         return first_of(
             fit_keys(picture.of_home(free), share, picture.island, may, scarcity=scarcity, count=count), may, count
         )
 
-    def _finish(self, picture: "Picture", free: Ints) -> None:
+    def _finish(self, picture: "NodeTable", free: Ints) -> None:
         """`free`: with all requests met."""
         self._free[picture.nodes], self._partial[picture.nodes] = totals(free)
 
 
-class Picture:
+class NodeTable:
     """The cards of some nodes, as tables of shape (nodes, cards)."""
 
     def __init__(self, inventory: Inventory, grid: CardGrid, nodes: Positions) -> None:
@@ -206,7 +210,7 @@ def first_alternative(alternatives: Sequence[ResolvedRequest], columns: list[Req
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class NodeDevices:
     """The cards of one node as the search sees them, what it has chosen so far included.
 
     Shape (grid.width,), or longer for devices that no node owns. `left`: what is left of the card that a device is or is cut
@@ -221,9 +225,11 @@ class Line:
     type: Ints
 
 
-def line_of(inventory: Inventory, node: int, rows: Positions, left: Ints, share: Ints) -> tuple[Line, Positions]:
+def node_devices_of(
+    inventory: Inventory, node: int, rows: Positions, left: Ints, share: Ints
+) -> tuple[NodeDevices, Positions]:
     """`rows`, `left` and `share`: of the devices that the request may take. Also: the place of each of them in the line."""
-    grid = kept_of(inventory).grid.refresh()
+    grid = free_capacity_of(inventory).grid.refresh()
     places = grid.places(node, rows)
     width = max(grid.width, int(places.max(initial=0)) + 1)
 
@@ -235,7 +241,7 @@ def line_of(inventory: Inventory, node: int, rows: Positions, left: Ints, share:
 
     island = wide(grid.island[node], -1)
     island[grid.width :] = np.arange(grid.width, width)
-    line = Line(
+    line = NodeDevices(
         node,
         left=wide(None, 0),
         share=wide(None, 0),

@@ -11,7 +11,7 @@ from hami_dra.api.arrays import Bools, Codes
 from hami_dra.vendors.protocol import CardState, Layout, NodeView, Vendor
 
 
-def cells_of(eligible: Bools, idle: Bools, mine: Bools) -> Codes:
+def card_states_of(eligible: Bools, idle: Bools, mine: Bools) -> Codes:
     """`CardState` by position. Arrays of one shape."""
     cells: Codes = (
         eligible * np.uint8(CardState.ELIGIBLE) | idle * np.uint8(CardState.IDLE) | mine * np.uint8(CardState.MINE)
@@ -19,7 +19,7 @@ def cells_of(eligible: Bools, idle: Bools, mine: Bools) -> Codes:
     return cells
 
 
-def scene_of(
+def node_view_of(
     layout: Layout,
     cells: Codes,
     states: Codes,

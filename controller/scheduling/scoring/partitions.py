@@ -30,7 +30,7 @@ CardKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class PartsView:
+class PartitionsView:
     """Arrays of shape (devices,), int64."""
 
     cards: Cards
@@ -51,9 +51,9 @@ class Surroundings:
     """Their columns, with what the search has added."""
 
 
-def parts_view(
+def partitions_view(
     devices: Sequence[Device], cards: Cards, ask: CardRequest, around: Surroundings, *, smallest_first: bool
-) -> PartsView:
+) -> PartitionsView:
     """`cards` and `ask`: of `devices`. `smallest_first`: the vendor wants it so."""
     parts = [position for position, device in enumerate(devices) if is_part(device)]
     wholes = {_key(device): place for place, device in enumerate(around.devices) if not is_part(device)}
@@ -71,7 +71,7 @@ def parts_view(
     ruled_out = np.zeros(len(devices), dtype=np.int64)
     cost = _ruled_out(around)
     ruled_out[parts] = [cost.get(devices[position], 0) for position in parts]
-    return PartsView(seen, ask, [size, cores] if tight else [], [size, cores, ruled_out])
+    return PartitionsView(seen, ask, [size, cores] if tight else [], [size, cores, ruled_out])
 
 
 def _key(device: Device) -> CardKey:

@@ -151,7 +151,7 @@ def _check_final(sources: Iterable[Object], final: Mapping[str, _Final]) -> None
                 )
 
 
-def check_wishes(annotations: Mapping[str, str], where: str) -> None:
+def check_preferences(annotations: Mapping[str, str], where: str) -> None:
     """Raises InvalidPolicy where a vendor does not understand what `annotations` say. `where`: of what object they are."""
     _wishes({name: (value, UNSAID) for name, value in annotations.items() if name in WISH_ANNOTATIONS}, where)
 

@@ -11,8 +11,8 @@ from controller.scheduling.allocation.request import ResolvedRequest
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.pod_resources import pod_requests
 from controller.scheduling.scoring.device_selection import fit_keys
-from controller.scheduling.scoring.fair_share import Cost, Room, State, cost
-from controller.scheduling.scoring.free_capacity import Line, Wanted, kept_of
+from controller.scheduling.scoring.fair_share import CardTotals, Cost, UsableCapacity, cost
+from controller.scheduling.scoring.free_capacity import NodeDevices, Wanted, free_capacity_of
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api import names
 from hami_dra.api.arrays import Floats, Ints
@@ -31,7 +31,7 @@ class Ranking(Protocol):
     def terms(self, node: int) -> list[tuple[str, float]]:
         """What the value of a node is made of, by name."""
 
-    def card_keys(self, request: ResolvedRequest, line: Line) -> list[Ints] | None:
+    def card_keys(self, request: ResolvedRequest, line: NodeDevices) -> list[Ints] | None:
         """By what the cards of a node are ordered, most important first, lower is better. None: by the device policy."""
 
 
@@ -62,7 +62,7 @@ class Plain:
     def terms(self, node: int) -> list[tuple[str, float]]:
         return [("used", float(self.values[node]))]
 
-    def card_keys(self, request: ResolvedRequest, line: Line) -> list[Ints] | None:  # noqa: ARG002 (the protocol's signature)
+    def card_keys(self, request: ResolvedRequest, line: NodeDevices) -> list[Ints] | None:  # noqa: ARG002 (the protocol's signature)
         return None
 
 
@@ -72,7 +72,7 @@ class _Hami(Plain):
     def __init__(self, inventory: Inventory, policies: Policies, wanted: Wanted) -> None:
         super().__init__(inventory)
         self._used = self.values
-        self._scarce = _HAMI_UNIT * kept_of(inventory).after(inventory, policies.packing, wanted).scarce
+        self._scarce = _HAMI_UNIT * free_capacity_of(inventory).after(inventory, policies.packing, wanted).scarce
         self.values = self._used + self._scarce if policies.node == names.SPREAD else self._used - self._scarce
 
     def terms(self, node: int) -> list[tuple[str, float]]:
@@ -82,12 +82,14 @@ class _Hami(Plain):
 class _FairShare:
     def __init__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> None:
         nodes = inventory.nodes
-        kept = kept_of(inventory)
+        kept = free_capacity_of(inventory)
         self._after = kept.after(inventory, policies.packing, wanted)
         requests = pod_requests(pod)
-        cpu, memory = (Room(nodes.offers(each), inventory.left(pod, each)) for each in ("cpu", "memory"))
-        before = State(kept.grid.cards[: nodes.size], kept.free[: nodes.size], kept.partial[: nodes.size], cpu, memory)
-        after = State(
+        cpu, memory = (UsableCapacity(nodes.offers(each), inventory.left(pod, each)) for each in ("cpu", "memory"))
+        before = CardTotals(
+            kept.grid.cards[: nodes.size], kept.free[: nodes.size], kept.partial[: nodes.size], cpu, memory
+        )
+        after = CardTotals(
             before.cards,
             self._after.free,
             self._after.partial,
@@ -107,6 +109,6 @@ class _FairShare:
         ]
         return [(name, float(column[node])) for name, column in parts]
 
-    def card_keys(self, request: ResolvedRequest, line: Line) -> list[Ints] | None:
+    def card_keys(self, request: ResolvedRequest, line: NodeDevices) -> list[Ints] | None:
         scarcity = self._after.scarcity_of(request, line.type)
         return fit_keys(line.left, line.share, line.island, line.may, scarcity=scarcity, count=max(request.count, 1))
