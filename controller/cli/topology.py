@@ -214,7 +214,7 @@ def _partitions(cards: "Sequence[CardView]", parts: "Sequence[CardView]") -> Non
     """Print the possible partitions of cards; equal cards share a line."""
     from hami_dra.driver.cards_view import spans
 
-    alike: dict[str, list[CardView]] = {}
+    node_class: dict[str, list[CardView]] = {}
     for card in cards:
         counts: dict[str, int] = {}
         for part in parts:
@@ -222,8 +222,8 @@ def _partitions(cards: "Sequence[CardView]", parts: "Sequence[CardView]") -> Non
                 counts[part.partition] = counts.get(part.partition, 0) + 1
         if counts:
             text = ", ".join(f"{count} x {name}" for name, count in counts.items())
-            alike.setdefault(text, []).append(card)
-    for text, members in alike.items():
+            node_class.setdefault(text, []).append(card)
+    for text, members in node_class.items():
         print_wide(f"{spans(members)} can be partitioned into {text}, if these do not overlap")
 
 

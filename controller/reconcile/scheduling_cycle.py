@@ -34,7 +34,7 @@ from controller.reconcile.runtime.context import Context
 from controller.reconcile.runtime.in_flight import InFlight
 from controller.reconcile.runtime.pods import claim_keys, has_our_gate, is_leaving, node_made_free
 from controller.scheduling.decide import Answer as Decided
-from controller.scheduling.decide import Decision, Demand, Options, Refusal, Unfinished
+from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unfinished, Unschedulable
 from controller.scheduling.decide.answers import without_trace
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
@@ -43,7 +43,7 @@ from hami_dra.api.kinds import POD
 
 log = logging.getLogger(__name__)
 
-Decide = Callable[[Inventory, Demand, Options], Decided]
+Decide = Callable[[Inventory, SchedulingRequest, Options], Decided]
 
 _REFUSALS_KEPT = 1_000
 _ROOM_INTERVAL = 0.02
@@ -116,7 +116,7 @@ class Placer:
         self._fence = acting.fence
         self._group: asyncio.TaskGroup
         self._fence_changed = False
-        self._refused: OrderedDict[bytes, Refusal] = OrderedDict()
+        self._refused: OrderedDict[bytes, Unschedulable] = OrderedDict()
         self._uneven: set[bytes] = set()
         """Signatures of pods that would violate their topology spread if kube-scheduler bound them
         before others.
@@ -300,7 +300,7 @@ class Placer:
         self._remember(ready.demand, answer)
         decision_logging.details(self._inventory, ready.demand, self._options, answer)
         answer = without_trace(answer)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, Unschedulable):
             decision_logging.refused(pod, answer)
             self._metrics.refused(answer.reasons, error=bool(answer.error))
             if answer.overrun is not None:
@@ -339,7 +339,7 @@ class Placer:
             return False
         return True
 
-    def _ask(self, pod: Pod, demand: Demand) -> Decision | Refusal:
+    def _ask(self, pod: Pod, demand: SchedulingRequest) -> Decision | Unschedulable:
         """Decide the pod. Raises SliceSpent.
 
         A pod that keeps an earlier claim counts on that claim's node; it must not block itself
@@ -358,17 +358,17 @@ class Placer:
         self._metrics.decision_seconds.labels(_result(answer)).observe(seconds)
         return answer
 
-    def _remember(self, demand: Demand, answer: Decision | Refusal) -> None:
+    def _remember(self, demand: SchedulingRequest, answer: Decision | Unschedulable) -> None:
         """Store the decision for explanations."""
         at, now = self._clock.wall(), self._clock.monotonic()
         self._decision_log.record(self._inventory, demand, self._options, answer, at=at, now=now)
 
-    def _not_yet(self, demand: Demand, why: str) -> None:
+    def _not_yet(self, demand: SchedulingRequest, why: str) -> None:
         """Store that the decision is not carried out for now."""
         claims = (entry.claim.key for entry in demand.claims)
         self._decision_log.waiting(demand.pod, why, claims, passing=True, at=self._clock.wall(), replacing=True)
 
-    def _over_budget(self, pod: Pod, ready: Ready, refusal: Refusal, until: float, now: float) -> None:
+    def _over_budget(self, pod: Pod, ready: Ready, refusal: Unschedulable, until: float, now: float) -> None:
         """Postpone a pod whose selectors take too long: only its owner, or time, can help.
 
         It keeps its gate: kube-scheduler would evaluate the same selectors, for each device of each
@@ -378,7 +378,7 @@ class Placer:
         self._queue.wait(pod.key, until)
         self._release_others(pod, ready)
 
-    def _no_room(self, pod: Pod, ready: Ready, refusal: Refusal, now: float, *, refused_at: float | None) -> None:
+    def _no_room(self, pod: Pod, ready: Ready, refusal: Unschedulable, now: float, *, refused_at: float | None) -> None:
         """Queue an unschedulable pod.
 
         `refused_at`: now, or None if it was not decided because equal pods were refused.
@@ -428,7 +428,7 @@ class Placer:
         self._triggers.made_room(Change.PODS_MOVED, pod.metadata.namespace)
         self._aftermath.start(self._group, pod, decision)
 
-    def _waits_for_nominated(self, pod: Pod, demand: Demand, decision: Decision, now: float) -> bool:
+    def _waits_for_nominated(self, pod: Pod, demand: SchedulingRequest, decision: Decision, now: float) -> bool:
         """Return whether to wait for the node that kube-scheduler is emptying for this pod.
 
         Otherwise its victims would be evicted for nothing.
@@ -447,7 +447,7 @@ def drivers_of(decision: Decision) -> set[str]:
     return {result["driver"] for each in results for result in each}
 
 
-def _result(answer: Decision | Refusal) -> str:
+def _result(answer: Decision | Unschedulable) -> str:
     """Return the result's name in the metrics."""
     if isinstance(answer, Decision):
         return "placed"

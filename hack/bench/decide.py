@@ -22,7 +22,7 @@ if __name__ == "__main__":
 
 import msgspec
 
-from controller.scheduling.decide import Decision, Demand, Options, PodClaim, decide
+from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.core import Node, Pod
@@ -73,7 +73,7 @@ def furnished(nodes: int) -> Inventory:
     return inventory
 
 
-def demand(number: int, count: int, capacity: dict[str, str], policies: Policies) -> Demand:
+def demand(number: int, count: int, capacity: dict[str, str], policies: Policies) -> SchedulingRequest:
     exactly = {"deviceClassName": "bench", "allocationMode": "ExactCount", "count": count}
     exactly["capacity"] = {"requests": capacity}
     claim = {
@@ -85,7 +85,7 @@ def demand(number: int, count: int, capacity: dict[str, str], policies: Policies
         "metadata": {"name": f"pod-{number}", "namespace": "bench", "uid": f"pod-{number}"},
         "spec": {"containers": [container]},
     }
-    return Demand(
+    return SchedulingRequest(
         pod=msgspec.convert(pod, Pod),
         claims=(PodClaim("gpu", msgspec.convert(claim, ResourceClaim)),),
         policies=policies,

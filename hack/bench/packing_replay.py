@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from controller.scheduling.decide import Decision, Demand, Options, PodClaim, decide
+from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import (
     DevicePolicy,
@@ -186,7 +186,9 @@ class Cluster:
         pod, claim = self.pod_of(job, number)
         self.publish(pod, claim)
         claims = (PodClaim("cards", claim),) if claim is not None else ()
-        answer = decide(self.inventory, Demand(pod=pod, claims=claims, policies=self._policies), self._options)
+        answer = decide(
+            self.inventory, SchedulingRequest(pod=pod, claims=claims, policies=self._policies), self._options
+        )
         if not isinstance(answer, Decision):
             if answer.error:
                 raise SystemExit(f"{job}: {answer.error}")

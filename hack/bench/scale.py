@@ -32,7 +32,7 @@ import msgspec
 
 from controller.reconcile.runtime.clock import LoopClock
 from controller.reconcile.runtime.informers import World
-from controller.scheduling.decide import Decision, Demand, Options, PodClaim, decide
+from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api import kinds
@@ -330,7 +330,7 @@ class Bench:
         return took
 
 
-def _demand(number: int, question: Question) -> Demand:
+def _demand(number: int, question: Question) -> SchedulingRequest:
     exactly: dict[str, Any] = {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": question.count}
     if question.capacity:
         exactly["capacity"] = {"requests": question.capacity}
@@ -342,7 +342,7 @@ def _demand(number: int, question: Question) -> Demand:
     )
     container = {"name": "main", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
     pod = msgspec.convert({"metadata": metadata, "spec": {"containers": [container]}}, Pod)
-    return Demand(pod=pod, claims=(PodClaim("gpu", claim),), policies=question.policies)
+    return SchedulingRequest(pod=pod, claims=(PodClaim("gpu", claim),), policies=question.policies)
 
 
 def _memory() -> float:

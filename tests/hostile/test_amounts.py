@@ -24,7 +24,7 @@ from controller.reconcile.observability.collectors.pods import PodGauges
 from controller.reconcile.observability.usage import Accounts
 from controller.reconcile.runtime.informers import allocated_devices
 from controller.reconcile.runtime.settings import NameSet
-from controller.scheduling.decide import Decision, Demand, Options, PodClaim, Refusal, decide
+from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.pod_resources import pod_requests
 from controller.scheduling.inventory.saturation import CARD_MOST, MOST, saturated, sums
@@ -177,8 +177,8 @@ def test_no_amount_breaks_a_decision_or_what_is_said_of_it(scene, parts, data):
         node=data.draw(st.sampled_from(NODE_POLICIES)),
         device=DevicePolicy((data.draw(st.sampled_from(DEVICE_POLICIES)),)),
     )
-    demand = Demand(pod_of("new", parts), (PodClaim("gpu", claim("new", wanted)),), policies)
-    assert isinstance(decide(inventory, demand, Options()), Decision | Refusal)
+    demand = SchedulingRequest(pod_of("new", parts), (PodClaim("gpu", claim("new", wanted)),), policies)
+    assert isinstance(decide(inventory, demand, Options()), Decision | Unschedulable)
     msgspec.json.encode(explain(inventory, demand, Options()))
     msgspec.json.encode(overview(inventory, claims, ()))
     for line in lines(inventory):

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling.decide import Decision, Demand, Options, PodClaim, decide, decision, ranked_nodes
+from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide, decision, ranked_nodes
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.resource import DeviceClass, ResourceClaim
@@ -81,7 +81,7 @@ class Cluster(ChangingCluster):
         body["spec"] = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
         plugin = ("nvidia.com/gpu",) if device_class == "nvidia" else ()
         claims = (PodClaim("r", msgspec.convert(claim, ResourceClaim)),)
-        return Demand(msgspec.convert(body, Pod), claims, policies, plugin_resources=plugin)
+        return SchedulingRequest(msgspec.convert(body, Pod), claims, policies, plugin_resources=plugin)
 
     def place(self, pod, replicas):
         for _ in range(replicas):
@@ -116,7 +116,7 @@ def test_at_once_as_considered(steps):
 
 def test_replicas_are_placed_without_a_look_at_all_nodes():
     cluster = Cluster()
-    whole = decision._Decision._considered
+    whole = decision._Decision._decide_full
     with patch.object(decision._Decision, "_considered", autospec=True, side_effect=whole) as looked:
         cluster.place((WANTED[1], POLICIES[0], "1"), ranked_nodes._OFTEN + 6)
     # `place` looks itself, once for each; the first of a shape only says that it is there
@@ -125,8 +125,8 @@ def test_replicas_are_placed_without_a_look_at_all_nodes():
 
 def test_nodes_are_put_in_order_only_for_shapes_that_come_often():
     cluster = Cluster()
-    build = ranked_nodes.Standing.build
-    with patch.object(ranked_nodes.Standing, "build", autospec=True, side_effect=build) as built:
+    build = ranked_nodes.RankedNodes.build
+    with patch.object(ranked_nodes.RankedNodes, "build", autospec=True, side_effect=build) as built:
         for number in range(3 * ranked_nodes._OFTEN):
             with patch.object(ranked_nodes, "_FEW", -1 if number % 4 == 3 else 16):
                 cluster.place((WANTED[1], POLICIES[0], "1"), 1)

@@ -8,7 +8,7 @@ from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.ownership import Scope
 from controller.scheduling.allocation.prefilter import prefilter_of
 from controller.scheduling.allocation.request import prepare
-from controller.scheduling.decide.node_equivalence import NO_SAY, Likeness, likeness_of
+from controller.scheduling.decide.node_equivalence import NO_SAY, NodeClasses, node_classes_of
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.vendors.registry import VENDORS
 from tests.support.changing import MACHINES, NODES, ChangingCluster
@@ -41,19 +41,19 @@ class Cluster(ChangingCluster):
         (view,) = problem.claims[0].requests[0].alternatives
         column = prefilter_of(self.inventory).columns(view, Scope(None), problem.ignored_taints)
         for vendor in VENDORS:
-            fresh = Likeness(self.inventory, vendor, column)
+            fresh = NodeClasses(self.inventory, vendor, column)
             fresh.refresh()
-            yield said(likeness_of(self.inventory, vendor, column)), said(fresh)
+            yield said(node_classes_of(self.inventory, vendor, column)), said(fresh)
 
 
-def said(likeness):
+def said(node_classes):
     found = []
-    for number in likeness.number.tolist():
+    for number in node_classes.number.tolist():
         if number == NO_SAY:
             found.append(None)
         else:
-            alike = likeness[number]
-            found.append((alike.layout, alike.cells.tobytes(), alike.states.tobytes(), alike.parts))
+            node_class = node_classes[number]
+            found.append((node_class.layout, node_class.cells.tobytes(), node_class.states.tobytes(), node_class.parts))
     return found
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling.decide import Decision, Demand, Options, PodClaim, decide
+from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from tests.cards import allocated, card, claim, device_class, node, pod, request, slice_of
@@ -258,7 +258,7 @@ def test_a_pod_is_refused_only_where_no_choice_of_cards_would_do(sizes, wanted, 
         inventory.slice_changed(None, slice_of(f"n{number}", devices))
     inventory.quota_changed(None, quota_object(hard))
     claims = [claim_of(number, *each) for number, each in enumerate(wanted)]
-    demand = Demand(
+    demand = SchedulingRequest(
         pod=pod(),
         claims=tuple(PodClaim(f"c{number}", each) for number, each in enumerate(claims)),
         policies=Policies(device=DevicePolicy((device,))),

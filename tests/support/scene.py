@@ -18,7 +18,7 @@ import numpy as np
 
 from controller.reconcile.controller import Controller
 from controller.reconcile.runtime.settings import Settings
-from controller.scheduling.decide import ClaimAllocation, Decision, Demand, Options, Refusal, Score
+from controller.scheduling.decide import ClaimAllocation, Decision, Options, SchedulingRequest, Score, Unschedulable
 from controller.scheduling.decide.company import Company
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.node_fit import CODES
@@ -128,7 +128,7 @@ def pod(
 # --- a stand-in for decide -----------------------------------------------------------------------------------------------
 
 
-def first_fit(inventory: Inventory, demand: Demand, options: Options) -> Decision | Refusal:
+def first_fit(inventory: Inventory, demand: SchedulingRequest, options: Options) -> Decision | Unschedulable:
     """First node by name, first device with enough memory. Requests of `claim_spec` only."""
     order = sorted(range(inventory.nodes.size), key=lambda row: inventory.nodes.names[row])
     fit = inventory.node_fit(demand.pod)
@@ -155,7 +155,9 @@ def first_fit(inventory: Inventory, demand: Demand, options: Options) -> Decisio
                 found.append((name, allocations))
     if not found:
         reasons = Counter(code for codes in refused.values() for code in codes)
-        return Refusal(f"no available node, {len(refused)} nodes do not meet", reasons=dict(reasons), nodes=refused)
+        return Unschedulable(
+            f"no available node, {len(refused)} nodes do not meet", reasons=dict(reasons), nodes=refused
+        )
     company = Company(inventory, demand)
     rows = np.array([inventory.nodes.index_of(name) for name, _ in found], dtype=np.int64)
     best = inventory.nodes.names[next(company.tiers(rows))[0]]
@@ -167,7 +169,7 @@ def first_fit(inventory: Inventory, demand: Demand, options: Options) -> Decisio
 
 
 def _allocate_on(
-    inventory: Inventory, demand: Demand, options: Options, node: str
+    inventory: Inventory, demand: SchedulingRequest, options: Options, node: str
 ) -> tuple[ClaimAllocation, ...] | None:
     taken: Counter[str] = Counter()
     result = []

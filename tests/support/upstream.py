@@ -24,7 +24,7 @@ from controller.scheduling.allocation.errors import AllocatorError, BudgetExceed
 from controller.scheduling.allocation.features import GATES, FeatureGates
 from controller.scheduling.allocation.request import prepare
 from controller.scheduling.allocation.search import solve
-from controller.scheduling.decide import Decision, Demand, Options, PodClaim, decide
+from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import DevicePolicy, InvalidPolicy, Policies
 from controller.scheduling.scoring.policy_resolution import resolve
@@ -232,7 +232,7 @@ class Comparison:
             policies = resolve(pod, claims, {}, {}, default)
         except InvalidPolicy:
             policies = default
-        demand = Demand(pod, tuple(PodClaim(claim.metadata.name, claim) for claim in claims), policies)
+        demand = SchedulingRequest(pod, tuple(PodClaim(claim.metadata.name, claim) for claim in claims), policies)
         answer = decide(self._inventory, demand, options)
         if isinstance(answer, Decision):
             return Answer("solution", [each.allocation for each in answer.allocations])

@@ -11,8 +11,8 @@ from controller.insight.explain.model import Explanation
 from controller.insight.explain.render import told
 from controller.insight.explain.snapshot import take
 from controller.scheduling.decide import decide
-from controller.scheduling.decide.answers import Decision, Refusal
-from controller.scheduling.decide.scheduling_request import Demand, Options
+from controller.scheduling.decide.answers import Decision, Unschedulable
+from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
 
 MOST_NODES: Final = 1_000
@@ -20,10 +20,10 @@ MOST_NODES: Final = 1_000
 
 def explain(
     inventory: Inventory,
-    demand: Demand,
+    demand: SchedulingRequest,
     options: Options,
     *,
-    answer: Decision | Refusal | None = None,
+    answer: Decision | Unschedulable | None = None,
     most_nodes: int = MOST_NODES,
 ) -> Explanation:
     """Return the explanation of one decision. Never raises for what the demand contains.

@@ -13,7 +13,7 @@ from controller.insight.explain import wording
 from controller.insight.explain.model import CardExplanation, ChosenDevice, Explanation, NodeExplanation, Term
 from controller.insight.explain.snapshot import Picture, Place, Seen
 from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS
-from controller.scheduling.decide.answers import Decision, Refusal
+from controller.scheduling.decide.answers import Decision, Unschedulable
 from controller.scheduling.inventory.columns import node_terms
 from controller.scheduling.inventory.layouts import is_part
 from controller.scheduling.inventory.model import UNNUMBERED, Device, DeviceId
@@ -32,7 +32,7 @@ def told(picture: Picture, at: datetime | None = None, *, brief: bool = False) -
     """
     answer = picture.answer
     decision = answer if isinstance(answer, Decision) else None
-    outcome = "placed" if decision else "error" if isinstance(answer, Refusal) and answer.error else "refused"
+    outcome = "placed" if decision else "error" if isinstance(answer, Unschedulable) and answer.error else "refused"
     return Explanation(
         pod=picture.pod,
         uid=picture.uid,
@@ -53,15 +53,15 @@ def told(picture: Picture, at: datetime | None = None, *, brief: bool = False) -
     )
 
 
-def _message(answer: Decision | Refusal) -> str:
-    if isinstance(answer, Refusal):
+def _message(answer: Decision | Unschedulable) -> str:
+    if isinstance(answer, Unschedulable):
         return answer.error or answer.message
     return f"{answer.node} is the best of {answer.fitting_count} nodes that fit, {answer.unfit_count} do not"
 
 
 def _notes(picture: Picture) -> Iterator[str]:
     answer = picture.answer
-    if isinstance(answer, Refusal):
+    if isinstance(answer, Unschedulable):
         yield from answer.pools
         yield from answer.quotas
     if picture.first_fit:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from controller.insight.explain.model import NAME, NOMINATED, RANK, SCORE, TIE, TOPOLOGY, RunnerUp
-from controller.scheduling.decide.scheduling_request import Demand
+from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.decide.trace import Trace
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.formulas import best_node
@@ -38,7 +38,7 @@ class Standing:
 
 
 class Rivals:
-    def __init__(self, inventory: Inventory, demand: Demand, trace: Trace) -> None:
+    def __init__(self, inventory: Inventory, demand: SchedulingRequest, trace: Trace) -> None:
         self._inventory = inventory
         self._policy = demand.policies.node
         self._preferred = demand.preferred_node
@@ -47,8 +47,8 @@ class Rivals:
         self._fitting = trace.fitting[~np.isin(trace.fitting, vain)] if vain else trace.fitting
 
     def standings(self, rows: Positions) -> list[Standing]:
-        outlook, tried = self.trace.outlook, self.trace.tried
-        columns = (outlook.rank, outlook.topology, self.trace.ranking.values, outlook.tie)
+        estimates, tried = self.trace.estimates, self.trace.tried
+        columns = (estimates.rank, estimates.topology, self.trace.ranking.values, estimates.tie)
         promised = zip(*(column[rows].tolist() for column in columns), strict=True)
         found = []
         for row, (rank, topology, value, tie) in zip(rows.tolist(), promised, strict=True):
@@ -63,14 +63,14 @@ class Rivals:
 
     def in_order(self) -> Ints:
         """Return the rows of all nodes that fit, best estimate first."""
-        rows, outlook = self._fitting, self.trace.outlook
+        rows, estimates = self._fitting, self.trace.estimates
         values = self.trace.ranking.values[rows]
         keys = (
             self._inventory.nodes.rank[rows],
-            -outlook.tie[rows],
+            -estimates.tie[rows],
             values if self._policy == names.SPREAD else -values,
-            -outlook.topology[rows],
-            -outlook.rank[rows],
+            -estimates.topology[rows],
+            -estimates.rank[rows],
         )
         return rows[np.lexsort(keys)]
 
@@ -78,14 +78,14 @@ class Rivals:
         """Return the row of the node that would have been chosen without `chosen`; -1 if
         none fits.
         """
-        rows, outlook = self._fitting[self._fitting != chosen], self.trace.outlook
+        rows, estimates = self._fitting[self._fitting != chosen], self.trace.estimates
         if not rows.size:
             return -1
-        for key in (outlook.rank, outlook.topology):
+        for key in (estimates.rank, estimates.topology):
             mine = key[rows]
             rows = rows[mine == mine.max()]
         nodes = self._inventory.nodes
-        return best_node(self.trace.ranking.values, nodes.rank, rows, self._policy, outlook.tie)
+        return best_node(self.trace.ranking.values, nodes.rank, rows, self._policy, estimates.tie)
 
     def runner_up(self, chosen: int, second: int) -> RunnerUp:
         """Return why `second` came after `chosen`."""

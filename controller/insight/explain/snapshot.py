@@ -15,8 +15,8 @@ from controller.insight.explain.model import RunnerUp
 from controller.insight.explain.runner_up import Rivals
 from controller.scheduling.allocation.device_equivalence import UNJUDGED
 from controller.scheduling.allocation.resolved import ResolvedRequest
-from controller.scheduling.decide.answers import Decision, Refusal, without_trace
-from controller.scheduling.decide.scheduling_request import Demand, Options
+from controller.scheduling.decide.answers import Decision, Unschedulable, without_trace
+from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
 from controller.scheduling.decide.trace import Trace
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import Device
@@ -65,7 +65,7 @@ class Seen:
 class Picture:
     pod: str
     uid: str
-    answer: Decision | Refusal
+    answer: Decision | Unschedulable
     """Without its trace."""
     policies: Policies
     claims: tuple[str, ...]
@@ -90,7 +90,12 @@ class Picture:
 
 
 def take(
-    inventory: Inventory, demand: Demand, options: Options, answer: Decision | Refusal, *, most: int | None = None
+    inventory: Inventory,
+    demand: SchedulingRequest,
+    options: Options,
+    answer: Decision | Unschedulable,
+    *,
+    most: int | None = None,
 ) -> Picture:
     """Take a snapshot of one decision.
 
@@ -111,14 +116,16 @@ def take(
         picture.reasons = dict(report.reasons)
         reasons = [report.of(row) for row in shown]
     else:
-        known = answer.nodes if isinstance(answer, Refusal) else {}
+        known = answer.nodes if isinstance(answer, Unschedulable) else {}
         reasons = [dict(known.get(inventory.nodes.names[row], {})) for row in shown]
     _add_nodes(picture, inventory, rows.rivals, shown, reasons)
     _add_cards(picture, inventory, trace, shown)
     return picture
 
 
-def bare(inventory: Inventory, demand: Demand, options: Options, answer: Decision | Refusal) -> Picture:
+def bare(
+    inventory: Inventory, demand: SchedulingRequest, options: Options, answer: Decision | Unschedulable
+) -> Picture:
     """Return a snapshot without nodes and cards."""
     return Picture(
         pod=demand.pod.key,
@@ -127,7 +134,7 @@ def bare(inventory: Inventory, demand: Demand, options: Options, answer: Decisio
         policies=demand.policies,
         claims=tuple(entry.claim.key for entry in demand.claims),
         first_fit=options.first_fit,
-        reasons=answer.reasons if isinstance(answer, Refusal) else {},
+        reasons=answer.reasons if isinstance(answer, Unschedulable) else {},
         left_out=inventory.nodes.count,
     )
 
@@ -135,7 +142,9 @@ def bare(inventory: Inventory, demand: Demand, options: Options, answer: Decisio
 class _Rows:
     """Selects the nodes to show."""
 
-    def __init__(self, inventory: Inventory, demand: Demand, trace: Trace, answer: Decision | Refusal) -> None:
+    def __init__(
+        self, inventory: Inventory, demand: SchedulingRequest, trace: Trace, answer: Decision | Unschedulable
+    ) -> None:
         self._inventory = inventory
         self._trace = trace
         self._answer = answer
@@ -206,7 +215,7 @@ def _add_cards(picture: Picture, inventory: Inventory, trace: Trace, shown: list
         return
     rows = np.array([device.row for device in devices], dtype=np.intp)
     picture.cards = inventory.devices.cards(rows)
-    shortage = trace.shortage() if isinstance(picture.answer, Refusal) else None
+    shortage = trace.shortage() if isinstance(picture.answer, Unschedulable) else None
     for number, (group, columns) in enumerate(trace.wanted):
         for view, column in zip(group.alternatives, columns, strict=True):
             codes = column.codes[rows]

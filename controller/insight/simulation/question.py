@@ -13,7 +13,7 @@ from controller.insight.simulation.objects import Item, Raw, gather, read
 from controller.insight.simulation.run import Settings, asked_of
 from controller.insight.simulation.view import View
 from controller.insight.simulation.workloads import Workloads
-from controller.scheduling.decide import Demand, Options
+from controller.scheduling.decide import Options, SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import Heartbeat
 from hami_dra.api import kinds
@@ -31,7 +31,7 @@ class Question:
     pod: Pod
     inventory: Inventory
     options: Options
-    demand: Demand | None
+    demand: SchedulingRequest | None
     problem: str
     """Without a demand: why the pod cannot be decided on."""
     notes: tuple[str, ...]

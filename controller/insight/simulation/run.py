@@ -18,7 +18,7 @@ from controller.insight.simulation.workloads import Workloads
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.ownership import ownership_of
 from controller.scheduling.allocation.stamping import new_share_id, stamped
-from controller.scheduling.decide import Decision, Demand, Options, PodClaim, Refusal, decide
+from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
 from controller.scheduling.decide.companions import Companions, SharedClaims
 from controller.scheduling.inventory.selector_budget import Heartbeat
 from controller.scheduling.scoring.policies import InvalidPolicy, Policies
@@ -102,7 +102,7 @@ def play(documents: Iterable[Document], settings: Settings, on_pod: OnPod = _qui
     return Played(report, view)
 
 
-def asked_of(source: str, raw: Raw, view: View, settings: Settings) -> tuple[Pod, Demand | str]:
+def asked_of(source: str, raw: Raw, view: View, settings: Settings) -> tuple[Pod, SchedulingRequest | str]:
     """Return the pod as the webhook converts it, and the input of `decide` in the view's cluster.
 
     A text in place of the demand says why the pod cannot be decided on. Raises BadManifest.
@@ -181,14 +181,14 @@ class _Placing:
             return
         options = Options(first_fit=self._settings.first_fit, gates=self._settings.gates)
         answer = decide(self._view.inventory, demand, options)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, Unschedulable):
             message = answer.message if answer.error else "; ".join((answer.message, *answer.quotas, *answer.pools))
             self._report.refused(key, answer.reasons, message, answer.error)
             return
         self._shared.remove(this.pod.metadata.uid)
         self._carry_out(this.pod, demand, answer)
 
-    def _carry_out(self, pod: Pod, demand: Demand, decision: Decision) -> None:
+    def _carry_out(self, pod: Pod, demand: SchedulingRequest, decision: Decision) -> None:
         for entry in decision.allocations:
             allocation = stamped(entry.allocation, self._settings.now, self._settings.new_share_id)
             self._view.allocate(entry.claim, allocation, pod)
@@ -199,7 +199,7 @@ class _Placing:
         ]
         self._report.placed(pod.key, decision.node, claims, decision.score)
 
-    def demand(self, this: _Waiting) -> Demand:
+    def demand(self, this: _Waiting) -> SchedulingRequest:
         """Return the input of `decide`. Raises _Unready, InvalidPolicy."""
         pod = this.pod
         if this.problem:
@@ -220,7 +220,7 @@ class _Placing:
         policies = resolve(
             pod, [entry.claim for entry in claims], templates, self._view.classes, self._settings.policies
         )
-        return Demand(
+        return SchedulingRequest(
             pod=pod,
             claims=tuple(claims),
             policies=policies,

@@ -11,7 +11,7 @@ from typing import Final
 from controller.insight.explain.model import CardExplanation, Explanation, NodeExplanation
 from controller.insight.explain.render import told
 from controller.insight.explain.snapshot import take
-from controller.scheduling.decide import Decision, Demand, Options, Refusal
+from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unschedulable
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.core import Pod
 
@@ -36,11 +36,13 @@ def placed(pod: Pod, decision: Decision) -> None:
     )
 
 
-def refused(pod: Pod, refusal: Refusal) -> None:
+def refused(pod: Pod, refusal: Unschedulable) -> None:
     log.info("pod %s: %s %s", pod.key, refusal.error or refusal.message, dict(refusal.reasons) or "")
 
 
-def details(inventory: Inventory, demand: Demand, options: Options, answer: Decision | Refusal) -> None:
+def details(
+    inventory: Inventory, demand: SchedulingRequest, options: Options, answer: Decision | Unschedulable
+) -> None:
     """Log the details from -v4 on. Call it before the inventory changes."""
     if log.isEnabledFor(NODES):
         tell(told(take(inventory, demand, options, answer, most=MOST_NODES)))

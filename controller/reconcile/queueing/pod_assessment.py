@@ -22,7 +22,7 @@ from controller.reconcile.runtime.in_flight import InFlight
 from controller.reconcile.runtime.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
 from controller.reconcile.runtime.pods import ClaimRef, claim_refs, is_live, is_probe, other_gates
 from controller.scheduling.allocation.ownership import ClaimOwnership, Owner
-from controller.scheduling.decide import Demand, PodClaim
+from controller.scheduling.decide import PodClaim, SchedulingRequest
 from controller.scheduling.decide.companions import Companions, SharedClaims, pod_shape
 from controller.scheduling.inventory.digests import digest_of
 from controller.scheduling.scoring.policies import InvalidPolicy, Policies
@@ -58,7 +58,7 @@ class Bridge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    demand: Demand
+    demand: SchedulingRequest
     signature: bytes
     """Equal for pods with equal requests."""
 
@@ -213,7 +213,7 @@ class Assessor:
             return Wait(str(error), passing=False, tell=warning(INVALID_CLAIM, str(error)))
         by_driver = plugin_resources(frozenset[str]().union(*(standing.drivers for standing in standings)))
         companions, refused_for_companions = self._companions(pod, open_claims, now)
-        demand = Demand(
+        demand = SchedulingRequest(
             pod=pod,
             claims=tuple(claims),
             policies=policies,
@@ -239,7 +239,7 @@ class Assessor:
         return companions, self._refusals.counts(sharers - {pod.metadata.uid}, now)
 
 
-def signature(demand: Demand) -> bytes:
+def signature(demand: SchedulingRequest) -> bytes:
     """Return a digest of everything that `decide` reads, except the pod's identity.
 
     Pods with equal digests either all fit or all do not. Companions are left out: they affect which

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Final
 
-from controller.scheduling.decide import Refusal
+from controller.scheduling.decide import Unschedulable
 from controller.scheduling.inventory.nodes import effective_taints
 from hami_dra.api import names
 from hami_dra.api.core import Node
@@ -75,7 +75,7 @@ _HELPS: Final = {
 }
 
 
-def helpful(refusal: Refusal) -> Change:
+def helpful(refusal: Unschedulable) -> Change:
     """Return the changes that may make a pod with this refusal schedulable."""
     if refusal.error or not refusal.reasons:
         return ANY

@@ -18,7 +18,7 @@ from controller.insight.explain.model import Explanation
 from controller.insight.explain.render import told
 from controller.insight.explain.snapshot import Picture, bare, take
 from controller.scheduling.allocation.errors import SelectorOverBudget
-from controller.scheduling.decide import Decision, Demand, Options, Refusal
+from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unschedulable
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.selector_budget import SliceSpent
 from hami_dra.api.core import Pod
@@ -74,9 +74,9 @@ class DecisionLog:
     def record(
         self,
         inventory: Inventory,
-        demand: Demand,
+        demand: SchedulingRequest,
         options: Options,
-        answer: Decision | Refusal,
+        answer: Decision | Unschedulable,
         *,
         at: datetime,
         now: float,
@@ -160,14 +160,14 @@ class DecisionLog:
         return [self._kept[key].explanation(brief=True) for key in newest]
 
 
-def _is_same(kept: _Kept, demand: Demand, answer: Decision | Refusal) -> bool:
+def _is_same(kept: _Kept, demand: SchedulingRequest, answer: Decision | Unschedulable) -> bool:
     """Return whether the pod was refused for the same reasons before, perhaps in more detail."""
     picture = kept.picture
     return (
         picture is not None
         and kept.uid == demand.pod.metadata.uid
-        and isinstance(answer, Refusal)
-        and isinstance(picture.answer, Refusal)
+        and isinstance(answer, Unschedulable)
+        and isinstance(picture.answer, Unschedulable)
         and dict(picture.answer.reasons) == dict(answer.reasons)
         and picture.answer.error == answer.error
     )

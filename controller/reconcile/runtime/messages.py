@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from controller.scheduling.decide import Decision, Refusal
+from controller.scheduling.decide import Decision, Unschedulable
 from controller.scheduling.decide.company import LeftOut
 from hami_dra.api import names
 from hami_dra.api.core import Pod
@@ -91,7 +91,7 @@ def _shared(pod: Pod, other: Pod) -> str:
     return ", ".join(key for key in claim_keys(pod) if key in theirs)
 
 
-def refused(refusal: Refusal) -> list[Message]:
+def refused(refusal: Unschedulable) -> list[Message]:
     """Return `no available node, <k> nodes do not meet`, then messages by code.
 
     HAMi's `<k> nodes <Code>(<node>,<node>)` come first, then our own.
@@ -113,7 +113,7 @@ def refused(refusal: Refusal) -> list[Message]:
     return messages
 
 
-def over_budget(refusal: Refusal, pause: float) -> Message:
+def over_budget(refusal: Unschedulable, pause: float) -> Message:
     """Return a message about a selector that takes too long. `pause`: seconds until the next
     attempt.
     """

@@ -121,12 +121,12 @@ class RequestColumns:
         """State of a card → its code."""
         self.codes: Codes = np.zeros(0, dtype=np.uint8)
         self.fitting: Ints = np.zeros(0, dtype=np.int64)
-        self.roaming = 0
+        self.network_attached = 0
 
     def enough(self, count: int, rows: Positions | None = None) -> Bools:
         """Nodes that may have `count` cards for the request. `rows`: only these nodes; None: all, shape (nodes.size,)."""
         fitting = self.fitting[: self._inventory.nodes.size] if rows is None else self.fitting[rows]
-        return fitting + self.roaming >= count
+        return fitting + self.network_attached >= count
 
     def cards(self) -> Ints:
         """Cards of the request's class per node, fitting or not. Shape (nodes.size,). Looks at every row: for refusals."""
@@ -181,7 +181,7 @@ class RequestColumns:
         self.fitting[:] = 0
         counts = self._per_node(fits)
         self.fitting[: len(counts)] = counts
-        self.roaming = int((self._node[fits] == NOWHERE).sum())
+        self.network_attached = int((self._node[fits] == NOWHERE).sum())
 
     def _some(self, rows: list[int], republished: Positions) -> None:
         """`republished`: those of them whose device changed, not only what is used of it."""
@@ -210,7 +210,7 @@ class RequestColumns:
         if node >= 0:
             self.fitting[node] += sign
         elif node == NOWHERE:
-            self.roaming += sign
+            self.network_attached += sign
 
     def _per_node(self, rows: Positions) -> Ints:
         nodes = self._node[rows]

@@ -4,18 +4,18 @@ Called by `reconcile` for every pending pod and by `simulate`. Pure: no clock, n
 and demand give the same answer; `decide_slice` gives it in parts, as far as a budget of time goes. What it returns is not stamped: shareIDs and the allocation timestamp are the caller's.
 """
 
-from controller.scheduling.decide.answers import Answer, ClaimAllocation, Decision, Refusal, Score, Unfinished
+from controller.scheduling.decide.answers import Answer, ClaimAllocation, Decision, Score, Unfinished, Unschedulable
 from controller.scheduling.decide.decision import decide, decide_slice
-from controller.scheduling.decide.scheduling_request import Demand, Options, PodClaim
+from controller.scheduling.decide.scheduling_request import Options, PodClaim, SchedulingRequest
 
 __all__ = [
     "Answer",
     "ClaimAllocation",
     "Decision",
-    "Demand",
+    "SchedulingRequest",
     "Options",
     "PodClaim",
-    "Refusal",
+    "Unschedulable",
     "Score",
     "Unfinished",
     "decide",

@@ -14,7 +14,7 @@ from hami_dra.vendors.registry import vendor_of
 Json = dict[str, Any]
 
 
-def with_promises(allocation: Json, preferences_of: Callable[[str], RequestPreferences]) -> Json:
+def with_allocation_config(allocation: Json, preferences_of: Callable[[str], RequestPreferences]) -> Json:
     """The allocation with one more `config` entry for each driver and what it promises. Changes nothing in place.
 
     `preferences_of`: by name of the request, as results spell it.

@@ -1,4 +1,4 @@
-"""What `decide` answers: a `Decision`, a `Refusal` that says why, card by card and node by node, or that it is `Unfinished`."""
+"""What `decide` answers: a `Decision`, a `Unschedulable` that says why, card by card and node by node, or that it is `Unfinished`."""
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -44,7 +44,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Unschedulable:
     message: str
     """HAMi's `no available node, <k> nodes do not meet`, or the error."""
     _: KW_ONLY
@@ -77,9 +77,9 @@ class Unfinished:
     cause: SliceSpent
 
 
-Answer = Decision | Refusal | Unfinished
+Answer = Decision | Unschedulable | Unfinished
 
-_Answer = TypeVar("_Answer", bound=Decision | Refusal)
+_Answer = TypeVar("_Answer", bound=Decision | Unschedulable)
 
 
 def without_trace(answer: _Answer) -> _Answer:

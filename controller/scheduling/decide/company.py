@@ -8,7 +8,7 @@ An example with two nodes of 8 CPU each, and three pods of 4 CPU that share a cl
     n0    4 CPU                      1
     n1    3 CPU (1 is used)          0                        -> n0; two of the pods run, and one waits
 
-Pods are seated in order of `Demand.companions`, so that each leaves less to those after it.
+Pods are seated in order of `SchedulingRequest.companions`, so that each leaves less to those after it.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from controller.scheduling.decide.companions import Companions
-from controller.scheduling.decide.scheduling_request import Demand
+from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.node_fit import CODES as NODE_CODES
 from controller.scheduling.inventory.pod_resources import pod_requests
@@ -47,7 +47,7 @@ class _Seats:
 class Company:
     """For one decision."""
 
-    def __init__(self, inventory: Inventory, demand: Demand) -> None:
+    def __init__(self, inventory: Inventory, demand: SchedulingRequest) -> None:
         self._inventory = inventory
         self._demand = demand
         self._seats = list(self._seated())

@@ -17,17 +17,17 @@ from controller.scheduling.allocation.errors import (
 )
 from controller.scheduling.allocation.ownership import Scope
 from controller.scheduling.allocation.search import ENDLESS, PORTION, Effort, Searching, Solution, completed, searching
-from controller.scheduling.decide.allocation_config import with_promises
-from controller.scheduling.decide.answers import Answer, ClaimAllocation, Decision, Refusal, Score, Unfinished
+from controller.scheduling.decide.allocation_config import with_allocation_config
+from controller.scheduling.decide.answers import Answer, ClaimAllocation, Decision, Score, Unfinished, Unschedulable
 from controller.scheduling.decide.company import Company
-from controller.scheduling.decide.fast_path import Shortcut, shortcut_of
-from controller.scheduling.decide.node_filter import NodeVerdicts
-from controller.scheduling.decide.pre_score import Outlook, Wanted, look_out, unarranged
-from controller.scheduling.decide.problems import problems_of, wanted_of
+from controller.scheduling.decide.fast_path import FastPath, fast_path_of
+from controller.scheduling.decide.node_filter import NodeFilter
+from controller.scheduling.decide.pre_score import NodeEstimates, Wanted, estimate_if_uniform, estimate_nodes
+from controller.scheduling.decide.problems import inputs_of, requested_devices_of
 from controller.scheduling.decide.quotas import QuotaVerdicts
-from controller.scheduling.decide.ranked_nodes import standings_of
-from controller.scheduling.decide.scheduling_request import Demand, Options
-from controller.scheduling.decide.searched_nodes import InVain
+from controller.scheduling.decide.ranked_nodes import ranked_nodes_of
+from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
+from controller.scheduling.decide.searched_nodes import FruitlessSearchCache
 from controller.scheduling.decide.suspended_searches import Interrupted, Suspended
 from controller.scheduling.decide.trace import Trace, Worth, enough
 from controller.scheduling.inventory.inventory import Inventory
@@ -46,7 +46,7 @@ _DISAPPOINTMENTS: Final = 16
 """Nodes that may turn out worse than the outlook promised before the best of them is taken."""
 
 
-def decide(inventory: Inventory, demand: Demand, options: Options) -> Decision | Refusal:
+def decide(inventory: Inventory, demand: SchedulingRequest, options: Options) -> Decision | Unschedulable:
     """Return which node and which devices the pod gets, or why none, however long it takes.
 
     Never raises for what the demand contains.
@@ -56,7 +56,7 @@ def decide(inventory: Inventory, demand: Demand, options: Options) -> Decision |
     return answer
 
 
-def decide_slice(inventory: Inventory, demand: Demand, options: Options) -> Answer:
+def decide_slice(inventory: Inventory, demand: SchedulingRequest, options: Options) -> Answer:
     """`decide` under a selector budget (`inventory.verdicts.within`), which may end it with `Unfinished`.
 
     Call it again then: each call goes on where the one before it stopped.
@@ -64,9 +64,9 @@ def decide_slice(inventory: Inventory, demand: Demand, options: Options) -> Answ
     try:
         return _Decision(inventory, demand, options).run()
     except AllocatorError as error:
-        return Refusal(str(error), error=str(error), invalid_claim=isinstance(error, NotAllowedByClass))
+        return Unschedulable(str(error), error=str(error), invalid_claim=isinstance(error, NotAllowedByClass))
     except SelectorOverBudget as error:
-        return Refusal(str(error), error=str(error), overrun=error.overrun)
+        return Unschedulable(str(error), error=str(error), overrun=error.overrun)
     except SliceSpent as cause:
         return Unfinished(cause)
 
@@ -74,13 +74,13 @@ def decide_slice(inventory: Inventory, demand: Demand, options: Options) -> Answ
 class _Decision:
     """One run of `decide`: claims sorted by owner, nodes filtered, the best of them searched."""
 
-    def __init__(self, inventory: Inventory, demand: Demand, options: Options) -> None:
+    def __init__(self, inventory: Inventory, demand: SchedulingRequest, options: Options) -> None:
         self._inventory = inventory
         self._demand = demand
         self._options = options
         self._scope = Scope(options.managed, vendor_rules=not options.first_fit)
         self._elsewhere = Scope(options.managed, foreign=True, vendor_rules=False)
-        self._ours, self._foreign = problems_of(inventory, demand, options)
+        self._ours, self._foreign = inputs_of(inventory, demand, options)
         self._chooser = PolicyChooser(inventory, demand.policies)
         self._only_quota = False
         self._room = None if options.first_fit else headroom_of(inventory, demand.pod.metadata.namespace)
@@ -95,13 +95,13 @@ class _Decision:
         """By row of the node: what this turn found, and the turns before."""
         self._searches: dict[int, Searching] = {}
         """By row of the node: the search that the turn before could not finish."""
-        self._shortcut: Shortcut | None = None
+        self._fast_path: FastPath | None = None
         self._company = Company(inventory, demand)
         how = options.managed, options.first_fit, options.gates, self._room
-        self._in_vain = InVain(inventory, demand, (self._ours, self._foreign), how)
+        self._in_vain = FruitlessSearchCache(inventory, demand, (self._ours, self._foreign), how)
         self._suspended = Suspended(inventory, demand)
 
-    def run(self) -> Decision | Refusal:
+    def run(self) -> Decision | Unschedulable:
         """Raises AllocatorError, SelectorOverBudget, and SliceSpent: then what was found so far is kept for the next turn."""
         self._resume()
         try:
@@ -120,27 +120,27 @@ class _Decision:
             self._chooser, self._effort = left.chooser, left.effort
             self._searches, self._found = left.searches, left.found
 
-    def _run(self) -> Decision | Refusal:
+    def _run(self) -> Decision | Unschedulable:
         wanted = [
-            *wanted_of(self._inventory, self._demand, self._ours, self._scope),
-            *wanted_of(self._inventory, self._demand, self._foreign, self._elsewhere),
+            *requested_devices_of(self._inventory, self._demand, self._ours, self._scope),
+            *requested_devices_of(self._inventory, self._demand, self._foreign, self._elsewhere),
         ]
-        flat = unarranged(
+        flat = estimate_if_uniform(
             self._inventory, self._demand.policies, wanted[: self._ours_wanted], rules=self._scope.vendor_rules
         )
         if flat is not None and not (self._options.first_fit or self._foreign.claims or self._room):
-            self._shortcut = shortcut_of(self._inventory, self._ours, wanted)
-            if self._shortcut is not None and (found := self._at_once(wanted, self._shortcut, flat)) is not None:
+            self._fast_path = fast_path_of(self._inventory, self._ours, wanted)
+            if self._fast_path is not None and (found := self._decide_fast(wanted, self._fast_path, flat)) is not None:
                 return found
-        return self._considered(wanted, flat)
+        return self._decide_full(wanted, flat)
 
-    def _at_once(self, wanted: Wanted, shortcut: Shortcut, outlook: Outlook) -> Decision | None:
+    def _decide_fast(self, wanted: Wanted, fast_path: FastPath, estimates: NodeEstimates) -> Decision | None:
         """Of a plain pod whose like came just before. None: all nodes are to be looked at."""
         demand, inventory, policies = self._demand, self._inventory, self._demand.policies
-        if not reads_kept_score(policies) or demand.peculiar or inventory.troubled_nodes():
+        if not reads_kept_score(policies) or demand.needs_full_path or inventory.troubled_nodes():
             return None
         [(group, [column])] = wanted
-        standing = standings_of(inventory).of(
+        standing = ranked_nodes_of(inventory).of(
             demand.pod,
             column,
             group.alternatives[0].count,
@@ -151,19 +151,19 @@ class _Decision:
             return None
         ranked = standing.first(max(self._options.report_nodes, 1))
         best, ranked = int(ranked[0]), ranked[: self._options.report_nodes]
-        found = shortcut.solve(best, self._chooser)
+        found = fast_path.solve(best, self._chooser)
         if found is None:
             return None
         self._tried[best] = found.rank, self._chooser.topology(found)
 
-        def look() -> tuple[NodeVerdicts, Ints]:
+        def look() -> tuple[NodeFilter, Ints]:
             verdicts, candidates = self._candidates(wanted)
             return verdicts, candidates.nonzero()[0]
 
-        trace = self._trace(look, wanted, None, outlook)
+        trace = self._trace(look, wanted, None, estimates)
         return self._decision(best, found, trace, ranked, len(standing))
 
-    def _considered(self, wanted: Wanted, flat: Outlook | None) -> Decision | Refusal:
+    def _decide_full(self, wanted: Wanted, flat: NodeEstimates | None) -> Decision | Unschedulable:
         """With all nodes in view. `flat`: where the vendors have no say between them."""
         verdicts, candidates = self._candidates(wanted)
         quota = None
@@ -172,14 +172,14 @@ class _Decision:
             affordable = quota.affordable()
             self._only_quota = bool((candidates & ~affordable).any())
             candidates = candidates & affordable
-        outlook = flat or look_out(
+        estimates = flat or estimate_nodes(
             self._inventory,
             self._demand.policies,
             wanted[: self._ours_wanted],
             candidates,
             rules=self._scope.vendor_rules,
         )
-        for refused in outlook.refused.values():
+        for refused in estimates.refused.values():
             candidates = candidates & ~refused
         if troubled := self._inventory.troubled_nodes():
             candidates = candidates | (verdicts.mask & self._rows(troubled))
@@ -188,8 +188,8 @@ class _Decision:
             self._inventory, self._demand.policies, self._demand.pod, wanted[: self._ours_wanted]
         )
         self._chooser.ranking = self._ranking
-        trace = self._trace(lambda: (verdicts, fitting), wanted, quota, outlook)
-        found = self._search(fitting, outlook)
+        trace = self._trace(lambda: (verdicts, fitting), wanted, quota, estimates)
+        found = self._search(fitting, estimates)
         if found is None:
             return self._refusal(trace)
         node, solution = found
@@ -202,9 +202,9 @@ class _Decision:
         )
         return self._decision(node, solution, trace, ranked, int(fitting.size))
 
-    def _candidates(self, wanted: Wanted) -> tuple[NodeVerdicts, Bools]:
-        """Return the nodes worth a search, by columns alone; `Standing` keeps the same set in order for plain pods."""
-        verdicts = NodeVerdicts(self._inventory, self._demand)
+    def _candidates(self, wanted: Wanted) -> tuple[NodeFilter, Bools]:
+        """Return the nodes worth a search, by columns alone; `RankedNodes` keeps the same set in order for plain pods."""
+        verdicts = NodeFilter(self._inventory, self._demand)
         candidates = verdicts.mask
         for group, columns in wanted:
             candidates = candidates & enough(self._inventory, group, columns)
@@ -212,10 +212,10 @@ class _Decision:
 
     def _trace(
         self,
-        look: Callable[[], tuple[NodeVerdicts, Ints]],
+        look: Callable[[], tuple[NodeFilter, Ints]],
         wanted: Wanted,
         quota: QuotaVerdicts | None,
-        outlook: Outlook,
+        estimates: NodeEstimates,
     ) -> Trace:
         chooser = None if self._options.first_fit else self._chooser
         return Trace(
@@ -223,7 +223,7 @@ class _Decision:
             wanted=wanted,
             ours=self._ours_wanted,
             quota=quota,
-            outlook=outlook,
+            estimates=estimates,
             ranking=self._ranking,
             chooser=chooser,
             tried=self._tried,
@@ -247,7 +247,7 @@ class _Decision:
 
     # -- searching ---------------------------------------------------------------------------------------------------
 
-    def _search(self, candidates: Ints, outlook: Outlook) -> tuple[int, Solution] | None:
+    def _search(self, candidates: Ints, estimates: NodeEstimates) -> tuple[int, Solution] | None:
         """The best node where everything can be had. Raises AllocatorError, as upstream ends the pod's attempt there.
 
         The nominated node comes first, then the nodes where the most pods that share a claim can run too.
@@ -262,22 +262,22 @@ class _Decision:
                 return preferred, found
             candidates = candidates[candidates != preferred]
         for tier in self._company.tiers(candidates):
-            if (best := self._best_of(tier, outlook)) is not None:
+            if (best := self._best_of(tier, estimates)) is not None:
                 return best
         return None
 
-    def _best_of(self, candidates: Ints, outlook: Outlook) -> tuple[int, Solution] | None:
+    def _best_of(self, candidates: Ints, estimates: NodeEstimates) -> tuple[int, Solution] | None:
         """Raises AllocatorError.
 
         The outlook promises what a node has at most. Where the search finds less on it, the node waits until no other
         promises more.
         """
         nodes = self._inventory.nodes
-        tie = None if outlook.flat else outlook.tie
+        tie = None if estimates.flat else estimates.tie
         second_best: tuple[Worth, int, Solution] | None = None
         disappointments = 0
         while candidates.size and self._exhausted < _BUDGETS:
-            promise, most = _most_promising(candidates, outlook)
+            promise, most = _most_promising(candidates, estimates)
             if second_best is not None and (second_best[0] >= promise or disappointments == _DISAPPOINTMENTS):
                 break
             best = best_node(self._ranking.values, nodes.rank, most, self._demand.policies.node, tie)
@@ -345,7 +345,7 @@ class _Decision:
         node = self._inventory.nodes.node(row)
         pools = self._inventory.pools_on(node.metadata.name)
         usage = self._inventory.usage
-        if self._shortcut is not None and (found := self._shortcut.solve(row, self._chooser)) is not None:
+        if self._fast_path is not None and (found := self._fast_path.solve(row, self._chooser)) is not None:
             return found
         if self._foreign.claims:
             theirs = yield from searching(
@@ -384,7 +384,7 @@ class _Decision:
         by_key = {claim.claim.key: json for claim, json in zip(self._ours.claims, solution.allocations(), strict=True)}
         if self._scope.vendor_rules:
             by_key = {
-                key: with_promises(json, partial(self._demand.policies.preferences_of, key))
+                key: with_allocation_config(json, partial(self._demand.policies.preferences_of, key))
                 for key, json in by_key.items()
             }
         return Decision(
@@ -402,14 +402,14 @@ class _Decision:
             trace=trace,
         )
 
-    def _refusal(self, trace: Trace) -> Refusal:
+    def _refusal(self, trace: Trace) -> Unschedulable:
         selector_errors = (*self._ours.selector_errors, *self._foreign.selector_errors)
         error = str(selector_errors[0]) if selector_errors else self._pool_error
         report = trace.report(self._inventory, self._options.report_nodes)
         message = self._budget_error or f"no available node, {self._inventory.nodes.count} nodes do not meet"
         shortage = trace.shortage()
         quotas = shortage.notes if shortage is not None and names.RESOURCE_QUOTA_NOT_FIT in report.reasons else ()
-        return Refusal(
+        return Unschedulable(
             error or message,
             reasons=dict(report.reasons),
             nodes=report.nodes,
@@ -445,11 +445,11 @@ class _Meter:
         self._budget.spend(self._since - before)
 
 
-def _most_promising(candidates: Ints, outlook: Outlook) -> tuple[tuple[int, float], Ints]:
+def _most_promising(candidates: Ints, estimates: NodeEstimates) -> tuple[tuple[int, float], Ints]:
     """The best (rank of prioritized lists, vendors' score) among the candidates (not empty), and those who have it."""
-    if outlook.flat:
+    if estimates.flat:
         return (0, 0.0), candidates
-    ranks = outlook.rank[candidates]
+    ranks = estimates.rank[candidates]
     candidates = candidates[ranks == ranks.max()]
-    scores = outlook.topology[candidates]
+    scores = estimates.topology[candidates]
     return (int(ranks.max()), float(scores.max())), candidates[scores == scores.max()]

@@ -21,7 +21,7 @@ from controller.scheduling.inventory.model import Device, Pool
 from controller.scheduling.scoring.chooser import PolicyChooser
 
 
-class Shortcut:
+class FastPath:
     """For one decision."""
 
     def __init__(
@@ -59,14 +59,14 @@ class Shortcut:
         )
 
 
-def shortcut_of(inventory: Inventory, problem: AllocationInput, wanted: Wanted) -> Shortcut | None:
+def fast_path_of(inventory: Inventory, problem: AllocationInput, wanted: Wanted) -> FastPath | None:
     """None where cards depend on each other, or on more than columns tell. `wanted`: nothing but the problem's requests."""
     if len(wanted) != 1 or not problem.features.consumable_capacity:
         return None
     [(group, [column, *others])] = wanted
     view = group.alternatives[0]
     tied = view.constraints or view.all_devices or view.admin_access
-    return None if others or tied or column.roaming else Shortcut(inventory, problem, view, column)
+    return None if others or tied or column.network_attached else FastPath(inventory, problem, view, column)
 
 
 def _pool(pools: Sequence[Pool], chosen: Sequence[Device]) -> Pool | None:

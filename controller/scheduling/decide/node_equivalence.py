@@ -1,6 +1,6 @@
 """Which nodes look alike to a request: nodes whose cards agree in all that a vendor is shown have one number.
 
-Asked by `decide.pre_score`. One `Likeness` is kept for each of the latest shapes of request and vendors, and mended for the nodes
+Asked by `decide.pre_score`. One `NodeClasses` is kept for each of the latest shapes of request and vendors, and mended for the nodes
 whose devices changed, so a decision costs little more than the number of different nodes, however many there are. Pure.
 """
 
@@ -30,7 +30,7 @@ _MOST: Final = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class NodeClass:
     """What nodes of one number have in common; `cells` and `states` by position in the layout."""
 
     layout: Layout
@@ -40,7 +40,7 @@ class Alike:
     """Parts of cards may be taken instead."""
 
 
-class Likeness:
+class NodeClasses:
     def __init__(self, inventory: Inventory, vendor: Vendor, column: RequestColumns) -> None:
         self._inventory = inventory
         self._vendor = vendor
@@ -49,14 +49,14 @@ class Likeness:
         self._layout: Ints = np.zeros(0, dtype=np.int64)
         self._node: Ints = np.zeros(0, dtype=np.int64)
         self._known: dict[bytes, int] = {}
-        self._alike: list[Alike] = []
+        self._alike: list[NodeClass] = []
         self.number: Ints = np.zeros(0, dtype=np.int64)
         """Per node row, or NO_SAY. Shape (nodes.size,)."""
 
     def __len__(self) -> int:
         return len(self._alike)
 
-    def __getitem__(self, number: int) -> Alike:
+    def __getitem__(self, number: int) -> NodeClass:
         return self._alike[number]
 
     # -- keeping it up to date ---------------------------------------------------------------------------------------
@@ -136,23 +136,23 @@ class Likeness:
         key = b"%d %d " % (layout, parts) + cells.tobytes() + states.tobytes()
         number = self._known.setdefault(key, len(self._alike))
         if number == len(self._alike):
-            self._alike.append(Alike(found, cells.copy(), states.copy(), parts))
+            self._alike.append(NodeClass(found, cells.copy(), states.copy(), parts))
         return number
 
 
-class Likenesses:
+class NodeClassCache:
     """Those of one inventory, kept by it: a cache and nothing else."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._kept: LruCache[Likeness] = LruCache(_SHAPES_KEPT)
+        self._kept: LruCache[NodeClasses] = LruCache(_SHAPES_KEPT)
 
-    def of(self, vendor: Vendor, column: RequestColumns) -> Likeness:
+    def of(self, vendor: Vendor, column: RequestColumns) -> NodeClasses:
         """Up to date, as the column is."""
-        found = self._kept.get((vendor.name, column), lambda: Likeness(self._inventory, vendor, column))
+        found = self._kept.get((vendor.name, column), lambda: NodeClasses(self._inventory, vendor, column))
         found.refresh()
         return found
 
 
-def likeness_of(inventory: Inventory, vendor: Vendor, column: RequestColumns) -> Likeness:
-    return inventory.derived(Likenesses, Likenesses).of(vendor, column)
+def node_classes_of(inventory: Inventory, vendor: Vendor, column: RequestColumns) -> NodeClasses:
+    return inventory.derived(NodeClassCache, NodeClassCache).of(vendor, column)

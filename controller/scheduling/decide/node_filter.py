@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from controller.scheduling.decide.scheduling_request import Demand
+from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.node_fit import ABSENT
 from controller.scheduling.inventory.node_fit import CODES as NODE_CODES
@@ -12,10 +12,10 @@ from hami_dra.api.core import NodeSelector
 from hami_dra.api.selectors import node_selector_matches
 
 
-class NodeVerdicts:
+class NodeFilter:
     """Which nodes may take the pod, devices apart, and why the others may not."""
 
-    def __init__(self, inventory: Inventory, demand: Demand) -> None:
+    def __init__(self, inventory: Inventory, demand: SchedulingRequest) -> None:
         nodes = inventory.nodes
         fit = inventory.node_fit(demand.pod)
         self.codes = fit.codes

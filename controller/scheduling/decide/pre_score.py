@@ -15,7 +15,7 @@ import numpy as np
 from controller.scheduling.allocation.ownership import matching_drivers
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import RequestGroup, ResolvedRequest
-from controller.scheduling.decide.node_equivalence import NO_SAY, Alike, Likeness, likeness_of
+from controller.scheduling.decide.node_equivalence import NO_SAY, NodeClass, NodeClasses, node_classes_of
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.chooser import arranging_drivers
 from controller.scheduling.scoring.free_capacity import first_alternative
@@ -36,7 +36,7 @@ Wanted = list[tuple[RequestGroup, list[RequestColumns]]]
 
 
 @dataclass(slots=True)
-class Outlook:
+class NodeEstimates:
     """Columns of shape (nodes.size,); only candidates have values."""
 
     rank: Ints
@@ -51,39 +51,45 @@ class Outlook:
     """Reason code → candidates where no set of cards is legal."""
 
 
-def look_out(inventory: Inventory, policies: Policies, wanted: Wanted, candidates: Bools, *, rules: bool) -> Outlook:
-    """Where `unarranged` has none. `wanted`: every request of ours with the columns of its alternatives. `rules`: ask the vendors
+def estimate_nodes(
+    inventory: Inventory, policies: Policies, wanted: Wanted, candidates: Bools, *, rules: bool
+) -> NodeEstimates:
+    """Where `estimate_if_uniform` has none. `wanted`: every request of ours with the columns of its alternatives. `rules`: ask the vendors
     at all.
     """
     size = inventory.nodes.size
     drivers = _arranging(inventory, policies, wanted) if rules else frozenset[str]()
-    outlook = Outlook(
+    estimates = NodeEstimates(
         np.zeros(size, dtype=np.int64),
         np.zeros(size, dtype=np.float64),
         np.zeros(size, dtype=np.float64),
         flat=False,
     )
     chosen = np.flatnonzero(candidates)
-    asked: list[_Asked] = []
+    asked: list[_NodeQuestion] = []
     for group, columns in wanted:
         alternative = first_alternative(group.alternatives, columns, chosen)
         if group.prioritized:
-            outlook.rank[chosen] += PRIORITIZED_LIST_SIZE - alternative
+            estimates.rank[chosen] += PRIORITIZED_LIST_SIZE - alternative
         for number, (view, column) in enumerate(zip(group.alternatives, columns, strict=True)):
             mine = alternative == number
             if drivers and mine.any() and not view.all_devices and not view.admin_access:
                 asked += [
-                    _Asked(policies, vendor, likeness_of(inventory, vendor, column), view=view, nodes=chosen, mine=mine)
+                    _NodeQuestion(
+                        policies, vendor, node_classes_of(inventory, vendor, column), view=view, nodes=chosen, mine=mine
+                    )
                     for vendor in VENDORS
                     if vendor.profile.driver in drivers
                 ]
     asked = [each for each in asked if (each.number != NO_SAY).any()]
     if asked:
-        _ask(outlook, asked, chosen, size)
-    return outlook
+        _ask(estimates, asked, chosen, size)
+    return estimates
 
 
-def unarranged(inventory: Inventory, policies: Policies, wanted: Wanted, *, rules: bool) -> Outlook | None:
+def estimate_if_uniform(
+    inventory: Inventory, policies: Policies, wanted: Wanted, *, rules: bool
+) -> NodeEstimates | None:
     """Where no vendor has a say, and no list is prioritized: the same for all nodes. None: they must be looked at."""
     if any(group.prioritized for group, _ in wanted) or (rules and _arranging(inventory, policies, wanted)):
         return None
@@ -100,20 +106,20 @@ def _arranging(inventory: Inventory, policies: Policies, wanted: Wanted) -> froz
 
 
 @lru_cache(maxsize=4)
-def _flat(size: int) -> Outlook:
+def _flat(size: int) -> NodeEstimates:
     rank, score = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.float64)
     rank.flags.writeable = score.flags.writeable = False
-    return Outlook(rank, score, score, flat=True)
+    return NodeEstimates(rank, score, score, flat=True)
 
 
-class _Asked:
+class _NodeQuestion:
     """One request, one vendor, all candidate nodes. `number`: of `likeness`, shape (nodes,), NO_SAY where nothing is asked."""
 
     def __init__(
         self,
         policies: Policies,
         vendor: Vendor,
-        likeness: Likeness,
+        node_classes: NodeClasses,
         *,
         view: ResolvedRequest,
         nodes: Positions,
@@ -121,13 +127,13 @@ class _Asked:
     ) -> None:
         self.vendor = vendor
         self.view = view
-        self.likeness = likeness
-        self.number: Ints = np.where(mine, likeness.number[nodes], NO_SAY)
+        self.node_classes = node_classes
+        self.number: Ints = np.where(mine, node_classes.number[nodes], NO_SAY)
         self._policies = policies
 
-    def scene(self, alike: Alike, mine: int, taken: int) -> NodeView:
+    def scene(self, node_class: NodeClass, mine: int, taken: int) -> NodeView:
         """`mine`: cards of the pod's earlier requests; `taken`: the whole ones."""
-        cells = alike.cells
+        cells = node_class.cells
         if mine or taken:
             cells = cells.copy()
             for position in range(len(cells)):
@@ -136,9 +142,9 @@ class _Asked:
                 if taken >> position & 1:
                     cells[position] &= ~CardState.ELIGIBLE
         return node_view_of(
-            alike.layout,
+            node_class.layout,
             cells,
-            alike.states,
+            node_class.states,
             self.view.count,
             policies=self._policies,
             vendor=self.vendor,
@@ -151,25 +157,25 @@ class _Asked:
         return not self.view.names_amounts
 
 
-def _ask(outlook: Outlook, asked: list[_Asked], nodes: Positions, size: int) -> None:
+def _ask(estimates: NodeEstimates, asked: list[_NodeQuestion], nodes: Positions, size: int) -> None:
     """Each group of nodes that are alike to all requests is judged once."""
     first, group = _groups(asked)
     scores = np.zeros((len(first), 2), dtype=np.float64)
     codes = [""] * len(first)
     for number, node in enumerate(first.tolist()):
         *scores[number], codes[number] = _judge(asked, node)
-    outlook.topology[nodes], outlook.tie[nodes] = scores[group].T
+    estimates.topology[nodes], estimates.tie[nodes] = scores[group].T
     for code in sorted({code for code in codes if code}):
         refused = np.zeros(size, dtype=np.bool_)
         refused[nodes[np.array([each == code for each in codes])[group]]] = True
-        outlook.refused[code] = refused
+        estimates.refused[code] = refused
 
 
-def _groups(asked: list[_Asked]) -> tuple[Positions, Ints]:
+def _groups(asked: list[_NodeQuestion]) -> tuple[Positions, Ints]:
     """A member of each group, and per node the number of its group."""
     combined = np.zeros(len(asked[0].number), dtype=np.int64)
     for each in asked:
-        combined = combined * (len(each.likeness) + 1) + each.number - NO_SAY
+        combined = combined * (len(each.node_classes) + 1) + each.number - NO_SAY
         # as small as can be again, for the next request and for what is counted by it
         present = np.flatnonzero(np.bincount(combined)) if combined.max(initial=0) < _COUNTED else np.unique(combined)
         combined = np.searchsorted(present, combined)
@@ -178,7 +184,7 @@ def _groups(asked: list[_Asked]) -> tuple[Positions, Ints]:
     return member, combined
 
 
-def _judge(asked: list[_Asked], node: int) -> tuple[float, float, str]:
+def _judge(asked: list[_NodeQuestion], node: int) -> tuple[float, float, str]:
     """The best that a node has for all requests in turn (score, tie), or the reason why it has nothing."""
     total = tie = 0.0
     mine: dict[str, int] = {}
@@ -187,12 +193,12 @@ def _judge(asked: list[_Asked], node: int) -> tuple[float, float, str]:
         number = int(each.number[node])
         if number == NO_SAY:
             continue
-        alike = each.likeness[number]
+        node_class = each.node_classes[number]
         driver = each.vendor.profile.driver
-        best = _best(each.vendor, each.scene(alike, mine.get(driver, 0), taken.get(driver, 0)))
+        best = _best(each.vendor, each.scene(node_class, mine.get(driver, 0), taken.get(driver, 0)))
         if best is None:
             continue
-        if best.code and best.parts and alike.parts:
+        if best.code and best.parts and node_class.parts:
             continue
         if best.code:
             # a later request may have been left without a set by the first choice of an earlier one: that is for the search

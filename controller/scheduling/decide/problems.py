@@ -9,7 +9,7 @@ from controller.scheduling.allocation.prefilter import prefilter_of
 from controller.scheduling.allocation.prepared import prepared_of
 from controller.scheduling.allocation.request import AllocationInput
 from controller.scheduling.decide.pre_score import Wanted
-from controller.scheduling.decide.scheduling_request import Demand, Options
+from controller.scheduling.decide.scheduling_request import Options, SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.resource import ResourceClaim
 
@@ -18,7 +18,9 @@ MOST_ALTERNATIVES: Final = 256
 alternatives). What a decision prepares before it searches grows with their number: 30 ms for so many."""
 
 
-def problems_of(inventory: Inventory, demand: Demand, options: Options) -> tuple[AllocationInput, AllocationInput]:
+def inputs_of(
+    inventory: Inventory, demand: SchedulingRequest, options: Options
+) -> tuple[AllocationInput, AllocationInput]:
     """The claims without an allocation: those that we allocate, and those that kube-scheduler will. Raises AllocatorError."""
 
     def problem(claims: list[ResourceClaim]) -> AllocationInput:
@@ -53,7 +55,9 @@ def _require_few_alternatives(claims: Iterable[ResourceClaim]) -> None:
         )
 
 
-def wanted_of(inventory: Inventory, demand: Demand, problem: AllocationInput, scope: Scope) -> Wanted:
+def requested_devices_of(
+    inventory: Inventory, demand: SchedulingRequest, problem: AllocationInput, scope: Scope
+) -> Wanted:
     """Every request of the problem with the columns of its alternatives, up to date."""
     prefilter = prefilter_of(inventory)
     request_preferences = demand.policies.preferences_of

@@ -85,11 +85,11 @@ class QuotaVerdicts:
         mine = np.unique(owners)
         flat = np.ascontiguousarray(table[mine].reshape(len(mine), -1))
         bytes_of = flat.view(np.dtype((np.void, flat.shape[1] * flat.itemsize))).ravel()
-        _, first, alike = np.unique(bytes_of, return_index=True, return_inverse=True)
+        _, first, node_class = np.unique(bytes_of, return_index=True, return_inverse=True)
         ends = [self._walk(table[mine[node]], blamed) for node in first.tolist()]
-        request[mine] = np.array([end for end, _ in ends], dtype=np.int64)[alike]
+        request[mine] = np.array([end for end, _ in ends], dtype=np.int64)[node_class]
         picture_of = np.zeros(inventory.nodes.size, dtype=np.int64)
-        picture_of[mine] = alike
+        picture_of[mine] = node_class
         for number in range(len(self._wanted)):
             here = np.flatnonzero(request[owners] == number)
             found = np.array([judged if end == number else table[0, -1] for end, judged in ends], dtype=np.int64)
@@ -124,7 +124,7 @@ class QuotaVerdicts:
         amounts_of = np.clip(np.array(costs, dtype=object), 0, CARD_MOST).astype(np.int64).T
         for position, of_kind in enumerate(amounts_of):
             amounts = of_kind[devices.kind[rows]]
-            if column.roaming or amounts.min() == amounts.max():
+            if column.network_attached or amounts.min() == amounts.max():
                 least[position] = amounts.min() * view.count
             else:
                 cheapest = np.full(size, CARD_MOST, dtype=np.int64)
@@ -181,7 +181,7 @@ class QuotaVerdicts:
                     # an empty place has no kind of its own
                     of_kinds = [costs[kind] if kind < len(costs) else costs[0] for kind in kinds]
                     walk = _Walk(self._room, codes, of_kinds, blamed)
-                    gathered = walk.gather(view, column.roaming, spent)
+                    gathered = walk.gather(view, column.network_attached, spent)
                 line += 1
             if gathered is None:
                 return number, codes
@@ -198,10 +198,10 @@ class _Walk:
     costs: Sequence[Cost]
     blamed: set[str]
 
-    def gather(self, view: ResolvedRequest, roaming: int, spent: Cost) -> Cost | None:
+    def gather(self, view: ResolvedRequest, network_attached: int, spent: Cost) -> Cost | None:
         """What is spent with the request's cards, or None where it cannot be met."""
         open_places = sorted(np.flatnonzero(self.codes == 0).tolist(), key=lambda place: self.costs[place])
-        missing = len(open_places) if view.all_devices else view.count - roaming
+        missing = len(open_places) if view.all_devices else view.count - network_attached
         for place in open_places:
             if missing > 0 and self._within(place, spent):
                 spent = tuple(before + more for before, more in zip(spent, self.costs[place], strict=True))

@@ -32,7 +32,7 @@ _OFTEN: Final = 8
 so many more."""
 
 
-class Standing:
+class RankedNodes:
     """`sign`: +1 where the lowest score is the best, -1 where the highest is. `offered`: resources that rule a node out."""
 
     def __init__(
@@ -96,10 +96,10 @@ class _Known:
     def __init__(self) -> None:
         self.version: tuple[int, ...] = ()
         self.close = 0
-        self.standing: Standing | None = None
+        self.standing: RankedNodes | None = None
 
 
-class Standings:
+class RankedNodeCache:
     """Those of one inventory."""
 
     def __init__(self, inventory: Inventory) -> None:
@@ -108,11 +108,11 @@ class Standings:
 
     def of(
         self, pod: Pod, column: RequestColumns, count: int, *, sign: float, offered: tuple[str, ...]
-    ) -> Standing | None:
+    ) -> RankedNodes | None:
         """Up to date, as the column is. None: look at all nodes; pods of this shape are rare, or too much has changed."""
         inventory = self._inventory
         fit = inventory.plain_fit(pod)
-        if fit is None or column.roaming:
+        if fit is None or column.network_attached:
             return None
         key: Hashable = fit, column, count, sign, offered
         known = self._known.get(key, _Known)
@@ -124,7 +124,7 @@ class Standings:
         if known.standing is not None:
             known.standing.mend(fit.codes, changed)
         elif known.close >= _OFTEN:
-            known.standing = Standing(inventory, column, count, sign=sign, offered=offered)
+            known.standing = RankedNodes(inventory, column, count, sign=sign, offered=offered)
             known.standing.build(fit.codes)
         return known.standing
 
@@ -151,5 +151,5 @@ class Standings:
         return np.array(sorted(rows), dtype=np.intp) if len(rows) <= _FEW else None
 
 
-def standings_of(inventory: Inventory) -> Standings:
-    return inventory.derived(Standings, Standings)
+def ranked_nodes_of(inventory: Inventory) -> RankedNodeCache:
+    return inventory.derived(RankedNodeCache, RankedNodeCache)

@@ -7,7 +7,7 @@ import numpy as np
 from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import RequestGroup
-from controller.scheduling.decide.node_filter import NodeVerdicts
+from controller.scheduling.decide.node_filter import NodeFilter
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.node_fit import CODES as NODE_CODES
 from hami_dra.api import names
@@ -15,7 +15,7 @@ from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.vendors.reasons import CODES
 
 
-class Report:
+class RefusalReport:
     """Counts every node or card once, by its first failing reason."""
 
     def __init__(self, inventory: Inventory, most: int) -> None:
@@ -28,7 +28,7 @@ class Report:
         """Rows of `nodes`."""
         self._counts: dict[str, Ints] = {}
 
-    def nodes_refused(self, verdicts: NodeVerdicts) -> None:
+    def nodes_refused(self, verdicts: NodeFilter) -> None:
         for number, code in enumerate(NODE_CODES):
             if code:
                 self._add(code, np.flatnonzero(verdicts.codes == number))
@@ -46,7 +46,7 @@ class Report:
         if not nodes.any():
             return
         view, column = group.alternatives[-1], columns[-1]
-        few = nodes & (column.cards() + column.roaming < max(view.count, 1))
+        few = nodes & (column.cards() + column.network_attached < max(view.count, 1))
         self._add(names.NODE_INSUFFICIENT_DEVICE, np.flatnonzero(few))
         rows = column.rows_on(nodes & ~few)
         codes = (column.codes if codes is None else codes)[rows]

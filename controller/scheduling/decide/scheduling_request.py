@@ -20,7 +20,7 @@ class PodClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class SchedulingRequest:
     """A pod and everything about it that decides its place."""
 
     pod: Pod
@@ -42,7 +42,7 @@ class Demand:
     """Extended resources that stand for the cards it may get: nodes whose device plugin still offers one are refused."""
 
     @property
-    def peculiar(self) -> bool:
+    def needs_full_path(self) -> bool:
         """Something beside the pod's own shape decides which nodes may take it."""
         return bool(
             self.refused_nodes

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.allocation.request import AllocationInput
-from controller.scheduling.decide.scheduling_request import Demand
+from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.inventory.changes import Shared
 from controller.scheduling.inventory.columns import grown
 from controller.scheduling.inventory.derived_column import LogReader
@@ -46,7 +46,7 @@ class NodeChanges:
         return touched
 
 
-class SearchedInVain:
+class FruitlessSearches:
     """For one problem. By row of the node."""
 
     def __init__(self, inventory: Inventory) -> None:
@@ -79,22 +79,22 @@ class SearchedInVain:
         return int(np.count_nonzero(self._given_up[rows]))
 
 
-class _Kept:
+class _CachedSearches:
     def __init__(self, _inventory: Inventory) -> None:
-        self.by_problem: Shared[SearchedInVain] = Shared(_KEPT)
+        self.by_problem: Shared[FruitlessSearches] = Shared(_KEPT)
 
 
-class InVain:
+class FruitlessSearchCache:
     """For one decision. `problems`: those that are solved on each node; `how`: whatever else a search depends on."""
 
     def __init__(
-        self, inventory: Inventory, demand: Demand, problems: Sequence[AllocationInput], how: Hashable
+        self, inventory: Inventory, demand: SchedulingRequest, problems: Sequence[AllocationInput], how: Hashable
     ) -> None:
         self._inventory = inventory
-        self._kept = inventory.derived(_Kept, _Kept).by_problem
+        self._kept = inventory.derived(_CachedSearches, _CachedSearches).by_problem
         self._key_of: Callable[[], Hashable] = lambda: (_digest(demand, problems), how)
         self._key: Hashable | None = None
-        self._found: SearchedInVain | None = None
+        self._found: FruitlessSearches | None = None
 
     @property
     def problem(self) -> Hashable:
@@ -103,20 +103,20 @@ class InVain:
             self._key = self._key_of()
         return self._key
 
-    def known(self) -> SearchedInVain | None:
+    def known(self) -> FruitlessSearches | None:
         """Up to date. None where nothing was searched in vain lately, for whatever problem."""
         return self.get() if len(self._kept) else None
 
-    def get(self) -> SearchedInVain:
+    def get(self) -> FruitlessSearches:
         """Up to date."""
         if self._found is None:
             account = self._inventory.verdicts.account
-            self._found = self._kept.get(self.problem, account, lambda: SearchedInVain(self._inventory))
+            self._found = self._kept.get(self.problem, account, lambda: FruitlessSearches(self._inventory))
             self._found.refresh()
         return self._found
 
 
-def _digest(demand: Demand, problems: Sequence[AllocationInput]) -> bytes:
+def _digest(demand: SchedulingRequest, problems: Sequence[AllocationInput]) -> bytes:
     """Problems with equal ones are solved alike on a node."""
     claims = [claim.claim for problem in problems for claim in problem.claims]
     policies = demand.policies

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.scheduling.allocation.search import Effort, Searching, Solution
-from controller.scheduling.decide.scheduling_request import Demand
+from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.decide.searched_nodes import NodeChanges
 from controller.scheduling.inventory.changes import Shared
 from controller.scheduling.inventory.inventory import Inventory
@@ -34,7 +34,7 @@ class Interrupted:
     """One decision between two of its turns."""
 
     problem: Hashable
-    """What is searched for (`InVain.problem`)."""
+    """What is searched for (`FruitlessSearchCache.problem`)."""
     chooser: PolicyChooser
     """The chooser of the searches: it knows what it said of the devices in the solutions."""
     searches: dict[int, Searching]
@@ -59,7 +59,7 @@ class _Kept:
 class Suspended:
     """For one decision."""
 
-    def __init__(self, inventory: Inventory, demand: Demand) -> None:
+    def __init__(self, inventory: Inventory, demand: SchedulingRequest) -> None:
         self._inventory = inventory
         self._demand = demand
         self._kept = inventory.derived(_Kept, _Kept).by_demand

@@ -13,10 +13,10 @@ import numpy as np
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import RequestGroup
 from controller.scheduling.allocation.search import Solution
-from controller.scheduling.decide.node_filter import NodeVerdicts
-from controller.scheduling.decide.pre_score import Outlook, Wanted
+from controller.scheduling.decide.node_filter import NodeFilter
+from controller.scheduling.decide.pre_score import NodeEstimates, Wanted
 from controller.scheduling.decide.quotas import QuotaVerdicts, Shortage
-from controller.scheduling.decide.report import Report
+from controller.scheduling.decide.report import RefusalReport
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.chooser import PolicyChooser
 from controller.scheduling.scoring.ranking import Ranking
@@ -28,14 +28,14 @@ Worth = tuple[int, float]
 
 @dataclass(kw_only=True)
 class Trace:
-    look: Callable[[], tuple[NodeVerdicts, Ints]]
+    look: Callable[[], tuple[NodeFilter, Ints]]
     """`verdicts` and `fitting`; for plain pods nobody needed them until somebody asks here."""
     wanted: Wanted
     """Every request with the columns of its alternatives: ours, then those of other drivers."""
     ours: int
     """How many of `wanted` are ours."""
     quota: QuotaVerdicts | None
-    outlook: Outlook
+    estimates: NodeEstimates
     ranking: Ranking
     chooser: PolicyChooser | None
     """None under `first-fit`: nothing was scored."""
@@ -45,11 +45,11 @@ class Trace:
     _shortage: Shortage | None = None
 
     @cached_property
-    def _seen(self) -> tuple[NodeVerdicts, Ints]:
+    def _seen(self) -> tuple[NodeFilter, Ints]:
         return self.look()
 
     @property
-    def verdicts(self) -> NodeVerdicts:
+    def verdicts(self) -> NodeFilter:
         return self._seen[0]
 
     @property
@@ -63,9 +63,9 @@ class Trace:
             self._shortage = self.quota.shortage(self.verdicts.mask)
         return self._shortage
 
-    def report(self, inventory: Inventory, most: int) -> Report:
+    def report(self, inventory: Inventory, most: int) -> RefusalReport:
         """Why the nodes will not do. Where the pod was placed: those that were not worth a search, or searched in vain."""
-        report = Report(inventory, most)
+        report = RefusalReport(inventory, most)
         report.nodes_refused(self.verdicts)
         left = self.verdicts.mask.copy()
         if self.solution is not None:
@@ -80,7 +80,7 @@ class Trace:
                 codes = shortage.codes[number]
             report.cards_refused(group, columns, short, codes)
             left &= ~short
-        for code, refused in self.outlook.refused.items():
+        for code, refused in self.estimates.refused.items():
             report.sets_refused(code, left & refused)
             left &= ~refused
         if self.wanted and left.any():

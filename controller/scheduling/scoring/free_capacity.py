@@ -204,7 +204,7 @@ def first_alternative(alternatives: Sequence[ResolvedRequest], columns: list[Req
     found = np.full(len(nodes), len(columns) - 1, dtype=np.int64)
     for number in reversed(range(len(columns) - 1)):
         view, column = alternatives[number], columns[number]
-        enough = np.True_ if view.all_devices else column.fitting[nodes] + column.roaming >= view.count
+        enough = np.True_ if view.all_devices else column.fitting[nodes] + column.network_attached >= view.count
         found[np.broadcast_to(enough, found.shape)] = number
     return found
 

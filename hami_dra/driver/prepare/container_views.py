@@ -90,11 +90,11 @@ def arrange(
     for each in seen:
         _check_joinable(each, claims)
     asked_by = [(each, _asked(each, requests)) for each in seen]
-    alike: dict[frozenset[Asked], list[_Seen]] = {}
+    node_class: dict[frozenset[Asked], list[_Seen]] = {}
     for each, asked in asked_by:
         if asked:
-            alike.setdefault(asked, []).append(each)
-    views = {asked: _view(driver, asked, requests, group, reads) for asked, group in alike.items()}
+            node_class.setdefault(asked, []).append(each)
+    views = {asked: _view(driver, asked, requests, group, reads) for asked, group in node_class.items()}
     view_of = {
         (claim.uid, request): _named(driver, (claim.uid, request), claim, views, seen)
         for claim in claims

@@ -133,8 +133,8 @@ def _slices(scene: NodeView, view: Board, free: int) -> Iterator[Choice]:
 
 
 def _alike_together(found: Iterable[Choice]) -> Iterator[Choice]:
-    for (stage, rank), alike in groupby(found, key=lambda choice: (choice.stage, choice.rank)):
-        yield Choice(stage, rank, tuple(cards for choice in alike for cards in choice.sets))
+    for (stage, rank), node_class in groupby(found, key=lambda choice: (choice.stage, choice.rank)):
+        yield Choice(stage, rank, tuple(cards for choice in node_class for cards in choice.sets))
 
 
 def _near(legal: Iterable[Choice], view: Board, mine: int) -> Iterator[Choice]:

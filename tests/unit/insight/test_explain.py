@@ -9,7 +9,7 @@ from controller.insight.explain.explain import explain
 from controller.insight.explain.model import from_json, to_json
 from controller.insight.explain.render import told
 from controller.insight.explain.snapshot import take
-from controller.scheduling.decide import Decision, Demand, Options, PodClaim, Refusal, decide
+from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.packing import Packing
 from controller.scheduling.scoring.policies import DevicePolicy, Policies, Weights
@@ -37,7 +37,9 @@ def cards(count=2, memory="16Gi"):
 
 def demand(*claims, name="pod", node_policy="binpack", device=DevicePolicy(("binpack",)), **options):
     entries = tuple(PodClaim(f"c{number}", each) for number, each in enumerate(claims))
-    return Demand(pod=pod(name), claims=entries, policies=Policies(node=node_policy, device=device), **options)
+    return SchedulingRequest(
+        pod=pod(name), claims=entries, policies=Policies(node=node_policy, device=device), **options
+    )
 
 
 def shared(name, memory="4Gi", cores="0", count=1):
@@ -85,7 +87,7 @@ def test_the_terms_make_up_the_score_under_every_node_policy(policy):
     for name in ("a", "b", "c"):
         place(inventory, demand(shared(name, memory="5Gi", cores="30"), name=name, node_policy="spread"))
     policies = Policies(node=policy, packing=Packing(rare=1.0, large=1.0))
-    wanted = Demand(pod=pod("p"), claims=(PodClaim("c", shared("d", cores="20")),), policies=policies)
+    wanted = SchedulingRequest(pod=pod("p"), claims=(PodClaim("c", shared("d", cores="20")),), policies=policies)
     found = explain(inventory, wanted, OPTIONS)
     assert len(found.nodes) == 3
     for each in found.nodes:
@@ -132,7 +134,7 @@ def test_the_reasons_are_those_of_the_refusal(wanted):
     place(inventory, demand(shared("x", memory="9Gi"), name="x"))
     place(inventory, demand(shared("y", memory="9Gi"), name="y"))
     refusal = decide(inventory, demand(wanted), OPTIONS)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, Unschedulable)
     found = explain(inventory, demand(wanted), OPTIONS)
     assert found.reasons == dict(refusal.reasons)
     assert {each.node: each.reasons for each in found.nodes} == refusal.nodes
@@ -209,7 +211,7 @@ def test_policies_say_where_they_come_from():
         },
     )
     entries = (PodClaim("c0", shared("a")), PodClaim("c1", shared("b")))
-    found = explain(cluster(n1=cards()), Demand(pod=pod("p"), claims=entries, policies=policies), OPTIONS)
+    found = explain(cluster(n1=cards()), SchedulingRequest(pod=pod("p"), claims=entries, policies=policies), OPTIONS)
     assert [(each.axis, each.value, each.origin, each.claim) for each in found.policies] == [
         ("node", "spread", "annotation of Pod default/p", ""),
         ("device", "binpack", "annotation of ResourceClaim default/a", "default/a"),
@@ -231,7 +233,9 @@ def test_wishes_of_vendors_say_where_they_stand():
     mine = shared("a")
     defaults = Policies(annotations={"nvidia.com/use-gputype": "T4"})
     policies = resolve(asking, [mine], {}, {}, defaults)
-    found = explain(cluster(n1=cards()), Demand(pod=asking, claims=(PodClaim("c", mine),), policies=policies), OPTIONS)
+    found = explain(
+        cluster(n1=cards()), SchedulingRequest(pod=asking, claims=(PodClaim("c", mine),), policies=policies), OPTIONS
+    )
     origins = {each.axis: (each.value, each.origin) for each in found.policies}
     assert origins["nvidia.com/numa-bind"] == ("true", "annotation of Pod default/p")
     assert origins["nvidia.com/use-gputype"] == ("T4", "controller default")

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from controller.reconcile.observability import decision_logging, logs
-from controller.scheduling.decide import Demand, Options, PodClaim, decide
+from controller.scheduling.decide import Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import Policies
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
@@ -41,7 +41,7 @@ def decided(memory="20Gi"):
         inventory.node_changed(None, node(name))
         inventory.slice_changed(None, slice_of(name, [card(0, memory="24Gi"), card(1)]))
     inventory.node_changed(None, node("n3", unschedulable=True))
-    demand = Demand(
+    demand = SchedulingRequest(
         pod=pod("a"), claims=(PodClaim("gpu", claim("c", [request(memory=memory, cores="0")])),), policies=Policies()
     )
     decision_logging.details(inventory, demand, OPTIONS, decide(inventory, demand, OPTIONS))

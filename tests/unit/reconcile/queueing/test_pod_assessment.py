@@ -9,7 +9,7 @@ from controller.reconcile.queueing.pod_assessment import signature
 from controller.reconcile.runtime import patches
 from controller.reconcile.runtime.pods import claim_keys, claim_refs
 from controller.scheduling.allocation.stamping import stamped
-from controller.scheduling.decide import Demand, PodClaim
+from controller.scheduling.decide import PodClaim, SchedulingRequest
 from controller.scheduling.decide.companions import grouped
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api import names
@@ -35,7 +35,7 @@ def a_claim(owner="u", memory=4, name="c", **options):
 
 
 def sign(the_pod, the_claim, **changes):
-    return signature(Demand(pod=the_pod, claims=(PodClaim("t0", the_claim),), **changes))
+    return signature(SchedulingRequest(pod=the_pod, claims=(PodClaim("t0", the_claim),), **changes))
 
 
 SAME = sign(a_pod(), a_claim())

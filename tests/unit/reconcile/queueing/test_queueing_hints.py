@@ -3,7 +3,7 @@
 import pytest
 
 from controller.reconcile.queueing.queueing_hints import ANY, Change, helpful, node_change
-from controller.scheduling.decide import Refusal, decide
+from controller.scheduling.decide import Unschedulable, decide
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, NodeSpec, NodeStatus
 from hami_dra.api.meta import Condition, ObjectMeta
@@ -54,14 +54,14 @@ def test_which_change_of_a_node_is_which():
 
 def test_what_helps_follows_from_the_reasons():
     def of(*codes):
-        return helpful(Refusal("no", reasons=dict.fromkeys(codes, 1)))
+        return helpful(Unschedulable("no", reasons=dict.fromkeys(codes, 1)))
 
     assert Change.QUOTA in of(names.RESOURCE_QUOTA_NOT_FIT)
     assert Change.QUOTA not in of(names.CARD_INSUFFICIENT_MEMORY)
     assert Change.RESOURCES_FREED in of(names.NODE_RESOURCES, names.CARD_INSUFFICIENT_MEMORY)
     assert Change.RESOURCES_FREED not in of(names.CARD_INSUFFICIENT_MEMORY)
     assert all(Change.NODE_ADDED in of(code) for code in (names.NODE_AFFINITY, names.NODE_TAINTED, "AnyOther"))
-    assert helpful(Refusal("no", error="device class is missing")) == ANY
+    assert helpful(Unschedulable("no", error="device class is missing")) == ANY
 
 
 def test_heartbeats_wake_nobody():

@@ -6,7 +6,7 @@ import pytest
 
 from controller.insight.explain.explain import explain
 from controller.reconcile.runtime.decision_log import DecisionLog
-from controller.scheduling.decide import Demand, Options, PodClaim, decide
+from controller.scheduling.decide import Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.decide.answers import without_trace
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import Policies
@@ -32,7 +32,7 @@ def inventory():
 
 def wanted(name, memory="4Gi", uid=None):
     entry = PodClaim("gpu", claim(f"{name}-gpu", [request(memory=memory, cores="0")]))
-    return Demand(pod=pod(name, uid=uid), claims=(entry,), policies=Policies())
+    return SchedulingRequest(pod=pod(name, uid=uid), claims=(entry,), policies=Policies())
 
 
 def record(log, inventory, demand, *, now=0.0, at=AT, answer=None):

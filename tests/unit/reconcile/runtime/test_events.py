@@ -7,7 +7,7 @@ import pytest
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.events import Events
 from controller.reconcile.runtime.metrics import Metrics
-from controller.scheduling.decide import Decision, Refusal, Score
+from controller.scheduling.decide import Decision, Score, Unschedulable
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta
@@ -23,7 +23,7 @@ def test_the_texts_are_those_of_hami():
     assert messages.placed(decision) == messages.Message(
         "Normal", "FilteringSucceed", "find fit node(n1), 5 nodes not fit, 2 nodes fit(n1:3.14,n2:2.00)"
     )
-    refusal = Refusal(
+    refusal = Unschedulable(
         "no available node, 3 nodes do not meet",
         reasons={"CardInsufficientMemory": 8, "NodeNotReady": 1},
         nodes={"b": {"CardInsufficientMemory": 4}, "a": {"CardInsufficientMemory": 4}, "c": {"NodeNotReady": 1}},
@@ -37,7 +37,7 @@ def test_the_texts_are_those_of_hami():
 
 
 def test_an_error_is_told_alone_and_long_notes_are_cut():
-    [message] = messages.refused(Refusal("no available node", error="x" * 2000))
+    [message] = messages.refused(Unschedulable("no available node", error="x" * 2000))
     assert len(message.note) == 1024
     assert message.note.endswith("...")
 
@@ -201,7 +201,7 @@ def test_an_event_that_cannot_be_sent_stops_nothing(error):
 
 
 def test_each_reason_counts_all_nodes_that_have_it_and_names_some():
-    refusal = Refusal(
+    refusal = Unschedulable(
         "no available node, 40 nodes do not meet",
         reasons={"CardInsufficientMemory": 160},
         nodes={"b": {"CardInsufficientMemory": 4}, "a": {"CardInsufficientMemory": 4}},

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from controller.scheduling.decide import Decision, Demand, Options, PodClaim, Refusal, decide
+from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
 from controller.scheduling.decide.companions import grouped
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId
@@ -24,7 +24,7 @@ def cluster(nodes=("n1", "n2"), cards=4, **card_options):
 def demand(*claims, name="pod", node_policy="binpack", device_policy="spread", spec=None, **options):
     policies = Policies(node=node_policy, device=DevicePolicy((device_policy,)))
     entries = tuple(PodClaim(f"c{number}", each) for number, each in enumerate(claims))
-    return Demand(pod=pod(name, **(spec or {})), claims=entries, policies=policies, **options)
+    return SchedulingRequest(pod=pod(name, **(spec or {})), claims=entries, policies=policies, **options)
 
 
 def place(inventory, wanted, **options):
@@ -39,7 +39,7 @@ def place(inventory, wanted, **options):
 
 def refused(inventory, wanted, **options):
     answer = decide(inventory, wanted, Options(managed=frozenset({DRIVER}), **options))
-    assert isinstance(answer, Refusal), answer
+    assert isinstance(answer, Unschedulable), answer
     return answer
 
 
@@ -191,7 +191,7 @@ def test_a_second_claim_of_the_pod_sees_the_first():
 
 def test_all_claims_of_a_pod_or_none():
     inventory = cluster(nodes=["n1"], cards=1)
-    assert isinstance(refused(inventory, demand(shared("a", memory="12Gi"), shared("b", memory="12Gi"))), Refusal)
+    assert isinstance(refused(inventory, demand(shared("a", memory="12Gi"), shared("b", memory="12Gi"))), Unschedulable)
 
 
 def test_an_allocated_claim_pins_the_pod_to_its_node():

@@ -1,6 +1,6 @@
 """Claims made to be hard: `decide` ends on any number of nodes, and says what to do."""
 
-from controller.scheduling.decide import Decision, Demand, Options, PodClaim, Refusal, decide
+from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceSlice
@@ -28,7 +28,7 @@ def add_node(inventory, name, devices):
 def asked(inventory, *claims, **options):
     pod = parse({"metadata": {"name": "pod", "namespace": "ns", "uid": "pod"}}, Pod)
     entries = tuple(PodClaim(each.metadata.name, each) for each in (parse(raw, ResourceClaim) for raw in claims))
-    return decide(inventory, Demand(pod, entries, **options), Options())
+    return decide(inventory, SchedulingRequest(pod, entries, **options), Options())
 
 
 def of_one_rack(count):
@@ -40,7 +40,7 @@ def test_a_search_without_end_on_every_node_ends_with_a_word_about_it():
     """Eight racks hold two such claims each; no count shows that a seventeenth is too many."""
     inventory = furnished(8)
     answer = asked(inventory, *of_one_rack(17))
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, Unschedulable)
     assert "given up after" in answer.message
     assert "simplify the claim: fewer requests, or constraints that fewer devices can meet" in answer.message
     assert isinstance(asked(inventory, *of_one_rack(16)), Decision)
@@ -53,7 +53,7 @@ def test_a_pod_of_very_many_requests_is_refused_before_anything_is_prepared():
     full = claim(*preferences, name="full")
     assert isinstance(asked(inventory, full), Decision)
     answer = asked(inventory, full, claim(exactly(), name="one-more"))
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, Unschedulable)
     assert "have 257 requests, with each alternative counted; hami-dra decides on at most 256" in answer.error
 
 
@@ -68,12 +68,12 @@ def test_a_search_without_end_on_the_nominated_node_leaves_the_other_nodes():
 
 def test_a_search_without_end_on_the_nominated_node_of_many_ends_with_a_word_about_it():
     answer = asked(furnished(8), *of_one_rack(17), preferred_node="node-5")
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, Unschedulable)
     assert "given up after" in answer.message
 
 
 def test_many_nodes_where_a_short_search_finds_nothing_do_not_use_up_the_effort():
     inventory = furnished(40)
     answer = asked(inventory, claim(exactly(count=17), constraints=[{"matchAttribute": f"{DRIVER}/rack"}]))
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, Unschedulable)
     assert answer.message == "no available node, 40 nodes do not meet"

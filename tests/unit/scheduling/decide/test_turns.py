@@ -7,11 +7,11 @@ import pytest
 from controller.scheduling.allocation import search
 from controller.scheduling.decide import (
     Decision,
-    Demand,
     Options,
     PodClaim,
-    Refusal,
+    SchedulingRequest,
     Unfinished,
+    Unschedulable,
     decide,
     decide_slice,
     decision,
@@ -71,7 +71,7 @@ def searched(monkeypatch):
 def demand(*claims, pod="pod", **rest):
     pod = parse({"metadata": {"name": pod, "namespace": "ns", "uid": pod}}, Pod)
     parsed = [parse(each, ResourceClaim) for each in claims]
-    return Demand(pod, tuple(PodClaim(each.metadata.name, each) for each in parsed), **rest)
+    return SchedulingRequest(pod, tuple(PodClaim(each.metadata.name, each) for each in parsed), **rest)
 
 
 class Counter:
@@ -116,11 +116,11 @@ def test_an_equal_claim_is_refused_without_a_search_and_a_changed_node_is_search
     searched.clear()
     renamed = {**IMPOSSIBLE, "metadata": {**IMPOSSIBLE["metadata"], "name": "other", "uid": "other"}}
     answer, _ = decided(inventory, demand(renamed))
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, Unschedulable)
     assert searched == []
     result = {"request": "r", "driver": DRIVER, "pool": "node-3", "device": "gpu-0"}
     inventory.assume("somebody", {"devices": {"results": [result]}})
-    assert isinstance(decided(inventory, demand(IMPOSSIBLE))[0], Refusal)
+    assert isinstance(decided(inventory, demand(IMPOSSIBLE))[0], Unschedulable)
     assert searched == ["node-3"]
     searched.clear()
     fewer = claim(exactly(count=16), constraints=[{"matchAttribute": f"{DRIVER}/rack"}])
