@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from controller.insight.simulation import Settings, simulate
+from controller.insight.simulation import SimulationSettings, simulate
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.quantity import Quantity
 from hami_dra.discovery.simulated import machine
@@ -127,7 +127,7 @@ def _panel(
     cluster = [Document(Path("picture.yaml"), number, raw) for number, raw in enumerate([*nodes, *slices], 1)]
     pods = [each if isinstance(each, Document) else Document(Path("pods.yaml"), 1, each) for each in given]
     classes = read_documents([ROOT / "deviceclasses"])
-    report = simulate([*cluster, *classes, *pods], Settings(policies or Policies()))
+    report = simulate([*cluster, *classes, *pods], SimulationSettings(policies or Policies()))
     if report.unplaced:
         raise SystemExit(f"picture {title}: {report.unplaced}")
     labels = {entry["pod"]: str(number) for number, entry in enumerate(report.placements, 1)}

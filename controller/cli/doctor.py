@@ -15,7 +15,7 @@ from hami_dra.api import names
 if TYPE_CHECKING:
     from controller.cli.doctor_reading import Read
     from controller.cli.seen import Seen
-    from controller.insight.doctor.model import Live, Report, State
+    from controller.insight.doctor.model import DoctorReport, Live, State
 
 HELP = """Diagnose hami-dra in a cluster, and say how to fix each problem. Changes nothing.
 
@@ -167,14 +167,14 @@ def _guessed(live: "Live | None") -> str:
     return "exclusive" if {names.FENCE_POLICY, names.GATE_POLICY} & listed else "native"
 
 
-def _print_json(report: "Report") -> None:
+def _print_json(report: "DoctorReport") -> None:
     import msgspec
 
     text = msgspec.json.encode({"healthy": report.healthy, **msgspec.to_builtins(report)})
     typer.echo(msgspec.json.format(text, indent=2).decode())
 
 
-def _print(report: "Report") -> None:
+def _print(report: "DoctorReport") -> None:
     from rich.text import Text
 
     from controller.cli.tables import print_wide

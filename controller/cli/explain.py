@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import ssl
 
     from controller.insight.explain.model import Explanation
-    from controller.insight.simulation import Settings
+    from controller.insight.simulation import SimulationSettings
 
 HELP = """Say why a pod got its node and its cards, or why it gets none: every node with its score split into
 terms, every card with the reason against it and the compared figures, the runner-up and what it lost by,
@@ -146,7 +146,7 @@ _KINDS: Final = {
 
 
 def _computed(
-    files: list[Path] | None, connection: Connection, kind: str, key: str, settings: "Settings"
+    files: list[Path] | None, connection: Connection, kind: str, key: str, settings: "SimulationSettings"
 ) -> "Explanation":
     """Compute the explanation from files or the live cluster. Raises CommandError."""
     from controller.cli.progress import Progress

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from controller.cli.errors import CommandError
-from controller.insight.simulation import Settings
+from controller.insight.simulation import SimulationSettings
 from controller.scheduling.allocation.features import FeatureGates, UnknownGate
 from controller.scheduling.scoring.packing import Packing
 from controller.scheduling.scoring.policies import (
@@ -57,7 +57,7 @@ def simulation_settings(
     *,
     packing_weights: str = "",
     prefix: str = "--",
-) -> Settings:
+) -> SimulationSettings:
     """Return settings from the policy options of a command. Raises CommandError.
 
     The options: `--node-policy`, `--device-policy`, `--default`, `--feature-gates`,
@@ -82,4 +82,4 @@ def simulation_settings(
         annotations=default_annotations(default),
         packing=default_packing(packing_weights, f"{prefix}packing-weights"),
     )
-    return Settings(policies=defaults, first_fit=first_fit, gates=gates)
+    return SimulationSettings(policies=defaults, first_fit=first_fit, gates=gates)

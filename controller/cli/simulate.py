@@ -13,7 +13,7 @@ import typer
 from controller.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from controller.insight.simulation import Report
+    from controller.insight.simulation import SimulationReport
 
 HELP = """Place the pods of a set of manifests and print where they go and why. Nothing is sent to a cluster.
 
@@ -99,7 +99,7 @@ def simulate(
         raise typer.Exit(1)
 
 
-def _print(report: "Report", output: Output) -> None:
+def _print(report: "SimulationReport", output: Output) -> None:
     if output is Output.json:
         import json
 
@@ -112,7 +112,7 @@ def _print(report: "Report", output: Output) -> None:
         _print_tables(report)
 
 
-def _print_tables(report: "Report") -> None:
+def _print_tables(report: "SimulationReport") -> None:
     from rich.table import Table
     from rich.text import Text
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from controller.dashboard.source import Source
-from controller.insight.simulation import BadManifest, Settings
+from controller.insight.simulation import BadManifest, SimulationSettings
 from controller.insight.simulation.essence import documents_of
 from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, Comparison, compare
 from controller.scheduling.scoring import policies
@@ -61,7 +61,7 @@ class Trials:
     def _change(self, query: Mapping[str, str]) -> Change:
         """Return the change that the form describes. Raises Refused."""
         source = self._source
-        present = Settings(policies=source.policies, first_fit=source.first_fit)
+        present = SimulationSettings(policies=source.policies, first_fit=source.first_fit)
         node, device = query.get("node-policy", ""), query.get("device-policy", "")
         said = [(NODE_AXIS, node)] if node else []
         said += [(DEVICE_AXIS, device)] if device else []
@@ -79,7 +79,7 @@ class Trials:
         if len(without) > MOST_NODES:
             raise Refused(f"at most {MOST_NODES} nodes can be left out here")
         return Change(
-            settings=Settings(policies=chosen, first_fit=first_fit),
+            settings=SimulationSettings(policies=chosen, first_fit=first_fit),
             present=present,
             policies=tuple(said),
             override="override" in query,

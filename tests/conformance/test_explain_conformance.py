@@ -4,7 +4,7 @@ import math
 
 from controller.insight.explain.explain import explain
 from controller.insight.explain.model import from_json, to_json
-from controller.insight.simulation import Settings, simulate
+from controller.insight.simulation import SimulationSettings, simulate
 from controller.insight.simulation.question import question
 from controller.scheduling.allocation.features import GATES, FeatureGates
 from tests.conformance.test_simulate_conformance import CASES, documents
@@ -14,7 +14,7 @@ def test_every_case_is_explained_as_it_was_decided():
     for case in CASES:
         wanted = {gate for feature in case["features"] for gate in feature.split("+")}
         gates = FeatureGates.parse(",".join(f"{gate}={str(gate in wanted).lower()}" for gate in GATES))
-        settings = Settings(gates=gates)
+        settings = SimulationSettings(gates=gates)
         report = simulate(documents(case), settings)
         asked = question(documents(case), "pod", "default/pod", settings)
         found = explain(asked.inventory, asked.demand, asked.options)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controller.insight.simulation import Settings, simulate
+from controller.insight.simulation import SimulationSettings, simulate
 from controller.scheduling.allocation.features import GATES, FeatureGates
 from hami_dra.api.quantity import Quantity
 from hami_dra.kube.documents import Document
@@ -89,7 +89,7 @@ def comparable(allocation: Mapping[str, Any]) -> Any:
 def test_simulated_first_fit_is_upstream(case):
     wanted = {gate for feature in case["features"] for gate in feature.split("+")}
     gates = FeatureGates.parse(",".join(f"{gate}={str(gate in wanted).lower()}" for gate in GATES))
-    report = simulate(documents(case), Settings(first_fit=True, gates=gates))
+    report = simulate(documents(case), SimulationSettings(first_fit=True, gates=gates))
     if case["results"]:
         (placement,) = report.placements
         assert placement["node"] == case["node"]["metadata"]["name"]

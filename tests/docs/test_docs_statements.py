@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.insight.simulation import Settings, simulate
+from controller.insight.simulation import SimulationSettings, simulate
 from controller.insight.simulation.objects import gather
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.events import CONTROLLER
@@ -206,7 +206,7 @@ def test_manifests_in_documents_are_placed(path, number, text, tmp_path):
     file.write_text(text)
     given = [ROOT / "resourceslices", ROOT / "deviceclasses", file]
     assert gather(read_documents([file])).items
-    report = simulate(read_documents(given), Settings())
+    report = simulate(read_documents(given), SimulationSettings())
     assert report.unplaced == []
     assert [note for note in report.notes if "assumed" not in note] == []
 

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 import yaml
 
-from controller.insight.simulation import Settings, simulate
+from controller.insight.simulation import SimulationSettings, simulate
 from hami_dra.kube.documents import Document, read_documents
 from hami_dra.vendors.registry import LEGACY_VENDORS
 from tests.docs.commands_in_docs import ROOT, blocks
@@ -29,7 +29,7 @@ def taken(text, driver):
     """Devices, and what is consumed of each; all that is left is how claims and requests are called."""
     given = [Document(ROOT / "page.yaml", number, raw) for number, raw in enumerate(yaml.safe_load_all(text), 1)]
     cards = [each for each in cluster() if each.raw["spec"].get("driver", driver) == driver]
-    report = simulate([*cards, *given], Settings())
+    report = simulate([*cards, *given], SimulationSettings())
     assert report.unplaced == []
     (placement,) = report.placements
     (claim,) = placement["claims"]

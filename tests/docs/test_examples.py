@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.insight.simulation import Settings, simulate
+from controller.insight.simulation import SimulationSettings, simulate
 from hami_dra.kube.documents import Document, read_documents
 from tests.docs.commands_in_docs import ROOT
 from tests.support.commands import Typed
@@ -71,7 +71,7 @@ def test_the_readme_names_every_folder():
 def placements(pods):
     given = [Document(EXAMPLES / "values.yaml", number, each) for number, each in enumerate(pods, 1)]
     machines = [ROOT / "resourceslices" / f"{name}.yaml" for name in ("dgx-h100", "g4dn.12xlarge")]
-    report = simulate([*read_documents([*machines, ROOT / "deviceclasses"]), *given], Settings())
+    report = simulate([*read_documents([*machines, ROOT / "deviceclasses"]), *given], SimulationSettings())
     assert report.unplaced == []
     return {
         entry["pod"].partition("/")[2]: [

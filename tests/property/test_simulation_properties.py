@@ -6,7 +6,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.insight.simulation import BadManifest, Settings, simulate
+from controller.insight.simulation import BadManifest, SimulationSettings, simulate
 from controller.insight.simulation.objects import READ
 from tests.support.manifests import claim, cluster, documents, part, pod, template, workload
 
@@ -79,7 +79,7 @@ def spoilt(draw):
 @given(spoilt())
 def test_a_report_or_a_refusal_that_names_the_place(raws):
     try:
-        report = simulate(documents(raws), Settings())
+        report = simulate(documents(raws), SimulationSettings())
     except BadManifest as error:
         message = str(error)
         assert message.startswith("in.yaml, document "), message
@@ -102,7 +102,8 @@ def test_the_order_of_what_is_no_pod_does_not_matter(raws):
     pods = [raw for raw in raws if raw["kind"] in {"Pod", "Deployment", "DaemonSet", "Job"}]
     others = [raw for raw in raws if raw not in pods]
     once, again = (
-        simulate(documents(given), Settings()).document() for given in ([*pods, *others], [*others[::-1], *pods])
+        simulate(documents(given), SimulationSettings()).document()
+        for given in ([*pods, *others], [*others[::-1], *pods])
     )
     for document in (once, again):
         for entry in document["placements"]:

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.insight.simulation import Settings, play
+from controller.insight.simulation import SimulationSettings, play
 from controller.insight.simulation.essence import documents_of
 from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, Change, compare
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
@@ -36,7 +36,9 @@ REQUESTS = st.sampled_from(
 
 @st.composite
 def chosen_policies(draw):
-    return Settings(policies=Policies(node=draw(NODE_POLICIES), device=DevicePolicy((draw(DEVICE_POLICIES),))))
+    return SimulationSettings(
+        policies=Policies(node=draw(NODE_POLICIES), device=DevicePolicy((draw(DEVICE_POLICIES),)))
+    )
 
 
 @st.composite
@@ -120,8 +122,8 @@ def changes(draw):
     )
 
 
-PACKED = Settings(policies=Policies(node=names.BINPACK, device=DevicePolicy((names.BINPACK,))))
-SCATTERED = Settings(policies=Policies(node=names.SPREAD, device=DevicePolicy((names.SPREAD,))))
+PACKED = SimulationSettings(policies=Policies(node=names.BINPACK, device=DevicePolicy((names.BINPACK,))))
+SCATTERED = SimulationSettings(policies=Policies(node=names.SPREAD, device=DevicePolicy((names.SPREAD,))))
 PACKING = Change(settings=PACKED, policies=((NODE_AXIS, names.BINPACK), (DEVICE_AXIS, names.BINPACK)), replace=True)
 
 

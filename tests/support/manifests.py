@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from controller.insight.simulation import Settings, simulate
+from controller.insight.simulation import SimulationSettings, simulate
 from hami_dra.discovery.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.kube.documents import Document, read_documents
@@ -90,7 +90,7 @@ def documents(*raws):
 
 
 def simulated(*raws, **settings):
-    return simulate(documents(*raws), Settings(**settings))
+    return simulate(documents(*raws), SimulationSettings(**settings))
 
 
 def from_text(tmp_path, text, name="in.yaml"):

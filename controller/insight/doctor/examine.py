@@ -1,4 +1,4 @@
-"""Runs all checks over one state. Called by `hami-dra doctor`. In: a `State`. Out: a `Report`.
+"""Runs all checks over one state. Called by `hami-dra doctor`. In: a `State`. Out: a `DoctorReport`.
 Pure.
 """
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.insight.doctor import admission, allocations, cluster, hardware, leftovers
-from controller.insight.doctor.model import Finding, Report, Severity, State
+from controller.insight.doctor.model import DoctorReport, Finding, Severity, State
 
 _NO_CLUSTER: Final = "it needs the live cluster, and files were read"
 
@@ -38,7 +38,7 @@ CHECKS: Final = (
 )
 
 
-def examine(state: State) -> Report:
+def examine(state: State) -> DoctorReport:
     findings: list[Finding] = []
     checked: list[str] = []
     skipped = dict(state.unread)
@@ -50,4 +50,4 @@ def examine(state: State) -> Report:
         checked.append(check.name)
     order = {check.name: place for place, check in enumerate(CHECKS)}
     findings.sort(key=lambda each: (each.severity is not Severity.ERROR, order[each.check], each.object))
-    return Report(findings=tuple(findings), checked=tuple(checked), skipped=skipped)
+    return DoctorReport(findings=tuple(findings), checked=tuple(checked), skipped=skipped)

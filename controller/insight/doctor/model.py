@@ -1,7 +1,7 @@
 """Input and output of the doctor. Plain values.
 
 `State` is collected by `controller.cli.doctor_reading` or by tests; checks
-(`controller.insight.doctor.checks`) only read it. JSON of a `Report` has camelCase names.
+(`controller.insight.doctor.checks`) only read it. JSON of a `DoctorReport` has camelCase names.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class Finding(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What to do, as a command if there is one."""
 
 
-class Report(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class DoctorReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     findings: tuple[Finding, ...]
     """Errors first, then in the order of the checks."""
     checked: tuple[str, ...]

@@ -8,7 +8,7 @@ answer if there is one already (with its trace, before the inventory changed). O
 from typing import Final
 
 from controller.insight.explain.model import Explanation
-from controller.insight.explain.render import told
+from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import take
 from controller.scheduling.decide import decide
 from controller.scheduling.decide.answers import Decision, Unschedulable
@@ -32,4 +32,4 @@ def explain(
     """
     if answer is None or answer.trace is None:
         answer = decide(inventory, demand, options)
-    return told(take(inventory, demand, options, answer, most=most_nodes))
+    return explanation_of(take(inventory, demand, options, answer, most=most_nodes))

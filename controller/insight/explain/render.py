@@ -11,7 +11,7 @@ import numpy as np
 
 from controller.insight.explain import wording
 from controller.insight.explain.model import CardExplanation, ChosenDevice, Explanation, NodeExplanation, Term
-from controller.insight.explain.snapshot import Picture, Place, Seen
+from controller.insight.explain.snapshot import DecisionSnapshot, NodeSnapshot, RequestSnapshot
 from controller.scheduling.allocation.device_equivalence import NOT_OF_CLASS
 from controller.scheduling.decide.answers import Decision, Unschedulable
 from controller.scheduling.inventory.columns import node_terms
@@ -25,7 +25,7 @@ _BESIDE = "fits on its own, but not together with the pod's other devices"
 _USED = "used"
 
 
-def told(picture: Picture, at: datetime | None = None, *, brief: bool = False) -> Explanation:
+def explanation_of(picture: DecisionSnapshot, at: datetime | None = None, *, brief: bool = False) -> Explanation:
     """Return the explanation of a snapshot.
 
     `at`: time of the decision; None: now, on the present state. `brief`: without nodes and cards.
@@ -59,7 +59,7 @@ def _message(answer: Decision | Unschedulable) -> str:
     return f"{answer.node} is the best of {answer.fitting_count} nodes that fit, {answer.unfit_count} do not"
 
 
-def _notes(picture: Picture) -> Iterator[str]:
+def _notes(picture: DecisionSnapshot) -> Iterator[str]:
     answer = picture.answer
     if isinstance(answer, Unschedulable):
         yield from answer.pools
@@ -74,7 +74,7 @@ def _notes(picture: Picture) -> Iterator[str]:
         yield f"cards are chosen by the node policy {picture.policies.node}, not by their score"
 
 
-def _chosen(picture: Picture) -> Iterator[ChosenDevice]:
+def _chosen(picture: DecisionSnapshot) -> Iterator[ChosenDevice]:
     decision = picture.answer
     if not isinstance(decision, Decision):
         return
@@ -89,7 +89,7 @@ def _chosen(picture: Picture) -> Iterator[ChosenDevice]:
 # --- nodes -----------------------------------------------------------------------------------
 
 
-def _node(picture: Picture, place: Place) -> NodeExplanation:
+def _node(picture: DecisionSnapshot, place: NodeSnapshot) -> NodeExplanation:
     chosen = isinstance(picture.answer, Decision) and picture.answer.node == place.name
     return NodeExplanation(
         node=place.name,
@@ -106,7 +106,7 @@ def _node(picture: Picture, place: Place) -> NodeExplanation:
     )
 
 
-def _terms(place: Place) -> Iterator[Term]:
+def _terms(place: NodeSnapshot) -> Iterator[Term]:
     """Yield the terms of a node's score.
 
     HAMi's usage term is split into its three parts; terms of another policy carry the sign with
@@ -129,7 +129,7 @@ def _terms(place: Place) -> Iterator[Term]:
 # --- cards -----------------------------------------------------------------------------------
 
 
-def _cards(picture: Picture, place: Place, *, chosen: bool) -> Iterator[CardExplanation]:
+def _cards(picture: DecisionSnapshot, place: NodeSnapshot, *, chosen: bool) -> Iterator[CardExplanation]:
     """Yield the cards of one node, for one request after the other."""
     if picture.cards is None:
         return
@@ -156,8 +156,8 @@ class _Look:
 
     def __init__(
         self,
-        picture: Picture,
-        seen: Seen,
+        picture: DecisionSnapshot,
+        seen: RequestSnapshot,
         cards: Cards,
         ask: CardRequest,
         taken: frozenset[DeviceId],
@@ -227,7 +227,7 @@ def _figures(cards: Cards, ask: CardRequest, place: int) -> wording.Figures:
     )
 
 
-def _add_earlier(picture: Picture, seen: Seen, devices: list[Device], cards: Cards) -> None:
+def _add_earlier(picture: DecisionSnapshot, seen: RequestSnapshot, devices: list[Device], cards: Cards) -> None:
     """Add what earlier requests of the pod took from the cards.
 
     `cards` are copies, so they may be changed.

@@ -28,7 +28,7 @@ _WORDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class NodePlacing:
     """The sort keys of one node."""
 
     rank: int
@@ -37,7 +37,7 @@ class Standing:
     tie: float
 
 
-class Rivals:
+class Contenders:
     def __init__(self, inventory: Inventory, demand: SchedulingRequest, trace: Trace) -> None:
         self._inventory = inventory
         self._policy = demand.policies.node
@@ -46,14 +46,14 @@ class Rivals:
         vain = [row for row, worth in trace.tried.items() if worth is None]
         self._fitting = trace.fitting[~np.isin(trace.fitting, vain)] if vain else trace.fitting
 
-    def standings(self, rows: Positions) -> list[Standing]:
+    def standings(self, rows: Positions) -> list[NodePlacing]:
         estimates, tried = self.trace.estimates, self.trace.tried
         columns = (estimates.rank, estimates.topology, self.trace.ranking.values, estimates.tie)
         promised = zip(*(column[rows].tolist() for column in columns), strict=True)
         found = []
         for row, (rank, topology, value, tie) in zip(rows.tolist(), promised, strict=True):
             worth = tried.get(row) or (rank, topology)
-            found.append(Standing(worth[0], worth[1], value, tie))
+            found.append(NodePlacing(worth[0], worth[1], value, tie))
         return found
 
     def fit(self, rows: Positions) -> list[bool]:

@@ -1,7 +1,7 @@
 """A snapshot of one decision: copies of the few figures that explain it, cheap to take and to keep.
 
 Taken by `explain` and by the controller's decision log, right after `decide` and before the
-inventory changes. In: the answer with its trace. Out: a `Picture`, from which `render` renders the
+inventory changes. In: the answer with its trace. Out: a `DecisionSnapshot`, from which `render` renders the
 `Explanation` on demand. Works on columns; Python loops run only over the nodes shown. Pure.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from controller.insight.explain.model import RunnerUp
-from controller.insight.explain.runner_up import Rivals
+from controller.insight.explain.runner_up import Contenders
 from controller.scheduling.allocation.device_equivalence import UNJUDGED
 from controller.scheduling.allocation.resolved import ResolvedRequest
 from controller.scheduling.decide.answers import Decision, Unschedulable, without_trace
@@ -33,7 +33,7 @@ SHOWN: Final = 4
 
 
 @dataclass(slots=True)
-class Place:
+class NodeSnapshot:
     """One node."""
 
     name: str
@@ -47,12 +47,12 @@ class Place:
     tie: float = 0.0
     reasons: Mapping[str, int] = field(default_factory=dict)
     first: int = 0
-    """Its cards are `Picture.devices[first:end]`, in no particular order."""
+    """Its cards are `DecisionSnapshot.devices[first:end]`, in no particular order."""
     end: int = 0
 
 
 @dataclass(slots=True)
-class Seen:
+class RequestSnapshot:
     """One request, or one alternative of a list, with its result for each card of the picture."""
 
     view: ResolvedRequest
@@ -62,7 +62,7 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Picture:
+class DecisionSnapshot:
     pod: str
     uid: str
     answer: Decision | Unschedulable
@@ -70,10 +70,10 @@ class Picture:
     policies: Policies
     claims: tuple[str, ...]
     first_fit: bool
-    places: list[Place] = field(default_factory=list)
+    places: list[NodeSnapshot] = field(default_factory=list)
     devices: list[Device] = field(default_factory=list)
     cards: Cards | None = None
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[RequestSnapshot] = field(default_factory=list)
     picks: list[tuple[ResolvedRequest, Device, Amounts]] = field(default_factory=list)
     """The chosen devices, in order."""
     scores: Mapping[CardOfRequest, float] = field(default_factory=dict)
@@ -96,7 +96,7 @@ def take(
     answer: Decision | Unschedulable,
     *,
     most: int | None = None,
-) -> Picture:
+) -> DecisionSnapshot:
     """Take a snapshot of one decision.
 
     `most`: number of nodes to keep, all with reasons; None: all nodes of a small cluster, a few of
@@ -125,9 +125,9 @@ def take(
 
 def bare(
     inventory: Inventory, demand: SchedulingRequest, options: Options, answer: Decision | Unschedulable
-) -> Picture:
+) -> DecisionSnapshot:
     """Return a snapshot without nodes and cards."""
-    return Picture(
+    return DecisionSnapshot(
         pod=demand.pod.key,
         uid=demand.pod.metadata.uid,
         answer=without_trace(answer),
@@ -148,7 +148,7 @@ class _Rows:
         self._inventory = inventory
         self._trace = trace
         self._answer = answer
-        self.rivals = Rivals(inventory, demand, trace)
+        self.rivals = Contenders(inventory, demand, trace)
         self._chosen = inventory.nodes.index_of(answer.node) if isinstance(answer, Decision) else -1
         self._second = self.rivals.second(self._chosen) if self._chosen >= 0 else -1
 
@@ -179,13 +179,13 @@ class _Rows:
 
 
 def _add_nodes(
-    picture: Picture, inventory: Inventory, rivals: Rivals, shown: list[int], reasons: list[dict[str, int]]
+    picture: DecisionSnapshot, inventory: Inventory, rivals: Contenders, shown: list[int], reasons: list[dict[str, int]]
 ) -> None:
     nodes, trace = inventory.nodes, rivals.trace
     rows = np.array(shown, dtype=np.intp)
     fits = rivals.fit(rows) if isinstance(picture.answer, Decision) else [False] * len(shown)
     for row, standing, fit, why in zip(shown, rivals.standings(rows), fits, reasons, strict=True):
-        place = Place(
+        place = NodeSnapshot(
             name=nodes.names[row],
             fits=fit,
             score=standing.value,
@@ -199,7 +199,7 @@ def _add_nodes(
         picture.places.append(place)
 
 
-def _add_cards(picture: Picture, inventory: Inventory, trace: Trace, shown: list[int]) -> None:
+def _add_cards(picture: DecisionSnapshot, inventory: Inventory, trace: Trace, shown: list[int]) -> None:
     """Add the cards of the nodes, and chosen devices that several nodes can reach."""
     devices = picture.devices
     for place, row in zip(picture.places, shown, strict=True):
@@ -221,7 +221,7 @@ def _add_cards(picture: Picture, inventory: Inventory, trace: Trace, shown: list
             codes = column.codes[rows]
             if shortage is not None and number < len(shortage.codes) and view is group.alternatives[-1]:
                 codes = shortage.codes[number][rows]
-            picture.seen.append(Seen(view, number < trace.ours, _judged(codes), column.ask(rows)))
+            picture.seen.append(RequestSnapshot(view, number < trace.ours, _judged(codes), column.ask(rows)))
 
 
 def _cards_of(inventory: Inventory, row: int) -> list[Device]:

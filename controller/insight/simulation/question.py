@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.insight.simulation.objects import Item, Raw, gather, read
-from controller.insight.simulation.run import Settings, asked_of
-from controller.insight.simulation.view import View
+from controller.insight.simulation.run import SimulationSettings, asked_of
+from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.workloads import Workloads
 from controller.scheduling.decide import Options, SchedulingRequest
 from controller.scheduling.inventory.inventory import Inventory
@@ -38,7 +38,11 @@ class Question:
 
 
 def question(
-    documents: Iterable[Document], kind: str, key: str, settings: Settings, beat: Callable[[], None] = lambda: None
+    documents: Iterable[Document],
+    kind: str,
+    key: str,
+    settings: SimulationSettings,
+    beat: Callable[[], None] = lambda: None,
 ) -> Question:
     """Return the question for one pod. Raises NoSuchPod, BadManifest.
 
@@ -47,7 +51,7 @@ def question(
     """
     gathered = gather(documents)
     items = gathered.items
-    view = View(settings.gates)
+    view = SimulatedCluster(settings.gates)
     nodes = [item.object for item in items if item.kind is kinds.NODE]
     pods = [(item.source, item.raw) for item in items if item.kind is kinds.POD]
     workloads = Workloads(items, nodes)

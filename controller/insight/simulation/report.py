@@ -20,7 +20,7 @@ _DIGITS: Final = 6
 
 
 @dataclass(slots=True)
-class Report:
+class SimulationReport:
     placements: list[Json] = field(default_factory=list)
     """In the order of placement."""
     unplaced: list[Json] = field(default_factory=list)

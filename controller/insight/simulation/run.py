@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final
 
 from controller.insight.simulation.objects import Raw, gather, read
-from controller.insight.simulation.report import Report, claim_entry
-from controller.insight.simulation.view import View
+from controller.insight.simulation.report import SimulationReport, claim_entry
+from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.workloads import Workloads
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.ownership import ownership_of
@@ -36,7 +36,7 @@ _UNGATED: Final = ConvertOptions(gate=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SimulationSettings:
     """Settings of a simulation.
 
     `policies` are the defaults that annotations override; `first_fit` overrides both.
@@ -54,8 +54,8 @@ class Settings:
 class Played:
     """The report, and the cluster after the simulation."""
 
-    report: Report
-    view: View
+    report: SimulationReport
+    view: SimulatedCluster
 
 
 OnPod = Callable[[int, int], None]
@@ -68,15 +68,15 @@ def _quiet(_done: int, _total: int) -> None:
     pass
 
 
-def simulate(documents: Iterable[Document], settings: Settings, on_pod: OnPod = _quiet) -> Report:
+def simulate(documents: Iterable[Document], settings: SimulationSettings, on_pod: OnPod = _quiet) -> SimulationReport:
     """Run a simulation. Raises BadManifest, and what `on_pod` raises."""
     return play(documents, settings, on_pod).report
 
 
-def play(documents: Iterable[Document], settings: Settings, on_pod: OnPod = _quiet) -> Played:
+def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: OnPod = _quiet) -> Played:
     """Run a simulation and keep the cluster. Raises BadManifest, and what `on_pod` raises."""
     gathered = gather(documents)
-    view = View(settings.gates)
+    view = SimulatedCluster(settings.gates)
     for item in gathered.items:
         if item.kind is not kinds.POD and item.kind not in kinds.WORKLOADS:
             view.feed(item)
@@ -88,7 +88,7 @@ def play(documents: Iterable[Document], settings: Settings, on_pod: OnPod = _qui
             pods.append((item.source, item.raw))
         elif item.kind in kinds.WORKLOADS:
             pods.extend((item.source, raw) for raw in workloads.pods_of(item))
-    report = Report()
+    report = SimulationReport()
     waiting = [_settled(source, raw, view) for source, raw in pods]
     shared = SharedClaims()
     for each in waiting:
@@ -102,19 +102,21 @@ def play(documents: Iterable[Document], settings: Settings, on_pod: OnPod = _qui
     return Played(report, view)
 
 
-def asked_of(source: str, raw: Raw, view: View, settings: Settings) -> tuple[Pod, SchedulingRequest | str]:
+def asked_of(
+    source: str, raw: Raw, view: SimulatedCluster, settings: SimulationSettings
+) -> tuple[Pod, SchedulingRequest | str]:
     """Return the pod as the webhook converts it, and the input of `decide` in the view's cluster.
 
     A text in place of the demand says why the pod cannot be decided on. Raises BadManifest.
     """
     this = _settled(source, raw, view)
     try:
-        return this.pod, _Placing(view, settings, Report(), SharedClaims()).demand(this)
+        return this.pod, _Placing(view, settings, SimulationReport(), SharedClaims()).demand(this)
     except (_Unready, InvalidPolicy) as error:
         return this.pod, str(error)
 
 
-def _has_its_place(pod: Pod, view: View) -> bool:
+def _has_its_place(pod: Pod, view: SimulatedCluster) -> bool:
     """Return whether the pod needs no decision.
 
     Running pods count on their node; finished and terminating ones need no node.
@@ -141,7 +143,7 @@ class _Waiting:
     """Not empty: why the pod cannot be decided on."""
 
 
-def _settled(source: str, raw: Raw, view: View) -> _Waiting:
+def _settled(source: str, raw: Raw, view: SimulatedCluster) -> _Waiting:
     """Return the pod as the webhook converts it. Raises BadManifest."""
     item = read(source, kinds.POD, raw)
     namespace = item.object.metadata.namespace
@@ -166,7 +168,9 @@ def _named_claims(pod: Pod) -> list[str]:
 class _Placing:
     """The decision on one pod. `shared`: claim references of the pods that are not placed yet."""
 
-    def __init__(self, view: View, settings: Settings, report: Report, shared: SharedClaims) -> None:
+    def __init__(
+        self, view: SimulatedCluster, settings: SimulationSettings, report: SimulationReport, shared: SharedClaims
+    ) -> None:
         self._shared = shared
         self._view = view
         self._settings = settings

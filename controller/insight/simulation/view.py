@@ -31,7 +31,7 @@ IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
 _ASSUMED: Final = "(assumed)"
 
 
-class View:
+class SimulatedCluster:
     def __init__(self, gates: FeatureGates) -> None:
         self.inventory = Inventory(PoolGates(gates.partitionable_devices, gates.compatibility_groups))
         self.claims: dict[str, ResourceClaim] = {}

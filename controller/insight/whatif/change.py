@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from controller.insight.simulation import Settings
+from controller.insight.simulation import SimulationSettings
 from controller.insight.simulation.objects import READ, Item, gather
 from controller.scheduling.inventory.node_fit import pinned_names
 from hami_dra.api import kinds, names
@@ -42,8 +42,8 @@ class Change:
     `settings` place pods after the change, `present` are the settings in force now.
     """
 
-    settings: Settings = field(default_factory=Settings)
-    present: Settings = field(default_factory=Settings)
+    settings: SimulationSettings = field(default_factory=SimulationSettings)
+    present: SimulationSettings = field(default_factory=SimulationSettings)
     policies: tuple[tuple[str, str], ...] = ()
     """Differences between the two as (annotation, value), for the conclusion and for `override`."""
     override: bool = False
@@ -62,7 +62,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SimulatedState:
     """The parsed state before any change."""
 
     documents: tuple[Document, ...]
@@ -92,7 +92,7 @@ class Changed:
     """Number of objects whose own policy takes precedence over the change."""
 
 
-def state_of(documents: Iterable[Document]) -> tuple[State, tuple[str, ...]]:
+def state_of(documents: Iterable[Document]) -> tuple[SimulatedState, tuple[str, ...]]:
     """Return the state, and notes about unused documents. Raises BadManifest."""
     gathered = gather(documents)
     pods: dict[str, Pod] = {}
@@ -110,7 +110,7 @@ def state_of(documents: Iterable[Document]) -> tuple[State, tuple[str, ...]]:
             allocated[item.key] = item.object
             if allocation.node_selector is not None:
                 pinned[item.key] = frozenset(pinned_names(allocation.node_selector) or ())
-    state = State(
+    state = SimulatedState(
         tuple(map(_document, gathered.items)),
         pods,
         allocated,
@@ -120,7 +120,7 @@ def state_of(documents: Iterable[Document]) -> tuple[State, tuple[str, ...]]:
     return state, gathered.notes
 
 
-def apply(state: State, change: Change) -> Changed:
+def apply(state: SimulatedState, change: Change) -> Changed:
     """Return the changed state. Raises BadChange, BadManifest."""
     _check_nodes(state, change)
     without = frozenset(change.without_nodes)
@@ -172,7 +172,7 @@ def apply(state: State, change: Change) -> Changed:
 # --- affected pods ---------------------------------------------------------------------------
 
 
-def _check_nodes(state: State, change: Change) -> None:
+def _check_nodes(state: SimulatedState, change: Change) -> None:
     there = state.nodes
     for name in change.without_nodes:
         if name not in there:
@@ -180,13 +180,13 @@ def _check_nodes(state: State, change: Change) -> None:
             raise BadChange(f"without node {name}: there is no such node; there are {known or 'none'}")
 
 
-def _check_additions(state: State, change: Change) -> None:
+def _check_additions(state: SimulatedState, change: Change) -> None:
     for item in gather(change.additions).items:
         if item.kind is kinds.POD and item.key in state.pods:
             raise BadChange(f"{item.source}: Pod {item.key} is there already; give it another name")
 
 
-def _is_placed_anew(state: State, pod: Pod, without: frozenset[str], *, replace: bool) -> bool:
+def _is_placed_anew(state: SimulatedState, pod: Pod, without: frozenset[str], *, replace: bool) -> bool:
     """Return whether the pod is placed again.
 
     Pods without devices stay where they are: kube-scheduler placed them for reasons of its own.

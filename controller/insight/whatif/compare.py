@@ -16,8 +16,8 @@ from controller.insight.overview.model import NodeView, Packing
 from controller.insight.overview.placed import placed_pod
 from controller.insight.overview.read import overview
 from controller.insight.simulation import Played, play
-from controller.insight.simulation.view import View
-from controller.insight.whatif.change import BadChange, Change, Changed, State, apply, state_of
+from controller.insight.simulation.view import SimulatedCluster
+from controller.insight.whatif.change import BadChange, Change, Changed, SimulatedState, apply, state_of
 from controller.insight.whatif.conclusion import conclusion
 from controller.insight.whatif.model import Comparison, Move, NodeChange, PackingChange, Placement, Unplaced
 from hami_dra.api.podclaims import claim_keys
@@ -52,10 +52,10 @@ def compare(documents: Iterable[Document], change: Change, progress: Told = _qui
 class _Side:
     """Results of one simulation. `replaced`: pods that it placed again."""
 
-    def __init__(self, state: State, played: Played, replaced: frozenset[str]) -> None:
+    def __init__(self, state: SimulatedState, played: Played, replaced: frozenset[str]) -> None:
         self.played = played
         self.placements = _placements(state, played, replaced)
-        view: View = played.view
+        view: SimulatedCluster = played.view
         self.cards = _cards(view)
         seen = overview(view.inventory, (), ())
         self.nodes: Mapping[str, NodeView] = {each.node: each for each in seen.nodes}
@@ -65,7 +65,7 @@ class _Side:
         self.pods = Counter(each.node for each in self.placements.values() if each.devices)
 
 
-def _cards(view: View) -> Mapping[str, tuple[str, bool]]:
+def _cards(view: SimulatedCluster) -> Mapping[str, tuple[str, bool]]:
     """Return card id → (its node, whether any of it is held)."""
     table = CardTable(view.inventory)
     table.refresh()
@@ -78,7 +78,7 @@ def _cards(view: View) -> Mapping[str, tuple[str, bool]]:
     return found
 
 
-def _placements(state: State, played: Played, replaced: frozenset[str]) -> Mapping[str, Placement]:
+def _placements(state: SimulatedState, played: Played, replaced: frozenset[str]) -> Mapping[str, Placement]:
     """Return the placements of all pods that have claims and a node."""
     found: dict[str, Placement] = {}
     for key in played.view.pods:
@@ -97,7 +97,7 @@ def _placements(state: State, played: Played, replaced: frozenset[str]) -> Mappi
 
 @dataclass(frozen=True, slots=True)
 class _Differences:
-    state: State
+    state: SimulatedState
     change: Change
     changed: Changed
     before: _Side

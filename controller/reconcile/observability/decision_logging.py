@@ -9,7 +9,7 @@ import logging
 from typing import Final
 
 from controller.insight.explain.model import CardExplanation, Explanation, NodeExplanation
-from controller.insight.explain.render import told
+from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import take
 from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unschedulable
 from controller.scheduling.inventory.inventory import Inventory
@@ -45,7 +45,7 @@ def details(
 ) -> None:
     """Log the details from -v4 on. Call it before the inventory changes."""
     if log.isEnabledFor(NODES):
-        tell(told(take(inventory, demand, options, answer, most=MOST_NODES)))
+        tell(explanation_of(take(inventory, demand, options, answer, most=MOST_NODES)))
 
 
 def tell(explanation: Explanation) -> None:

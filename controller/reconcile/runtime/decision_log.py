@@ -15,8 +15,8 @@ from datetime import datetime
 from typing import Final
 
 from controller.insight.explain.model import Explanation
-from controller.insight.explain.render import told
-from controller.insight.explain.snapshot import Picture, bare, take
+from controller.insight.explain.render import explanation_of
+from controller.insight.explain.snapshot import DecisionSnapshot, bare, take
 from controller.scheduling.allocation.errors import SelectorOverBudget
 from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unschedulable
 from controller.scheduling.inventory.inventory import Inventory
@@ -35,7 +35,7 @@ _BURST: Final = 50.0
 class _Kept:
     at: datetime
     uid: str
-    picture: Picture | None
+    picture: DecisionSnapshot | None
     """None: it was not decided."""
     waiting: Explanation | None = None
     claims: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class _Kept:
 
     def explanation(self, *, brief: bool = False) -> Explanation:
         if self.picture is not None:
-            return told(self.picture, self.at, brief=brief)
+            return explanation_of(self.picture, self.at, brief=brief)
         assert self.waiting is not None
         return self.waiting
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import yaml
 
-from controller.insight.simulation import Settings, simulate
+from controller.insight.simulation import SimulationSettings, simulate
 from controller.insight.simulation.essence import documents_of, essence
 from controller.insight.simulation.objects import READ, gather
 from hami_dra.api import kinds, names
@@ -185,9 +185,9 @@ def test_simulate_says_the_same_of_the_snapshot(taken, tmp_path):
                 held["allocation"]["devices"]["results"][0].pop("shareID")
         return placements
 
-    placed = stamped(simulate(read_documents([path]), Settings()))
+    placed = stamped(simulate(read_documents([path]), SimulationSettings()))
     assert [entry["pod"] for entry in placed] == ["default/b", "default/old"]
-    assert placed == stamped(simulate(documents(*state), Settings()))
+    assert placed == stamped(simulate(documents(*state), SimulationSettings()))
 
 
 def test_stores_of_a_controller_are_documents_too():

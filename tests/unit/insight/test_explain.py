@@ -7,7 +7,7 @@ import pytest
 
 from controller.insight.explain.explain import explain
 from controller.insight.explain.model import from_json, to_json
-from controller.insight.explain.render import told
+from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import take
 from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
 from controller.scheduling.inventory.inventory import Inventory
@@ -263,12 +263,12 @@ def test_explaining_changes_nothing_and_a_picture_stays_as_it_was():
     wanted = demand(shared("a"))
     answer = decide(inventory, wanted, OPTIONS)
     picture = take(inventory, wanted, OPTIONS, answer)
-    before = told(picture)
+    before = explanation_of(picture)
     assert decide(inventory, wanted, OPTIONS) == answer
     place(inventory, wanted)
     place(inventory, demand(shared("b", cores="100"), name="b"))
     inventory.slice_changed(None, slice_of("n1", cards(1)))
-    assert told(picture) == before
+    assert explanation_of(picture) == before
     assert before == explain(cluster(n1=cards(), n2=cards()), wanted, OPTIONS)
 
 
@@ -278,10 +278,12 @@ def test_of_a_large_cluster_only_the_first_are_shown():
     found = explain(inventory, wanted, OPTIONS, most_nodes=10)
     assert [each.node for each in found.nodes] == [f"n{number:03}" for number in range(10)]
     assert found.nodes_left_out == 70
-    kept = told(take(inventory, wanted, OPTIONS, decide(inventory, wanted, OPTIONS)))
+    kept = explanation_of(take(inventory, wanted, OPTIONS, decide(inventory, wanted, OPTIONS)))
     assert [each.node for each in kept.nodes] == ["n000", "n001", "n002", "n003"]
     assert (kept.fitting, kept.nodes_left_out) == (80, 76)
-    refused = told(take(inventory, d := demand(shared("b", memory="90Gi")), OPTIONS, decide(inventory, d, OPTIONS)))
+    refused = explanation_of(
+        take(inventory, d := demand(shared("b", memory="90Gi")), OPTIONS, decide(inventory, d, OPTIONS))
+    )
     assert len(refused.nodes) == 4
     assert refused.nodes[0].reasons == {"CardInsufficientMemory": 1}
     assert refused.reasons == {"CardInsufficientMemory": 80}

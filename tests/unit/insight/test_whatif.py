@@ -2,15 +2,15 @@
 
 import pytest
 
-from controller.insight.simulation import Settings
+from controller.insight.simulation import SimulationSettings
 from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, compare
 from controller.insight.whatif.model import Move, Placement
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
 from hami_dra.api import names
 from tests.support.manifests import claim, cluster, documents, part, pod, template, workload
 
-BINPACK = Settings(policies=Policies(device=DevicePolicy((names.BINPACK,))))
-SPREAD_NODES = Settings(policies=Policies(node=names.SPREAD))
+BINPACK = SimulationSettings(policies=Policies(device=DevicePolicy((names.BINPACK,))))
+SPREAD_NODES = SimulationSettings(policies=Policies(node=names.SPREAD))
 SHARE = part()
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.insight.simulation import Settings, simulate
+from controller.insight.simulation import SimulationSettings, simulate
 from hami_dra.kube.documents import read_documents
 from hami_dra.vendors.registry import VENDORS
 
@@ -16,7 +16,7 @@ FILES = sorted(path.relative_to(EXAMPLES) for vendor in VENDORS for path in (EXA
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_every_pod_is_placed_on_cards_of_the_vendor(path):
     documents = read_documents([ROOT / "resourceslices", ROOT / "deviceclasses", EXAMPLES / path])
-    report = simulate(documents, Settings())
+    report = simulate(documents, SimulationSettings())
     assert report.unplaced == []
     assert report.placements
     drivers = {

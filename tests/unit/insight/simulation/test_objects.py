@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.insight.simulation import BadManifest, Settings, simulate
+from controller.insight.simulation import BadManifest, SimulationSettings, simulate
 from controller.insight.simulation.objects import gather
 from tests.support.manifests import (
     claim,
@@ -103,13 +103,13 @@ def placed(report):
 )
 def test_what_cannot_be_read_is_named(tmp_path, text, message):
     with pytest.raises(BadManifest) as caught:
-        simulate(from_text(tmp_path, f"kind: ConfigMap\nmetadata: {{name: x}}\n---\n{text}\n"), Settings())
+        simulate(from_text(tmp_path, f"kind: ConfigMap\nmetadata: {{name: x}}\n---\n{text}\n"), SimulationSettings())
     assert str(caught.value).startswith(f"{tmp_path}/in.yaml, document 2: {message}")
 
 
 @pytest.mark.parametrize("text", ["", "---\n---\n", "# nothing\n", "kind: List\nitems: []\n"])
 def test_files_with_nothing_in_them(tmp_path, text):
-    assert simulate(from_text(tmp_path, text), Settings()).document() == {"placements": [], "unplaced": []}
+    assert simulate(from_text(tmp_path, text), SimulationSettings()).document() == {"placements": [], "unplaced": []}
 
 
 def test_fields_that_are_null_are_not_there(tmp_path):
@@ -118,7 +118,7 @@ def test_fields_that_are_null_are_not_there(tmp_path):
      spec: {containers: [{name: main, resources: }], nodeSelector: , resourceClaims: , tolerations: }, status: }
     """
     given = [*documents(cluster("n1")), *from_text(tmp_path, text)]
-    assert placed(simulate(given, Settings())) == ["default/a"]
+    assert placed(simulate(given, SimulationSettings())) == ["default/a"]
 
 
 def test_other_kinds_and_groups_are_skipped_with_one_note_each():
@@ -225,7 +225,7 @@ def test_a_list_inside_a_list_and_a_typed_list(tmp_path):
                          {kind: List, items: [{kind: Pod, metadata: {name: b}}]}]}
     """
     given = [*documents(cluster("n1")), *from_text(tmp_path, text)]
-    assert placed(simulate(given, Settings())) == ["default/a", "default/b"]
+    assert placed(simulate(given, SimulationSettings())) == ["default/a", "default/b"]
 
 
 def test_uids_of_the_input_do_not_matter():
