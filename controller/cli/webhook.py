@@ -10,7 +10,7 @@ from controller.cli.service_options import Gate, Kubeconfig, LogFormat, Mode, Ru
 from hami_dra.api import names
 
 if TYPE_CHECKING:
-    from controller.webhook.server import Settings
+    from controller.webhook.server import WebhookSettings
 
 HELP = """Run the admission server that turns legacy pods (nvidia.com/gpu, ...) into pods with claims.
 
@@ -78,11 +78,11 @@ def webhook(
     from controller.cli.service import run_service
     from controller.reconcile.observability import logs
     from controller.webhook.convert import Options
-    from controller.webhook.server import BadSettings, Settings
+    from controller.webhook.server import BadSettings, WebhookSettings
 
     logs.configure(verbosity, logs.LogFormat(log_format.value))
     try:
-        settings = Settings(
+        settings = WebhookSettings(
             host=host,
             port=port,
             options=Options(
@@ -104,7 +104,7 @@ def webhook(
     run_service(_serve(kubeconfig, settings))
 
 
-async def _serve(kubeconfig: str | None, settings: "Settings") -> None:
+async def _serve(kubeconfig: str | None, settings: "WebhookSettings") -> None:
     from controller.webhook.server import serve
     from hami_dra.kube.http import connect
     from hami_dra.kube.requirements import require_version

@@ -56,7 +56,7 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReviewVerdict:
     """Result for one pod. `pod` is None if it is refused; `denied` then says why."""
 
     pod: Raw | None
@@ -113,20 +113,20 @@ class Admission:
                 response["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
         return {"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response}
 
-    async def admit(self, pod: Mapping[str, Any], namespace: str) -> Verdict:
+    async def admit(self, pod: Mapping[str, Any], namespace: str) -> ReviewVerdict:
         try:
             conversion = convert_pod(pod, namespace, self._options)
         except ConversionRefused as error:
-            return Verdict(None, denied=str(error))
+            return ReviewVerdict(None, denied=str(error))
         if conversion.request is not None and self._options.mode == "exclusive" and self._quotas is not None:
             too_much = excesses(conversion.request, await self._quotas.read(namespace), self._options.vendors)
             if too_much:
                 denied = "; ".join(f"{pod_key(pod, namespace)}: {excess}" for excess in too_much)
-                return Verdict(None, denied=denied, forbidden=True)
+                return ReviewVerdict(None, denied=denied, forbidden=True)
         warnings = list(conversion.warnings)
         if conversion.left:
             warnings.extend(clash_warnings(conversion.left, await self._device_classes()))
-        return Verdict(conversion.pod, tuple(warnings))
+        return ReviewVerdict(conversion.pod, tuple(warnings))
 
     async def _device_classes(self) -> tuple[DeviceClass, ...]:
         """Return the DeviceClasses, at most a minute old.

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from controller.webhook.gate import add_gate
-from controller.webhook.raw_pod import Container, Malformed, Raw, containers_of, object_in, objects_in
+from controller.webhook.raw_pod import Malformed, Raw, RawContainer, containers_of, object_in, objects_in
 from controller.webhook.request import (
     CLAIM_NAME,
     ConvertedRequest,
@@ -105,8 +105,8 @@ class _Problems(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
-    container: Container
+class _ContainerCards:
+    container: RawContainer
     cards: LegacyRequest
     """The devices that this container requests; the shared request may be larger."""
 
@@ -126,12 +126,12 @@ class _Conversion:
         self._warnings: list[str] = []
         self._left: list[str] = []
         self._left_vendors: list[str] = []
-        self._handled: list[tuple[Container, LegacyVendor]] = []
+        self._handled: list[tuple[RawContainer, LegacyVendor]] = []
 
     def run(self) -> Conversion:
         entry, earlier = self._converted_before()
         requests = list(earlier)
-        pointers: list[tuple[_Wish, LegacyVendor, str]] = []
+        pointers: list[tuple[_ContainerCards, LegacyVendor, str]] = []
         containers = list(containers_of(self._spec))
         for vendor in self._options.vendors:
             self._add_requests(vendor, containers, requests, pointers)
@@ -179,9 +179,9 @@ class _Conversion:
     def _add_requests(
         self,
         vendor: LegacyVendor,
-        containers: list[Container],
+        containers: list[RawContainer],
         requests: list[NamedRequest],
-        pointers: list[tuple[_Wish, LegacyVendor, str]],
+        pointers: list[tuple[_ContainerCards, LegacyVendor, str]],
     ) -> None:
         mentioned = [container for container in containers if container.mentions(vendor)]
         if not mentioned:
@@ -209,7 +209,9 @@ class _Conversion:
             for index in sharing.alone
         )
 
-    def _wishes(self, vendor: LegacyVendor, containers: list[Container], *, plain_stays: bool) -> list[_Wish]:
+    def _wishes(
+        self, vendor: LegacyVendor, containers: list[RawContainer], *, plain_stays: bool
+    ) -> list[_ContainerCards]:
         native = self._options.mode == "native"
         request_preferences = []
         for container in containers:
@@ -233,7 +235,7 @@ class _Conversion:
             else:
                 self._handled.append((container, vendor))
                 if cards is not None:
-                    request_preferences.append(_Wish(container, cards))
+                    request_preferences.append(_ContainerCards(container, cards))
         return request_preferences
 
     def _runtime_class(self, vendors: Iterable[str]) -> str:
@@ -266,7 +268,7 @@ class _Conversion:
         request: ConvertedRequest,
         made: Raw,
         entry: Raw | None,
-        pointers: list[tuple[_Wish, LegacyVendor, str]],
+        pointers: list[tuple[_ContainerCards, LegacyVendor, str]],
     ) -> None:
         if entry is None:
             entry = {"name": self._free_claim_name()}
@@ -291,7 +293,7 @@ class _Conversion:
         return name
 
 
-def _to_share(request_preferences: Sequence[_Wish]) -> str:
+def _to_share(request_preferences: Sequence[_ContainerCards]) -> str:
     """Return how to phrase the requests so that an init container can use the devices of the
     others.
     """

@@ -19,7 +19,7 @@ class Malformed(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class RawContainer:
     raw: Raw
     where: str
     """Prefix for messages: `init container "download"`."""
@@ -48,7 +48,7 @@ class Container:
                     del lists[part]
 
 
-def containers_of(spec: Raw) -> Iterator[Container]:
+def containers_of(spec: Raw) -> Iterator[RawContainer]:
     """Yield init containers, then app containers, in the pod's order. Raises Malformed."""
     for kind, key in (("init container", "initContainers"), ("container", "containers")):
         for index, raw in enumerate(objects_in(spec, key, "spec.")):
@@ -62,7 +62,7 @@ def containers_of(spec: Raw) -> Iterator[Container]:
                 role = Role.APP
             else:
                 role = Role.SIDECAR if raw.get("restartPolicy") == "Always" else Role.INIT
-            yield Container(raw, where, role)
+            yield RawContainer(raw, where, role)
 
 
 def object_in(parent: Raw, key: str, where: str) -> Raw:

@@ -1,7 +1,7 @@
 """The admission server: HTTPS, /mutate, /healthz, /readyz, /metrics, and self-renewing
 certificates.
 
-Called by `hami-dra webhook` and by tests. In: a `Cluster` and `Settings`. Runs until cancelled; any
+Called by `hami-dra webhook` and by tests. In: a `Cluster` and `WebhookSettings`. Runs until cancelled; any
 number of replicas may run in parallel. `controller.webhook.convert` decides what becomes of a pod;
 none of that is here.
 
@@ -10,7 +10,7 @@ and bytes, and unreadable input is answered with 400. An answer reveals nothing 
 not contain, unless the API server presents a certificate (`client_ca`) or the operator states that
 no other client reaches the port (`refuse_over_quota`).
 
-Certificates come from one of three places (`Settings`):
+Certificates come from one of three places (`WebhookSettings`):
 
 - a Secret that the replicas share: created and renewed here, with the authority written into the
   webhook configuration. Both objects must exist: the account may not create them;
@@ -59,7 +59,7 @@ class BadSettings(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WebhookSettings:
     host: str = "0.0.0.0"  # noqa: S104 (the API server calls from outside the pod)
     port: int = 8443
     """0: any free port; `Server.port` says which."""
@@ -130,8 +130,8 @@ class Settings:
 class Server:
     """`async with Server(cluster, settings) as server:` serves within the block."""
 
-    def __init__(self, cluster: Cluster, settings: Settings | None = None) -> None:
-        self._settings = settings = settings or Settings()
+    def __init__(self, cluster: Cluster, settings: WebhookSettings | None = None) -> None:
+        self._settings = settings = settings or WebhookSettings()
         self._admission = Admission(
             cluster,
             settings.options,
@@ -219,7 +219,7 @@ async def _end(task: asyncio.Task[None]) -> None:
         await task
 
 
-async def serve(cluster: Cluster, settings: Settings | None = None) -> None:
+async def serve(cluster: Cluster, settings: WebhookSettings | None = None) -> None:
     """Serve until cancelled."""
     async with Server(cluster, settings) as server:
         log.info("webhook listens on port %s", server.port)

@@ -13,7 +13,7 @@ import pytest
 from controller.webhook.convert import Options
 from controller.webhook.converted import LegacyBridge
 from controller.webhook.installation import Installation, manifests
-from controller.webhook.server import Server, Settings
+from controller.webhook.server import Server, WebhookSettings
 from hami_dra.api import kinds, names
 from hami_dra.kube.documents import read_documents
 from hami_dra.kube.http import HttpCluster
@@ -89,7 +89,7 @@ async def webhook(control_plane, installed, cluster):
 
     @contextlib.asynccontextmanager
     async def running(*, refuse_over_quota=False, runtime_classes=None, **options):
-        settings = Settings(
+        settings = WebhookSettings(
             options=Options(runtime_classes=runtime_classes or {}),
             host="127.0.0.1",
             port=0,

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import pytest
 
 from controller.webhook.certificates import renewed
-from controller.webhook.server import Server, Settings
+from controller.webhook.server import Server, WebhookSettings
 from hami_dra.httpserver import Limits
 from tests.support.steered_cluster import SteeredCluster
 from tests.unit.webhook.test_admission import review
@@ -78,7 +78,7 @@ async def serve(authority):
 
     async def start(**settings):
         cluster = SteeredCluster()
-        server = Server(cluster, Settings(**LOCAL, authority_folder=authority, **settings))
+        server = Server(cluster, WebhookSettings(**LOCAL, authority_folder=authority, **settings))
         servers.append(server)
         await server.__aenter__()
         await server.ready()

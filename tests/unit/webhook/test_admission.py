@@ -10,7 +10,7 @@ from controller.webhook.admission import Admission, BadReview
 from controller.webhook.convert import Options
 from controller.webhook.memory_webhook import memory_webhook
 from controller.webhook.request import template_of
-from controller.webhook.server import Settings
+from controller.webhook.server import WebhookSettings
 from hami_dra.api import kinds
 from hami_dra.kube.memory.patches import json_patch
 from hami_dra.kube.protocol import Forbidden, Invalid
@@ -81,7 +81,7 @@ async def test_a_dry_run_gets_the_same_answer(cluster):
 
 @pytest.mark.parametrize("namespace", ["kube-system", "hami-dra-system"])
 async def test_namespaces_that_the_configuration_excludes_are_left_alone_whoever_asks(cluster, namespace):
-    admission = Admission(cluster, excluded_namespaces=Settings().excluded_namespaces)
+    admission = Admission(cluster, excluded_namespaces=WebhookSettings().excluded_namespaces)
     reviewed = await admission.review(review(namespace=namespace))
     assert reviewed["response"] == {"uid": "u-1", "allowed": True}
 

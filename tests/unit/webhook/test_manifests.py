@@ -9,7 +9,7 @@ from controller.reconcile.fence.rules import rule_names
 from controller.reconcile.runtime.events import CONTROLLER
 from controller.webhook.gate import SCHEDULING_ANNOTATIONS
 from controller.webhook.installation import CONVERT_WEBHOOK, GATE_WEBHOOK, Installation, manifests
-from controller.webhook.server import Settings
+from controller.webhook.server import WebhookSettings
 from hami_dra.api import kinds, names
 from hami_dra.driver.node.events import REPORTER
 from hami_dra.kube.manifests import UnknownKind, apply, kind_of, remove, shipped
@@ -101,7 +101,7 @@ def test_names_are_those_that_the_programs_use():
     for program in PROGRAMS:
         assert (kinds.SERVICE_ACCOUNT.name, program) in everything
     assert (kinds.SERVICE_ACCOUNT.name, names.UNINSTALL) not in shipped_names  # it is there only while it is used
-    settings = Settings()
+    settings = WebhookSettings()
     assert (kinds.NAMESPACE.name, settings.namespace) in shipped_names
     assert (kinds.MUTATING_WEBHOOK.name, settings.configuration) in shipped_names
     service = webhooks()[CONVERT_WEBHOOK]["clientConfig"]["service"]

@@ -6,7 +6,7 @@ import ssl
 
 from cryptography import x509
 
-from controller.webhook.server import Server, Settings
+from controller.webhook.server import Server, WebhookSettings
 from tests.unit.webhook.test_admission import review
 from tests.unit.webhook.test_server import LOCAL, bundle, call, cluster
 
@@ -24,7 +24,7 @@ def counted(text):
 
 
 async def test_reviews_are_counted_by_result(cluster):
-    async with Server(cluster, Settings(**LOCAL)) as server:
+    async with Server(cluster, WebhookSettings(**LOCAL)) as server:
         await server.ready()
         trusted = await bundle(cluster)
         legacy = review()
@@ -42,7 +42,7 @@ async def test_reviews_are_counted_by_result(cluster):
 
 
 async def test_the_end_of_the_certificate_is_that_of_the_one_that_is_served(cluster):
-    async with Server(cluster, Settings(**LOCAL)) as server:
+    async with Server(cluster, WebhookSettings(**LOCAL)) as server:
         await server.ready()
         trusted = await bundle(cluster)
         _, text = await call(server, trusted, "/metrics")

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from controller.webhook.certificates import renewed
-from controller.webhook.server import BadSettings, Server, Settings, serve
+from controller.webhook.server import BadSettings, Server, WebhookSettings, serve
 from hack.controlplane.credentials import Authority
 from hami_dra.api import kinds, names
 from tests.support.steered_cluster import SteeredCluster
@@ -50,7 +50,7 @@ async def call(server, authorities, path, body=None, *, data=None, show=None):
 
 
 async def test_the_api_server_is_told_whom_to_trust_and_then_answered(cluster):
-    async with Server(cluster, Settings(**LOCAL)) as server:
+    async with Server(cluster, WebhookSettings(**LOCAL)) as server:
         await server.ready()
         status, text = await call(server, await bundle(cluster), "/mutate", review())
         assert status == 200
@@ -62,7 +62,7 @@ async def test_the_api_server_is_told_whom_to_trust_and_then_answered(cluster):
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b'{"apiVersion": "admission.k8s.io/v1"}'])
 async def test_nonsense_is_a_bad_request(cluster, data):
-    async with Server(cluster, Settings(**LOCAL)) as server:
+    async with Server(cluster, WebhookSettings(**LOCAL)) as server:
         await server.ready()
         assert (await call(server, await bundle(cluster), "/mutate", data=data))[0] == 400
 
@@ -76,7 +76,7 @@ async def test_without_a_configuration_it_lives_but_is_not_ready(cluster):
             asked.set()
 
     cluster.hooks.append(notice)
-    async with Server(cluster, Settings(**LOCAL)) as server:
+    async with Server(cluster, WebhookSettings(**LOCAL)) as server:
         await asked.wait()
         secret = await cluster.get(kinds.SECRET, names.WEBHOOK_SECRET, names.SYSTEM_NAMESPACE)
         authorities = base64.b64decode(secret.data["ca.crt"]).decode()
@@ -97,7 +97,7 @@ async def served(server, authorities):
 
 
 async def test_a_new_secret_is_served_and_trusted_without_a_restart(cluster):
-    async with Server(cluster, Settings(**LOCAL)) as server:
+    async with Server(cluster, WebhookSettings(**LOCAL)) as server:
         await server.ready()
         first = await bundle(cluster)
         emptied = {"data": dict.fromkeys(("ca.crt", "ca.key", "tls.crt", "tls.key"))}
@@ -130,7 +130,7 @@ async def test_it_makes_neither_secret_nor_configuration_again(cluster):
             if looks == 3:  # of these the second one at least began after both were gone
                 looked.set()
 
-    async with Server(cluster, Settings(**LOCAL)) as server:
+    async with Server(cluster, WebhookSettings(**LOCAL)) as server:
         await server.ready()
         await cluster.delete(kinds.MUTATING_WEBHOOK, "hami-dra-webhook")
         await cluster.delete(kinds.SECRET, names.WEBHOOK_SECRET, namespace=names.SYSTEM_NAMESPACE)
@@ -147,7 +147,7 @@ async def test_an_authority_may_be_files_and_each_replica_signs_for_itself(tmp_p
     first, second = (renewed(None, ("127.0.0.1",), datetime.now(UTC)) for _ in range(2))
     write(first)
     cluster = SteeredCluster()
-    settings = Settings(**LOCAL, authority_folder=tmp_path)
+    settings = WebhookSettings(**LOCAL, authority_folder=tmp_path)
     async with Server(cluster, settings) as server, Server(cluster, settings) as other:
         for one in (server, other):
             await one.ready()
@@ -169,7 +169,7 @@ async def test_only_clients_with_a_certificate_may_ask_where_that_was_chosen(clu
     clients = Authority(tmp_path)
     known = clients.user("kube-apiserver", ())
     (tmp_path / "clients.crt").write_bytes(authority.authorities + clients.ca_file.read_bytes())
-    async with Server(cluster, Settings(**LOCAL, client_ca=tmp_path / "clients.crt")) as server:
+    async with Server(cluster, WebhookSettings(**LOCAL, client_ca=tmp_path / "clients.crt")) as server:
         await server.ready()
         trusted = await bundle(cluster)
         assert await call(server, trusted, "/readyz") == (200, "ok")  # kubelet shows none
@@ -190,7 +190,7 @@ async def test_certificates_may_be_files_and_are_read_again_when_they_change(tmp
     first, second = renewed(None, ("127.0.0.1",), NOW), renewed(None, ("127.0.0.1",), NOW)
     write(first)
     cluster = SteeredCluster()
-    settings = Settings(**LOCAL, cert_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key")
+    settings = WebhookSettings(**LOCAL, cert_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key")
     async with Server(cluster, settings) as server:
         await server.ready()
         assert await call(server, first.authorities.decode(), "/readyz") == (200, "ok")
@@ -205,9 +205,9 @@ async def test_certificates_may_be_files_and_are_read_again_when_they_change(tmp
 
 def test_a_certificate_file_needs_a_key_file(tmp_path):
     with pytest.raises(BadSettings, match="give both or neither"):
-        Settings(cert_file=tmp_path / "tls.crt")
+        WebhookSettings(cert_file=tmp_path / "tls.crt")
     with pytest.raises(BadSettings, match="exclude each other"):
-        Settings(cert_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key", authority_folder=tmp_path)
+        WebhookSettings(cert_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key", authority_folder=tmp_path)
 
 
 async def test_serve_runs_until_it_is_cancelled(cluster):
@@ -218,7 +218,7 @@ async def test_serve_runs_until_it_is_cancelled(cluster):
             trusted.set()
 
     cluster.hooks.append(notice)
-    task = asyncio.create_task(serve(cluster, Settings(**LOCAL)))
+    task = asyncio.create_task(serve(cluster, WebhookSettings(**LOCAL)))
     await trusted.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -226,6 +226,6 @@ async def test_serve_runs_until_it_is_cancelled(cluster):
 
 
 async def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_running(cluster):
-    async with Server(cluster, Settings(**LOCAL)) as server:
+    async with Server(cluster, WebhookSettings(**LOCAL)) as server:
         with pytest.raises(OSError, match="already in use"):
-            await Server(cluster, Settings(**{**LOCAL, "port": server.port})).__aenter__()
+            await Server(cluster, WebhookSettings(**{**LOCAL, "port": server.port})).__aenter__()

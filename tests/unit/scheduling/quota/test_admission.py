@@ -7,7 +7,7 @@ import pytest
 from controller.webhook.admission import Admission
 from controller.webhook.convert import Options, convert_pod
 from controller.webhook.quota import FRESH, excesses
-from controller.webhook.server import Settings
+from controller.webhook.server import WebhookSettings
 from hami_dra.api import kinds
 from hami_dra.kube.protocol import Forbidden, Unavailable
 from hami_dra.vendors.registry import LEGACY_VENDORS, QUOTA_NAMES
@@ -133,10 +133,10 @@ async def test_a_pod_that_never_fits_is_denied():
 async def test_an_answer_tells_no_quota_where_anybody_may_ask():
     """M1: whoever reaches the port asks about any namespace."""
     cluster = await cluster_with(quota({"nvidia.com/gpumem": 4000}, name="team"))
-    admission = Admission(cluster, refuse_over_quota=Settings().tells_quotas)
+    admission = Admission(cluster, refuse_over_quota=WebhookSettings().tells_quotas)
     assert (await admission.admit(legacy("p", gpu=2, gpumem=2001), "default")).pod is not None
     assert not cluster.requests["list resourcequotas"]
-    for told in (Settings(refuse_over_quota=True), Settings(client_ca=Path("ca.crt"))):
+    for told in (WebhookSettings(refuse_over_quota=True), WebhookSettings(client_ca=Path("ca.crt"))):
         assert told.tells_quotas
 
 
