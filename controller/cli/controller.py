@@ -18,7 +18,7 @@ from hami_dra.api import names
 
 if TYPE_CHECKING:
     from controller.dashboard.serving import Settings as PageSettings
-    from controller.reconcile.runtime.informers import World
+    from controller.reconcile.runtime.informers import Informers
     from controller.reconcile.runtime.settings import NameSet, Settings
     from controller.scheduling.decide import Options
     from controller.scheduling.scoring.policies import Policies
@@ -302,7 +302,7 @@ async def _serve(
     kubeconfig: str | None, settings: "Settings", listen: tuple[str, int], page: "PageSettings | None"
 ) -> None:
     from controller.reconcile.controller import Controller, Process
-    from controller.reconcile.observability.side_thread import Beside
+    from controller.reconcile.observability.side_thread import SideServices
     from controller.webhook.converted import LegacyBridge
     from controller.webhook.templates import TemplateCollector
     from hami_dra.kube.http import connect
@@ -312,7 +312,7 @@ async def _serve(
     timeouts = Timeouts(write=settings.write_timeout)
     cluster = connect(kubeconfig, timeouts=timeouts)
 
-    async def collect(world: "World", may_write: Callable[[], bool]) -> None:
+    async def collect(world: "Informers", may_write: Callable[[], bool]) -> None:
         await TemplateCollector(
             cluster, lambda: world.templates.store, world.is_template_used, may_write=may_write
         ).run()
@@ -327,7 +327,7 @@ async def _serve(
         synced.set()
 
     with SideThread("lease and health") as thread:
-        beside = Beside(thread, connect(kubeconfig, timeouts=timeouts))
+        beside = SideServices(thread, connect(kubeconfig, timeouts=timeouts))
         controller = Controller(
             cluster,
             settings,

@@ -14,7 +14,7 @@ from controller.cli.state import Connection, Context, Files, Kubeconfig, note, r
 if TYPE_CHECKING:
     from controller.cli.status_tables import Line
     from controller.insight.overview.model import Overview
-    from controller.reconcile.runtime.informers import World
+    from controller.reconcile.runtime.informers import Informers
     from controller.scheduling.inventory.inventory import Inventory
     from controller.scheduling.quota.model import QuotaLine
     from hami_dra.api.core import Pod
@@ -226,7 +226,7 @@ async def _watching(wanted: _Wanted, connection: Connection, output: Output) -> 
     """Show updates until cancelled. Raises ClusterError, ConfigError."""
     from controller.cli.state import NEEDED
     from controller.reconcile.runtime.clock import LoopClock
-    from controller.reconcile.runtime.informers import World, taint_rule_kind
+    from controller.reconcile.runtime.informers import Informers, taint_rule_kind
     from controller.scheduling.inventory.inventory import Inventory
     from hami_dra.kube.http import connect
     from hami_dra.kube.protocol import ConfigError
@@ -237,7 +237,7 @@ async def _watching(wanted: _Wanted, connection: Connection, output: Output) -> 
             # A reflector retries indefinitely; report a missing right or a wrong address now.
             await cluster.list(kind, field_selector="metadata.name=-")
         inventory = Inventory()
-        world = World(cluster, inventory, LoopClock(), await taint_rule_kind(cluster))
+        world = Informers(cluster, inventory, LoopClock(), await taint_rule_kind(cluster))
         changed = asyncio.Event()
         for feed in world.feeds():
             feed.subscribe(lambda _old, _new: changed.set())
@@ -258,7 +258,7 @@ async def _watching(wanted: _Wanted, connection: Connection, output: Output) -> 
         await cluster.close()
 
 
-async def _synced(world: "World") -> None:
+async def _synced(world: "Informers") -> None:
     """Wait until all copies are in sync.
 
     Raises Unavailable if a kind cannot be read: a reflector itself never gives up.

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from controller.insight.explain.model import Explanation
 from controller.reconcile.controller import Controller
-from controller.reconcile.runtime.informers import World
+from controller.reconcile.runtime.informers import Informers
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.core import Pod
@@ -90,7 +90,7 @@ class WorldSource:
         world = controller.world
         assert world is not None, "the controller runs and is synced"
         self._controller = controller
-        self._world: World = world
+        self._world: Informers = world
 
     @property
     def inventory(self) -> Inventory:

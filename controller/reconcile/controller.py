@@ -17,7 +17,7 @@ from controller.reconcile.fence.fence import require_fenceable
 from controller.reconcile.observability.collectors.scrape import Scrape
 from controller.reconcile.observability.exposition import Exposition
 from controller.reconcile.observability.server import serving
-from controller.reconcile.observability.side_thread import Beside, watched
+from controller.reconcile.observability.side_thread import SideServices, watched
 from controller.reconcile.queueing.pod_assessment import Bridge
 from controller.reconcile.runtime.clock import Clock, LoopClock
 from controller.reconcile.runtime.context import Context
@@ -25,10 +25,10 @@ from controller.reconcile.runtime.decision_log import DecisionLog
 from controller.reconcile.runtime.events import Events
 from controller.reconcile.runtime.heartbeat import Heartbeat
 from controller.reconcile.runtime.held_back import HeldBack
-from controller.reconcile.runtime.informers import World, taint_rule_kind, watch_name
+from controller.reconcile.runtime.informers import Informers, taint_rule_kind, watch_name
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import Mode, Settings
-from controller.reconcile.runtime.uninstall_lease import LeavingWatch
+from controller.reconcile.runtime.uninstall_lease import UninstallWatch
 from controller.reconcile.runtime.watchdog import Watchdog
 from controller.reconcile.runtime.writer import LeadershipLost, Writer
 from controller.reconcile.scheduling_cycle import Decide
@@ -51,7 +51,7 @@ class Process:
 
     listen: tuple[str, int] | None = None
     """(host, port) of the health and metrics server."""
-    beside: Beside | None = None
+    beside: SideServices | None = None
     """Side thread for lease and health; None: the controller's own loop, for tests and the demo."""
     on_synced: Callable[[], None] = lambda: None
 
@@ -79,7 +79,7 @@ class Controller:
         self.inventory = Inventory()
         self.metrics.begin(settings.managed, exclusive=settings.mode is Mode.EXCLUSIVE)
         self.decision_log = DecisionLog()
-        self.world: World | None = None
+        self.world: Informers | None = None
         self.scrape: Scrape | None = None
         self.is_leading = False
         self._cluster = cluster
@@ -100,7 +100,7 @@ class Controller:
         rule_kind = await taint_rule_kind(self._cluster)
         if self.settings.mode is Mode.EXCLUSIVE:
             require_fenceable(self.settings, rule_kind)
-        world = self.world = World(
+        world = self.world = Informers(
             self._cluster, self.inventory, self._clock, rule_kind, count=self.metrics.internal_error
         )
         for feed in world.feeds():
@@ -135,7 +135,7 @@ class Controller:
                 election = (
                     elector if self._process.beside is None else ThreadedElection(elector, self._process.beside.thread)
                 )
-                leaving = LeavingWatch(self._cluster, self.settings.namespace, self.settings.lease_name, self._clock)
+                leaving = UninstallWatch(self._cluster, self.settings.namespace, self.settings.lease_name, self._clock)
                 group.create_task(leaving.run(), name="leaving")
                 group.create_task(self._elect(world, events, election, leaving), name="elect")
             else:
@@ -170,7 +170,7 @@ class Controller:
             return ["not all objects are listed yet"]
         return self.world.problems()
 
-    async def _tell_synced(self, world: World) -> None:
+    async def _tell_synced(self, world: Informers) -> None:
         await world.wait_synced()
         log.info(
             "synced: %d nodes, %d pods, %d claims",
@@ -194,13 +194,13 @@ class Controller:
             wall=self._clock.wall,
         )
 
-    async def _elect(self, world: World, events: Events, election: Election, leaving: LeavingWatch) -> None:
+    async def _elect(self, world: Informers, events: Events, election: Election, leaving: UninstallWatch) -> None:
         while True:
             await leaving.wait_back()
             # Returns during an uninstall; the lease is then free, so that uninstall sees it.
             await election.run(lambda: _first_of(lambda: self._lead(world, events, election), leaving.wait_leaving))
 
-    async def _lead(self, world: World, events: Events, election: Election) -> None:
+    async def _lead(self, world: Informers, events: Events, election: Election) -> None:
         """Run one term, until it is cancelled or the lease is lost; the elector then starts again.
 
         It must not wait to be cancelled: a task group that is ending because of an error swallows a

@@ -16,19 +16,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from controller.reconcile.binding.binding_cycle import Aftermath
+from controller.reconcile.binding.binding_cycle import BindingCycle
 from controller.reconcile.binding.claim_writer import ClaimWriter
 from controller.reconcile.binding.gate import GateKeeper
 from controller.reconcile.fence.fence import Fence
 from controller.reconcile.observability import decision_logging
-from controller.reconcile.queueing.node_backoff import Refusals
-from controller.reconcile.queueing.pod_assessment import Answer, Assessor, Foreign, NotOurs, Ready, Wait
+from controller.reconcile.queueing.node_backoff import NodeBackoff
+from controller.reconcile.queueing.pod_assessment import Answer, Foreign, Ignored, Pending, PodAssessor, Schedulable
 from controller.reconcile.queueing.queue import FOREVER, Queue
 from controller.reconcile.queueing.queueing_hints import FOREIGN, Change, News, helpful
 from controller.reconcile.queueing.selector_budgets import NamespaceWaits, SelectorBudgets, content_of
-from controller.reconcile.queueing.timeouts import Patience
+from controller.reconcile.queueing.timeouts import Timeouts
 from controller.reconcile.queueing.triggers import Triggers
-from controller.reconcile.repair.deallocate import Undoer
+from controller.reconcile.repair.deallocate import Deallocator
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.context import Context
 from controller.reconcile.runtime.in_flight import InFlight
@@ -61,7 +61,7 @@ class Deciding:
 
     decide: Decide
     options: Options
-    assessor: Assessor
+    assessor: PodAssessor
     selectors: SelectorBudgets
 
 
@@ -71,8 +71,8 @@ class Waiting:
 
     queue: Queue
     triggers: Triggers
-    patience: Patience
-    refusals: Refusals
+    patience: Timeouts
+    refusals: NodeBackoff
     wake: asyncio.Event
 
 
@@ -81,14 +81,14 @@ class Acting:
     """The parts that carry a decision out, or revert it."""
 
     in_flight: InFlight
-    aftermath: Aftermath
+    aftermath: BindingCycle
     gate: GateKeeper
-    undoer: Undoer
+    undoer: Deallocator
     claims: ClaimWriter
     fence: Fence
 
 
-class Placer:
+class SchedulingCycle:
     def __init__(self, context: Context, deciding: Deciding, waiting: Waiting, acting: Acting) -> None:
         self._guard = context.guard("decisions")
         self._world = context.world
@@ -196,7 +196,7 @@ class Placer:
             self._lift(pod, "the gate is off")
         if (hold := self._held_back.hold(pod, now)) is not None:
             told = messages.decision_stalled(hold.why)
-            self._keep_waiting(pod, Wait(hold.why, hold.until, passing=False, tell=told), now)
+            self._keep_waiting(pod, Pending(hold.why, hold.until, passing=False, tell=told), now)
             return
         before = time.perf_counter()
         budget = self._selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
@@ -223,13 +223,13 @@ class Placer:
 
     def _act(self, pod: Pod, answer: Answer, now: float) -> None:
         match answer:
-            case NotOurs(why):
+            case Ignored(why):
                 self._let_go(pod, why)
             case Foreign():
                 self._leave_to_others(pod, answer, now)
-            case Wait():
+            case Pending():
                 self._keep_waiting(pod, answer, now)
-            case Ready():
+            case Schedulable():
                 self._decide_on(pod, answer, now)
 
     def _let_go(self, pod: Pod, why: str) -> None:
@@ -247,7 +247,7 @@ class Placer:
             self._lift(pod, foreign.why)
         self._queue.no_room(pod.key, foreign.signature, refused_at=now, helps=FOREIGN, ours=False)
 
-    def _keep_waiting(self, pod: Pod, wait: Wait, now: float) -> None:
+    def _keep_waiting(self, pod: Pod, wait: Pending, now: float) -> None:
         log.debug("pod %s waits: %s", pod.key, wait.why)
         if wait.behind:
             self._in_flight.put_off(wait.behind, pod.key)
@@ -282,7 +282,7 @@ class Placer:
 
     # --- deciding ---------------------------------------------------------------------------------
 
-    def _decide_on(self, pod: Pod, ready: Ready, now: float) -> None:
+    def _decide_on(self, pod: Pod, ready: Schedulable, now: float) -> None:
         key = pod.key
         if self._inventory.starts_over(pod):
             self._triggers.made_room(Change.DEVICES_FREED)
@@ -310,7 +310,7 @@ class Placer:
         else:
             self._act_on(pod, ready, answer, now)
 
-    def _act_on(self, pod: Pod, ready: Ready, decision: Decision, now: float) -> None:
+    def _act_on(self, pod: Pod, ready: Schedulable, decision: Decision, now: float) -> None:
         """Place the pod, unless something else must happen first."""
         if not self._fence.holds(drivers := drivers_of(decision)):
             self._not_yet(ready.demand, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
@@ -368,7 +368,7 @@ class Placer:
         claims = (entry.claim.key for entry in demand.claims)
         self._decision_log.waiting(demand.pod, why, claims, passing=True, at=self._clock.wall(), replacing=True)
 
-    def _over_budget(self, pod: Pod, ready: Ready, refusal: Unschedulable, until: float, now: float) -> None:
+    def _over_budget(self, pod: Pod, ready: Schedulable, refusal: Unschedulable, until: float, now: float) -> None:
         """Postpone a pod whose selectors take too long: only its owner, or time, can help.
 
         It keeps its gate: kube-scheduler would evaluate the same selectors, for each device of each
@@ -378,7 +378,9 @@ class Placer:
         self._queue.wait(pod.key, until)
         self._release_others(pod, ready)
 
-    def _no_room(self, pod: Pod, ready: Ready, refusal: Unschedulable, now: float, *, refused_at: float | None) -> None:
+    def _no_room(
+        self, pod: Pod, ready: Schedulable, refusal: Unschedulable, now: float, *, refused_at: float | None
+    ) -> None:
         """Queue an unschedulable pod.
 
         `refused_at`: now, or None if it was not decided because equal pods were refused.
@@ -402,7 +404,7 @@ class Placer:
         )
         self._release_others(pod, ready)
 
-    def _release_others(self, pod: Pod, ready: Ready) -> None:
+    def _release_others(self, pod: Pod, ready: Schedulable) -> None:
         """Release the pod's allocated claims, which keep devices from other pods."""
         if any(self._claims.is_ours(entry.claim) and entry.claim.status.allocation for entry in ready.demand.claims):
             why = "its other claims do not fit next to it"
@@ -417,7 +419,7 @@ class Placer:
         self._refused.pop(signature, None)
         self._queue.no_room(key, signature, refused_at=refused_at, review=_EVEN_INTERVAL)
 
-    def _place(self, pod: Pod, ready: Ready, decision: Decision, now: float) -> None:
+    def _place(self, pod: Pod, ready: Schedulable, decision: Decision, now: float) -> None:
         if not decision.allocations:
             self._leave_to_others(pod, Foreign("nothing of it is ours to allocate", ready.signature), now)
             return

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from controller.reconcile.binding.binding_cycle import Aftermath
-from controller.reconcile.binding.claim_commit import Committer
+from controller.reconcile.binding.binding_cycle import BindingCycle
+from controller.reconcile.binding.claim_commit import ClaimCommitter
 from controller.reconcile.binding.claim_writer import ClaimWriter
 from controller.reconcile.binding.gate import GateKeeper
 from controller.reconcile.binding.templates import TemplateMaker
@@ -24,21 +24,21 @@ from controller.reconcile.fence.rules import is_fence_rule
 from controller.reconcile.observability.quotas import QuotaNotes
 from controller.reconcile.observability.unreadable import UnreadableObjects
 from controller.reconcile.observability.vanished import VanishedWatch
-from controller.reconcile.queueing.node_backoff import Refusals
-from controller.reconcile.queueing.pod_assessment import Assessor, Bridge
+from controller.reconcile.queueing.node_backoff import NodeBackoff
+from controller.reconcile.queueing.pod_assessment import Bridge, PodAssessor
 from controller.reconcile.queueing.queue import Queue
 from controller.reconcile.queueing.selector_budgets import SelectorBudgets
-from controller.reconcile.queueing.timeouts import Patience
+from controller.reconcile.queueing.timeouts import Timeouts
 from controller.reconcile.queueing.triggers import Triggers
-from controller.reconcile.repair.deallocate import Undoer
-from controller.reconcile.repair.external_allocations import ForeignWatch
-from controller.reconcile.repair.leaked_claims import Orphans
-from controller.reconcile.repair.unconverted_pods import BypassWatch
+from controller.reconcile.repair.deallocate import Deallocator
+from controller.reconcile.repair.external_allocations import ExternalAllocationWatch
+from controller.reconcile.repair.leaked_claims import LeakedClaims
+from controller.reconcile.repair.unconverted_pods import UnconvertedPodWatch
 from controller.reconcile.runtime.context import Context
 from controller.reconcile.runtime.in_flight import InFlight
-from controller.reconcile.runtime.informers import World
+from controller.reconcile.runtime.informers import Informers
 from controller.reconcile.runtime.settings import Mode
-from controller.reconcile.scheduling_cycle import Acting, Decide, Deciding, Placer, Waiting
+from controller.reconcile.scheduling_cycle import Acting, Decide, Deciding, SchedulingCycle, Waiting
 from controller.scheduling.allocation.ownership import ownership_of
 from controller.scheduling.decide.companions import SharedClaims
 from controller.scheduling.inventory.inventory import Inventory
@@ -48,7 +48,7 @@ from hami_dra.kube.protocol import ClusterError
 
 log = logging.getLogger(__name__)
 
-Helper = Callable[[World, Callable[[], bool]], Coroutine[Any, Any, None]]
+Helper = Callable[[Informers, Callable[[], bool]], Coroutine[Any, Any, None]]
 """Runs while this process leads; calls the argument before each write."""
 
 
@@ -67,20 +67,20 @@ class Term:
         self._may_write = may_write
         self._gate = GateKeeper(context)
         self._templates = TemplateMaker(context, bridge) if bridge else None
-        self._bypass = BypassWatch(bridge, context.events) if bridge else None
+        self._bypass = UnconvertedPodWatch(bridge, context.events) if bridge else None
         claims = ClaimWriter(context)
-        self._orphans = Orphans(context, claims)
-        self._foreign = ForeignWatch(context, claims, lambda device: _totals(context.inventory, device))
+        self._orphans = LeakedClaims(context, claims)
+        self._foreign = ExternalAllocationWatch(context, claims, lambda device: _totals(context.inventory, device))
         self._fence = Fence(context, Prober(context))
-        refusals = Refusals(settings.refusal_time, settings.refusal_time_most)
+        refusals = NodeBackoff(settings.refusal_time, settings.refusal_time_most)
         in_flight, shared = InFlight(), SharedClaims()
-        self._undoer = Undoer(context, claims, refusals, in_flight)
+        self._undoer = Deallocator(context, claims, refusals, in_flight)
         self._wake = asyncio.Event()
         queue = Queue(
             turn_cost=settings.turn_cost, pause_first=settings.room_retry_first, pause_most=settings.room_retry_most
         )
         context.metrics.queue = queue
-        patience = Patience({"room": settings.gate_patience, "nomination": settings.nomination_patience})
+        patience = Timeouts({"room": settings.gate_patience, "nomination": settings.nomination_patience})
         self._triggers = Triggers(
             context,
             queue=queue,
@@ -91,9 +91,9 @@ class Term:
             wake=self._wake.set,
         )
         self._undoer.on_done(self._triggers.look_at)
-        self._aftermath = Aftermath(
+        self._aftermath = BindingCycle(
             context,
-            committer=Committer(context, claims, self._fence.holds),
+            committer=ClaimCommitter(context, claims, self._fence.holds),
             gate=self._gate,
             queue=queue,
             in_flight=in_flight,
@@ -106,7 +106,7 @@ class Term:
         deciding = Deciding(
             decide,
             replace(settings.options, managed=settings.managed, search_steps=settings.search_steps),
-            Assessor(
+            PodAssessor(
                 context,
                 refusals=refusals,
                 in_flight=in_flight,
@@ -118,7 +118,7 @@ class Term:
             ),
             SelectorBudgets(settings.selectors, context.clock.cpu, context.metrics),
         )
-        self._placer = Placer(
+        self._placer = SchedulingCycle(
             context,
             deciding,
             Waiting(queue, self._triggers, patience, refusals, self._wake),

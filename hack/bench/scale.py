@@ -31,7 +31,7 @@ if __name__ == "__main__":
 import msgspec
 
 from controller.reconcile.runtime.clock import LoopClock
-from controller.reconcile.runtime.informers import World
+from controller.reconcile.runtime.informers import Informers
 from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, decide
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import DevicePolicy, Policies
@@ -257,7 +257,7 @@ class Bench:
     async def run(self) -> None:
         gc.set_threshold(100_000, 50, 100)  # as the controller
         start = time.perf_counter()
-        world = World(Pages(self._folder), self._inventory, LoopClock(), None)  # type: ignore[arg-type]  # lists and watches only
+        world = Informers(Pages(self._folder), self._inventory, LoopClock(), None)  # type: ignore[arg-type]  # lists and watches only
         running = asyncio.create_task(world.run())
         await world.wait_synced()
         gc.collect()

@@ -21,7 +21,7 @@ from controller.insight.overview.read import overview
 from controller.reconcile.observability.collectors.cards import CardGauges
 from controller.reconcile.observability.collectors.figures import PackingFigures, QuotaFigures
 from controller.reconcile.observability.collectors.pods import PodGauges
-from controller.reconcile.observability.usage import Accounts
+from controller.reconcile.observability.usage import UsageCollector
 from controller.reconcile.runtime.informers import allocated_devices
 from controller.reconcile.runtime.settings import NameSet
 from controller.scheduling.decide import Decision, Options, PodClaim, SchedulingRequest, Unschedulable, decide
@@ -194,7 +194,7 @@ def exposed(inventory, claims):
     """Every figure that /metrics would have."""
     table, also = CardTable(inventory), frozenset(NameSet)
     registry = CollectorRegistry()
-    for each in (PackingFigures(table), Accounts(inventory.usage.uses), QuotaFigures(inventory, also)):
+    for each in (PackingFigures(table), UsageCollector(inventory.usage.uses), QuotaFigures(inventory, also)):
         registry.register(each)
     text = generate_latest(registry).decode()
     text += "".join(CardGauges(table, also).blocks())

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from controller.reconcile.runtime.clock import LoopClock
-from controller.reconcile.runtime.informers import World
+from controller.reconcile.runtime.informers import Informers
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import InvalidPolicy, Policies
 from controller.scheduling.scoring.policy_resolution import resolve
@@ -50,7 +50,7 @@ def body(name, annotations):
 
 @pytest.mark.parametrize("annotations", ANNOTATIONS.values(), ids=ANNOTATIONS)
 def test_a_pod_with_250_kib_of_annotations_costs_less_than_2_kib(annotations):
-    world = World(SteeredCluster(), Inventory(), LoopClock(), None)
+    world = Informers(SteeredCluster(), Inventory(), LoopClock(), None)
     bodies = [body(str(number), annotations) for number in range(PODS)]
     gc.collect()
     tracemalloc.start()

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from controller.reconcile.repair.deallocate import Undoer
-from controller.reconcile.repair.external_allocations import ForeignWatch
+from controller.reconcile.repair.deallocate import Deallocator
+from controller.reconcile.repair.external_allocations import ExternalAllocationWatch
 from controller.reconcile.repair.uninstall import LeftBehind, Plan, Uninstaller
 from controller.reconcile.runtime.events import Events
 from controller.scheduling.inventory.inventory import Inventory
@@ -101,11 +101,11 @@ def test_devices_of_a_claim_that_cannot_be_read_are_not_given_away():
     [
         (Inventory, "pod_changed"),
         (Inventory, "claim_changed"),
-        (Undoer, "pod_changed"),
-        (Undoer, "_judge"),
-        (Undoer, "_take_back"),
-        (ForeignWatch, "claim_changed"),
-        (ForeignWatch, "_settle"),
+        (Deallocator, "pod_changed"),
+        (Deallocator, "_judge"),
+        (Deallocator, "_take_back"),
+        (ExternalAllocationWatch, "claim_changed"),
+        (ExternalAllocationWatch, "_settle"),
         (Events, "_send"),
     ],
 )

@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from urllib.error import HTTPError
 
 from controller.reconcile.controller import Controller, Process
-from controller.reconcile.observability.side_thread import Beside
+from controller.reconcile.observability.side_thread import SideServices
 from controller.reconcile.runtime.settings import Settings
 from hami_dra.api import kinds, names
 from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
@@ -151,7 +151,9 @@ class Replica:
                 self._connect(),
                 self._settings,
                 decide=self._decide,
-                process=Process(listen=("127.0.0.1", self.port), beside=Beside(thread, self._connect(), end=self._end)),
+                process=Process(
+                    listen=("127.0.0.1", self.port), beside=SideServices(thread, self._connect(), end=self._end)
+                ),
             )
             self._started.set()
             await self.controller.run()

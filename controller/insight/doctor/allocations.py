@@ -10,7 +10,7 @@ from typing import Final
 from controller.insight.doctor.ages import age, in_words, older
 from controller.insight.doctor.model import Finding, Severity, State
 from controller.insight.overview.tenancies import Tenancies
-from controller.reconcile.repair.external_allocations import Use, overlaps
+from controller.reconcile.repair.external_allocations import ClaimAllocationUse, overlaps
 from controller.reconcile.runtime import patches
 from controller.reconcile.runtime.pods import claim_keys, has_our_gate, is_done, is_pending, other_gates
 from controller.scheduling.inventory.model import DeviceId
@@ -112,10 +112,10 @@ def devices(state: State) -> Iterator[Finding]:
     """Report overcommitted devices, devices held but not published, and foreign allocations on
     ours.
     """
-    uses: dict[DeviceId, list[Use]] = defaultdict(list)
+    uses: dict[DeviceId, list[ClaimAllocationUse]] = defaultdict(list)
     for claim in state.claims:
         for result in claim.results:
-            uses[DeviceId(result.driver, result.pool, result.device)].append(Use(claim, (result,)))
+            uses[DeviceId(result.driver, result.pool, result.device)].append(ClaimAllocationUse(claim, (result,)))
     columns = state.inventory.devices
     for device, found in sorted(uses.items()):
         row = columns.row_of(device)
@@ -158,7 +158,7 @@ def _is_unknown(state: State, device: DeviceId) -> bool:
     return f"pool {device.driver}/{device.pool}" not in state.inventory.problems
 
 
-def _taken_by_others(state: State, uses: dict[DeviceId, list[Use]]) -> Iterator[Finding]:
+def _taken_by_others(state: State, uses: dict[DeviceId, list[ClaimAllocationUse]]) -> Iterator[Finding]:
     foreign: dict[str, set[str]] = defaultdict(set)
     for device, found in uses.items():
         for use in found:

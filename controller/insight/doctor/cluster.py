@@ -10,7 +10,7 @@ from typing import Final
 from controller.insight.doctor.ages import age, in_words
 from controller.insight.doctor.installed import is_out
 from controller.insight.doctor.model import Finding, Right, Severity, State
-from controller.reconcile.runtime.uninstall_lease import leaving_until
+from controller.reconcile.runtime.uninstall_lease import uninstalling_until
 from hami_dra.api import names
 from hami_dra.kube.requirements import MINIMUM
 
@@ -83,7 +83,7 @@ def controller(state: State) -> Iterator[Finding]:
             "controller", title, "it does not exist: no controller runs here, and no devices are allocated", start
         )
         return
-    until = leaving_until(live.lease)
+    until = uninstalling_until(live.lease)
     if until is not None and until > state.now:
         yield Finding(
             check="controller",

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from controller.reconcile.binding.claim_commit import Committer
+from controller.reconcile.binding.claim_commit import ClaimCommitter
 from controller.reconcile.binding.claim_writer import Rejected, Stale
 from controller.reconcile.binding.commit_slots import CommitSlots
 from controller.reconcile.binding.gate import GateKeeper
@@ -29,12 +29,12 @@ from hami_dra.kube.backoff import doubled
 log = logging.getLogger(__name__)
 
 
-class Aftermath:
+class BindingCycle:
     def __init__(
         self,
         context: Context,
         *,
-        committer: Committer,
+        committer: ClaimCommitter,
         gate: GateKeeper,
         queue: Queue,
         in_flight: InFlight,

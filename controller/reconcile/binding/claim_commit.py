@@ -25,7 +25,7 @@ from hami_dra.kube.protocol import ClusterError, Conflict, NotFound
 log = logging.getLogger(__name__)
 
 
-class Committer:
+class ClaimCommitter:
     """Commits decisions.
 
     `is_fenced`: whether the fences of these drivers hold; called right before each write of an

@@ -64,7 +64,7 @@ class Rejected(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ShareReference:
     """The identity of an allocation that we wrote."""
 
     request: str
@@ -218,7 +218,7 @@ class ClaimWriter:
         self._world.observe_claim(written)
         return True, written
 
-    async def _void(self, claim: ResourceClaim, wanted: frozenset[Share]) -> None:
+    async def _void(self, claim: ResourceClaim, wanted: frozenset[ShareReference]) -> None:
         """Ensure that an unanswered status write of ours cannot take effect later.
 
         Any other change of the claim voids it. If the API server accepts none, waiting until the
@@ -281,17 +281,19 @@ def _check_free(claim: ResourceClaim) -> None:
         raise Stale(f"claim {claim.key} was allocated by another client")
 
 
-def _shares(allocation: patches.Json) -> frozenset[Share]:
+def _shares(allocation: patches.Json) -> frozenset[ShareReference]:
     return frozenset(
-        Share(result["request"], f"{result['driver']}/{result['pool']}/{result['device']}", result.get("shareID", ""))
+        ShareReference(
+            result["request"], f"{result['driver']}/{result['pool']}/{result['device']}", result.get("shareID", "")
+        )
         for result in allocation["devices"]["results"]
     )
 
 
-def _shares_of(claim: ResourceClaim) -> frozenset[Share] | None:
+def _shares_of(claim: ResourceClaim) -> frozenset[ShareReference] | None:
     allocation = claim.status.allocation
     if allocation is None:
         return None
     return frozenset(
-        Share(result.request, result.device_id, result.share_id or "") for result in allocation.devices.results
+        ShareReference(result.request, result.device_id, result.share_id or "") for result in allocation.devices.results
     )

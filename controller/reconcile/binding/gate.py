@@ -90,7 +90,7 @@ async def _read(cluster: Cluster, pod: Pod) -> Pod | None:
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _PendingGate:
     """One gate to be removed."""
 
     pod: Pod
@@ -110,7 +110,7 @@ class GateKeeper:
         self._events = context.events
         self._metrics = context.metrics
         self._guard = context.guard("gates")
-        self._wanted: dict[str, _Wanted] = {}
+        self._wanted: dict[str, _PendingGate] = {}
         """By UID of the pod."""
         self._placed = Lanes(_PLACED_AT_ONCE)
         self._others = Lanes(_OTHERS_AT_ONCE)
@@ -123,7 +123,7 @@ class GateKeeper:
         uid = pod.metadata.uid
         wanted = self._wanted.get(uid)
         if wanted is None:
-            wanted = self._wanted[uid] = _Wanted(pod, why, placed)
+            wanted = self._wanted[uid] = _PendingGate(pod, why, placed)
         elif placed and not wanted.placed:
             wanted.placed = True
         else:
@@ -141,7 +141,7 @@ class GateKeeper:
         async with self._placed, self._others:
             await asyncio.Event().wait()
 
-    def _try(self, uid: str, wanted: _Wanted, pause: float = 0.0) -> None:
+    def _try(self, uid: str, wanted: _PendingGate, pause: float = 0.0) -> None:
         lanes = self._placed if wanted.placed else self._others
         work = partial(self._attempt, uid)
         if pause > 0:
@@ -162,7 +162,7 @@ class GateKeeper:
         else:
             self._try(uid, wanted, wanted.backoff.next())
 
-    async def _lift(self, uid: str, wanted: _Wanted) -> bool:
+    async def _lift(self, uid: str, wanted: _PendingGate) -> bool:
         """Return whether nothing is left to do. Raises LeadershipLost."""
         pod = self._world.pod(wanted.pod.key) or wanted.pod
         if pod.metadata.uid != uid:
@@ -178,7 +178,7 @@ class GateKeeper:
             self._world.observe_pod(result)
         return True
 
-    def _failed(self, pod: Pod, wanted: _Wanted, error: ClusterError) -> None:
+    def _failed(self, pod: Pod, wanted: _PendingGate, error: ClusterError) -> None:
         if isinstance(error, (Forbidden, Invalid)) or wanted.backoff.failures >= _FAILURES_UNTOLD:
             if not wanted.told:
                 log.warning("gate of pod %s cannot be lifted: %s", pod.key, error)

@@ -26,7 +26,7 @@ from controller.reconcile.fence.rules import (
 )
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.context import Context
-from controller.reconcile.runtime.informers import Feed
+from controller.reconcile.runtime.informers import Informer
 from controller.reconcile.runtime.patches import Json
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaintRule
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class FenceKeeper:
-    def __init__(self, context: Context, feed: Feed[DeviceTaintRule]) -> None:
+    def __init__(self, context: Context, feed: Informer[DeviceTaintRule]) -> None:
         self._feed = feed
         self._managed = context.settings.managed
         self._writer = context.writer

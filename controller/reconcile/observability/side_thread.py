@@ -1,6 +1,6 @@
 """The parts in the side thread: /healthz and /metrics, and the watchdog.
 
-Created by the CLI (`Beside`) and used by the controller. The lease is renewed there, too
+Created by the CLI (`SideServices`) and used by the controller. The lease is renewed there, too
 (`hami_dra.kube.lease_thread`).
 """
 
@@ -19,7 +19,7 @@ from hami_dra.kube.side_thread import SideThread
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class SideServices:
     """Parts of the side thread.
 
     `cluster` belongs to the thread: a separate connection, for the lease. Close it there. `end`

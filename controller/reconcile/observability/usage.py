@@ -14,7 +14,7 @@ from controller.scheduling.inventory.model import Amount, DeviceId
 from controller.scheduling.inventory.saturation import MOST
 
 
-class Accounts(Collector):
+class UsageCollector(Collector):
     def __init__(self, uses: Callable[[], Mapping[DeviceId, DeviceUsage]]) -> None:
         self._uses = uses
 

@@ -26,7 +26,7 @@ class _Refusal:
     """Time before which a change of the node does not end it."""
 
 
-class Refusals:
+class NodeBackoff:
     """The refusals. Times are seconds of the monotonic clock. Pods by UID, nodes by name."""
 
     def __init__(self, first: float, most: float) -> None:

@@ -3,10 +3,10 @@
 Called by the placer, once per evaluation of a pod. Reads the informers, changes nothing, and makes
 no calls: the answer says what to report or do.
 
-- `Ready`: decide now.
-- `Wait`: not now. It ends by an event about the pod, its claims, template or classes, or at
+- `Schedulable`: decide now.
+- `Pending`: not now. It ends by an event about the pod, its claims, template or classes, or at
   `until`.
-- `NotOurs`: nothing to allocate here, now or ever: our gate is removed at once.
+- `Ignored`: nothing to allocate here, now or ever: our gate is removed at once.
 - `Foreign`: like NotOurs, until managed devices appear.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from controller.reconcile.queueing.joinable_claims import joined_in_a_container
-from controller.reconcile.queueing.node_backoff import Refusals
+from controller.reconcile.queueing.node_backoff import NodeBackoff
 from controller.reconcile.runtime.context import Context
 from controller.reconcile.runtime.in_flight import InFlight
 from controller.reconcile.runtime.messages import INVALID_CLAIM, INVALID_POLICY, Message, warning
@@ -57,14 +57,14 @@ class Bridge(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class Schedulable:
     demand: SchedulingRequest
     signature: bytes
     """Equal for pods with equal requests."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Pending:
     why: str
     until: float | None = None
     passing: bool = True
@@ -75,7 +75,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class NotOurs:
+class Ignored:
     why: str
 
 
@@ -88,10 +88,10 @@ class Foreign:
     """Equal for pods with equal requests."""
 
 
-Answer = Ready | Wait | NotOurs | Foreign
+Answer = Schedulable | Pending | Ignored | Foreign
 
 
-class Assessor:
+class PodAssessor:
     """Assesses pods.
 
     `in_flight`: pods and claims that are being written. `shared`: claims that pending pods refer
@@ -102,7 +102,7 @@ class Assessor:
         self,
         context: Context,
         *,
-        refusals: Refusals,
+        refusals: NodeBackoff,
         in_flight: InFlight,
         standing_of: Callable[[ResourceClaim], ClaimOwnership],
         shared: SharedClaims,
@@ -126,10 +126,10 @@ class Assessor:
         if (not_ours := self._not_ours(pod)) is not None:
             return not_ours
         if gates := other_gates(pod):
-            return Wait(f"waits for the scheduling gate {', '.join(gates)}")
+            return Pending(f"waits for the scheduling gate {', '.join(gates)}")
         refs = claim_refs(pod)
         if not refs:
-            return NotOurs("needs no claim")
+            return Ignored("needs no claim")
         claims: list[PodClaim] = []
         for ref in refs:
             found = self._claim(pod, ref)
@@ -138,45 +138,45 @@ class Assessor:
             claims.append(PodClaim(ref.pod_claim_name, found))
         open_claims = [entry.claim for entry in claims if entry.claim.status.allocation is None]
         if not open_claims:
-            return NotOurs("all its claims are allocated")
+            return Ignored("all its claims are allocated")
         return self._not_now(pod, open_claims) or self._ready(pod, refs, claims, open_claims, now)
 
-    def _not_now(self, pod: Pod, open_claims: list[ResourceClaim]) -> Wait | None:
+    def _not_now(self, pod: Pod, open_claims: list[ResourceClaim]) -> Pending | None:
         uid = pod.metadata.uid
         if uid in self._in_flight:
-            return Wait("its claims are being written", behind=uid)
+            return Pending("its claims are being written", behind=uid)
         for claim in open_claims:
             if claim.metadata.uid in self._in_flight:
-                return Wait(f"its claim {claim.key} is being written", behind=claim.metadata.uid)
+                return Pending(f"its claim {claim.key} is being written", behind=claim.metadata.uid)
         return None
 
-    def _not_ours(self, pod: Pod) -> NotOurs | None:
+    def _not_ours(self, pod: Pod) -> Ignored | None:
         if not is_live(pod):
-            return NotOurs("finished or being deleted")
+            return Ignored("finished or being deleted")
         if not pod.spec.resource_claims:
-            return NotOurs("has no claim")
+            return Ignored("has no claim")
         if is_probe(pod):
-            return NotOurs("tests the fence")
+            return Ignored("tests the fence")
         if pod.spec.scheduler_name not in self._settings.scheduler_names:
-            return NotOurs(f"belongs to the scheduler {pod.spec.scheduler_name}")
+            return Ignored(f"belongs to the scheduler {pod.spec.scheduler_name}")
         return None
 
-    def _claim(self, pod: Pod, ref: ClaimRef) -> ResourceClaim | Wait:
+    def _claim(self, pod: Pod, ref: ClaimRef) -> ResourceClaim | Pending:
         where = f"spec.resourceClaims[{ref.pod_claim_name}]"
         if not ref.key:
             if self._world.template(ref.template) is not None:
-                return Wait(f"{where}: its claim is not generated yet")
+                return Pending(f"{where}: its claim is not generated yet")
             # The controller creates the template of a converted pod (`templates`).
             passing = names.CONVERTED_REQUEST in pod.metadata.annotations
-            return Wait(f"{where}: ResourceClaimTemplate {ref.template} does not exist", passing=passing)
+            return Pending(f"{where}: ResourceClaimTemplate {ref.template} does not exist", passing=passing)
         claim = self._world.claim(ref.key)
         if claim is None:
-            return Wait(f"{where}: ResourceClaim {ref.key} does not exist", passing=bool(ref.template))
+            return Pending(f"{where}: ResourceClaim {ref.key} does not exist", passing=bool(ref.template))
         if ref.template and not _is_own(claim, pod):
             note = f"{where}: ResourceClaim {ref.key} was not made for this pod; delete it and let it be generated"
-            return Wait(note, passing=False, tell=warning(INVALID_CLAIM, note))
+            return Pending(note, passing=False, tell=warning(INVALID_CLAIM, note))
         if claim.metadata.deletion_timestamp is not None:
-            return Wait(f"{where}: ResourceClaim {ref.key} is being deleted")
+            return Pending(f"{where}: ResourceClaim {ref.key} is being deleted")
         return claim
 
     def _ready(
@@ -194,9 +194,9 @@ class Assessor:
         drivers = {claim.key: standing.drivers for claim, standing in zip(open_claims, standings, strict=True)}
         joinable = {entry.pod_claim_name: not _is_own(entry.claim, pod) for entry in claims}
         if note := joined_in_a_container(pod, joinable, _own_driver_of(claims, drivers, self._settings.own_drivers)):
-            return Wait(note, passing=False, tell=warning(INVALID_CLAIM, note))
+            return Pending(note, passing=False, tell=warning(INVALID_CLAIM, note))
         if (until := self._refusals.settling(pod.metadata.uid, now)) is not None:
-            return Wait("kube-scheduler is deciding what to do about it", until=until)
+            return Pending("kube-scheduler is deciding what to do about it", until=until)
         templates: dict[str, ResourceClaimTemplate] = {}
         for ref in refs:
             template = self._world.template(ref.template) if ref.template else None
@@ -206,11 +206,11 @@ class Assessor:
         try:
             policies = resolve(pod, [entry.claim for entry in claims], templates, classes, self._settings.policies)
         except InvalidPolicy as error:
-            return Wait(str(error), passing=False, tell=warning(INVALID_POLICY, str(error)))
+            return Pending(str(error), passing=False, tell=warning(INVALID_POLICY, str(error)))
         try:
             converted_from = self._bridge.plugin_resources(pod) if self._bridge else ()
         except ValueError as error:
-            return Wait(str(error), passing=False, tell=warning(INVALID_CLAIM, str(error)))
+            return Pending(str(error), passing=False, tell=warning(INVALID_CLAIM, str(error)))
         by_driver = plugin_resources(frozenset[str]().union(*(standing.drivers for standing in standings)))
         companions, refused_for_companions = self._companions(pod, open_claims, now)
         demand = SchedulingRequest(
@@ -224,7 +224,7 @@ class Assessor:
             refused_for_companions=refused_for_companions,
             plugin_resources=tuple(dict.fromkeys((*converted_from, *by_driver))),
         )
-        return Ready(demand, signature(demand))
+        return Schedulable(demand, signature(demand))
 
     def _companions(
         self, pod: Pod, open_claims: list[ResourceClaim], now: float

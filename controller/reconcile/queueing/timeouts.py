@@ -9,7 +9,7 @@ is emptying for it.
 """
 
 
-class Patience:
+class Timeouts:
     """Timeouts by pod UID, in seconds of the monotonic clock."""
 
     def __init__(self, seconds: Mapping[Reason, float]) -> None:

@@ -9,10 +9,10 @@ collected as `news`, and one pod of each refused group that they may help is tri
 from collections.abc import Callable
 from typing import Final
 
-from controller.reconcile.queueing.node_backoff import Refusals
+from controller.reconcile.queueing.node_backoff import NodeBackoff
 from controller.reconcile.queueing.queue import Queue, Rank
 from controller.reconcile.queueing.queueing_hints import RELEASED, Change, News, node_change
-from controller.reconcile.queueing.timeouts import Patience
+from controller.reconcile.queueing.timeouts import Timeouts
 from controller.reconcile.runtime.context import Context
 from controller.reconcile.runtime.in_flight import InFlight
 from controller.reconcile.runtime.pods import (
@@ -45,8 +45,8 @@ class Triggers:
         context: Context,
         *,
         queue: Queue,
-        refusals: Refusals,
-        patience: Patience,
+        refusals: NodeBackoff,
+        patience: Timeouts,
         in_flight: InFlight,
         shared: SharedClaims,
         wake: Callable[[], None],

@@ -2,7 +2,7 @@
 node.
 
 Watches every pod that has an allocation of ours pinned to a node where it is not. `verdict` (pure)
-says when to give up; `Undoer` carries it out: the pod is read from the API server, all our claims
+says when to give up; `Deallocator` carries it out: the pod is read from the API server, all our claims
 of it on that node that only unbound pods have reserved are cleared, the refusal is remembered, an
 event says why. Claims that kube-scheduler cleared are noticed and completed in the same way. When
 the informers show the claims unallocated, the queue decides them again. Devices are never
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.reconcile.binding.claim_writer import ClaimWriter, Rejected, Stale
-from controller.reconcile.queueing.node_backoff import Refusals
+from controller.reconcile.queueing.node_backoff import NodeBackoff
 from controller.reconcile.queueing.queue import FOREVER
 from controller.reconcile.runtime import messages, patches
 from controller.reconcile.runtime.clock import wait_at_most
@@ -52,7 +52,7 @@ kube-scheduler judges all other taints.
 
 
 @dataclass(slots=True)
-class Watched:
+class PinnedPod:
     """A pod that kube-scheduler should bind to `node` soon, or that it bound to another node."""
 
     key: str
@@ -67,7 +67,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DeallocationVerdict:
     cause: str
     """Label of the metric: node, unschedulable, sibling, misplaced."""
     why: str
@@ -79,20 +79,22 @@ def is_schedulable(pod: Pod, settings: Settings) -> bool:
 
 
 def verdict(
-    watched: Watched, pod: Pod, node: Node | None, now: float, settings: Settings, *, victims: bool = False
-) -> Verdict | None:
+    watched: PinnedPod, pod: Pod, node: Node | None, now: float, settings: Settings, *, victims: bool = False
+) -> DeallocationVerdict | None:
     """Return why to give up on this node for this pod, or None to keep waiting.
 
     `victims`: pods are being evicted from the node.
     """
     if pod.spec.node_name:
         # kube-scheduler does not write reserved claims, so nothing stops a binding in progress.
-        return Verdict("misplaced", f"kube-scheduler bound the pod to node {pod.spec.node_name} while it was moved")
+        return DeallocationVerdict(
+            "misplaced", f"kube-scheduler bound the pod to node {pod.spec.node_name} while it was moved"
+        )
     if node is None:
-        return Verdict("node", f"node {watched.node} is gone")
+        return DeallocationVerdict("node", f"node {watched.node} is gone")
     trouble = _TROUBLES.get(taint_code(pod.spec.tolerations, node))
     if trouble is not None:
-        return Verdict("node", f"node {watched.node} is {trouble}")
+        return DeallocationVerdict("node", f"node {watched.node} is {trouble}")
     if not is_unschedulable(pod):
         return None
     if watched.refused_at is not None:
@@ -109,11 +111,11 @@ def verdict(
         return None
     condition = scheduled_condition(pod)
     said = condition.message if condition is not None else ""
-    return Verdict("unschedulable", f"kube-scheduler does not bind it to node {watched.node}: {said}")
+    return DeallocationVerdict("unschedulable", f"kube-scheduler does not bind it to node {watched.node}: {said}")
 
 
-class Undoer:
-    def __init__(self, context: Context, claims: ClaimWriter, refusals: Refusals, in_flight: InFlight) -> None:
+class Deallocator:
+    def __init__(self, context: Context, claims: ClaimWriter, refusals: NodeBackoff, in_flight: InFlight) -> None:
         self._cluster = context.cluster
         self._writer = context.writer
         self._world = context.world
@@ -127,7 +129,7 @@ class Undoer:
         self._refusals = refusals
         self._in_flight = in_flight
         self._look_again: Callable[[Pod], None] = lambda _: None
-        self._watched: dict[str, Watched] = {}
+        self._watched: dict[str, PinnedPod] = {}
         self._busy: set[str] = set()
         """UIDs of pods."""
         self._to_complete: dict[str, tuple[str, str]] = {}
@@ -188,7 +190,11 @@ class Undoer:
                     if uid not in self._busy:
                         del self._to_complete[uid]
                         self._start(
-                            group, uid, pod_key, node, Verdict("sibling", f"kube-scheduler gave up node {node}")
+                            group,
+                            uid,
+                            pod_key,
+                            node,
+                            DeallocationVerdict("sibling", f"kube-scheduler gave up node {node}"),
                         )
                 now = self._clock.monotonic()
                 for uid, watched in list(self._watched.items()):
@@ -197,7 +203,7 @@ class Undoer:
                 self._wake.clear()
                 await wait_at_most(self._wake, self._settings.sweep_interval)
 
-    def _look(self, group: asyncio.TaskGroup, uid: str, watched: Watched, now: float) -> None:
+    def _look(self, group: asyncio.TaskGroup, uid: str, watched: PinnedPod, now: float) -> None:
         found = self._judge(watched, now)
         if found is not None:
             watched.not_before = now + _TRY_AGAIN
@@ -211,13 +217,15 @@ class Undoer:
             held = [claim for claim in self._claims_of(pod) if claim.status.allocation is not None]
             nodes = {patches.pinned_node(claim) for claim in held if _is_reserved_for(claim, pod)}
             for node in sorted(nodes - {""}):
-                await self._undo(pod.metadata.uid, pod.key, node, Verdict("sibling", why), refuse=False)
+                await self._undo(pod.metadata.uid, pod.key, node, DeallocationVerdict("sibling", why), refuse=False)
 
-    def _start(self, group: asyncio.TaskGroup, uid: str, pod_key: str, node: str, found: Verdict) -> None:
+    def _start(self, group: asyncio.TaskGroup, uid: str, pod_key: str, node: str, found: DeallocationVerdict) -> None:
         if uid not in self._busy:
             group.create_task(self._undo(uid, pod_key, node, found), name=f"undo {pod_key}")
 
-    async def _undo(self, uid: str, pod_key: str, node: str, found: Verdict, *, refuse: bool = True) -> None:
+    async def _undo(
+        self, uid: str, pod_key: str, node: str, found: DeallocationVerdict, *, refuse: bool = True
+    ) -> None:
         if uid in self._busy:
             return
         self._busy.add(uid)
@@ -235,7 +243,7 @@ class Undoer:
                     self._look_again(current)
 
     async def _take_back(
-        self, uid: str, pod_key: str, node: str, found: Verdict, affected: dict[str, Pod], *, refuse: bool
+        self, uid: str, pod_key: str, node: str, found: DeallocationVerdict, affected: dict[str, Pod], *, refuse: bool
     ) -> None:
         """Clear the pod's claims. `affected` is filled before anything is cleared.
 
@@ -292,7 +300,7 @@ class Undoer:
             if current is not None and current.metadata.uid == uid and node_made_free(other) != node:
                 self._refusals.add(uid, node, why, now)
 
-    def _tell(self, pod: Pod, cleared: int, node: str, found: Verdict) -> None:
+    def _tell(self, pod: Pod, cleared: int, node: str, found: DeallocationVerdict) -> None:
         log.info("pod %s: node %s given up (%d claims cleared): %s", pod.key, node, cleared, found.why)
         if cleared:
             self._metrics.undos.labels(found.cause).inc(cleared)
@@ -301,7 +309,7 @@ class Undoer:
 
     # --- judging ----------------------------------------------------------------------------------
 
-    def _judge(self, watched: Watched, now: float) -> Verdict | None:
+    def _judge(self, watched: PinnedPod, now: float) -> DeallocationVerdict | None:
         pod = self._world.pod(watched.key)
         if pod is None or now < watched.not_before:
             return None
@@ -351,7 +359,7 @@ class Undoer:
         watched = self._watched.get(uid)
         condition = scheduled_condition(pod)
         if watched is None or watched.node != node:
-            self._watched[uid] = Watched(pod.key, node, now, condition)
+            self._watched[uid] = PinnedPod(pod.key, node, now, condition)
             self._inventory.assume_pod(pod, node)
         elif not is_unschedulable(pod):
             watched.condition, watched.refused_at = condition, None

@@ -39,14 +39,14 @@ Totals = Callable[[str], Mapping[str, int] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ClaimAllocationUse:
     """What one claim consumes of one device."""
 
     claim: ResourceClaim
     results: tuple[DeviceRequestAllocationResult, ...]
 
 
-def overlaps(uses: Iterable[Use], totals: Mapping[str, int] | None) -> bool:
+def overlaps(uses: Iterable[ClaimAllocationUse], totals: Mapping[str, int] | None) -> bool:
     """Return whether the device is overcommitted. Admin access consumes nothing."""
     exclusive = shared = 0
     taken: Counter[str] = Counter()
@@ -68,7 +68,7 @@ def overlaps(uses: Iterable[Use], totals: Mapping[str, int] | None) -> bool:
     return totals is not None and any(amount > totals.get(name, 0) for name, amount in taken.items())
 
 
-class ForeignWatch:
+class ExternalAllocationWatch:
     def __init__(self, context: Context, claims: ClaimWriter, totals: Totals) -> None:
         self._world = context.world
         self._managed = context.settings.managed
@@ -161,7 +161,7 @@ class ForeignWatch:
 
     def _is_overlapping(self, device: str) -> bool:
         uses = [
-            Use(claim, tuple(result for result in claim.results if result.device_id == device))
+            ClaimAllocationUse(claim, tuple(result for result in claim.results if result.device_id == device))
             for claim in self._world.claims_on(device)
         ]
         return overlaps(uses, self._totals(device))

@@ -35,7 +35,7 @@ _TEMPLATES: Final = f"{names.MANAGED_BY_LABEL}={names.MANAGED_BY},{names.TEMPLAT
 
 
 @dataclass(slots=True)
-class Present:
+class InstalledObjects:
     """Our own objects, and other objects with our annotations, finalizers or gates."""
 
     admission: list[tuple[Kind[Any], Object]] = field(default_factory=list)
@@ -50,9 +50,9 @@ class Present:
     """`kind namespace/name: why`, for all listed objects that cannot be read."""
 
 
-async def take_stock(cluster: Cluster, installation: str) -> Present:
+async def take_stock(cluster: Cluster, installation: str) -> InstalledObjects:
     """List everything. Raises ClusterError if a kind cannot be listed."""
-    present = Present()
+    present = InstalledObjects()
 
     async def everything(kind: Kind[T], label_selector: str = "") -> Listing[T]:
         listing = await cluster.list(kind, label_selector=label_selector)

@@ -52,7 +52,7 @@ _MARK_BACKOFF: Final = 3_600.0
 """Largest number of seconds between two attempts on one claim."""
 
 
-class Orphans:
+class LeakedClaims:
     def __init__(self, context: Context, claims: ClaimWriter) -> None:
         self._cluster = context.cluster
         self._world = context.world

@@ -14,7 +14,7 @@ from hami_dra.api.kinds import POD
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 
 
-class BypassWatch:
+class UnconvertedPodWatch:
     def __init__(self, bridge: Bridge, events: Events) -> None:
         self._bridge = bridge
         self._events = events

@@ -27,7 +27,7 @@ from controller.reconcile.fence.removal import remove_rule
 from controller.reconcile.repair.installed_objects import (
     CHANGES_PODS,
     PROTECTS,
-    Present,
+    InstalledObjects,
     gated_pods,
     take_stock,
     webhook_templates,
@@ -35,7 +35,7 @@ from controller.reconcile.repair.installed_objects import (
 from controller.reconcile.runtime import patches
 from controller.reconcile.runtime.clock import Clock
 from controller.reconcile.runtime.pods import claim_refs, is_live
-from controller.reconcile.runtime.uninstall_lease import leaving_until
+from controller.reconcile.runtime.uninstall_lease import uninstalling_until
 from controller.reconcile.runtime.writer import Writer
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Lease, Pod
@@ -131,7 +131,7 @@ class Uninstaller:
         lease = await self._read_lease()
         if lease is None:
             return False
-        mark = leaving_until(lease)
+        mark = uninstalling_until(lease)
         # A running controller would have taken the lease since the marker expired.
         marked_before = mark is not None and mark > self._clock.wall()
         until = timestamp(self._clock.wall() + LEAVING_TIME)
@@ -179,7 +179,7 @@ class Uninstaller:
 
     # --- what stands in the way of others ---------------------------------------------------------
 
-    async def _remove_admission(self, present: Present, of: tuple[Kind[Any], ...]) -> None:
+    async def _remove_admission(self, present: InstalledObjects, of: tuple[Kind[Any], ...]) -> None:
         for kind, found in present.admission:
             if kind in of:
                 await self._delete(kind, found.metadata.name)
@@ -201,7 +201,7 @@ class Uninstaller:
     async def _lift(self, pod: Pod) -> None:
         await take_off(self._cluster, self._writer, self._clock, pod, attempts=_ATTEMPTS)
 
-    async def _remove_fence(self, present: Present) -> None:
+    async def _remove_fence(self, present: InstalledObjects) -> None:
         for kind, rule in present.rules:
             await self._remove_rule(kind, rule.metadata.name)
         for driver in present.fenced_drivers:

@@ -6,7 +6,7 @@ from controller.reconcile.runtime.clock import Clock
 from controller.reconcile.runtime.decision_log import DecisionLog
 from controller.reconcile.runtime.events import Events
 from controller.reconcile.runtime.held_back import HeldBack
-from controller.reconcile.runtime.informers import World
+from controller.reconcile.runtime.informers import Informers
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import Settings
 from controller.reconcile.runtime.writer import LeadershipLost, Writer
@@ -21,7 +21,7 @@ class Context:
 
     cluster: Cluster
     writer: Writer
-    world: World
+    world: Informers
     inventory: Inventory
     settings: Settings
     clock: Clock

@@ -32,7 +32,7 @@ _BURST: Final = 50.0
 
 
 @dataclass(slots=True)
-class _Kept:
+class _LoggedDecision:
     at: datetime
     uid: str
     picture: DecisionSnapshot | None
@@ -65,7 +65,7 @@ class DecisionLog:
         self._tokens = _BURST
         self._filled_at = 0.0
         self._bytes = 0
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _LoggedDecision] = OrderedDict()
         """By key of the pod, oldest first."""
         self._pod_of_claim: dict[str, str] = {}
 
@@ -98,7 +98,7 @@ class DecisionLog:
         except Exception:  # a decision must not fail because it cannot be explained
             log.exception("pod %s: its decision cannot be kept in detail", key)
             picture = bare(inventory, demand, options, answer)
-        self._keep(key, _Kept(at, demand.pod.metadata.uid, picture, claims=picture.claims))
+        self._keep(key, _LoggedDecision(at, demand.pod.metadata.uid, picture, claims=picture.claims))
 
     def waiting(
         self, pod: Pod, why: str, claims: Iterable[str] = (), *, passing: bool, at: datetime, replacing: bool = False
@@ -114,7 +114,7 @@ class DecisionLog:
             return
         moment = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         said = Explanation(pod.key, pod.metadata.uid, moment, "waiting" if passing else "error", message=why)
-        self._keep(pod.key, _Kept(at, pod.metadata.uid, None, said, tuple(claims)))
+        self._keep(pod.key, _LoggedDecision(at, pod.metadata.uid, None, said, tuple(claims)))
 
     def _may_be_detailed(self, now: float) -> bool:
         self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * self._per_second)
@@ -124,7 +124,7 @@ class DecisionLog:
         self._tokens -= 1
         return True
 
-    def _keep(self, key: str, kept: _Kept) -> None:
+    def _keep(self, key: str, kept: _LoggedDecision) -> None:
         self._drop(key)
         self._kept[key] = kept
         self._bytes += kept.size
@@ -160,7 +160,7 @@ class DecisionLog:
         return [self._kept[key].explanation(brief=True) for key in newest]
 
 
-def _is_same(kept: _Kept, demand: SchedulingRequest, answer: Decision | Unschedulable) -> bool:
+def _is_same(kept: _LoggedDecision, demand: SchedulingRequest, answer: Decision | Unschedulable) -> bool:
     """Return whether the pod was refused for the same reasons before, perhaps in more detail."""
     picture = kept.picture
     return (

@@ -46,7 +46,7 @@ def watch_name(kind: Kind[Any]) -> str:
     return f"watch {kind.plural}"
 
 
-class Feed(Generic[T]):
+class Informer(Generic[T]):
     """One kind: its reflector's handler, and the subscribers.
 
     A listener that fails on one object is logged and counted by `count`; the others, and the next
@@ -106,9 +106,9 @@ class Feed(Generic[T]):
         log.debug("%s: %d in store", self.kind.plural, len(self.store))
 
 
-class World:
+class Informers:
     """The informers. `taint_rules` is None if the cluster serves no DeviceTaintRule. `count`: see
-    `Feed`.
+    `Informer`.
     """
 
     def __init__(
@@ -122,16 +122,18 @@ class World:
     ) -> None:
         pod_store: Store[Pod] = Store(claim=claim_keys, template=_template_keys, node=_node_names)
         claim_store: Store[ResourceClaim] = Store(device=allocated_devices)
-        self.pods: Feed[Pod] = Feed(cluster, kinds.POD, clock, pod_store, count=count)
-        self.nodes: Feed[Node] = Feed(cluster, kinds.NODE, clock, count=count)
-        self.namespaces: Feed[Namespace] = Feed(cluster, kinds.NAMESPACE, clock, count=count)
-        self.quotas: Feed[ResourceQuota] = Feed(cluster, kinds.RESOURCE_QUOTA, clock, count=count)
-        self.claims: Feed[ResourceClaim] = Feed(cluster, kinds.RESOURCE_CLAIM, clock, claim_store, count=count)
-        self.templates: Feed[ResourceClaimTemplate] = Feed(cluster, kinds.RESOURCE_CLAIM_TEMPLATE, clock, count=count)
-        self.slices: Feed[ResourceSlice] = Feed(cluster, kinds.RESOURCE_SLICE, clock, count=count)
-        self.classes: Feed[DeviceClass] = Feed(cluster, kinds.DEVICE_CLASS, clock, count=count)
-        self.taint_rules: Feed[DeviceTaintRule] | None = (
-            Feed(cluster, taint_rule_kind, clock, count=count) if taint_rule_kind is not None else None
+        self.pods: Informer[Pod] = Informer(cluster, kinds.POD, clock, pod_store, count=count)
+        self.nodes: Informer[Node] = Informer(cluster, kinds.NODE, clock, count=count)
+        self.namespaces: Informer[Namespace] = Informer(cluster, kinds.NAMESPACE, clock, count=count)
+        self.quotas: Informer[ResourceQuota] = Informer(cluster, kinds.RESOURCE_QUOTA, clock, count=count)
+        self.claims: Informer[ResourceClaim] = Informer(cluster, kinds.RESOURCE_CLAIM, clock, claim_store, count=count)
+        self.templates: Informer[ResourceClaimTemplate] = Informer(
+            cluster, kinds.RESOURCE_CLAIM_TEMPLATE, clock, count=count
+        )
+        self.slices: Informer[ResourceSlice] = Informer(cluster, kinds.RESOURCE_SLICE, clock, count=count)
+        self.classes: Informer[DeviceClass] = Informer(cluster, kinds.DEVICE_CLASS, clock, count=count)
+        self.taint_rules: Informer[DeviceTaintRule] | None = (
+            Informer(cluster, taint_rule_kind, clock, count=count) if taint_rule_kind is not None else None
         )
         self.nodes.subscribe(inventory.node_changed)
         self.namespaces.subscribe(inventory.namespace_changed)
@@ -143,7 +145,7 @@ class World:
         if self.taint_rules is not None:
             self.taint_rules.subscribe(inventory.taint_rule_changed)
 
-    def feeds(self) -> Iterator[Feed[Any]]:
+    def feeds(self) -> Iterator[Informer[Any]]:
         yield from (self.nodes, self.namespaces, self.classes, self.slices, self.templates, self.quotas)
         yield from (self.claims, self.pods)
         if self.taint_rules is not None:

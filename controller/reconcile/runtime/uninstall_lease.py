@@ -19,7 +19,7 @@ from hami_dra.kube.reflector import Reflector
 log = logging.getLogger(__name__)
 
 
-def leaving_until(lease: Lease | None) -> datetime | None:
+def uninstalling_until(lease: Lease | None) -> datetime | None:
     text = lease.metadata.annotations.get(names.LEAVING_UNTIL) if lease is not None else None
     if not text:
         return None
@@ -31,7 +31,7 @@ def leaving_until(lease: Lease | None) -> datetime | None:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-class LeavingWatch:
+class UninstallWatch:
     def __init__(self, cluster: Cluster, namespace: str, lease_name: str, clock: Clock) -> None:
         self._clock = clock
         self._name = f"{namespace}/{lease_name}"
@@ -52,7 +52,7 @@ class LeavingWatch:
 
     def seconds_left(self) -> float:
         """Return the seconds for which the marker is still valid; 0 if there is none."""
-        until = leaving_until(self._reflector.store.get(self._name))
+        until = uninstalling_until(self._reflector.store.get(self._name))
         return max(0.0, (until - self._clock.wall()).total_seconds()) if until is not None else 0.0
 
     async def wait_leaving(self) -> None:

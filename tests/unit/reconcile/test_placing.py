@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.reconcile.binding.claim_commit import Committer
+from controller.reconcile.binding.claim_commit import ClaimCommitter
 from controller.scheduling.decide import decide
 from hami_dra.api import kinds, names
 from tests.support.scene import FOREIGN, SPACE, claim, device_class, first_fit, gpu_slice, play, pod, template
@@ -423,7 +423,7 @@ def test_with_the_gate_off_gates_go_at_once():
 
 def test_many_pods_are_committed_side_by_side(monkeypatch):
     running, most = 0, 0
-    original = Committer.commit
+    original = ClaimCommitter.commit
 
     async def counted(self, pod, decision):
         nonlocal running, most
@@ -434,7 +434,7 @@ def test_many_pods_are_committed_side_by_side(monkeypatch):
         finally:
             running -= 1
 
-    monkeypatch.setattr(Committer, "commit", counted)
+    monkeypatch.setattr(ClaimCommitter, "commit", counted)
 
     async def story(scene):
         await scene.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("small", 1))

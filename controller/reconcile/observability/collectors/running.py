@@ -10,7 +10,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from controller.reconcile.runtime.informers import World
+from controller.reconcile.runtime.informers import Informers
 from controller.reconcile.runtime.queue_stats import QueueStats, State
 
 _STATES: Final[tuple[State, ...]] = ("ready", "no_room", "waiting")
@@ -47,7 +47,7 @@ class QueueFigures(Collector):
 
 
 class WatchFigures(Collector):
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Informers) -> None:
         self._world = world
 
     def collect(self) -> Iterator[Metric]:

@@ -15,8 +15,8 @@ from controller.reconcile.observability.collectors.cards import CardGauges
 from controller.reconcile.observability.collectors.figures import PackingFigures, QuotaFigures, VanishedFigures
 from controller.reconcile.observability.collectors.pods import PodGauges
 from controller.reconcile.observability.collectors.running import QueueFigures, WatchFigures
-from controller.reconcile.observability.usage import Accounts
-from controller.reconcile.runtime.informers import World
+from controller.reconcile.observability.usage import UsageCollector
+from controller.reconcile.runtime.informers import Informers
 from controller.reconcile.runtime.metrics import Metrics
 from controller.reconcile.runtime.settings import NameSet
 from controller.scheduling.inventory.inventory import Inventory
@@ -29,7 +29,7 @@ class Scrape:
         self,
         metrics: Metrics,
         inventory: Inventory,
-        world: World,
+        world: Informers,
         now: Callable[[], datetime],
         leads: Callable[[], bool],
         *,
@@ -48,7 +48,7 @@ class Scrape:
         for collector in (
             PackingFigures(table),
             VanishedFigures(table),
-            Accounts(inventory.usage.uses),
+            UsageCollector(inventory.usage.uses),
             QuotaFigures(inventory, names),
         ):
             metrics.registry.register(_OfLeader(collector, leads))

@@ -3,7 +3,7 @@
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
-from controller.reconcile.observability.usage import Accounts
+from controller.reconcile.observability.usage import UsageCollector
 from controller.scheduling.inventory.ledger import Ledger
 from hami_dra.api.resource import AllocationResult
 
@@ -19,7 +19,7 @@ def result(device, **consumed):
 
 def samples(ledger):
     registry = CollectorRegistry()
-    registry.register(Accounts(ledger.uses))
+    registry.register(UsageCollector(ledger.uses))
     lines = generate_latest(registry).decode().splitlines()
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
 

@@ -2,11 +2,11 @@
 
 from math import inf
 
-from controller.reconcile.queueing.node_backoff import Refusals
+from controller.reconcile.queueing.node_backoff import NodeBackoff
 
 
 def test_a_refusal_ends_by_itself_and_lasts_longer_each_time():
-    refusals = Refusals(first=30, most=600)
+    refusals = NodeBackoff(first=30, most=600)
     refusals.add("pod", "n1", "no cpu", now=0)
     assert refusals.nodes("pod", 29) == {"n1": "no cpu"}
     assert refusals.nodes("pod", 30) == {}
@@ -19,7 +19,7 @@ def test_a_refusal_ends_by_itself_and_lasts_longer_each_time():
 
 
 def test_a_change_of_the_node_ends_the_first_refusal_at_once():
-    refusals = Refusals(first=30, most=600)
+    refusals = NodeBackoff(first=30, most=600)
     refusals.add("pod", "n1", "no cpu", now=0)
     assert refusals.node_changed("n1", now=1)
     assert refusals.nodes("pod", 1) == {}
@@ -27,7 +27,7 @@ def test_a_change_of_the_node_ends_the_first_refusal_at_once():
 
 
 def test_later_refusals_keep_to_their_floor_however_busy_the_node():
-    refusals = Refusals(first=30, most=600)
+    refusals = NodeBackoff(first=30, most=600)
     refusals.add("pod", "n1", "no cpu", now=0)
     refusals.add("pod", "n1", "no cpu", now=10)
     assert not refusals.node_changed("n1", now=11)
@@ -37,7 +37,7 @@ def test_later_refusals_keep_to_their_floor_however_busy_the_node():
 
 
 def test_nodes_and_pods_are_kept_apart():
-    refusals = Refusals(first=30, most=600)
+    refusals = NodeBackoff(first=30, most=600)
     refusals.add("a", "n1", "x", now=0)
     refusals.add("a", "n2", "y", now=0)
     refusals.add("b", "n1", "z", now=0)
@@ -50,7 +50,7 @@ def test_nodes_and_pods_are_kept_apart():
 
 
 def test_a_nominated_node_is_not_refused():
-    refusals = Refusals(first=30, most=600)
+    refusals = NodeBackoff(first=30, most=600)
     refusals.add("pod", "n1", "no cpu", now=0)
     refusals.lift("pod", "n1", now=1)
     refusals.lift("nobody", "n1", now=1)
@@ -58,7 +58,7 @@ def test_a_nominated_node_is_not_refused():
 
 
 def test_settling_ends_by_itself_and_with_the_pod():
-    refusals = Refusals(first=30, most=600)
+    refusals = NodeBackoff(first=30, most=600)
     refusals.settle("pod", now=0, until=1)
     assert refusals.settling("pod", 0.5) == 1
     assert refusals.settling("pod", 1) is None

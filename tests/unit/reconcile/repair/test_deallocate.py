@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.reconcile.repair.deallocate import Watched, verdict
+from controller.reconcile.repair.deallocate import PinnedPod, verdict
 from controller.reconcile.runtime.settings import Settings
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus, Toleration
@@ -22,7 +22,7 @@ def refused_pod(**status):
 
 
 def judge(pod=None, node=None, *, now, refused_at=None, since=0.0, victims=False):
-    watched = Watched("ns/p", "n1", since, None, refused_at)
+    watched = PinnedPod("ns/p", "n1", since, None, refused_at)
     node = Node(metadata=ObjectMeta(name="n1"), status=READY) if node is None else node
     found = verdict(watched, pod or refused_pod(), node or None, now, SETTINGS, victims=victims)
     return found.cause if found else None

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from controller.reconcile.repair.external_allocations import Use, overlaps
+from controller.reconcile.repair.external_allocations import ClaimAllocationUse, overlaps
 from hami_dra.api import kinds
 from hami_dra.api.resource import DeviceRequestAllocationResult, ResourceClaim
 from hami_dra.kube.protocol import Unavailable
@@ -16,7 +16,7 @@ QUICK = {"quiet_time": 0.0, "probe": False}
 
 def use(*results):
     common = {"request": "r", "driver": "d", "pool": "p", "device": "x"}
-    return Use(
+    return ClaimAllocationUse(
         ResourceClaim(), tuple(msgspec.convert(common | result, DeviceRequestAllocationResult) for result in results)
     )
 
