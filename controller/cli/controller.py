@@ -17,7 +17,7 @@ from controller.cli.service_options import Gate, Kubeconfig, LogFormat, Mode
 from hami_dra.api import names
 
 if TYPE_CHECKING:
-    from controller.dashboard.serving import Settings as PageSettings
+    from controller.dashboard.serving import DashboardSettings as PageSettings
     from controller.reconcile.runtime.informers import Informers
     from controller.reconcile.runtime.settings import NameSet, Settings
     from controller.scheduling.decide import Options

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from controller.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from controller.dashboard.serving import Settings
+    from controller.dashboard.serving import DashboardSettings
     from controller.reconcile.controller import Controller
     from hami_dra.kube.protocol import Cluster
 
@@ -25,16 +25,16 @@ class Readings(StrEnum):
 
 def page_settings(
     bind: str, auth: DashboardAuth, cert: Path | None, key: Path | None, readings: Readings = Readings.on
-) -> "Settings | None":
+) -> "DashboardSettings | None":
     """Return the dashboard's settings; None if it is disabled. Raises CommandError."""
-    from controller.dashboard.serving import Settings, parse_bind
+    from controller.dashboard.serving import DashboardSettings, parse_bind
     from hami_dra.kube.protocol import ConfigError
 
     if not bind:
         return None
     try:
         host, port = parse_bind(bind)
-        return Settings(
+        return DashboardSettings(
             host,
             port,
             auth=auth is DashboardAuth.cluster,
@@ -46,7 +46,9 @@ def page_settings(
         raise CommandError(str(error)) from error
 
 
-async def serve_page(controller: "Controller", cluster: "Cluster", settings: "Settings", synced: asyncio.Event) -> None:
+async def serve_page(
+    controller: "Controller", cluster: "Cluster", settings: "DashboardSettings", synced: asyncio.Event
+) -> None:
     """Serve the dashboard until cancelled, once the controller is in sync. Raises ConfigError."""
     from controller.dashboard.serving import serving
     from controller.dashboard.source import WorldSource

@@ -85,7 +85,7 @@ def status(
     context: Context = None,
 ) -> None:
     connection = Connection(kubeconfig, context)
-    wanted = _Wanted(by, vendor or [], node or [], namespace, quota=quota)
+    wanted = _Selection(by, vendor or [], node or [], namespace, quota=quota)
     if watch and files:
         raise CommandError("--watch needs a live cluster, because files do not change: leave out --watch or -f")
     if watch:
@@ -106,7 +106,7 @@ def status(
         _print(picture.lines())
 
 
-class _Wanted:
+class _Selection:
     """The part of the cluster to show."""
 
     def __init__(self, by: By, vendors: list[str], nodes: list[str], namespace: str | None, *, quota: bool) -> None:
@@ -173,7 +173,7 @@ class _Wanted:
 class _Picture:
     """The requested view of the cluster at one moment."""
 
-    def __init__(self, wanted: _Wanted, overview: "Overview", quotas: "list[QuotaLine]") -> None:
+    def __init__(self, wanted: _Selection, overview: "Overview", quotas: "list[QuotaLine]") -> None:
         self._wanted = wanted
         self._overview = overview
         self._quotas = quotas
@@ -212,7 +212,7 @@ def _print(lines: "list[Line]") -> None:
 # --- watching -------------------------------------------------------------------------------------
 
 
-def _watch(wanted: _Wanted, connection: Connection, output: Output) -> None:
+def _watch(wanted: _Selection, connection: Connection, output: Output) -> None:
     import sys
 
     from controller.cli.service import run_service
@@ -222,7 +222,7 @@ def _watch(wanted: _Wanted, connection: Connection, output: Output) -> None:
     run_service(_watching(wanted, connection, output))
 
 
-async def _watching(wanted: _Wanted, connection: Connection, output: Output) -> None:
+async def _watching(wanted: _Selection, connection: Connection, output: Output) -> None:
     """Show updates until cancelled. Raises ClusterError, ConfigError."""
     from controller.cli.state import NEEDED
     from controller.reconcile.runtime.clock import LoopClock

@@ -1,6 +1,6 @@
 """Authorization: the cluster decides, by TokenReview and SubjectAccessReview; verdicts are cached.
 
-Used by `guard`. In: a bearer token. Out: a `Verdict`. Tokens are never logged and never stored: the
+Used by `guard`. In: a bearer token. Out: a `AccessVerdict`. Tokens are never logged and never stored: the
 cache key is a digest of the token under a key of this process, and entries live for seconds.
 Viewing requires the verb `get` on the resource `dashboards` of the group `hami.io`, cluster-wide.
 No such resource is served; it exists for RBAC alone (ClusterRole hami-dra-viewer).
@@ -51,7 +51,7 @@ class TokenReview(Object, frozen=True):
 TOKEN_REVIEW: Final = Kind("TokenReview", "authentication.k8s.io", "v1", "tokenreviews", False, TokenReview)
 
 
-class Verdict(Enum):
+class AccessVerdict(Enum):
     ALLOWED = "allowed"
     NO_TOKEN = "no token"  # noqa: S105 (states that there is none)
     UNKNOWN = "the cluster does not know this token"
@@ -63,7 +63,7 @@ class Access(Protocol):
     is_open: bool
     """True: no login is required. Only where no other machine can reach the port."""
 
-    async def verdict(self, token: str) -> Verdict: ...
+    async def verdict(self, token: str) -> AccessVerdict: ...
 
 
 class OpenAccess:
@@ -71,8 +71,8 @@ class OpenAccess:
 
     is_open = True
 
-    async def verdict(self, token: str) -> Verdict:  # noqa: ARG002 (signature of the protocol)
-        return Verdict.ALLOWED
+    async def verdict(self, token: str) -> AccessVerdict:  # noqa: ARG002 (signature of the protocol)
+        return AccessVerdict.ALLOWED
 
 
 class ClusterAccess:
@@ -98,16 +98,16 @@ class ClusterAccess:
         self._keep, self._keep_refusal, self._most = keep, keep_refusal, most
         self._clock = clock
         self._key = secrets.token_bytes(32)
-        self._known: OrderedDict[bytes, tuple[float, Verdict]] = OrderedDict()
-        self._asking: dict[bytes, asyncio.Task[Verdict]] = {}
+        self._known: OrderedDict[bytes, tuple[float, AccessVerdict]] = OrderedDict()
+        self._asking: dict[bytes, asyncio.Task[AccessVerdict]] = {}
         self._turn = asyncio.Semaphore(at_once)
 
-    async def verdict(self, token: str) -> Verdict:
+    async def verdict(self, token: str) -> AccessVerdict:
         """Return the verdict on a token. Concurrent calls with one token share one review."""
         if not token:
-            return Verdict.NO_TOKEN
+            return AccessVerdict.NO_TOKEN
         if len(token) > LONGEST_TOKEN or not token.isascii() or not token.isprintable():
-            return Verdict.UNKNOWN
+            return AccessVerdict.UNKNOWN
         digest = hashlib.blake2b(token.encode(), key=self._key).digest()
         known = self._known.get(digest)
         if known is not None and self._clock() < known[0]:
@@ -119,27 +119,27 @@ class ClusterAccess:
         # a client that disconnects does not cancel the review for the others
         return await asyncio.shield(task)
 
-    async def _ask(self, token: str, digest: bytes) -> Verdict:
+    async def _ask(self, token: str, digest: bytes) -> AccessVerdict:
         async with self._turn:
             try:
                 verdict = await self._review(token)
             except ClusterError:
-                return Verdict.UNCLEAR
-        keep = self._keep if verdict is Verdict.ALLOWED else self._keep_refusal
+                return AccessVerdict.UNCLEAR
+        keep = self._keep if verdict is AccessVerdict.ALLOWED else self._keep_refusal
         self._known[digest] = (self._clock() + keep, verdict)
         self._known.move_to_end(digest)
         while len(self._known) > self._most:
             self._known.popitem(last=False)
         return verdict
 
-    async def _review(self, token: str) -> Verdict:
+    async def _review(self, token: str) -> AccessVerdict:
         """Review the token. Raises ClusterError."""
         answer = await self._cluster.create(TOKEN_REVIEW, {"spec": {"token": token}})
         if not answer.status.authenticated:
-            return Verdict.UNKNOWN
+            return AccessVerdict.UNKNOWN
         user = answer.status.user
         review = await self._cluster.create(SUBJECT_ACCESS_REVIEW, {"spec": _question(user)})
-        return Verdict.ALLOWED if review.status.allowed else Verdict.FORBIDDEN
+        return AccessVerdict.ALLOWED if review.status.allowed else AccessVerdict.FORBIDDEN
 
 
 def _question(user: UserInfo) -> dict[str, Any]:

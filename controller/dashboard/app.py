@@ -13,7 +13,7 @@ from typing import Final
 from aiohttp import web
 
 from controller.dashboard import api, render, whatif_runs
-from controller.dashboard.access import Access, Verdict
+from controller.dashboard.access import Access, AccessVerdict
 from controller.dashboard.cardpages import NoSuchThing
 from controller.dashboard.guard import (
     COOKIE,
@@ -39,7 +39,7 @@ from controller.dashboard.preferences import (
 )
 from controller.dashboard.readings import Meters, Readings
 from controller.dashboard.source import Source
-from controller.dashboard.stream import Newsroom, headers_key
+from controller.dashboard.stream import EventBroker, headers_key
 from controller.insight.overview.card_table import CardTable
 from controller.insight.overview.packing import packing
 from hami_dra.kube.guard import LoopGuard
@@ -100,8 +100,8 @@ class _Site:
         self._history = history
         self._readings = Readings(meters, self._read_anew)
         self.pages = pages(source, history, self._readings)
-        self._news = Newsroom(self.pages, interval=interval)
-        self._trials = whatif_runs.Trials(source)
+        self._news = EventBroker(self.pages, interval=interval)
+        self._trials = whatif_runs.WhatIfRuns(source)
         self._table = CardTable(source.inventory)
         self._guard = LoopGuard("dashboard")
 
@@ -191,7 +191,7 @@ class _Site:
         token = token_of(request)
 
         async def may_look() -> bool:
-            return await self._access.verdict(token) in (Verdict.ALLOWED, Verdict.UNCLEAR)
+            return await self._access.verdict(token) in (AccessVerdict.ALLOWED, AccessVerdict.UNCLEAR)
 
         return await self._news.follow(request, view, language, request.query.get("seen", ""), may_look)
 
@@ -215,7 +215,7 @@ class _Site:
         form = await request.post()
         token, onward = str(form.get("token", "")).strip(), str(form.get("next", "/"))
         verdict = await self._access.verdict(token)
-        if verdict is not Verdict.ALLOWED:
+        if verdict is not AccessVerdict.ALLOWED:
             return self._login_page(request, onward, verdict.name, status_of(verdict))
         if len(token) > LONGEST_COOKIE:
             return self._login_page(request, onward, "TOO_LONG", 413)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from controller.dashboard import drawing
 from controller.dashboard.fleet import STATES, NodeRow, node_rows, picked
 from controller.dashboard.history import History
-from controller.dashboard.paging import Leaf, leaf
+from controller.dashboard.paging import PageSlice, page_slice
 from controller.dashboard.readings import Readings
 from controller.dashboard.source import Source
 from controller.insight.overview.card_table import CardTable
@@ -82,7 +82,7 @@ class CardPages:
         packed = packing(self._table)
         rows = node_rows(self._table)
         text, vendor, state = query.get("q", "").strip(), query.get("vendor", ""), query.get("state", "")
-        found = leaf(picked(rows, text=text, vendor=vendor, state=state), query.get("leaf", ""), NODES_ON_LEAF)
+        found = page_slice(picked(rows, text=text, vendor=vendor, state=state), query.get("leaf", ""), NODES_ON_LEAF)
         cards = self._cards([row.name for row in found.items]).cards
         marks = drawing.markers(cards)
         by_node: dict[str, list[drawing.DrawnCard]] = {row.name: [] for row in found.items}
@@ -143,7 +143,7 @@ class CardPages:
             "marks": marks,
             "has_readings": self._readings.on,
             "reading": self._readings.of(card.node, card.uuid),
-            "stays": drawing.stays(happenings),
+            "stays": drawing.tenant_segments(happenings),
             "since": self._history.since,
             "attributes": sorted(
                 (key, value) for key, value in _attributes(published.spec.attributes).items() if value is not None
@@ -225,4 +225,4 @@ def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-__all__ = ["CardPages", "Context", "Leaf", "NoSuchThing", "Query"]
+__all__ = ["CardPages", "Context", "PageSlice", "NoSuchThing", "Query"]

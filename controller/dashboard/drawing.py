@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from controller.dashboard.history import Happening, Sample
+from controller.dashboard.history import Sample, TimelineEvent
 from controller.insight.overview.model import Card, Tenant
 
 COLOURS: Final = 10
@@ -154,7 +154,7 @@ class Dot:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LinkLine:
     x1: float
     y1: float
     x2: float
@@ -172,7 +172,7 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Links:
     dots: tuple[Dot, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[LinkLine, ...]
 
 
 def links(cards: Sequence[DrawnCard]) -> Links | None:
@@ -197,7 +197,7 @@ def links(cards: Sequence[DrawnCard]) -> Links | None:
             )
         )
     lines = [
-        Line(one.x, one.y, other.x, other.y, lanes, one.number, other.number)
+        LinkLine(one.x, one.y, other.x, other.y, lanes, one.number, other.number)
         for a, (one, card) in enumerate(zip(dots, known, strict=True))
         for other, peer in list(zip(dots, known, strict=True))[a + 1 :]
         if (lanes := _lanes(card.card.links, peer.card.index))
@@ -236,7 +236,7 @@ def course(samples: Sequence[Sample], width: int, height: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class TenantSegment:
     """A claim on a card, with start and end; None: before the recorded history, or not yet."""
 
     namespace: str
@@ -246,17 +246,17 @@ class Stay:
     until: datetime | None
 
 
-def stays(happenings: Sequence[Happening]) -> list[Stay]:
+def tenant_segments(happenings: Sequence[TimelineEvent]) -> list[TenantSegment]:
     """Return the claims on a card, newest first. `happenings`: newest first."""
     open_ends: dict[tuple[str, str], datetime] = {}
-    found: list[Stay] = []
+    found: list[TenantSegment] = []
     for each in happenings:
         key = (each.namespace, each.claim)
         if not each.taken:
             if key in open_ends:  # its start is no longer recorded
-                found.append(Stay(*key, each.pod, None, open_ends.pop(key)))
+                found.append(TenantSegment(*key, each.pod, None, open_ends.pop(key)))
             open_ends[key] = each.at
         else:
-            found.append(Stay(*key, each.pod, each.at, open_ends.pop(key, None)))
-    found += [Stay(*key, "", None, until) for key, until in open_ends.items()]
+            found.append(TenantSegment(*key, each.pod, each.at, open_ends.pop(key, None)))
+    found += [TenantSegment(*key, "", None, until) for key, until in open_ends.items()]
     return found

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from controller.dashboard.access import Access, Verdict
+from controller.dashboard.access import Access, AccessVerdict
 
 COOKIE: Final = "hami_dra_token"
 LOGIN: Final = "/login"
@@ -29,8 +29,13 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-_STATUS: Final = {Verdict.NO_TOKEN: 401, Verdict.UNKNOWN: 401, Verdict.FORBIDDEN: 403, Verdict.UNCLEAR: 503}
-verdict_key: Final = web.RequestKey("verdict", Verdict)
+_STATUS: Final = {
+    AccessVerdict.NO_TOKEN: 401,
+    AccessVerdict.UNKNOWN: 401,
+    AccessVerdict.FORBIDDEN: 403,
+    AccessVerdict.UNCLEAR: 503,
+}
+verdict_key: Final = web.RequestKey("verdict", AccessVerdict)
 
 
 def guard(access: Access) -> Middleware:
@@ -43,12 +48,12 @@ def guard(access: Access) -> Middleware:
         if request.path in OPEN_PATHS or request.path.startswith(_STATIC):
             return await handler(request)
         verdict = await access.verdict(token_of(request))
-        if verdict is Verdict.ALLOWED:
+        if verdict is AccessVerdict.ALLOWED:
             return await handler(request)
         if request.path.startswith(("/api/", "/events")):
             return _refusal(verdict)
         request[verdict_key] = verdict
-        if verdict in (Verdict.NO_TOKEN, Verdict.UNKNOWN):
+        if verdict in (AccessVerdict.NO_TOKEN, AccessVerdict.UNKNOWN):
             raise web.HTTPSeeOther(f"{LOGIN}?next={quote(request.path_qs, safe='')}")
         response: web.StreamResponse = await request.app[refused_key](request)
         return response
@@ -60,11 +65,11 @@ refused_key: Final[web.AppKey[Handler]] = web.AppKey("refused")
 """Renders the page for known users that are not allowed to view."""
 
 
-def status_of(verdict: Verdict) -> int:
+def status_of(verdict: AccessVerdict) -> int:
     return _STATUS[verdict]
 
 
-def _refusal(verdict: Verdict) -> web.Response:
+def _refusal(verdict: AccessVerdict) -> web.Response:
     headers = {"WWW-Authenticate": "Bearer"} if _STATUS[verdict] == 401 else {}
     return web.json_response({"error": verdict.value}, status=_STATUS[verdict], headers=headers)
 

@@ -1,7 +1,7 @@
 """Recent history: allocations and releases of each card, and each vendor's utilisation over time.
 
 In memory, bounded, lost with the process. Fed by `Source.on_claim` and by a tick every `INTERVAL`
-seconds; read by the pages of a card and the overview. In: claims old and new. Out: `Happening`s and
+seconds; read by the pages of a card and the overview. In: claims old and new. Out: `TimelineEvent`s and
 `Sample`s, oldest first.
 """
 
@@ -24,7 +24,7 @@ MOST_CARDS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class TimelineEvent:
     at: datetime
     taken: bool
     """False: released."""
@@ -47,7 +47,7 @@ class History:
     def __init__(self, most_cards: int = MOST_CARDS) -> None:
         self.since = datetime.now(UTC)
         self._most = most_cards
-        self._cards: OrderedDict[str, deque[Happening]] = OrderedDict()
+        self._cards: OrderedDict[str, deque[TimelineEvent]] = OrderedDict()
         self._samples: dict[str, deque[Sample]] = {}
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
@@ -62,7 +62,7 @@ class History:
             assert new is not None, "it has the device"
             self._note(device, _happening(at, new, taken=True))
 
-    def of_card(self, device: str) -> Sequence[Happening]:
+    def of_card(self, device: str) -> Sequence[TimelineEvent]:
         """Return a card's events, newest first."""
         return list(reversed(self._cards.get(device, ())))
 
@@ -76,7 +76,7 @@ class History:
         """Return a driver's samples, oldest first."""
         return list(self._samples.get(driver, ()))
 
-    def _note(self, device: str, happening: Happening) -> None:
+    def _note(self, device: str, happening: TimelineEvent) -> None:
         events = self._cards.get(device)
         if events is None:
             events = self._cards[device] = deque(maxlen=MOST_OF_CARD)
@@ -86,6 +86,6 @@ class History:
         self._cards.move_to_end(device)
 
 
-def _happening(at: datetime, claim: ResourceClaim, *, taken: bool) -> Happening:
+def _happening(at: datetime, claim: ResourceClaim, *, taken: bool) -> TimelineEvent:
     users = [each.name for each in claim.status.reserved_for if each.resource == "pods"]
-    return Happening(at, taken, claim.metadata.namespace, claim.metadata.name, users[0] if users else "")
+    return TimelineEvent(at, taken, claim.metadata.namespace, claim.metadata.name, users[0] if users else "")

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf(Generic[T]):
+class PageSlice(Generic[T]):
     items: Sequence[T]
     number: int
     """From 1."""
@@ -23,7 +23,7 @@ class Leaf(Generic[T]):
         return self.first + len(self.items) - 1 if self.items else 0
 
 
-def leaf(items: Sequence[T], asked: str, size: int) -> Leaf[T]:
+def page_slice(items: Sequence[T], asked: str, size: int) -> PageSlice[T]:
     """Return one page of the items.
 
     `asked`: the page number from the query; anything else selects the nearest page.
@@ -32,4 +32,4 @@ def leaf(items: Sequence[T], asked: str, size: int) -> Leaf[T]:
     number = int(asked) if asked.isdecimal() and len(asked) < 9 else 1
     number = min(max(number, 1), leaves)
     start = (number - 1) * size
-    return Leaf(items[start : start + size], number, leaves, start + 1 if items else 0, len(items))
+    return PageSlice(items[start : start + size], number, leaves, start + 1 if items else 0, len(items))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.dashboard.cardpages import Context, NoSuchThing, Query
-from controller.dashboard.paging import leaf
+from controller.dashboard.paging import page_slice
 from controller.dashboard.source import Source
 from controller.insight.explain.model import Explanation
 from controller.insight.overview.model import PlacedPod
@@ -75,7 +75,7 @@ class PodPages:
             and (not state or state == ("placed" if pod.spec.node_name else "waiting"))
         ]
         found.sort(key=lambda pod: pod.key)
-        shown = leaf(found, query.get("leaf", ""), ON_LEAF)
+        shown = page_slice(found, query.get("leaf", ""), ON_LEAF)
         return {
             "leaf": shown,
             "rows": [self._row(pod) for pod in shown.items],
@@ -90,7 +90,7 @@ class PodPages:
             if pod.spec.resource_claims and is_pending(pod) and not is_probe(pod) and text in pod.key
         ]
         found.sort(key=lambda pod: (pod.metadata.creation_timestamp or "", pod.key))
-        shown = leaf(found, query.get("leaf", ""), ON_LEAF)
+        shown = page_slice(found, query.get("leaf", ""), ON_LEAF)
         return {"leaf": shown, "rows": [self._pending(pod) for pod in shown.items], "asked": {"q": text}}
 
     def claims(self, query: Query) -> Context:
@@ -102,7 +102,7 @@ class PodPages:
             and (not state or state == ("allocated" if claim.status.allocation is not None else "waiting"))
         ]
         found.sort(key=lambda claim: claim.key)
-        shown = leaf(found, query.get("leaf", ""), ON_LEAF)
+        shown = page_slice(found, query.get("leaf", ""), ON_LEAF)
         return {
             "leaf": shown,
             "rows": [self._claim(claim) for claim in shown.items],
@@ -117,7 +117,7 @@ class PodPages:
             if text in each.pod and outcome in ("", each.outcome)
         ]
         return {
-            "leaf": leaf(found, query.get("leaf", ""), ON_LEAF),
+            "leaf": page_slice(found, query.get("leaf", ""), ON_LEAF),
             "asked": {"q": text, "outcome": outcome},
             "outcomes": ("placed", "refused", "error", "waiting"),
             "is_leader": self._source.is_leader,

@@ -37,7 +37,7 @@ _LARGEST: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CardReading:
     """One card. None: not reported."""
 
     memory_used: int | None = None
@@ -54,7 +54,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class CardUse:
     """Sum over the cards of one driver; cards without a reading do not count."""
 
     memory_used: int = 0
@@ -107,8 +107,8 @@ class Readings:
         self._now = now
         self._wanted = asyncio.Event()
         self._taken = -math.inf
-        self._nodes: Mapping[str, Mapping[str, Reading]] = {}
-        self._uses: tuple[object, dict[str, Use]] | None = None
+        self._nodes: Mapping[str, Mapping[str, CardReading]] = {}
+        self._uses: tuple[object, dict[str, CardUse]] | None = None
 
     @property
     def on(self) -> bool:
@@ -125,10 +125,10 @@ class Readings:
             self._nodes = {}
             self._told()
 
-    def of(self, node: str, uuid: str) -> Reading | None:
+    def of(self, node: str, uuid: str) -> CardReading | None:
         return self._nodes.get(node, {}).get(uuid)
 
-    def uses(self, inventory: Inventory) -> Mapping[str, Use]:
+    def uses(self, inventory: Inventory) -> Mapping[str, CardUse]:
         """Return the use by driver.
 
         Reads every card of nodes with readings, once for each round and each version of the
@@ -155,7 +155,7 @@ class Readings:
 
     async def _round(self, meters: Meters) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
-        found: dict[str, dict[str, Reading]] = {}
+        found: dict[str, dict[str, CardReading]] = {}
 
         async def ask(target: Target) -> None:
             async with gate:
@@ -173,12 +173,12 @@ class Readings:
         self._nodes, self._taken = found, self._now()
 
 
-def readings_of(text: str) -> dict[str, Reading]:
+def readings_of(text: str) -> dict[str, CardReading]:
     """Return readings by UUID from Prometheus text. Never raises.
 
     Parsing stops at the first broken line; neither it nor the following lines count.
     """
-    found: dict[str, Reading] = {}
+    found: dict[str, CardReading] = {}
     try:
         for family in text_string_to_metric_families(_ours(text)):
             for sample in family.samples:
@@ -188,7 +188,7 @@ def readings_of(text: str) -> dict[str, Reading]:
                 if field is None or value is None or not uuid or (uuid not in found and len(found) >= _MOST_CARDS):
                     continue
                 simulated = sample.labels.get("source") == names.SIMULATED
-                before = found.get(uuid, Reading())
+                before = found.get(uuid, CardReading())
                 changed = replace(before, **{field: value})  # type: ignore[arg-type] # a number; _value knows the field
                 found[uuid] = replace(changed, simulated=before.simulated or simulated)
     except (ValueError, KeyError, IndexError, TypeError, OverflowError) as error:  # what the parser raises on garbage
@@ -225,8 +225,8 @@ def _value(field: str, value: float) -> float | int | None:
     return int(value) if field.startswith("memory") else value
 
 
-def _uses(inventory: Inventory, nodes: Mapping[str, Mapping[str, Reading]]) -> dict[str, Use]:
-    found: dict[str, Use] = {}
+def _uses(inventory: Inventory, nodes: Mapping[str, Mapping[str, CardReading]]) -> dict[str, CardUse]:
+    found: dict[str, CardUse] = {}
     for node, readings in nodes.items():
         for row in inventory.rows_on(node):
             device = inventory.devices.device(row)
@@ -234,15 +234,15 @@ def _uses(inventory: Inventory, nodes: Mapping[str, Mapping[str, Reading]]) -> d
             if reading is None or is_part(device):
                 continue
             found[device.id.driver] = _with(
-                found.get(device.id.driver, Use()), reading, int(inventory.devices.memory_total[row])
+                found.get(device.id.driver, CardUse()), reading, int(inventory.devices.memory_total[row])
             )
     return found
 
 
-def _with(use: Use, reading: Reading, published: int) -> Use:
+def _with(use: CardUse, reading: CardReading, published: int) -> CardUse:
     known = reading.memory_used is not None
     busy = reading.utilization
-    return Use(
+    return CardUse(
         memory_used=use.memory_used + (reading.memory_used or 0),
         memory_total=use.memory_total + ((reading.memory_total or published) if known else 0),
         busy=use.busy + (busy or 0.0),

@@ -1,6 +1,6 @@
 """The dashboard as a service: address, certificate, access control.
 
-Called by `hami-dra controller`, next to the controller. In: checked `Settings`, a `Source`. Serves
+Called by `hami-dra controller`, next to the controller. In: checked `DashboardSettings`, a `Source`. Serves
 within a block. A changed certificate is read again.
 """
 
@@ -29,7 +29,7 @@ _LOOK_AT_FILES: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DashboardSettings:
     """Settings of the service. Raises ConfigError if they contradict each other."""
 
     host: str
@@ -79,7 +79,7 @@ def is_loopback(host: str) -> bool:
 async def serving(
     source: Source,
     cluster: Cluster,
-    settings: Settings,
+    settings: DashboardSettings,
     *,
     namespace: str = names.SYSTEM_NAMESPACE,
     meters: Meters | None = None,
@@ -118,7 +118,7 @@ async def serving(
             await session.close()
 
 
-def _context(settings: Settings) -> ssl.SSLContext | None:
+def _context(settings: DashboardSettings) -> ssl.SSLContext | None:
     if settings.cert_file is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -130,7 +130,7 @@ def _context(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-async def _watch_files(settings: Settings, context: ssl.SSLContext) -> None:
+async def _watch_files(settings: DashboardSettings, context: ssl.SSLContext) -> None:
     loaded = _stamp(settings)
     while True:
         await asyncio.sleep(_LOOK_AT_FILES)
@@ -144,6 +144,6 @@ async def _watch_files(settings: Settings, context: ssl.SSLContext) -> None:
             log.warning("the dashboard's certificate could not be read again: %s", error)
 
 
-def _stamp(settings: Settings) -> tuple[tuple[int, int], ...]:
+def _stamp(settings: DashboardSettings) -> tuple[tuple[int, int], ...]:
     files = (settings.cert_file, settings.key_file)
     return tuple((file.stat().st_mtime_ns, file.stat().st_ino) for file in files if file is not None)

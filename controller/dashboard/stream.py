@@ -1,6 +1,6 @@
 """Updates for open pages by server-sent events: a page's fragment, whenever it has changed.
 
-`Newsroom` is notified of each change (`Source.on_change`); `follow` serves one page until it is
+`EventBroker` is notified of each change (`Source.on_change`); `follow` serves one page until it is
 closed. Changes are batched: a page gets at most one fragment a second, on large clusters fewer, so
 that rendering takes no more than a twentieth of the time. Pages with the same content and language
 share the rendering. Nothing is rendered for pages that are not open.
@@ -28,7 +28,7 @@ _BEAT: Final = 15.0
 _MOST_KEPT: Final = 64
 
 
-class Newsroom:
+class EventBroker:
     def __init__(self, pages: Mapping[str, Page], *, interval: float = 1.0) -> None:
         self._pages = pages
         self._interval = interval

@@ -38,7 +38,7 @@ class TookTooLong(Refused):
     pass
 
 
-class Trials:
+class WhatIfRuns:
     def __init__(self, source: Source, longest: float = LONGEST) -> None:
         self._source = source
         self._longest = longest

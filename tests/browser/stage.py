@@ -13,7 +13,7 @@ import time
 from contextlib import AsyncExitStack
 
 from controller.dashboard.readings import Target
-from controller.dashboard.serving import Settings as PageSettings
+from controller.dashboard.serving import DashboardSettings as PageSettings
 from controller.dashboard.serving import serving
 from controller.dashboard.source import WorldSource
 from controller.reconcile.controller import Controller, Process

@@ -6,11 +6,11 @@ import logging
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from controller.dashboard.access import TOKEN_REVIEW, ClusterAccess, OpenAccess, Verdict, may_ask
+from controller.dashboard.access import TOKEN_REVIEW, AccessVerdict, ClusterAccess, OpenAccess, may_ask
 from controller.dashboard.app import dashboard_app
 from controller.dashboard.guard import hostname, is_own_path
 from controller.dashboard.preferences import preferences, preferred_language
-from controller.dashboard.serving import Settings, parse_bind
+from controller.dashboard.serving import DashboardSettings, parse_bind
 from controller.insight.explain.model import Explanation
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.scoring.policies import Policies
@@ -218,15 +218,15 @@ async def test_the_cluster_is_asked_what_rbac_can_say(client, reviewer):
 async def test_verdicts_are_kept_for_a_while_and_questions_shared():
     reviewer, now = Reviewer(), [0.0]
     access = ClusterAccess(reviewer, keep=30.0, keep_refusal=5.0, most=2, clock=lambda: now[0])
-    assert set(await asyncio.gather(*(access.verdict(VIEWER) for _ in range(20)))) == {Verdict.ALLOWED}
+    assert set(await asyncio.gather(*(access.verdict(VIEWER) for _ in range(20)))) == {AccessVerdict.ALLOWED}
     assert len(reviewer.asked) == 2
     now[0] = 29.0
-    assert await access.verdict(VIEWER) is Verdict.ALLOWED
+    assert await access.verdict(VIEWER) is AccessVerdict.ALLOWED
     assert len(reviewer.asked) == 2
     now[0] = 31.0
     await access.verdict(VIEWER)
     assert len(reviewer.asked) == 4
-    assert await access.verdict("x") is Verdict.UNKNOWN
+    assert await access.verdict("x") is AccessVerdict.UNKNOWN
     now[0] = 35.0
     await access.verdict("x")
     assert len(reviewer.asked) == 5
@@ -239,9 +239,9 @@ async def test_verdicts_are_kept_for_a_while_and_questions_shared():
 async def test_what_is_no_token_is_never_asked_about():
     reviewer = Reviewer()
     access = ClusterAccess(reviewer)
-    assert await access.verdict("") is Verdict.NO_TOKEN
+    assert await access.verdict("") is AccessVerdict.NO_TOKEN
     for token in ("x" * 20_000, "a\nb", "Zürich"):
-        assert await access.verdict(token) is Verdict.UNKNOWN
+        assert await access.verdict(token) is AccessVerdict.UNKNOWN
     assert reviewer.asked == []
 
 
@@ -249,9 +249,9 @@ async def test_an_unclear_answer_is_not_kept():
     reviewer = Reviewer()
     access = ClusterAccess(reviewer)
     reviewer.fails = Unavailable("no answer")
-    assert await access.verdict(VIEWER) is Verdict.UNCLEAR
+    assert await access.verdict(VIEWER) is AccessVerdict.UNCLEAR
     reviewer.fails = None
-    assert await access.verdict(VIEWER) is Verdict.ALLOWED
+    assert await access.verdict(VIEWER) is AccessVerdict.ALLOWED
 
 
 async def test_a_controller_without_the_right_to_ask_is_noticed():
@@ -272,15 +272,15 @@ async def test_without_access_control_only_names_of_this_machine_are_answered():
 def test_access_control_is_off_on_loopback_only(tmp_path):
     for bind in ("127.0.0.1:0", "localhost:8090", "[::1]:8090"):
         host, port = parse_bind(bind)
-        assert not Settings(host, port, auth=False).auth
+        assert not DashboardSettings(host, port, auth=False).auth
     for bind in (":8090", "0.0.0.0:8090", "[::]:8090", "page.example:8090", "10.0.0.1:80"):
         with pytest.raises(ConfigError, match="--dashboard-auth=off"):
-            Settings(*parse_bind(bind), auth=False)
+            DashboardSettings(*parse_bind(bind), auth=False)
     for bind in ("8090", "host:", "host:x", "host:70000"):
         with pytest.raises(ConfigError, match="HOST:PORT"):
             parse_bind(bind)
     with pytest.raises(ConfigError, match="belong together"):
-        Settings("127.0.0.1", 0, cert_file=tmp_path / "tls.crt")
+        DashboardSettings("127.0.0.1", 0, cert_file=tmp_path / "tls.crt")
 
 
 def test_only_paths_of_this_site_are_gone_on_to():

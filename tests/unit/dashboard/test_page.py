@@ -10,9 +10,9 @@ from controller.dashboard import chinese, drawing, pages, reasons, render, wordi
 from controller.dashboard.cardpages import MOST_TILES, NODES_ON_LEAF, tiles
 from controller.dashboard.fleet import NodeRow, picked
 from controller.dashboard.history import MOST_OF_CARD, History
-from controller.dashboard.paging import leaf
+from controller.dashboard.paging import page_slice
 from controller.dashboard.preferences import Preferences
-from controller.dashboard.readings import Reading
+from controller.dashboard.readings import CardReading
 from controller.dashboard.stream import event
 from controller.insight.overview.model import Card, Packing, Tenant
 from hami_dra.api import names
@@ -88,7 +88,7 @@ def test_words_of_manifests_are_text_everywhere_also_in_drawings():
     marks = drawing.markers([one])
     context = {
         "card": one, "drawn": drawing.drawn(one, marks), "marks": marks, "stays": [], "since": datetime.now(UTC),
-        "attributes": [(EVIL, EVIL)], "has_readings": True, "reading": Reading(memory_used=5, power=70.4, simulated=True),
+        "attributes": [(EVIL, EVIL)], "has_readings": True, "reading": CardReading(memory_used=5, power=70.4, simulated=True),
     }  # fmt: skip
     for language in ("en", "zh"):
         text = render.fragment("card.html", context, language)
@@ -133,11 +133,11 @@ def test_amounts_as_people_read_them():
 
 
 def test_leaves():
-    assert leaf(range(0), "", 10).last == 0
-    found = leaf(range(25), "3", 10)
+    assert page_slice(range(0), "", 10).last == 0
+    found = page_slice(range(25), "3", 10)
     assert (list(found.items), found.first, found.last, found.of) == ([20, 21, 22, 23, 24], 21, 25, 3)
     for asked in ("99", "-1", "x", "٣", "9" * 50):
-        assert 1 <= leaf(range(25), asked, 10).number <= 3
+        assert 1 <= page_slice(range(25), asked, 10).number <= 3
 
 
 def row(number, state="free"):
@@ -201,7 +201,7 @@ def test_the_history_of_a_card_is_kept_and_bounded():
     history.claim_changed(claim("a"), claim("a", "x"))
     history.claim_changed(claim("a", "x"), claim("a"))
     history.claim_changed(None, claim("b", "x"))
-    (still, past) = drawing.stays(history.of_card("d/p/x"))
+    (still, past) = drawing.tenant_segments(history.of_card("d/p/x"))
     assert (still.claim, still.until, past.claim) == ("b", None, "a")
     assert past.since <= past.until
     for number in range(MOST_OF_CARD):

@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestServer
 
 from controller.dashboard import render
 from controller.dashboard.driverpods import DriverPods, NoAnswer, session_for_drivers, target_of
-from controller.dashboard.readings import AT_ONCE, Reading, Readings, Target, Use, readings_of
+from controller.dashboard.readings import AT_ONCE, CardReading, CardUse, Readings, Target, readings_of
 from controller.insight.overview.model import Packing
 from hami_dra.api import names
 from hami_dra.api.core import Pod
@@ -46,7 +46,9 @@ def test_garbage_is_no_reading(text):
 
 
 def test_what_is_told_is_kept_what_is_not_is_none_and_cards_have_an_end():
-    assert readings_of(MEMORY + "5\n" + 'hami_device_power{device_uuid="u"} 71.5\n') == {"u": Reading(5, power=71.5)}
+    assert readings_of(MEMORY + "5\n" + 'hami_device_power{device_uuid="u"} 71.5\n') == {
+        "u": CardReading(5, power=71.5)
+    }
     many = "".join(f'hami_device_power{{device_uuid="{number}"}} 1\n' for number in range(1000))
     assert len(readings_of(many)) == 256
 
@@ -159,7 +161,7 @@ async def test_a_driver_that_hangs_fails_or_talks_nonsense_costs_its_reading_onl
     await told.wait()
     await ended(task)
     assert readings.known(meters.answers) == 40
-    assert readings.of("n1", "u") == Reading(7)
+    assert readings.of("n1", "u") == CardReading(7)
     assert readings.of("n1", "of another node") is readings.of("hangs", "u") is None
     assert meters.most <= AT_ONCE
 
@@ -211,7 +213,7 @@ def test_the_overview_shows_real_use_beside_allocation(language):
         "packing": [PACKED], "courses": {EVIL: ""}, "spark": (1, 1), "since": None, "tiles": [], "nodes": 50, "states": {},
         "problems": {}, "known": 48,
     }  # fmt: skip
-    use = Use(memory_used=30 << 30, memory_total=80 << 30, busy=80.0, measured=2, simulated=True)
+    use = CardUse(memory_used=30 << 30, memory_total=80 << 30, busy=80.0, measured=2, simulated=True)
     text = render.fragment("overview.html", context | {"uses": {EVIL: use}}, language)
     assert "30 GiB" in text
     assert "40 %" in text
