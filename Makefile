@@ -47,7 +47,7 @@ e2e: setup ## the tests on the real control plane only
 test-node: setup ## the tests on a real kubelet, containerd and runc only; needs root
 	@$(BIN)/python hack/test.py node
 
-lint: setup ## ruff, mypy strict, import-linter
+lint: setup ## ruff, mypy strict, import-linter, and names, sizes and words (hack/conventions.py)
 	@$(BIN)/python hack/test.py lint
 
 format: setup ## ruff format and its safe fixes

@@ -29,6 +29,7 @@ SUITES: dict[str, list[list[str]]] = {
     "ruff": [[str(BIN / "ruff"), "check", "."]],
     "mypy": [[str(BIN / "mypy")]],
     "layers": [[str(BIN / "lint-imports"), "--no-cache"]],
+    "conventions": [[sys.executable, "hack/conventions.py"]],
     "oracles": [[sys.executable, "hack/oracle/oracle.py"]],
     "unit": [[*PYTEST, *WORKERS, *NOT_UNIT, "tests"]],
     "other Pythons": [[sys.executable, "hack/interpreters.py"]],
@@ -56,7 +57,7 @@ ENVIRONMENT = {
     "soak load": {"HAMI_DRA_LOAD": "2000"},
 }
 BROWSER = ["build browser", "browser"]
-LINT = ["format", "ruff", "mypy", "layers"]
+LINT = ["format", "ruff", "mypy", "layers", "conventions"]
 E2E = ["build 1.37.1", "e2e 1.37.1", "build 1.36.4", "e2e 1.36.4"]
 NODE = ["build node", "node"]
 SOAK = [

@@ -225,4 +225,4 @@ def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-__all__ = ["CardPages", "Context", "PageSlice", "NoSuchThing", "Query"]
+__all__ = ["CardPages", "Context", "NoSuchThing", "PageSlice", "Query"]

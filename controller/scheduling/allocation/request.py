@@ -33,8 +33,8 @@ from hami_dra.api.quantity import InvalidQuantity, Quantity
 
 __all__ = [
     "MAX_RESULTS",
-    "ClaimRequests",
     "AllocationInput",
+    "ClaimRequests",
     "RequestGroup",
     "ResolvedRequest",
     "prepare",

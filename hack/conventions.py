@@ -1,0 +1,193 @@
+"""Check what ruff and import-linter cannot: names, sizes, words, and that what is called pure is.
+
+    python hack/conventions.py [--update]
+
+Part of `make lint`. `--update` writes `hack/conventions.json` again: what was too long, and the number of stop words in
+each package, when the checks began. Both may fall and never rise.
+"""
+
+import ast
+import json
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+TOPS: Final = ("hami_dra", "controller")
+GENERATED: Final = "hami_dra/driver/kubelet/proto"
+RATCHET: Final = ROOT / "hack/conventions.json"
+
+MOST_LINES: Final = 400
+MOST_FUNCTION_LINES: Final = 60
+MOST_PACKAGES: Final = 2
+"""In which one class name may be used."""
+
+MODULES: Final = frozenset(
+    [
+        "standing",
+        "likeness",
+        "outlook",
+        "shortcut",
+        "promises",
+        "demand",
+        "kept",
+        "taking",
+        "parts",
+        "typical",
+        "views",
+        "frames",
+        "trial",
+        "holdings",
+        "spending",
+        "room",
+        "scope",
+        "aftermath",
+        "patience",
+        "refusals",
+        "undo",
+        "bodies",
+        "narrate",
+        "world",
+        "foreign",
+        "orphans",
+        "bypass",
+        "leaving",
+        "picture",
+        "telling",
+        "rivals",
+        "words",
+        "uncut",
+        "cores",
+        "wish",
+        "wishes",
+        "wanted",
+        "station",
+        "turn",
+        "offer",
+        "harmless",
+        "work",
+        "making",
+        "jobs",
+        "verbatim",
+        "steering",
+        "placer",
+        "beside",
+        "bridge",
+    ]
+)
+"""Names that say nothing before the module is opened; docs/glossary.md has better ones."""
+
+WORDS: Final = (
+    "anew", "whoever", "whomever", "of ours", "so many", "as far as", "is told", "are told", "is asked", "are asked",
+    "is looked at", "are looked at", "beside", "another's", "mend", "mends", "mended", "in vain",
+)  # fmt: skip
+DOCUMENTS: Final = ("docs/glossary.md", "docs/architecture.md", "docs/develop.md")
+_WORD: Final = re.compile(rf"\b(?:{'|'.join(map(re.escape, WORDS))})\b", re.IGNORECASE)
+
+IMPURE: Final = (
+    "aiohttp", "asyncio", "grpc", "kubernetes", "socket", "subprocess", "threading", "time",
+    "hami_dra.kube.http", "hami_dra.kube.transport", "hami_dra.kube.reflector", "hami_dra.kube.lease",
+    "hami_dra.kube.memory", "hami_dra.kube.embedded",
+)  # fmt: skip
+_PURE: Final = re.compile(r"\bPure\b[.:;,]")
+PURE_BUT_FOR: Final = {"hami_dra/driver/kubelet/sockets.py": {"socket"}}
+"""Constants and types only."""
+
+
+def modules() -> Iterator[tuple[str, str, ast.Module]]:
+    """Yield path below the root, text and syntax tree of each module that people write."""
+    for top in TOPS:
+        for path in sorted((ROOT / top).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            if not name.startswith(GENERATED):
+                text = path.read_text()
+                yield name, text, ast.parse(text)
+
+
+def problems() -> Iterator[str]:
+    packages: dict[str, set[str]] = defaultdict(set)
+    allowed = json.loads(RATCHET.read_text())
+    for name, text, tree in modules():
+        package, _, file = name.rpartition("/")
+        if file.removesuffix(".py") in MODULES:
+            yield f"{name}: a name of the stop list"
+        yield from _too_long(name, text, tree, allowed)
+        yield from (f"{name}: calls itself pure and imports {impure}" for impure in _impure(name, tree))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                packages[node.name].add(package)
+    for name, found in sorted(packages.items()):
+        if len(found) > MOST_PACKAGES:
+            yield f"class {name} is in {len(found)} packages: {', '.join(sorted(found))}"
+    yield from _too_many_words(allowed["words"])
+
+
+def _too_many_words(allowed: Mapping[str, int]) -> Iterator[str]:
+    for document in DOCUMENTS:
+        for number, line in enumerate((ROOT / document).read_text().splitlines(), 1):
+            yield from (f"{document}:{number}: {word!r}" for word in _WORD.findall(re.sub(r"`[^`]*`", "", line)))
+    for package, count in words_left().items():
+        if count > allowed.get(package, 0):
+            yield f"{package}: {count} stop words, {allowed.get(package, 0)} before: {', '.join(WORDS)}"
+
+
+def sizes(name: str, text: str, tree: ast.Module) -> dict[str, int]:
+    """Return what of a module is too long: its own path, and `path::function`, with the number of lines."""
+    found = {name: lines} if (lines := text.count("\n")) > MOST_LINES else {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            # of a command only the body counts: its signature is the list of its options
+            start = node.body[0].lineno if name.startswith("controller/cli/") else node.lineno
+            lines = (node.end_lineno or start) - start + 1
+            if lines > MOST_FUNCTION_LINES:
+                found[f"{name}::{node.name}"] = lines
+    return found
+
+
+def _too_long(name: str, text: str, tree: ast.Module, allowed: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    for what, lines in sizes(name, text, tree).items():
+        if lines > allowed["lines"].get(what, 0):
+            most = MOST_FUNCTION_LINES if "::" in what else MOST_LINES
+            yield f"{what}: {lines} lines, at most {max(most, allowed['lines'].get(what, 0))}"
+
+
+def _impure(name: str, tree: ast.Module) -> Iterator[str]:
+    if not _PURE.search(ast.get_docstring(tree) or ""):
+        return
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str(module)):
+                imported = [module, *(f"{module}.{alias.name}" for alias in node.names)]
+            case ast.Import():
+                imported = [alias.name for alias in node.names]
+            case _:
+                continue
+        for impure in IMPURE:
+            if any(f"{each}.".startswith(f"{impure}.") for each in imported) and impure not in PURE_BUT_FOR.get(
+                name, ()
+            ):
+                yield impure
+
+
+def words_left() -> dict[str, int]:
+    """Return the number of stop words in each package that has some."""
+    counts: dict[str, int] = defaultdict(int)
+    for name, text, _ in modules():
+        counts[name.rpartition("/")[0]] += len(_WORD.findall(text))
+    return {package: count for package, count in sorted(counts.items()) if count}
+
+
+def main() -> int:
+    if "--update" in sys.argv:
+        lines = {what: count for module in modules() for what, count in sizes(*module).items()}
+        RATCHET.write_text(json.dumps({"lines": lines, "words": words_left()}, indent=2) + "\n")
+    found = list(problems())
+    print("\n".join(found) or f"names, sizes and words: fine; {sum(words_left().values())} stop words left in the code")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""The checks of `hack/conventions.py` find what they are for."""
+
+import ast
+
+import pytest
+
+from hack import conventions, package_picture
+
+
+def test_a_module_that_calls_itself_pure_imports_nothing_that_waits():
+    tree = ast.parse('"""Adds. Pure."""\nimport asyncio\nfrom hami_dra.kube import http\n')
+    assert list(conventions._impure("x.py", tree)) == ["asyncio", "hami_dra.kube.http"]
+    assert list(conventions._impure("x.py", ast.parse('"""Adds."""\nimport asyncio\n'))) == []
+
+
+def test_of_a_command_only_the_body_counts():
+    long = "def f(\n" + "    a=0,\n" * 70 + "):\n    pass\n"
+    assert conventions.sizes("controller/cli/x.py", long, ast.parse(long)) == {}
+    assert conventions.sizes("controller/x.py", long, ast.parse(long)) == {"controller/x.py::f": 73}
+
+
+def test_a_station_of_the_way_that_is_gone_is_named(monkeypatch):
+    monkeypatch.setattr(package_picture, "WAY", (("controller.scheduling", "no_such_module", ""),))
+    with pytest.raises(ValueError, match=r"controller\.scheduling\.no_such_module"):
+        package_picture.package_picture()
