@@ -1,1 +1,3 @@
-"""Slices from machines, kept true on a cluster: limits, plan, publisher, and the simulated fleet on top."""
+"""Slices from machines, kept up to date on a cluster: limits, plan, publisher, and the simulated
+fleet on top.
+"""

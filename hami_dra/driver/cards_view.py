@@ -1,7 +1,9 @@
-"""Published devices as people want to see them: cards with their roles, how they are connected, and what is free of them.
+"""Published devices for people: cards with their roles, how they are connected, and their free
+capacity.
 
-Called by `hami-dra slices` and `hami-dra topology`. In: ResourceSlices of any driver, and claims. Out: cards, islands and a
-matrix of words. Pure; reads only what is published, by the driver's profile, so it shows exactly what the scheduler knows.
+Called by `hami-dra slices` and `hami-dra topology`. In: ResourceSlices of any driver, and claims.
+Out: cards, islands and a matrix of words. Pure; reads only published data, by the driver's profile,
+so it shows exactly what the scheduler knows.
 """
 
 import re
@@ -50,7 +52,7 @@ class DeviceKey(NamedTuple):
 
 @dataclass(slots=True)
 class DeviceUse:
-    """What claims hold of one device."""
+    """The part of one device that claims hold."""
 
     claims: int = 0
     capacity: dict[str, Quantity] = field(default_factory=dict)
@@ -58,7 +60,7 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True)
 class CardView:
-    """Texts are empty, numbers None, where the driver does not publish the role."""
+    """One card. Texts are empty, numbers None, where the driver does not publish the role."""
 
     key: DeviceKey
     node: str
@@ -68,16 +70,16 @@ class CardView:
     numa: int | None
     root: str
     group: str
-    """Of the fast interconnect; empty = none."""
+    """Group of the fast interconnect; empty = none."""
     links: str
     distance: str
     memory: str
     cores: str
     shares: str
     partition: str
-    """What kind of part of a card it is; empty = it is a card."""
+    """Kind of partition; empty = it is a card."""
     free: str
-    """For people: `all`, `nothing`, or how much of each capacity."""
+    """For people: `all`, `nothing`, or the free amount of each capacity."""
     taken: bool
     taints: tuple[str, ...]
 
@@ -91,7 +93,7 @@ class CardView:
 
 
 def usage_of(claims: Iterable[ResourceClaim]) -> dict[DeviceKey, DeviceUse]:
-    """What is allocated, by device. Access for administrators takes nothing."""
+    """Return the allocated amounts by device. Admin access consumes nothing."""
     usage: dict[DeviceKey, DeviceUse] = {}
     for claim in claims:
         allocation = claim.status.allocation
@@ -110,7 +112,9 @@ def usage_of(claims: Iterable[ResourceClaim]) -> dict[DeviceKey, DeviceUse]:
 
 
 def cards_of(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim] = ()) -> list[CardView]:
-    """Cards and parts of cards in the order of node, driver, index, name; numbers in names count as numbers."""
+    """Return cards and partitions in the order of node, driver, index, name; numbers in names count
+    as numbers.
+    """
     usage = usage_of(claims)
     cards = [_card(item, device, usage) for item in slices for device in item.spec.devices]
     return sorted(
@@ -120,7 +124,7 @@ def cards_of(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim] = 
 
 
 def connection(one: CardView, other: CardView) -> str:
-    """A word of the legend."""
+    """Return a word of the legend."""
     if one == other:
         return SELF
     lanes = _letter(one.links, other.index)
@@ -131,7 +135,7 @@ def connection(one: CardView, other: CardView) -> str:
 
 
 def islands_of(cards: Sequence[CardView]) -> dict[str, list[CardView]]:
-    """Fast-interconnect group → its cards; cards without a group are in none."""
+    """Return fast-interconnect group → its cards; cards without a group are left out."""
     groups: dict[str, list[CardView]] = {}
     for card in cards:
         if card.group:
@@ -140,13 +144,13 @@ def islands_of(cards: Sequence[CardView]) -> dict[str, list[CardView]]:
 
 
 def free_of(card: CardView, parts: Iterable[CardView]) -> str:
-    """What is free of a card; `parts`: those that it can be cut into."""
+    """Return the free part of a card; `parts`: its possible partitions."""
     cut = [part.device.removeprefix(f"{card.device}-") for part in parts if part.taken]
     return f"cut: {', '.join(cut)}" if cut else card.free
 
 
 def spans(cards: Sequence[CardView]) -> str:
-    """Names of neighbours as one: `gpu-0 to gpu-3, gpu-6`."""
+    """Join the names of neighbours: `gpu-0 to gpu-3, gpu-6`."""
     runs: list[list[CardView]] = []
     for card in cards:
         last = runs[-1][-1].index if runs else None
@@ -168,7 +172,9 @@ def _card(item: ResourceSlice, device: Device, usage: Mapping[DeviceKey, DeviceU
     use = usage.get(key, DeviceUse())
 
     def attribute(name: str | None) -> DeviceAttribute | None:
-        """In full first, then bare where the domain is the driver's, as the allocator looks it up."""
+        """Look up the full name first, then the bare one if the domain is the driver's, as the
+        allocator does.
+        """
         if name is None:
             return None
         found = device.attributes.get(name) or device.attributes.get(f"{driver}/{name}")
@@ -220,7 +226,7 @@ def _free(device: Device, use: DeviceUse, profile: DriverProfile) -> str:
             continue
         total = Quantity.parse(str(device.capacity[name].value))
         left = total.sub(use.capacity[name])
-        # a card without idle cores may still be joined by those who ask for no share of them
+        # requests for no share of the cores may still join a card without idle cores
         exhausted = exhausted or (left.sign() <= 0 and (name != profile.cores or profile.memory is None))
         words.append(f"{left} of {total} {name}")
     return NOTHING if exhausted else ", ".join(words) or f"shared by {use.claims}"

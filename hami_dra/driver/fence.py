@@ -1,10 +1,12 @@
-"""Whether a driver's devices must carry the fence taint in their slices.
+"""The decision whether a driver's devices must carry the fence taint in their slices.
 
-Used by the fleet and by the node driver. In: a cluster, read by `refresh`. Out: yes or no, per driver. It never writes.
+Used by the fleet and by the node driver. In: a cluster, read by `refresh`. Out: yes or no, per
+driver. It never writes.
 
-The fence is a DeviceTaintRule of the controller wherever that API is served (by default from Kubernetes 1.37). Where it is not,
-the taint is in the slices. After an upgrade it leaves the slices only once the rule is in force: seen, and still there
-`QUIET` seconds later, since kube-scheduler learns of a rule later than we do.
+The fence is a DeviceTaintRule of the controller wherever that API is served (by default from
+Kubernetes 1.37). Elsewhere the taint is in the slices. After an upgrade it leaves the slices only
+once the rule is in force: seen, and still present `QUIET` seconds later, since kube-scheduler may
+see a rule later than this process.
 """
 
 import logging
@@ -20,7 +22,9 @@ from hami_dra.kube.protocol import Cluster, ClusterError
 log = logging.getLogger(__name__)
 
 FenceMode = Literal["auto", "on", "off"]
-"""`on`, `off`: the taint is in the slices, or is not, whatever the cluster has (`off` for native mode)."""
+"""`on`, `off`: the taint is in the slices, or is not, whatever the cluster supports (`off` for
+native mode).
+"""
 
 QUIET: Final = 10.0
 
@@ -35,11 +39,11 @@ class Fence:
 
     @property
     def is_served(self) -> bool:
-        """Whether there can be rules, as of the last `refresh`."""
+        """Return whether the cluster supports rules, as of the last `refresh`."""
         return self._served
 
     async def refresh(self) -> None:
-        """Look at the cluster. Raises ClusterError."""
+        """Read the cluster. Raises ClusterError."""
         if self.mode != "auto":
             return
         served = [kind for kind in (DEVICE_TAINT_RULE, DEVICE_TAINT_RULE_V1BETA2) if await self._cluster.serves(kind)]
@@ -67,7 +71,9 @@ class Fence:
                 return
 
     def in_slices(self, driver: str, *, tainted: bool) -> bool:
-        """As of the last `refresh`. `tainted`: the slices carry the taint now."""
+        """Return whether the slices need the taint, as of the last `refresh`. `tainted`: they carry
+        it now.
+        """
         if self.mode != "auto":
             return self.mode == "on"
         if not self._served:

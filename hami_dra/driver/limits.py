@@ -1,9 +1,11 @@
-"""Check what no API server checks of ResourceSlices: that the slices of a pool belong together.
+"""Check the rules for ResourceSlices that no API server checks: that the slices of a pool belong
+together.
 
-Called by `hami-dra slices --check`, and by whatever cuts pools into slices for the number of devices that one may hold. In:
-objects. Out: violations, each with the object, the field and the fix. Pure. A pool that breaks one of these rules is ignored by
-its consumers (k8s.io/dynamic-resource-allocation resourceslice/validation.go); what a single slice must look like is the API
-server's to say (`create` with `dry_run`).
+Called by `hami-dra slices --check`, and by code that cuts pools into slices for the number of
+devices that one may hold. In: objects. Out: violations, each with the object, the field and the
+fix. Pure. A pool that breaks one of these rules is ignored by its consumers
+(k8s.io/dynamic-resource-allocation resourceslice/validation.go); the rules for a single slice are
+checked by the API server (`create` with `dry_run`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +34,7 @@ class Violation(NamedTuple):
 
 
 def unreadable(body: Mapping[str, Any]) -> Violation | None:
-    """Return what makes JSON no ResourceSlice, or None."""
+    """Return why JSON is not a ResourceSlice, or None."""
     try:
         msgspec.convert(body, ResourceSlice)
     except msgspec.ValidationError as error:
@@ -42,16 +44,17 @@ def unreadable(body: Mapping[str, Any]) -> Violation | None:
 
 
 def name_of(body: Mapping[str, Any]) -> str:
-    """Return the name of an object for messages, whatever the object is."""
+    """Return the name of any object for messages."""
     meta = body.get("metadata")
     meta = meta if isinstance(meta, Mapping) else {}
     return str(meta.get("name") or meta.get("generateName") or "(no name)")
 
 
 def check_pools(bodies: Iterable[Mapping[str, Any]]) -> list[Violation]:
-    """Return what makes consumers ignore a pool: wrong counts, two generations, doubled devices, unknown counters.
+    """Return the rules broken by pools: wrong counts, two generations, duplicate devices, unknown
+    counters.
 
-    `bodies` must be readable (`unreadable`).
+    Consumers ignore such pools. `bodies` must be readable (`unreadable`).
     """
     pools: dict[tuple[str, str], list[ResourceSlice]] = {}
     for body in bodies:
@@ -65,13 +68,15 @@ def check_pools(bodies: Iterable[Mapping[str, Any]]) -> list[Violation]:
 
 
 def device_limit(devices: Iterable[Mapping[str, Any]]) -> int:
-    """Return how many devices such as these one slice may hold."""
+    """Return how many such devices one slice may hold."""
     advanced = any(needs_advanced_features(msgspec.convert(device, Device)) for device in devices)
     return MAX_DEVICES_ADVANCED if advanced else MAX_DEVICES
 
 
 def needs_advanced_features(device: Device) -> bool:
-    """Taints, counters and list attributes halve the number of devices that a slice may hold."""
+    """Return whether the device has taints, counters or list attributes, which halve the number of
+    devices that a slice may hold.
+    """
     return bool(device.taints or device.consumes_counters) or any(
         value is not None
         for attribute in device.attributes.values()

@@ -1,12 +1,14 @@
-"""Which writes make the published slices of one pool what they should be.
+"""Plan the writes that bring the published slices of one pool up to date.
 
-Called by the publisher only. In: the pool as wanted and its slices as they are. Out: deletes, updates, creates, to be carried
-out in this order. Pure. The rules are those of Kubernetes' own library (resourceslicecontroller.go, syncPool):
+Called by the publisher only. In: the wanted pool and its existing slices. Out: deletes, updates,
+creates, to be carried out in this order. Pure. The rules are those of Kubernetes' own library
+(resourceslicecontroller.go, syncPool):
 
-- The generation of a pool is raised whenever more than one write changes it: readers then see an incomplete pool, which they
-  ignore, and never a mixture of two states. One changed slice is one write, so it keeps the generation.
-- Obsolete slices go first: devices that are gone must not be offered, even if the rest cannot be written.
-- `timeAdded` of a taint stays what it was.
+- The generation of a pool is raised whenever more than one write changes it: readers then see an
+  incomplete pool, which they ignore, and never a mixture of two states. One changed slice is one
+  write, so it keeps the generation.
+- Obsolete slices go first: missing devices must not be offered, even if the rest cannot be written.
+- `timeAdded` of a taint does not change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +31,9 @@ from hami_dra.driver.slices import (
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What the server made of a content: it may drop fields whose feature is off. Writing it again would change nothing."""
+    """The stored form of a content: the server may drop fields whose feature is off. Writing it
+    again would change nothing.
+    """
 
     wanted: SliceContent
     devices: tuple[Device, ...]
@@ -57,14 +61,17 @@ class Plan:
 
 
 def plan(pool: Pool, existing: Sequence[ResourceSlice], accepted: Mapping[int, Accepted] | None = None) -> Plan:
-    """`existing`: all slices of this driver and pool name, whoever made them; `accepted`: by index in the pool."""
+    """Plan the writes. `existing`: all slices with this driver and pool name, from any writer;
+    `accepted`: by index in the pool.
+    """
     accepted = accepted or {}
     by_name = {slice_name(pool, index): index for index in range(len(pool.slices))}
     matched: dict[int, ResourceSlice] = {}
     deletes = []
     for current in sorted(existing, key=lambda item: item.metadata.name):
         index = by_name.get(current.metadata.name)
-        if index is None or current.spec.node_name != pool.node:  # the node of a slice cannot be changed
+        # the node of a slice cannot be changed
+        if index is None or current.spec.node_name != pool.node:
             deletes.append(current)
         else:
             matched[index] = current
@@ -88,7 +95,9 @@ def plan(pool: Pool, existing: Sequence[ResourceSlice], accepted: Mapping[int, A
 
 
 def accepted_form(content: SliceContent, stored: ResourceSlice) -> Accepted | None:
-    """None where the server stored what was sent; times that it added do not count."""
+    """Return the stored form; None if the server stored what was sent. Times that it added do not
+    count.
+    """
     devices, counters = _decoded(content)
     if _with_times(devices, stored.spec.devices) == stored.spec.devices and counters == stored.spec.shared_counters:
         return None
@@ -96,7 +105,7 @@ def accepted_form(content: SliceContent, stored: ResourceSlice) -> Accepted | No
 
 
 def dropped_fields(accepted: Accepted) -> str:
-    """For people: where the stored form differs from the wanted one."""
+    """Describe for people where the stored form differs from the wanted one."""
     wanted, counters = _decoded(accepted.wanted)
     names = [
         f"{device.name}.{name}"
@@ -153,7 +162,7 @@ def _patch(pool: Pool, index: int, generation: int, current: ResourceSlice) -> d
     }
 
 
-# --- times of taints -------------------------------------------------------------------------------------------------
+# --- times of taints ------------------------------------------------------------------------------
 
 _Times = Mapping[tuple[str, str, str, str], str]
 """Device, key, value and effect of a taint → when it was added."""

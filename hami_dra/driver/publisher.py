@@ -1,10 +1,13 @@
-"""Keeps the slices of pools true on a cluster: written when a pool changes, restored when somebody else changes them.
+"""Keep the slices of pools up to date on a cluster: write them when a pool changes, restore them
+after changes by others.
 
-Used by the fleet and by the node driver. In: pools (`want`, `drop`) and a Cluster. Out: ResourceSlices. What is to be written is
-decided by `plan`; this module only reads and writes. It touches slices of wanted pools and those that `owns` claims.
+Used by the fleet and by the node driver. In: pools (`want`, `drop`) and a Cluster. Out:
+ResourceSlices. `plan` decides what to write; this module only reads and writes. It touches slices
+of wanted pools and those that `owns` claims.
 
-A slice that the API server refuses (Invalid) is not sent again until the pool changes: `problems` says why. Everything else
-is retried. kubelet removes the slices of a node when it starts, so restoring them is the normal case and not an accident.
+A slice that the API server refuses (Invalid) is not sent again until the pool changes: `problems`
+says why. Everything else is retried. kubelet removes the slices of a node when it starts, so
+restoring them is the normal case and not an accident.
 """
 
 import asyncio
@@ -37,13 +40,14 @@ class PoolKey(NamedTuple):
 
 
 class NotPublished(Exception):
-    """Slices could not be written; the message names each pool and the server's words."""
+    """Slices could not be written; the message names each pool and quotes the server."""
 
 
 class Publisher:
-    """`run()` keeps pools true until cancelled; `sync_once()` makes them true now. Use one of the two at a time.
+    """Publish pools: `run()` until cancelled, or `sync_once()`. Use one of the two at a time.
 
-    `owns`: whether a slice that belongs to no wanted pool is ours to delete. `field_selector` narrows what is watched.
+    `owns`: whether a slice that belongs to no wanted pool may be deleted. `field_selector` narrows
+    the watch.
     """
 
     def __init__(
@@ -56,7 +60,7 @@ class Publisher:
         count: Callable[[str], None] = count_nothing,
     ) -> None:
         self.problems: dict[PoolKey, str] = {}
-        """Pools whose slices are not as wanted, and why."""
+        """Pools whose slices differ from the wanted ones, with the reason."""
         self._cluster = cluster
         self._owns = owns
         self._wanted: dict[PoolKey, Pool] = {}
@@ -78,7 +82,7 @@ class Publisher:
         return self._wanted
 
     def published(self, key: PoolKey) -> list[ResourceSlice]:
-        """The slices of a pool as they were last seen."""
+        """Return the slices of a pool as last seen."""
         return self._store.find("pool", _index(key))
 
     def want(self, pool: Pool) -> None:
@@ -89,14 +93,14 @@ class Publisher:
             self._queue.add(key)
 
     def drop(self, key: PoolKey) -> None:
-        """The pool is gone: its slices, if ours, are deleted."""
+        """Remove a pool: its slices are deleted if `owns` allows it."""
         if self._wanted.pop(key, None) is not None:
             self._accepted.pop(key, None)
             self.problems.pop(key, None)
             self._queue.add(key)
 
     def recheck(self) -> None:
-        """`owns` may answer otherwise now: slices of pools that nobody wants are looked at again."""
+        """Check slices of unwanted pools again, because the answers of `owns` may have changed."""
         for item in self._store:
             self._queue.add(_key(item))
 
@@ -107,7 +111,7 @@ class Publisher:
             tasks.create_task(self._queue.run())
 
     async def wait_synced(self) -> None:
-        """Until `published` can be relied on; `run` must be running."""
+        """Wait until `published` is complete; `run` must be running."""
         await self._reflector.wait_synced()
 
     async def relist(self) -> None:
@@ -115,7 +119,7 @@ class Publisher:
         await self._reflector.relist()
 
     async def sync_once(self) -> None:
-        """Raises NotPublished; every pool was tried."""
+        """Write all pools once. Raises NotPublished after every pool was tried."""
         try:
             await self.relist()
         except ClusterError as error:
@@ -127,11 +131,11 @@ class Publisher:
             raise NotPublished("; ".join(failures))
 
     async def _insist(self, key: PoolKey, turns: asyncio.Semaphore) -> str:
-        """Why the pool could not be synced after all, or an empty text."""
+        """Return why the pool could not be written, after all attempts, or an empty text."""
         async with turns:
             for attempt in range(_ATTEMPTS):
                 try:
-                    if attempt:  # what we knew was old
+                    if attempt:  # the known state was old
                         await self.relist()
                     await self._sync(key)
                 except (Conflict, NotFound) as error:
@@ -142,7 +146,7 @@ class Publisher:
                     return f"{key}: {self.problems[key]}" if key in self.problems else ""
         return f"{key}: {failure}"
 
-    # --- told by the reflector ---------------------------------------------------------------------------------------
+    # --- called by the reflector ------------------------------------------------------------------
 
     def changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         for item in (old, new):
@@ -150,11 +154,12 @@ class Publisher:
                 self._queue.add(_key(item))
 
     def synced(self) -> None:
-        self.problems.clear()  # another server, or the same one after a restart, may think otherwise
+        # another server, or the same one after a restart, may decide otherwise
+        self.problems.clear()
         for key in self._wanted:
             self._queue.add(key)
 
-    # --- writing -----------------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
 
     async def _sync(self, key: PoolKey) -> None:
         pool = self._wanted.get(key)
@@ -178,7 +183,7 @@ class Publisher:
                 self._stored(key, index, pool.slices[index], stored)
         except Invalid as error:
             self.problems[key] = str(error)
-            log.error("%s: the API server refuses the slice: %s", key, error)  # noqa: TRY400 (its own words say it all)
+            log.error("%s: the API server refuses the slice: %s", key, error)  # noqa: TRY400 (its own words are enough)
 
     async def _delete(self, item: ResourceSlice) -> None:
         meta = item.metadata

@@ -1,11 +1,14 @@
-"""From machines to ResourceSlices: how devices are spread over slices, and how slices are named.
+"""From machines to ResourceSlices: the distribution of devices over slices, and the names of
+slices.
 
-Called by the publisher, the fleet, `hami-dra slices` and the generator of `resourceslices/`. In: machines, or devices as
-vendors describe them. Out: pools, and ResourceSlice objects as plain JSON. Pure: no cluster, no clock.
+Called by the publisher, the fleet, `hami-dra slices` and the generator of `resourceslices/`. In:
+machines, or devices as described by vendors. Out: pools, and ResourceSlice objects as plain JSON.
+Pure: no cluster, no clock.
 
-Conventions are those of Kubernetes' own library (k8s.io/dynamic-resource-allocation/resourceslice): one pool per node, slices
-named `<index in hex>-<driver>-<node>-<suffix>` so that they sort by index, owned by the Node, one empty slice where there
-are no devices. The suffix is a hash and not random, so that a create whose answer was lost cannot make a second slice.
+Conventions are those of Kubernetes' own library (k8s.io/dynamic-resource-allocation/resourceslice):
+one pool per node, slices named `<index in hex>-<driver>-<node>-<suffix>` so that they sort by
+index, owned by the Node, one empty slice if there are no devices. The suffix is a hash and not
+random, so that a create whose answer was lost cannot create a second slice.
 """
 
 import hashlib
@@ -22,7 +25,9 @@ from hami_dra.vendors.registry import PUBLISHING_VENDORS
 Json = dict[str, Any]
 
 FENCE: Final[Json] = {"key": names.FENCE_TAINT, "effect": "NoSchedule"}
-"""In slices only where DeviceTaintRules are not to be had (Kubernetes 1.36): keeps kube-scheduler's allocator off."""
+"""In slices only if DeviceTaintRules are not available (Kubernetes 1.36): keeps kube-scheduler's
+allocator off.
+"""
 
 _MAX_NAME: Final = 253
 _SUFFIX: Final = 5
@@ -38,16 +43,22 @@ class SliceContent:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What one driver wants to be known of one node; generation and names of slices come with publishing."""
+    """The devices that one driver publishes for one node; publishing adds generation and names of
+    slices.
+    """
 
     driver: str
     node: str
     slices: tuple[SliceContent, ...]
     node_uid: str = ""
-    """For the owner reference; without it there is none, and nobody removes the slices with the node."""
+    """For the owner reference; without it there is none, and the slices stay when the node is
+    deleted.
+    """
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Of the first slice; an empty value: it shall not be there. On all other slices none of them is."""
+    """Annotations of the first slice; an empty value removes one. All other slices have none of
+    them.
+    """
 
     @property
     def name(self) -> str:
@@ -55,7 +66,9 @@ class Pool:
 
 
 def pool_of(driver: str, node: str, devices: Sequence[Json], *, shared_counters: Sequence[Json] = ()) -> Pool:
-    """As few slices as the API allows, devices in their order; counters in slices before them."""
+    """Return the pool with as few slices as the API allows, devices in their order; counters in
+    slices before them.
+    """
     limit = device_limit(devices)
     contents = [SliceContent(shared_counters=part) for part in _parts(shared_counters, MAX_COUNTER_SETS)]
     contents += [SliceContent(devices=part) for part in _parts(devices, limit)]
@@ -63,7 +76,9 @@ def pool_of(driver: str, node: str, devices: Sequence[Json], *, shared_counters:
 
 
 def machine_pools(machine: Machine, sharing: Sharing | None = None) -> list[Pool]:
-    """One pool per vendor that has a driver of ours. Raises Unpublishable for a card of any other vendor."""
+    """Return one pool per vendor with a driver here. Raises Unpublishable for a card of any other
+    vendor.
+    """
     sharing = sharing or Sharing()
     by_vendor: dict[str, list[Card]] = {}
     for card in machine.cards:
@@ -77,7 +92,9 @@ def machine_pools(machine: Machine, sharing: Sharing | None = None) -> list[Pool
 
 
 def fenced(pool: Pool, *, fence: bool) -> Pool:
-    """The pool with the fence taint on every device, or on none; split anew, since tainted slices hold fewer devices."""
+    """Return the pool with the fence taint on every device, or on none; split again, since tainted
+    slices hold fewer devices.
+    """
     devices = [_fenced_device(device, fence=fence) for content in pool.slices for device in content.devices]
     counters = [counter_set for content in pool.slices for counter_set in content.shared_counters]
     return replace(pool, slices=pool_of(pool.driver, pool.node, devices, shared_counters=counters).slices)
@@ -91,7 +108,7 @@ def slice_name(pool: Pool, index: int) -> str:
 
 
 def slice_body(pool: Pool, index: int, generation: int) -> Json:
-    """A complete object, as it is created."""
+    """Return a complete object for creation."""
     content = pool.slices[index]
     metadata: Json = {"name": slice_name(pool, index)}
     if pool.labels:
@@ -114,7 +131,7 @@ def slice_body(pool: Pool, index: int, generation: int) -> Json:
 
 
 def wanted_annotations(pool: Pool, index: int) -> Mapping[str, str]:
-    """Those of a slice that are ours to write; an empty value: none."""
+    """Return the managed annotations of a slice; an empty value: none."""
     return pool.annotations if index == 0 else dict.fromkeys(pool.annotations, "")
 
 

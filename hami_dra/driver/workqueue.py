@@ -1,7 +1,8 @@
-"""Work by key: each key is worked on once at a time, never forgotten, and retried with growing pauses.
+"""Work by key: each key is processed once at a time, never forgotten, and retried with growing
+pauses.
 
-Used by the publisher, the fleet and the writer of claim status. In: keys, as often as somebody thinks there may be work. Out: calls
-of `work(key)`.
+Used by the publisher, the fleet and the writer of claim status. In: keys, whenever there may be
+work. Out: calls of `work(key)`.
 """
 
 import asyncio
@@ -21,10 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class WorkQueue(Generic[K]):
-    """`run()` until cancelled. An error of `work` is a reason to try again later.
+    """A queue of keys; `run()` until cancelled. An error of `work` causes a retry later.
 
-    `lane`: of a key; at most `width` keys of one lane are worked on at a time. By default each key has its own. `count`: of a
-    `LoopGuard`.
+    `lane`: the lane of a key; at most `width` keys of one lane are processed at a time. By default
+    each key has its own. `count`: `count` of a `LoopGuard`.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class WorkQueue(Generic[K]):
         self._backoffs: dict[K, Backoff] = {}
 
     def add(self, key: K) -> None:
-        """A key that is being worked on is worked on once more afterwards."""
+        """Add a key. One that is being processed is processed once more afterwards."""
         self._lanes.add(self._lane(key), key, partial(self._serve, key))
 
     async def run(self) -> None:

@@ -1,7 +1,8 @@
-"""Objects as YAML that every Kubernetes tool reads back as they are.
+"""Objects as YAML that every Kubernetes tool reads back unchanged.
 
-Used by `hami-dra slices` and the generator. PyYAML leaves text such as `-00e1` bare, which Go's parsers take for a number;
-a `links` attribute can look like that, so everything that resembles a number is quoted.
+Used by `hami-dra slices` and the generator. PyYAML leaves text such as `-00e1` bare, which Go's
+parsers take for a number; a `links` attribute can look like that, so everything that resembles a
+number is quoted.
 """
 
 import re
@@ -15,7 +16,7 @@ _LIKE_A_NUMBER: Final = re.compile(r"[-+.]?[0-9][-+.0-9_:a-fA-FoOxX]*")
 
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 (the hook's signature)
-        """What occurs twice is written twice: anchors surprise people."""
+        """Write repeated values twice: anchors surprise people."""
         return True
 
 
@@ -27,5 +28,5 @@ _Dumper.add_representer(str, _text)
 
 
 def yaml_text(documents: Iterable[dict[str, Any]]) -> str:
-    """A YAML stream; keys keep their order."""
+    """Return a YAML stream; keys keep their order."""
     return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=120)

@@ -1,6 +1,7 @@
 """Fleet files on disk: read with errors that name the field, and followed while they change.
 
-Called by `hami-dra slices --fleet`, by `make cluster` and by the bench. In: a path. Out: a FleetFile, or a fleet that follows it.
+Called by `hami-dra slices --fleet`, by `make cluster` and by the bench. In: a path. Out: a
+FleetFile, or a fleet that follows it.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def read_fleet(path: Path) -> FleetFile:
-    """Raises ConfigError, which names file, field and fix."""
+    """Read a fleet file. Raises ConfigError, which names file, field and fix."""
     try:
         documents = read_documents([path])
     except BadDocument as error:
@@ -34,7 +35,7 @@ def read_fleet(path: Path) -> FleetFile:
 
 
 def parse_fleet(raw: Mapping[str, Any], source: str) -> FleetFile:
-    """`source` is named in errors."""
+    """Parse a fleet. `source` is named in errors."""
     try:
         return FleetFile.model_validate(raw)
     except ValidationError as error:
@@ -52,9 +53,11 @@ async def follow(
     *,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Until cancelled: whenever the file changes, the fleet does. A file that cannot be used is reported and changes nothing.
+    """Update the fleet whenever the file changes, until cancelled. An invalid file is reported and
+    changes nothing.
 
-    `since`: the version that the fleet was made from, taken before it was read; None: as it is now.
+    `since`: the version that the fleet was created from, taken before it was read; None: the
+    current one.
     """
     seen = version_of(path) if since is None else since
     while True:
@@ -72,7 +75,7 @@ async def follow(
 
 
 def version_of(path: Path) -> Version | None:
-    """Another one for another content; None while the file is not there."""
+    """Return the version of a file, which changes with its content; None if it does not exist."""
     try:
         status = path.stat()
     except OSError:

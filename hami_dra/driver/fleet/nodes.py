@@ -1,6 +1,7 @@
-"""What a fleet file asks for: each node with its Node object and its pools.
+"""The nodes of a fleet file: each with its Node object and its pools.
 
-Called by `run` and by `hami-dra slices --fleet`. In: a FleetFile. Out: planned nodes, by name, in the order of the file. Pure.
+Called by `run` and by `hami-dra slices --fleet`. In: a FleetFile. Out: planned nodes, by name, in
+the order of the file. Pure.
 """
 
 from dataclasses import dataclass, replace
@@ -28,14 +29,16 @@ _STORAGE = "1Ti"
 class PlannedNode:
     name: str
     body: Json
-    """The Node as it is created, but for its status."""
+    """The Node as it is created, without its status."""
     resources: dict[str, str]
     """Capacity and allocatable."""
     pools: tuple[Pool, ...]
 
 
 def planned_nodes(file: FleetFile) -> dict[str, PlannedNode]:
-    """Raises ConfigError, which names the entry of the file."""
+    """Return the nodes of a fleet by name. Raises ConfigError, which names the entry of the
+    file.
+    """
     planned: dict[str, PlannedNode] = {}
     for number, group in enumerate(file.nodes):
         for index in range(group.count):
@@ -49,7 +52,7 @@ def planned_nodes(file: FleetFile) -> dict[str, PlannedNode]:
 
 
 def pools_of(found: Machine, *, publish_as: str = "", sharing: SharingConfig | None = None) -> list[Pool]:
-    """Raises Unpublishable or NotPublishedBy."""
+    """Return the pools of a machine. Raises Unpublishable or NotPublishedBy."""
     if publish_as:
         return [pool_of(publish_as, found.name, foreign_devices(publish_as, found))]
     how = sharing or SharingConfig()
@@ -57,7 +60,9 @@ def pools_of(found: Machine, *, publish_as: str = "", sharing: SharingConfig | N
 
 
 def with_mig(found: Machine, *, enabled: bool) -> Machine:
-    """The machine with all its GPUs in MIG mode, or none. Raises Unpublishable where no GPU can be cut."""
+    """Return the machine with all its GPUs in MIG mode, or none. Raises Unpublishable if no GPU
+    supports it.
+    """
     if enabled and not any(isinstance(card, GpuRecord) and card.mig for card in found.cards):
         raise Unpublishable(f"mig: {found.instance_type} has no GPU that can be cut: leave mig out")
     state = MigState(enabled=enabled, pending=enabled)

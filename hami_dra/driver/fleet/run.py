@@ -1,12 +1,13 @@
-"""A simulated fleet: Node objects and ResourceSlices on a cluster, as a fleet file wants them.
+"""A simulated fleet: Node objects and ResourceSlices on a cluster, as specified by a fleet file.
 
-Used by the demo, `make cluster`, the bench, tests and `hami-dra slices --fleet --publish`. In: a FleetFile and a Cluster. Out: the
-nodes and slices, kept true: restored when they vanish, removed when the file shrinks. What they are is decided by
-`nodes` and `publisher`.
+Used by the demo, `make cluster`, the bench, tests and `hami-dra slices --fleet --publish`. In: a
+FleetFile and a Cluster. Out: the nodes and slices, kept up to date: restored when they vanish,
+removed when the file shrinks. Their content is decided by `nodes` and `publisher`.
 
-What somebody did to a node on purpose stays: cordons, NotReady, changed resources. The fleet writes labels and
-resources of a node only when it begins and when the file changes, taints only when it creates the node. It never touches a node without its own label.
-Heartbeats and pods are not played here: the embedded cluster needs none, and on a real one kwok does both.
+Deliberate changes by others stay: cordons, NotReady, changed resources. The fleet writes labels and
+resources of a node only when it begins and when the file changes, taints only when it creates the
+node. It never touches a node without its own label. Heartbeats and pods are not simulated here: the
+embedded cluster needs none, and on a real one kwok does both.
 """
 
 import asyncio
@@ -35,7 +36,9 @@ _READY: Final = {"type": "Ready", "status": "True", "reason": "Simulated", "mess
 
 
 class Fleet:
-    """`run()` keeps the fleet true until cancelled; `sync_once()` makes it true now. Raises ConfigError for a bad file."""
+    """Keep a fleet on a cluster: `run()` until cancelled, or `sync_once()`. Raises ConfigError for
+    an invalid file.
+    """
 
     def __init__(
         self,
@@ -46,7 +49,7 @@ class Fleet:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.problems: dict[str, str] = {}
-        """Nodes that are not as the file wants them, and why."""
+        """Nodes that differ from the file, with the reason."""
         self._cluster = cluster
         self._file = file
         self._planned = planned_nodes(file)
@@ -63,9 +66,9 @@ class Fleet:
         self._queue: WorkQueue[str] = WorkQueue(self._sync_node, workers=_PARALLEL, sleep=sleep)
 
     def update(self, file: FleetFile) -> None:
-        """Follow another version of the file. Raises ConfigError, and then stays with the old one."""
+        """Switch to another version of the file. Raises ConfigError, and then keeps the old one."""
         if file.name != self._file.name:
-            # nodes and slices carry the name: nobody would remove those of the old one
+            # nodes and slices carry the name: those of the old one would never be removed
             raise ConfigError(
                 f"name: the fleet is {self._file.name!r}, not {file.name!r}: keep the name, or start anew"
             )
@@ -89,7 +92,7 @@ class Fleet:
             tasks.create_task(self._follow_fence())
 
     async def sync_once(self) -> None:
-        """Raises NotPublished, after everything was tried."""
+        """Write all nodes and slices once. Raises NotPublished, after everything was tried."""
         try:
             await self._reflector.relist()
             await self._publisher.relist()
@@ -116,7 +119,7 @@ class Fleet:
         if failures:
             raise NotPublished("; ".join(failures))
 
-    # --- told by the reflector ---------------------------------------------------------------------------------------
+    # --- called by the reflector ------------------------------------------------------------------
 
     def changed(self, old: Node | None, new: Node | None) -> None:
         for node in (old, new):
@@ -130,7 +133,7 @@ class Fleet:
         for name in self._planned:
             self._queue.add(name)
 
-    # --- one node ----------------------------------------------------------------------------------------------------
+    # --- one node ---------------------------------------------------------------------------------
 
     async def _sync_node(self, name: str) -> None:
         planned = self._planned.get(name)
@@ -151,7 +154,9 @@ class Fleet:
             self._want_pools(planned, node)
 
     async def _write(self, planned: PlannedNode, node: Node | None) -> Node:
-        """Creates the node or brings it up to date; returns somebody else's node of that name as it is."""
+        """Create the node or update it; return a node of that name that belongs to others
+        unchanged.
+        """
         if node is None:
             try:
                 node = await self._cluster.create(NODE, planned.body)
@@ -201,7 +206,10 @@ class Fleet:
             self._pools[node] = keys
 
     def _owns(self, item: ResourceSlice) -> bool:
-        """Slices that may be deleted: ours, of a pool that the file does not have, published or not yet."""
+        """Return whether a slice may be deleted.
+
+        It carries the fleet's label, and its pool is not in the file, published or not yet.
+        """
         planned = self._planned.get(item.spec.node_name or "")
         return item.metadata.labels.get(names.FLEET_LABEL) == self._file.name and (
             planned is None or all(pool.driver != item.spec.driver for pool in planned.pools)
@@ -210,10 +218,10 @@ class Fleet:
     def _is_ours(self, node: Node) -> bool:
         return node.metadata.labels.get(names.FLEET_LABEL) == self._file.name
 
-    # --- fence -------------------------------------------------------------------------------------------------------
+    # --- fence ------------------------------------------------------------------------------------
 
     async def _follow_fence(self) -> None:
-        """An upgrade may bring DeviceTaintRules while we run."""
+        """Poll the fence: an upgrade may bring DeviceTaintRules while the fleet runs."""
         while True:
             await self._sleep(QUIET)
             await self._fence.refresh_until_it_succeeds(self._sleep)

@@ -1,1 +1,3 @@
-"""kubelet's side of a DRA driver: registration, prepare and unprepare, health, over gRPC on unix sockets. Entry: `server.KubeletPlugin`."""
+"""kubelet's side of a DRA driver: registration, prepare and unprepare, health, over gRPC on unix
+sockets. Entry: `server.KubeletPlugin`.
+"""

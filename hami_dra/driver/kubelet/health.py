@@ -1,7 +1,8 @@
 """The health of devices as streams to kubelet, both versions.
 
-Made by `server`. kubelet holds a verdict for 30 s and then calls it Unknown, so all of them are sent again and again, and at once when
-one changes. Several kubelets' watches may run at once: one that restarts opens a new one before the old one is noticed to be gone.
+Created by `server`. kubelet keeps a verdict for 30 s and then calls it Unknown, so all of them are
+sent repeatedly, and at once when one changes. Several watches may run at once: a restarted kubelet
+opens a new one before the end of the old one is noticed.
 """
 
 import asyncio
@@ -26,15 +27,18 @@ log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 
 AGAIN: Final = 5.0
-"""Seconds between two messages when nothing changes. kubelet doubts after 30; but when one of two instances of a driver goes, it forgets what it
-knows from both until the next message."""
+"""Seconds between two messages when nothing changes. kubelet's limit is 30; but when one of two
+instances of a driver goes, it forgets the verdicts of both until the next message.
+"""
 MESSAGE_MOST: Final = 1024
-"""Bytes that kubelet keeps. It cuts where they end, were that in the middle of a character."""
+"""Bytes that kubelet keeps. It cuts there, even in the middle of a character."""
 _NUMBERS: Final = {Verdict.UNKNOWN: 0, Verdict.HEALTHY: 1, Verdict.UNHEALTHY: 2}
 
 
 class Bulletin:
-    """Looks at the source for all streams, so that a change is seen by each of them. `run` until cancelled."""
+    """Read the source for all streams, so that each of them sees a change. `run` until
+    cancelled.
+    """
 
     def __init__(self, source: HealthSource, *, again: float = AGAIN, wall: Callable[[], float] = time.time) -> None:
         self._source = source
@@ -58,17 +62,19 @@ class Bulletin:
                 await asyncio.sleep(self._again)
 
     async def end(self) -> None:
-        """Every stream ends."""
+        """End every stream."""
         async with self._turn:
             self._ended = True
             self._turn.notify_all()
 
     async def issues(self) -> AsyncIterator[tuple[tuple[DeviceHealth, ...], int]]:
-        """Each time: all devices, and the Unix second at which they were looked at. The first one at once."""
+        """Yield all devices and the Unix second of their check; the first time at once, then after
+        each update.
+        """
         read = 0
         while True:
             async with self._turn:
-                await self._turn.wait_for(lambda: self._ended or self._number > read)  # noqa: B023 (asked at once)
+                await self._turn.wait_for(lambda: self._ended or self._number > read)  # noqa: B023 (called at once)
                 if self._ended:
                     return
                 read = self._number
@@ -84,7 +90,7 @@ class Bulletin:
 
 
 HEALTH_VERSIONS: Final = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-"""As kubelet is told."""
+"""Names sent to kubelet."""
 
 
 def add_health(server: grpc.aio.Server, bulletin: Bulletin) -> None:
@@ -93,7 +99,9 @@ def add_health(server: grpc.aio.Server, bulletin: Bulletin) -> None:
 
 
 class _Health:
-    """One version: `messages` is its module; they differ in nothing."""
+    """One version of the service: `messages` is its module; the versions do not differ
+    otherwise.
+    """
 
     def __init__(self, bulletin: Bulletin, messages: Any) -> None:
         self._bulletin = bulletin

@@ -1,4 +1,6 @@
-"""What kubelet asks of a driver, without gRPC: implemented by `driver.prepare` and `driver.node`, called by `service` and `health`."""
+"""kubelet's calls to a driver, without gRPC: implemented by `driver.prepare` and `driver.node`,
+called by `service` and `health`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +10,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
-    """A ResourceClaim as kubelet names it. kubelet sends no allocation: whoever prepares reads the claim and checks the uid."""
+    """A ResourceClaim in kubelet's call. kubelet sends no allocation: the implementation reads the
+    claim and checks the uid.
+    """
 
     namespace: str
     name: str
@@ -20,7 +24,7 @@ class ClaimRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedDevice:
-    """One device that a claim holds, and what a container that refers to it is given."""
+    """One device that a claim holds, and its CDI devices for containers that refer to it."""
 
     requests: tuple[str, ...]
     """Names of the claim's requests, never of subrequests; empty = every request."""
@@ -31,17 +35,23 @@ class PreparedDevice:
 
 
 class Preparation(Protocol):
-    """May be called for several claims at once, by several calls at once, and again for what is done: the same answer.
+    """Prepare claims. Supports several claims per call, concurrent calls, and repeated calls, which
+    get the same answer.
 
-    kubelet gives up after 45 s, so an answer, if only that it takes longer, comes before. A call that kubelet gave up is cancelled; what was begun
-    for it is finished nevertheless, for kubelet counts on its having been asked for.
+    kubelet gives up after 45 s, so an answer, even if only that it takes longer, comes before. A
+    call that kubelet gave up is cancelled; work begun for it is finished nevertheless, for kubelet
+    relies on it.
     """
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, tuple[PreparedDevice, ...] | str]:
-        """Uid → devices, or a sentence that says why not. An entry for every claim."""
+        """Return uid → devices, or a sentence with the reason of the failure. An entry for every
+        claim.
+        """
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
-        """Uid → a sentence that says why not, empty = done. A claim that nobody knows is done."""
+        """Return uid → a sentence with the reason of the failure, empty = done. An unknown claim is
+        done.
+        """
 
 
 class Verdict(StrEnum):
@@ -59,10 +69,12 @@ class DeviceHealth:
 
 
 class HealthSource(Protocol):
-    """Several may look at once: `changed` is about the last look of anybody, so look again after every wait."""
+    """The health of devices. Several readers are possible: `changed` refers to the last read of any
+    of them, so read again after every wait.
+    """
 
     def current(self) -> Sequence[DeviceHealth]:
-        """Every device of the driver: one that is left out turns Unknown."""
+        """Return every device of the driver: one that is left out turns Unknown."""
 
     async def changed(self) -> None:
-        """Returns when `current` differs from what it last returned."""
+        """Return when `current` differs from its last result."""

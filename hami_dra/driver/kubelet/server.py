@@ -1,10 +1,12 @@
-"""A driver as kubelet sees it: one service socket, one registration socket.
+"""A driver from kubelet's side: one service socket, one registration socket.
 
-Made by `driver.node`, one per driver. In: a Preparation and a HealthSource. Out: served sockets; nothing here knows a vendor, CDI or a cluster.
+Created by `driver.node`, one per driver. In: a Preparation and a HealthSource. Out: served sockets;
+nothing here knows a vendor, CDI or a cluster.
 
-Update without a gap: the new instance registers beside the old one under a name of its own, kubelet sends its next calls to the one
-that registered last, and the old one finishes what it was asked, takes its registration away, and goes. In that order: kubelet
-breaks off what an instance still does for it when it sees that the registration is gone, up to a second later, and calls until then.
+Update without a gap: the new instance registers next to the old one under its own name, kubelet
+sends its next calls to the one that registered last, and the old one finishes its pending calls,
+removes its registration, and goes. In that order: kubelet breaks off an instance's pending calls
+when it sees that the registration is gone, up to a second later, and makes calls until then.
 """
 
 import asyncio
@@ -26,14 +28,17 @@ log = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 45.0
 """As long as kubelet waits for an answer."""
 LINGER_SECONDS: Final = 2.0
-"""From the end of the registration to that of the service: kubelet looks for what has gone once a second."""
+"""From the end of the registration to that of the service: kubelet checks for removed registrations
+once a second.
+"""
 
 
 class KubeletPlugin:
-    """`start`, then `stop`. `folder`: the driver's own (`<root>/plugins/<driver>`); `registry`: `<root>/plugins_registry`.
+    """Serve a driver: `start`, then `stop`.
 
-    `instance`: uid of the driver's pod where two may serve at once; empty: there is one. `drain`, `linger`: seconds, as the constants.
-    Raises SocketError.
+    `folder`: the driver's own (`<root>/plugins/<driver>`); `registry`: `<root>/plugins_registry`.
+    `instance`: uid of the driver's pod if two may serve at once; empty: there is one. `drain`,
+    `linger`: seconds, as the constants. Raises SocketError.
     """
 
     def __init__(
@@ -49,12 +54,14 @@ class KubeletPlugin:
         linger: float = LINGER_SECONDS,
     ) -> None:
         self.registered = asyncio.Event()
-        """kubelet knows the driver. Set anew when a kubelet that restarted asks; kubelet does not tell when it goes."""
+        """kubelet knows the driver. Set again when a restarted kubelet calls; kubelet does not
+        announce its end.
+        """
         # kubelet works in another folder
         self.service_socket = sockets.service_socket(folder.absolute(), instance)
         self.registration_socket = sockets.registration_socket(registry.absolute(), driver, instance)
         self._drain = drain
-        # without another that takes over, it would only make the gap longer
+        # without a successor it would only make the gap longer
         self._linger = linger if instance else 0.0
         self._driver = driver
         self._calls = Calls(preparation)
@@ -64,7 +71,7 @@ class KubeletPlugin:
         self._registration: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        """First what is to be called, then the invitation to call it."""
+        """Serve the calls, then register with kubelet."""
         sockets.sweep(self.service_socket.parent, "dra-*.sock")
         sockets.sweep(self.registration_socket.parent, f"{self._driver}-*-reg.sock")
         self._service = await _serve(self.service_socket, self._add_service)
@@ -81,10 +88,12 @@ class KubeletPlugin:
         registration_pb2_grpc.add_RegistrationServicer_to_server(served, server)
 
     async def stop(self) -> None:
-        """Lets calls under way end, deregisters, closes; a call that comes meanwhile is answered too. Can be called at any time, also
-        after a start that failed, and again. Cancelled, it deregisters at once.
+        """Let pending calls end, deregister, close; calls that arrive meanwhile are answered too.
+
+        Idempotent; allowed at any time, also after a failed start. On cancellation it deregisters
+        at once.
         """
-        # what was not served by us is not ours to remove
+        # sockets of other instances must not be removed
         registration, self._registration = self._registration, None
         service, self._service = self._service, None
         reading, self._reading = self._reading, None
@@ -98,7 +107,7 @@ class KubeletPlugin:
             grace = 1.0
         finally:
             self.registered.clear()
-            # both remove their sockets at once: from then on the names may be another's
+            # both remove their sockets at once: from then on another instance may use the names
             if registration is not None:
                 await registration.stop(grace=0.0)
             await self._bulletin.end()

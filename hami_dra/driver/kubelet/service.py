@@ -1,7 +1,8 @@
-"""kubelet's calls as a driver's own: registration, prepare and unprepare, both versions of each.
+"""kubelet's calls to a driver: registration, prepare and unprepare, both versions of each.
 
-Made by `server`. In: gRPC messages. Out: answers that hold an entry for every claim, come what may: kubelet asks again for a claim that
-failed, and an answer that fails as a whole would hold up every pod of the call.
+Created by `server`. In: gRPC messages. Out: answers that always have an entry for every claim:
+kubelet retries a claim that failed, and an answer that fails as a whole would delay every pod of
+the call.
 """
 
 import asyncio
@@ -29,7 +30,9 @@ Answer = TypeVar("Answer")
 
 
 class Registration(registration_pb2_grpc.RegistrationServicer):
-    """kubelet asks who is there, and says what came of it; again whenever it starts anew."""
+    """The registration service: kubelet reads the driver's name and reports the result; again
+    whenever it restarts.
+    """
 
     def __init__(self, driver: str, endpoint: str, versions: Sequence[str], registered: asyncio.Event) -> None:
         self._info = registration_pb2.PluginInfo(
@@ -54,7 +57,7 @@ class Registration(registration_pb2_grpc.RegistrationServicer):
 
 
 class Calls:
-    """What a call comes down to in every version."""
+    """The calls without their version."""
 
     def __init__(self, preparation: Preparation) -> None:
         self._preparation = preparation
@@ -62,7 +65,7 @@ class Calls:
         self._changed = asyncio.Condition()
 
     async def idle(self, most_seconds: float) -> None:
-        """Returns when no call is under way, or after that time."""
+        """Return when no call is pending, or after that time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(most_seconds), self._changed:
                 await self._changed.wait_for(lambda: not self._under_way)
@@ -101,7 +104,7 @@ async def _answered(
 
 
 DRA_VERSIONS: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
-"""As kubelet is told; it takes the first that it knows."""
+"""Names sent to kubelet, which takes the first that it knows."""
 
 
 def add_dra(server: grpc.aio.Server, calls: Calls) -> None:
@@ -110,7 +113,9 @@ def add_dra(server: grpc.aio.Server, calls: Calls) -> None:
 
 
 class _Dra:
-    """One version: `messages` is its module. v1beta1 lacks the share id and nothing else."""
+    """One version of the service: `messages` is its module. v1beta1 lacks the share id and nothing
+    else.
+    """
 
     def __init__(self, calls: Calls, messages: Any) -> None:
         self._calls = calls

@@ -1,7 +1,8 @@
-"""Where the sockets are, and how they come and go.
+"""Paths of the sockets, and their creation and removal.
 
-Used by `server`. Names and limits are those of Kubernetes' own helper (k8s.io/dynamic-resource-allocation/kubeletplugin). The names are
-pure; the other functions touch the folders.
+Used by `server`. Names and limits are those of Kubernetes' own helper
+(k8s.io/dynamic-resource-allocation/kubeletplugin). The names are pure; the other functions touch
+the folders.
 """
 
 import base64
@@ -17,11 +18,13 @@ NUL: Final = "\0"
 
 
 class SocketError(Exception):
-    """A socket cannot be made; the message says which, and what to do."""
+    """A socket cannot be created; the message says which, and what to do."""
 
 
 def registration_socket(folder: Path, driver: str, instance: str = "") -> Path:
-    """Where kubelet finds the driver. `instance`: uid of the pod, so that two may register side by side."""
+    """Return the socket where kubelet finds the driver. `instance`: uid of the pod, so that two may
+    register side by side.
+    """
     if not instance:
         return _fitting(folder, [f"{driver}-reg.sock"])
     return _fitting(
@@ -35,21 +38,25 @@ def registration_socket(folder: Path, driver: str, instance: str = "") -> Path:
 
 
 def service_socket(folder: Path, instance: str = "") -> Path:
-    """Where kubelet sends its calls. `folder` is the driver's own."""
+    """Return the socket for kubelet's calls. `folder` is the driver's own."""
     if not instance:
         return _fitting(folder, ["dra.sock"])
     return _fitting(folder, [f"dra-{instance}.sock", f"dra-{_short(instance, 8)}.sock"])
 
 
 def sweep(folder: Path, pattern: str) -> None:
-    """Removes sockets that instances of earlier pods left when they were killed: kubelet would knock at them for ever."""
+    """Remove sockets that killed instances of earlier pods left: kubelet would retry them
+    indefinitely.
+    """
     for path in folder.glob(pattern):
         if path.is_socket() and not _is_served(path):
             path.unlink(missing_ok=True)
 
 
 def clear(path: Path) -> None:
-    """Makes room for a socket: what a killed instance left goes, one that somebody serves stays. Raises SocketError."""
+    """Remove the socket of a killed instance; one that is being served stays. Raises
+    SocketError.
+    """
     try:
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         if not path.is_socket():
@@ -66,12 +73,14 @@ def clear(path: Path) -> None:
 
 
 def close_to_others(path: Path) -> None:
-    """Only root may speak through it: that is what kubelet runs as."""
+    """Restrict the socket to root, which kubelet runs as."""
     path.chmod(0o600)
 
 
 def remove(path: Path) -> None:
-    """The name goes, connections that exist stay. kubelet takes the loss of a registration for the end of that instance."""
+    """Remove the name; existing connections stay. kubelet takes the loss of a registration for the
+    end of that instance.
+    """
     path.unlink(missing_ok=True)
 
 
@@ -83,7 +92,7 @@ def _is_served(path: Path) -> bool:
 
 
 def _fitting(folder: Path, names: list[str]) -> Path:
-    """The first that fits."""
+    """Return the first name that fits."""
     for name in names:
         path = folder / name
         if len(bytes(path)) <= PATH_MOST:

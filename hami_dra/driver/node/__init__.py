@@ -1,1 +1,3 @@
-"""The node driver as a program: finds cards, publishes them, watches over their health, serves kubelet. Entry: `service.NodeDriver`."""
+"""The node driver as a program: find cards, publish them, watch their health, serve kubelet. Entry:
+`service.NodeDriver`.
+"""

@@ -1,7 +1,8 @@
-"""The claims that hold devices of this node, for the order of devices in native mode.
+"""Claims that hold devices of this node, for the order of devices in native mode.
 
-Made by `service` in native mode only. In: a watch of all claims, for the API server selects none by node. Out: `held`, and
-`on_change` when one of them comes, goes or changes. What concerns other nodes is read and forgotten.
+Created by `service` in native mode only. In: a watch of all claims, because the API server cannot
+select them by node. Out: `held`, and `on_change` when one of them appears, disappears or changes.
+Claims of other nodes are read and discarded.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ _Selects = Callable[[ResourceClaim], bool]
 
 
 class _Selected(Store[ResourceClaim]):
-    """Keeps only what is selected: to its reflector the others never were."""
+    """A store that keeps only selected objects; its reflector never sees the others."""
 
     def __init__(self, selects: _Selects) -> None:
         super().__init__()
@@ -32,7 +33,7 @@ class _Selected(Store[ResourceClaim]):
 
 
 class HeldClaims:
-    """`run()` until cancelled."""
+    """Watch the claims; `run()` until cancelled."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class HeldClaims:
         *,
         count: Callable[[str], None] = count_nothing,
     ) -> None:
-        """`pool`: the pools of this node are named after it."""
+        """Set up the watch. The pools of this node are named `pool`."""
         self._pool = pool
         self._drivers = frozenset(drivers)
         self._on_change = on_change

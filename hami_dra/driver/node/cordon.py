@@ -1,6 +1,8 @@
-"""The annotation `hami.io/device-cordon` of a Node: cards that an operator took out of service, by number or uuid.
+"""The annotation `hami.io/device-cordon` of a Node: cards taken out of service by an operator, by
+number or uuid.
 
-Used by `service`. In: the annotation and the cards of the node. Out: uuids, and entries that fit no card. Pure.
+Used by `service`. In: the annotation and the cards of the node. Out: uuids, and entries that match
+no card. Pure.
 """
 
 from collections.abc import Iterable
@@ -15,12 +17,14 @@ from hami_dra.api.hardware import Card
 class Cordon:
     uuids: frozenset[str] = frozenset()
     unknown: tuple[str, ...] = ()
-    """Entries that name no card, as they are written."""
+    """Entries that match no card, as written."""
 
 
 def cordon_of(node: Node, cards: Iterable[Card]) -> Cordon:
-    """A number is the one in the name of a published device, of each vendor: it stays with its card, which the index may not. A uuid is
-    compared without regard to case.
+    """Return the cordoned cards of a node.
+
+    A number is the one in the name of a published device, of any vendor: it stays with its card,
+    while the index may change. Uuids are compared without regard to case.
     """
     text = node.metadata.annotations.get(names.DEVICE_CORDON, "")
     by_name: dict[str, set[str]] = {}

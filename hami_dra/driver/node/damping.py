@@ -1,18 +1,21 @@
-"""Faults that come and go, made calm: one counts as soon as it is seen, and is over only when it stayed away for a while.
+"""Flap damping: a fault counts as soon as it is seen, and is over only after it stayed away for a
+while.
 
-Used by `hardware`. In: what each look found, and when no look was possible. Out: the faults that count. Pure but for what it
-remembers; time is an argument.
+Used by `hardware`. In: the findings of each check, or that no check was possible. Out: the faults
+that count. Pure but for its memory; time is an argument.
 
-A fault that returns stays for twice as long each time, up to `MOST`; a card that was well for `MEMORY` starts from the first
-time again. So a card that flaps changes its slice a few times an hour and not at every look.
+Each time a fault returns it stays for twice as long, up to `MOST`; after a card was healthy for
+`MEMORY` the count starts again. A flapping card thus changes its slice a few times an hour and not
+at every check.
 
-A fault is `lasting` once every look of `confirm` seconds saw it. Healthy looks, and times in which nobody could look, are no
-part of these seconds: two slips of a tool, minutes apart, are two slips. With looks every 10 s and `confirm` = 30 s:
+A fault is `lasting` once every check of `confirm` seconds saw it. Healthy checks, and times without
+a check, do not count towards these seconds: two glitches of a tool, minutes apart, stay two
+glitches. With a check every 10 s and `confirm` = 30 s:
 
-    looks at    0      10     20     30     40
+    check at    0      10     20     30     40
     found       fault  fault  fault  fault          lasting from 30 on
     found       fault  well   well   fault  fault   not lasting: the second sighting began at 30
-    found       fault  -      -      -      fault   not lasting: nobody knows what was between 0 and 40
+    found       fault  -      -      -      fault   not lasting: unknown between 0 and 40
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,29 +35,35 @@ class Counted:
 
     fault: Fault
     lasting: bool
-    """Every look of the confirm time saw it, so that it is no slip of a tool."""
+    """Every check of the confirm time saw it, so that it is not a glitch of a tool."""
 
 
 @dataclass(slots=True)
 class _Episode:
-    """A fault from when it is first seen until it is over. It may consist of several sightings with healthy looks between them."""
+    """A fault from its first sighting until it is over; healthy checks may separate several
+    sightings.
+    """
 
     fault: Fault
     began: float
     seen_since: float
-    """First look of the current sighting: all looks since then saw the fault."""
+    """First check of the current sighting: all checks since then saw the fault."""
     lasting: bool
     times: int = 1
     interrupted: bool = False
-    """Nobody could look since the fault was last seen."""
+    """No check was possible at some time since the fault was last seen."""
     gone_at: float | None = None
-    """Not seen since; it still counts."""
+    """Time since which it has not been seen; it still counts."""
     cleared_at: float | None = None
-    """It does not count any more."""
+    """Time since which it no longer counts."""
 
 
 class FlapDamper:
-    """Seconds: `recovery` until a fault that is not seen any more is over, `confirm` until one is `lasting`."""
+    """Decide which faults count.
+
+    In seconds: `recovery` until a fault that is not seen any more is over, `confirm` until one is
+    `lasting`.
+    """
 
     def __init__(self, recovery: float, confirm: float) -> None:
         self._recovery = recovery
@@ -62,7 +71,9 @@ class FlapDamper:
         self._episodes: dict[str, dict[str, _Episode]] = {}
 
     def look(self, seen: Mapping[str, Iterable[Fault]], now: float) -> None:
-        """Uuid → what speaks against the card now. A card that is not in it was not looked at: nothing changes for it."""
+        """Record a check: uuid → faults of the card now. Cards missing from `seen` were not checked
+        and do not change.
+        """
         for uuid, faults in seen.items():
             episodes = self._episodes.setdefault(uuid, {})
             present = {fault.code: fault for fault in faults}
@@ -72,19 +83,23 @@ class FlapDamper:
                 self._miss(episodes, code, now)
 
     def blind(self) -> None:
-        """The hardware could not be looked at: what counts goes on to count, and no fault comes nearer to lasting."""
+        """Record that the hardware could not be checked: faults that count still count, and none
+        comes closer to lasting.
+        """
         for episodes in self._episodes.values():
             for episode in episodes.values():
                 episode.interrupted = True
 
     def counted(self, uuid: str) -> tuple[Counted, ...]:
-        """Oldest first, so that what is published does not change with the order in which a tool tells it."""
+        """Return the faults that count, oldest first, so that the slice does not depend on the
+        order in which a tool reports them.
+        """
         active = [each for each in self._episodes.get(uuid, {}).values() if each.cleared_at is None]
         active.sort(key=lambda each: (each.began, each.fault.code))
         return tuple(Counted(each.fault, each.lasting) for each in active)
 
     def forget(self, uuid: str) -> None:
-        """The card is not ours to watch any more."""
+        """Forget a card that is no longer watched."""
         self._episodes.pop(uuid, None)
 
     def _note(self, episodes: dict[str, _Episode], code: str, fault: Fault, now: float) -> None:
@@ -100,7 +115,8 @@ class FlapDamper:
             episode.times += 1
             episode.seen_since, episode.lasting = now, False
         elif episode.interrupted:
-            episode.seen_since = now  # one that was lasting already stays so: nothing says that it was well meanwhile
+            # a lasting fault stays lasting: no check found the card healthy in between
+            episode.seen_since = now
         episode.fault, episode.gone_at, episode.interrupted = fault, None, False
         episode.lasting = episode.lasting or now - episode.seen_since >= self._confirm
 

@@ -1,7 +1,8 @@
-"""One driver on this node: its hardware, what it offers now, what kubelet hears of it. `service` has one for each vendor.
+"""One driver on this node: its hardware, the devices it offers now, and their health for kubelet.
+`service` has one per vendor.
 
-In: what `service` tells of the node, the fence and claims. Out: a pool, the same devices for preparing, health, metrics. It neither
-reads nor writes the cluster.
+In: the node, the fence and claims, from `service`. Out: a pool, the same devices for preparation,
+health, metrics. It neither reads nor writes the cluster.
 """
 
 import asyncio
@@ -53,13 +54,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What `service` knows of the cluster."""
+    """The state of the cluster, as `service` knows it."""
 
     node: Node
     published: Collection[ResourceSlice]
-    """Of this driver on this node, as they were last seen."""
+    """Slices of this driver on this node, as last seen."""
     claims: Collection[ResourceClaim]
-    """That hold devices of the node; only in native mode."""
+    """Claims that hold devices of the node; only in native mode."""
     fence: bool
 
     @property
@@ -68,7 +69,10 @@ class Surroundings:
 
 
 class DriverRuntime:
-    """`demanded`: the operator named the vendor, so that it is served even where no card is found."""
+    """The runtime of one driver.
+
+    `demanded`: the operator named the vendor, so that it is served even where no card is found.
+    """
 
     def __init__(
         self,
@@ -87,49 +91,57 @@ class DriverRuntime:
         self.health = DeviceHealths()
         self.turn = PublisherLock(settings.plugins_dir / vendor.driver / "publisher.lock")
         self.wanted = asyncio.Event()
-        """Set once there is something to serve: cards, or an operator who wants it."""
+        """Set once there is something to serve: cards, or a vendor demanded by the operator."""
         self.judged = asyncio.Event()
-        """Set once it was decided for the first time what there is to offer, be it nothing."""
+        """Set once the first decision on the offer was made, even if the offer is empty."""
         self.decided = False
-        """Its slices are ours to write: before, nobody knows what is true."""
+        """The driver may write its slices; before that, the true state is unknown."""
         self.offer: PoolContent | None = None
         """All its devices, published or not."""
         self.inventory: Inventory | None = None
-        """The same for preparing; replaced, never changed: safe to read from any thread."""
+        """The same devices for preparation; replaced, never changed: safe to read from any
+        thread.
+        """
         self.prepared: Callable[[], Mapping[str, Record]] = dict
-        """What is prepared now, by claim uid; set by who makes the plugin."""
+        """Prepared claims by uid; set by the creator of the plugin."""
         self.held_claims: Callable[[], str | None] = lambda: None
-        """What is held for claims that are gone, as the annotation says it; None: not known. Set by who makes the plugin."""
+        """Devices held for deleted claims, as the value of the annotation; None: not known. Set by
+        the creator of the plugin.
+        """
         self.lacking: Callable[[], Sequence[Lack]] = tuple
-        """What containers would lack now; reads files. Set by who makes the plugin."""
+        """What containers would lack now; reads files. Set by the creator of the plugin."""
         self.lacks = LackWatch(vendor.driver, self._ask_lacking, self._lacks_changed)
         self.changed: Callable[[], None] = lambda: None
-        """To be called when there may be something else to publish; set by `service`."""
+        """Called when there may be something else to publish; set by `service`."""
         self.inventory_changed: Callable[[], None] = lambda: None
-        """Called when there is another `inventory`; set by who makes the plugin."""
+        """Called when `inventory` was replaced; set by the creator of the plugin."""
         self.monitoring: Monitoring | None = None
-        """What its cards report; set by `service`, where somebody looks."""
+        """Readings of its cards; set by `service` where monitoring is supported and enabled."""
         self.registered: asyncio.Event | None = None
-        """Of the plugin that serves kubelet, once there is one."""
+        """The `registered` event of the plugin that serves kubelet, once there is one."""
         self._settings = settings
         self._metrics = metrics
         self._wall = wall
         self._times: TaintTimes = {}
         self._inherited: set[tuple[str, TaintKey]] | None = None
-        """Taints of an earlier driver that are not over yet; None before anything was decided."""
-        # these change without anybody deciding anything
+        """Taints of an earlier driver that are not over yet; None before the first decision."""
+        # these change without a decision
         metrics.registered.labels(self.driver).set_function(lambda: float(self._is_registered()))
         metrics.readings_failed.labels(self.driver).set_function(lambda: float(hardware.failures))
         if demanded:
             self.wanted.set()
 
     def look(self, published: Collection[ResourceSlice]) -> None:
-        """After something changed. Slices of cards that are known to be gone are there to be emptied."""
+        """Check whether there is something to serve, after a change. Slices of cards known to be
+        gone have to be emptied.
+        """
         if self.hardware.cards or (self.hardware.found and published):
             self.wanted.set()
 
     def pool(self, around: Surroundings, cordoned: Collection[str]) -> Pool:
-        """What is on offer now. The devices, without order and fence, are left in `offer`."""
+        """Return the pool to offer now. The devices, before ranking and fencing, are stored in
+        `offer`.
+        """
         settings = self._settings
         known = {**times_of(around.published), **self._times}
         standing = self._standing(around.published)
@@ -160,22 +172,24 @@ class DriverRuntime:
         self.changed()
 
     def telling(self, pool: Pool, published: Collection[ResourceSlice]) -> Pool:
-        """The pool with what is held for claims that are gone, and what containers would lack. Before that is known, what
-        stands there stays.
+        """Return the pool with its annotations: devices held for deleted claims, and what
+        containers would lack.
+
+        Before these are known, the published values stay.
         """
         lacks = self.lacks.text
         if lacks == "" and not any(names.NODE_LACKS in item.metadata.annotations for item in published):
-            lacks = None  # the usual case, for which no slice is written again
+            lacks = None  # the usual case: no slice is rewritten for it
         said = {names.HELD_CLAIMS: self.held_claims(), names.NODE_LACKS: lacks}
         known = {name: text for name, text in said.items() if text is not None}
         return replace(pool, annotations=known) if known else pool
 
     def cordoned(self, node: Node) -> frozenset[str]:
-        """Uuids of its cards."""
+        """Return the uuids of its cordoned cards."""
         return cordon_of(node, self.hardware.cards).uuids
 
     def count(self, published: Pool | None, cordoned: Collection[str]) -> None:
-        """Brings the metrics up to date. `published`: what the slices shall be."""
+        """Update the metrics. `published`: the slices as they should be."""
         hardware, metrics, driver = self.hardware, self._metrics, self.driver
         metrics.cards.labels(driver).set(len(hardware.cards))
         metrics.cordoned.labels(driver).set(len(cordoned))
@@ -185,17 +199,17 @@ class DriverRuntime:
             metrics.faulty.labels(driver, kind.value).set(sum(kind in found for found in kinds))
 
     def watched(self) -> MonitoredVendor:
-        """For the metrics; called whenever somebody scrapes them."""
+        """Return the cards and their tenants for the metrics; called at each scrape."""
         faulty = frozenset(uuid for uuid, faults in self.hardware.faults.items() if faults)
         held = tenants(self.prepared(), self.inventory)
         return MonitoredVendor(self.driver, self.vendor.name, self.hardware.cards, faulty, held, self.monitoring)
 
     def loads(self) -> Mapping[str, Load]:
-        """What is given of each card, by uuid."""
+        """Return the granted shares of each card, by uuid."""
         return loads(self.prepared(), self.inventory)
 
     def problems(self) -> list[str]:
-        """Why it does not serve as it should, in sentences."""
+        """Return the reasons why it does not serve as it should, in sentences."""
         if not self.wanted.is_set():
             return []
         found = [f"{self.driver}: {self.hardware.problem}"] if self.hardware.problem else []
@@ -214,16 +228,20 @@ class DriverRuntime:
         return inventory_of(self.driver, pool.name, devices_of(pool), sites, counters)
 
     def _standing(self, published: Collection[ResourceSlice]) -> set[tuple[str, TaintKey]]:
-        """From the first decision on they can only become fewer: what this driver drives pods out for, it has seen for itself."""
+        """Return the evicting taints in force. After the first decision they can only become fewer:
+        from then on this driver evicts only for faults that it has seen itself.
+        """
         return evicting_now(published) if self._inherited is None else self._inherited
 
     def _timed(self, pool: Pool, known: TaintTimes) -> Pool:
-        """Taints keep the time at which they were first published, over wiped slices and restarts of the driver."""
+        """Return the pool with the times at which its taints were first published; they survive
+        deleted slices and restarts of the driver.
+        """
         now = timestamp(self._wall())
         self._times = {key: known.get(key, now) for key in taint_keys(pool)}
         return timed(pool, self._times)
 
 
 def empty_pool(driver: str, place: NodeReference) -> Pool:
-    """The driver is there, and has nothing to offer."""
+    """Return the pool of a driver that runs and has nothing to offer."""
     return replace(pool_of(driver, place.name, []), node_uid=place.uid)

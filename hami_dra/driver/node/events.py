@@ -1,7 +1,7 @@
-"""Events on the Node: what its operator must know of the driver, beside the log.
+"""Events on the Node: what its operator must know of the driver, in addition to the log.
 
-Used by `service`. `tell` returns at once; `run` sends. The same words about the same node are sent once in ten minutes. An event
-that cannot be sent is logged and lost: no device depends on it.
+Used by `service`. `tell` returns at once; `run` sends. The same text about the same node is sent
+once in ten minutes. An event that cannot be sent is logged and lost: no device depends on it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ REPORTER: Final = "hami.io/driver"
 _WAITING_MOST: Final = 100
 _REPEAT_SECONDS: Final = 600.0
 _NAMESPACE: Final = "default"
-"""Of events about objects that have none."""
+"""Namespace of events about cluster-scoped objects."""
 _NOTE_LENGTH: Final = 1024
 _NAME_LENGTH: Final = 200
 
@@ -36,7 +36,7 @@ class NodeEvents:
         wall: Callable[[], datetime],
         count: Callable[[str], None] = count_nothing,
     ) -> None:
-        """`identity`: of this process, at most 128 characters."""
+        """Set up the sender. `identity` identifies this process, in at most 128 characters."""
         self._cluster = cluster
         self._identity = identity[:128]
         self._wall = wall

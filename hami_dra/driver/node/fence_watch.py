@@ -1,7 +1,9 @@
-"""Follows the fence while the driver runs: an upgrade of the cluster may bring DeviceTaintRules, and then the taint leaves the slices.
+"""Follow the fence while the driver runs: after an upgrade the cluster may support
+DeviceTaintRules, and then the taint leaves the slices.
 
-Used by `service`. In: the cluster (read from time to time, for a watch on every node would cost more than the news is worth). Out: whether
-the devices of a driver carry the fence taint, and `on_change` after each look. The rule itself is in `hami_dra.driver.fence`.
+Used by `service`. In: the cluster, polled (a watch on every node would cost more than the
+information is worth). Out: whether the devices of a driver carry the fence taint, and `on_change`
+after each poll. The rule itself is in `hami_dra.driver.fence`.
 """
 
 import asyncio
@@ -17,11 +19,14 @@ from hami_dra.kube.protocol import Cluster
 log = logging.getLogger(__name__)
 
 _SELDOM: Final = 300.0
-"""Seconds, where nothing hangs on it at once."""
+"""Seconds between polls while nothing urgent depends on them."""
 
 
 class FenceWatch:
-    """`refresh` before the first question, then `run` until cancelled. `published`: the slices of this node, as last seen."""
+    """Watch the fence: `refresh` before the first query, then `run` until cancelled.
+
+    `published`: the slices of this node, as last seen.
+    """
 
     def __init__(
         self,
@@ -37,15 +42,17 @@ class FenceWatch:
         self._sleep = sleep
 
     def in_slices(self, driver: str, published: Iterable[ResourceSlice]) -> bool:
-        """`published`: those of this driver."""
+        """Return whether the slices of a driver carry the taint. `published`: the slices of this
+        driver.
+        """
         return self._fence.in_slices(driver, tainted=_is_fenced(published))
 
     async def refresh(self) -> None:
-        """Tries until it succeeds."""
+        """Read the fence; retry until it succeeds."""
         await self._fence.refresh_until_it_succeeds(self._sleep)
 
     async def run(self) -> None:
-        """Ends at once where the operator has decided."""
+        """Poll the fence until cancelled. Returns at once if the operator has fixed the mode."""
         while self._fence.mode == "auto":
             awaited = self._fence.is_served and _is_fenced(self._published())
             await self._sleep(QUIET if awaited else _SELDOM)

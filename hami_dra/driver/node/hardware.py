@@ -1,10 +1,12 @@
-"""The cards of one vendor on this machine, kept: discovered, looked after, and never forgotten while the program runs.
+"""The cards of one vendor on this machine: discovered, monitored, and never forgotten while the
+program runs.
 
-Made by `service`, one per vendor. In: a back end, called in a thread. Out: `cards` and `faults`; `on_change` after every difference.
-It must not know Kubernetes.
+Created by `service`, one per vendor. In: a back end, called in a thread. Out: `cards` and `faults`;
+`on_change` after every difference. It must not know Kubernetes.
 
-A reading that fails changes nothing: cards are not withdrawn because a tool stumbled. A card that was found and is found no
-more stays among the cards, with the fault `lost`, until the back end forgets it.
+A failed reading changes nothing: cards are not withdrawn because a tool failed. A card that was
+found and is missing now stays among the cards, with the fault `lost`, until the back end forgets
+it.
 """
 
 import asyncio
@@ -23,16 +25,17 @@ from hami_dra.kube.backoff import Backoff
 log = logging.getLogger(__name__)
 
 _PATIENCE: Final = 5.0
-"""Longest wait for an event: a discovery that was asked for waits as long."""
+"""Longest wait for an event in seconds; a requested discovery waits as long."""
 _CLOSE_SECONDS: Final = 2.0
 _BREATH: Final = 0.2
-"""Between two looks at hardware that tells events one after the other."""
+"""Seconds between two checks of hardware that reports events one at a time."""
 
 
 class Hardware:
-    """`run()` until cancelled. Seconds: `discover_every`, `health_every`.
+    """Keep the cards current; `run()` until cancelled. In seconds: `discover_every`,
+    `health_every`.
 
-    `demanded`: there should be such cards; else nobody wonders that the vendor's tools are missing.
+    `demanded`: such cards are expected; otherwise missing vendor tools are not reported.
     """
 
     def __init__(
@@ -49,17 +52,17 @@ class Hardware:
         self.backend = backend
         self.vendor = backend.vendor
         self.cards: tuple[Card, ...] = ()
-        """All that the back end knows, by index, without faults: those that are lost too."""
+        """All cards known to the back end, by index, without faults; lost ones are included."""
         self.faults: Mapping[str, tuple[Counted, ...]] = {}
-        """By uuid of each of `cards`."""
+        """Faults that count, by the uuid of each of `cards`."""
         self.found = False
-        """A discovery succeeded, with cards or without."""
+        """A discovery succeeded, with or without cards."""
         self.problem = ""
-        """Why the hardware cannot be read now, or empty."""
+        """The reason why the hardware cannot be read now, or empty."""
         self.failures = 0
-        """Readings that failed since the start."""
+        """Failed readings since the start."""
         self.tried = asyncio.Event()
-        """Set after the first discovery, however it went."""
+        """Set after the first discovery, successful or not."""
         self._damper = damper
         self._discover_every = discover_every
         self._health_every = health_every
@@ -70,11 +73,11 @@ class Hardware:
         self._told: frozenset[str] = frozenset()
         self._asked = asyncio.Event()
         self._outdated = False
-        """The last look saw what only a discovery can take over."""
+        """The last check found a change that only a discovery can take over."""
         self._backoff = Backoff(first=min(5.0, discover_every), most=discover_every)
 
     def rediscover(self) -> None:
-        """Soon, and not when the time has come."""
+        """Discover the hardware soon, without waiting for the interval."""
         self._asked.set()
 
     async def run(self) -> None:
@@ -92,7 +95,7 @@ class Hardware:
                     await self._pause(due - self._now())
                     continue
                 answered = await self._look()
-                if self._outdated:  # at once, but not at every look
+                if self._outdated:  # at once, but not at every check
                     due = min(due, discovered_at + self._health_every)
                 if answered and self.backend.tells_events:
                     await self._pause(_BREATH)
@@ -102,7 +105,9 @@ class Hardware:
             await self._close()
 
     async def _close(self) -> None:
-        """A visit that nobody waits for any more may still hold the hardware, and hang: then it stays open."""
+        """Close the back end. A call that was given up may still hold the hardware, and hang: then
+        it stays open.
+        """
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._call(self.backend.close)
@@ -110,7 +115,7 @@ class Hardware:
             log.warning("%s: not closed: %s", self.vendor, str(error) or "it is still being read")
 
     async def _discover(self) -> float:
-        """Seconds until the next time."""
+        """Discover the cards. Returns the seconds until the next discovery."""
         try:
             findings = await self._call(self.backend.discover)
         except DiscoveryError as error:
@@ -138,7 +143,7 @@ class Hardware:
         return self._discover_every
 
     async def _look(self) -> bool:
-        """Whether the hardware answered."""
+        """Check the health of the cards. Returns whether the hardware answered."""
         patience = min(self._health_every, _PATIENCE) if self.backend.tells_events else 0.0
         try:
             health: Health = await self._call(lambda: self.backend.health(patience))
@@ -152,7 +157,7 @@ class Hardware:
         return True
 
     def _settle(self, *, first: bool = False) -> None:
-        """Tells what is known now, if it is news; the first time even that there is nothing."""
+        """Report a change of state to the owner; the first time even that there is nothing."""
         if self.problem:
             log.info("%s: the hardware can be read again", self.vendor)
         cards = tuple(sorted(self._known.values(), key=lambda card: (card.index, card.uuid)))
@@ -173,7 +178,7 @@ class Hardware:
             self._on_change()
 
     def _tell(self, problems: tuple[str, ...]) -> None:
-        """Each once, until it is gone and comes back."""
+        """Log each problem once, until it is gone and returns."""
         for problem in problems:
             if problem not in self._told:
                 log.warning("%s: %s", self.vendor, problem)
@@ -189,7 +194,7 @@ class Hardware:
                 log.info("%s: card %d (%s): %s is over", self.vendor, card.index, card.uuid, code)
 
     async def _pause(self, seconds: float) -> None:
-        """Cut short when a discovery is asked for."""
+        """Sleep, unless a discovery is requested earlier."""
         try:
             async with asyncio.timeout(max(seconds, 0.0)):
                 await self._asked.wait()

@@ -1,9 +1,11 @@
-"""What cards report and what is given of them, for Prometheus: collected anew at each scrape, from memory.
+"""Readings of cards and their granted shares, for Prometheus: collected at each scrape, from
+memory.
 
-Registered by `metrics`. Names, labels and ranges are those of HAMi's monitor (`hami_host_gpu_*`, `hami_vgpu_*`) and of HAMi-WebUI
-(`hami_device_*`) where they mean the same, so that dashboards keep working: a `ratio` of HAMi's goes from 0 to 100, and WebUI's names carry no unit
-(degrees Celsius, watts, percent). Names that are ours carry theirs. `source` says who told it, `simulated` where nobody measured
-anything. A value that is not told has no sample.
+Registered by `metrics`. Names, labels and ranges are those of HAMi's monitor (`hami_host_gpu_*`,
+`hami_vgpu_*`) and of HAMi-WebUI (`hami_device_*`) where the meaning is the same, so that dashboards
+keep working: a `ratio` of HAMi's goes from 0 to 100, and WebUI's names carry no unit (degrees
+Celsius, watts, percent). New names carry theirs. `source` is the source of the reading, `simulated`
+where nothing was measured. A value that is not reported has no sample.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,9 +22,9 @@ from hami_dra.driver.node.tenants import CardTenant
 from hami_dra.monitor.readings import Reading
 
 _HOST: Final = ("node", "device_index", "device_uuid", "device_type", "source")
-"""HAMi's, and ours at the end."""
+"""HAMi's labels, and an additional one at the end."""
 _DEVICE: Final = ("node", "provider", "device_type", "device_uuid", "driver_version", "device_no", "source")
-"""WebUI's, and ours at the end."""
+"""WebUI's labels, and an additional one at the end."""
 _CONTAINER: Final = ("node", "namespace", "pod", "container", "vdevice_index", "device_uuid")
 
 
@@ -64,10 +66,10 @@ class MonitoredVendor:
     vendor: str
     cards: Sequence[Card]
     faulty: frozenset[str]
-    """Uuids."""
+    """Uuids of cards with faults."""
     tenants: Sequence[CardTenant]
     monitoring: Monitoring | None
-    """None: nobody looks at them at work."""
+    """None: their readings are not monitored."""
 
     @property
     def source(self) -> str:
@@ -79,7 +81,7 @@ class MonitoredVendor:
 
 
 class HardwareCollector(Collector):
-    """`watched`: asked at each scrape; must not block."""
+    """Collect the samples. `watched` is called at each scrape and must not block."""
 
     def __init__(self, node: str, watched: Callable[[], Iterable[MonitoredVendor]]) -> None:
         self._node = node
@@ -154,7 +156,7 @@ class HardwareCollector(Collector):
 
 
 def _looks(watched: Iterable[MonitoredVendor]) -> Iterator[Metric]:
-    """How monitoring itself fares."""
+    """Yield the metrics of monitoring itself."""
     looks = CounterMetricFamily(
         "hami_dra_driver_monitor_looks", "Looks at what the cards report at work.", labels=["driver"]
     )

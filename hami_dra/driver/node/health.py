@@ -1,7 +1,9 @@
-"""What kubelet is told of the health of devices, so that it stands in the status of the pods that have them.
+"""The health of devices as reported to kubelet, which writes it into the status of the pods that
+use them.
 
-Made by `service`, one per driver; implements `hami_dra.driver.kubelet.protocol.HealthSource`. In: cards and what counts against
-them. Out: a verdict per published device; what is cut from a card is as well as the card is. A cordoned card is healthy.
+Created by `service`, one per driver; implements `hami_dra.driver.kubelet.protocol.HealthSource`.
+In: cards and the faults that count. Out: a verdict per published device; a partition is as healthy
+as its card. A cordoned card is healthy.
 """
 
 import asyncio
@@ -21,7 +23,9 @@ class DeviceHealths:
         self._news = asyncio.Event()
 
     def update(self, pool: Pool, faults: Mapping[str, Sequence[Counted]], problem: str) -> None:
-        """`pool`: all devices of the driver; `problem`: why the hardware cannot be read now, or empty."""
+        """Update the verdicts. `pool`: all devices of the driver; `problem`: the reason why the
+        hardware cannot be read now, or empty.
+        """
         before, self._known = self._known, {}
         for device in devices_of(pool):
             name = str(device["name"])

@@ -1,6 +1,7 @@
-"""Watches what containers on this node would lack: asks the vendor again from time to time, for files come and go.
+"""Watch what containers on this node would lack: poll the vendor, because files come and go.
 
-Run by `service` for each station. In: a question that reads files, so it is asked in a thread. Out: `text`, the annotation for the slice.
+Run by `service` for each driver. In: a function that reads files and is therefore called in a
+thread. Out: `text`, the annotation for the slice.
 """
 
 import asyncio
@@ -15,18 +16,18 @@ log = logging.getLogger(__name__)
 
 
 class LackWatch:
-    """`ask`: what is lacking now. `changed`: called when that is news."""
+    """Poll the vendor. `ask` returns what containers lack; `changed` is called when it changed."""
 
     def __init__(self, driver: str, ask: Callable[[], Sequence[Lack]], changed: Callable[[], None]) -> None:
         self.text: str | None = None
-        """The annotation; empty where nothing is lacking; None before it was asked for."""
+        """Value of the annotation; empty where nothing is lacking; None before the first answer."""
         self._driver = driver
         self._ask = ask
         self._changed = changed
         self._known: frozenset[str] = frozenset()
 
     async def run(self, every: float, call: InThread, guard: LoopGuard) -> None:
-        """Until cancelled; `every`: seconds."""
+        """Poll every `every` seconds until cancelled."""
         while True:
             with guard.each(f"what {self._driver}'s containers lack"):
                 self._tell(await call(self._ask))

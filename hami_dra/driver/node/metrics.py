@@ -1,7 +1,8 @@
-"""What the node driver counts, for Prometheus, and the clock around kubelet's calls.
+"""The metrics of the node driver for Prometheus, and the timing of kubelet's calls.
 
-One object per process, with a registry of its own. Labels of what is counted here have few values: drivers, kinds of failure, results;
-never a pod, claim or device. What cards report, and who has what of them, is collected by `hardware_metrics`.
+One object per process, with its own registry. The labels here have few values: drivers, kinds of
+failure, results; never a pod, claim or device. Readings of cards, and the shares of their tenants,
+are collected by `hardware_metrics`.
 """
 
 import time
@@ -45,21 +46,23 @@ class DriverMetrics:
         )  # fmt: skip
 
     def begin(self) -> None:
-        """Told by the driver at start. What has never happened is said to be 0: the first time would go unseen else."""
+        """Initialise counters at 0; called by the driver at start. Otherwise the first increment
+        would go unnoticed.
+        """
         for loop in ("events", "offers", "watch claims", "watch node", "watch own slices", "writes"):
             self.internal_errors.labels(loop)
 
     def internal_error(self, loop: str) -> None:
-        """Told by a `LoopGuard`."""
+        """Count an internal error; called by a `LoopGuard`."""
         self.internal_errors.labels(loop).inc()
 
     def watch(self, node: str, watched: Callable[[], Iterable[MonitoredVendor]]) -> None:
-        """Exports what cards report; `watched` is asked at each scrape. Called once."""
+        """Export the readings of cards; `watched` is called at each scrape. Call once."""
         self.registry.register(HardwareCollector(node, watched))
 
 
 class Metered:
-    """A `Preparation` that is counted. `now`: seconds that never go back."""
+    """A `Preparation` with metrics. `now`: monotonic seconds."""
 
     def __init__(
         self, inner: Preparation, metrics: DriverMetrics, driver: str, now: Callable[[], float] = time.monotonic

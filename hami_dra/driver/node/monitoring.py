@@ -1,8 +1,9 @@
-"""What the cards of one vendor report, looked at again and again. Made by `service`, one per vendor.
+"""Periodic readings of the cards of one vendor. Created by `service`, one per vendor.
 
-In: a sampler, called in a thread, and the cards. Out: `readings`. It must not know Kubernetes, and holds nobody up: a look that does not
-come back is waited for no longer, and none is begun beside it. What goes wrong is said once, when it begins, and counted; readings
-that have become old are forgotten, since an old temperature is worse than none.
+In: a sampler, called in a thread, and the cards. Out: `readings`. It must not know Kubernetes, and
+blocks nothing: a sampling that does not return is given up, and none is started while it still
+runs. A failure is logged once, when it begins, and counted; outdated readings are discarded,
+because an old temperature is worse than none.
 """
 
 import asyncio
@@ -22,16 +23,16 @@ from hami_dra.monitor.readings import Reading, Sample, Sampler
 log = logging.getLogger(__name__)
 
 _PATIENCE: Final = 30.0
-"""Seconds that one look may take."""
+"""Seconds that one sampling may take."""
 _RARELY: Final = 300.0
-"""Seconds between looks that fail again and again."""
+"""Seconds between samplings that fail repeatedly."""
 _LOOKS: Final = 4
-"""Readings are old when as many looks are missing."""
+"""Readings are outdated after this many missed samplings."""
 _CLOSE_SECONDS: Final = 2.0
 
 
 class Failure(StrEnum):
-    """Why there is no reading: values of a label."""
+    """Reason why there is no reading: values of a label."""
 
     MISSING = "missing"
     FAILED = "failed"
@@ -41,7 +42,9 @@ class Failure(StrEnum):
 
 
 class Monitoring:
-    """`run()` until cancelled. `every`: seconds. `cards`: those that are there now."""
+    """Sample the cards; `run()` until cancelled. `every`: seconds. `cards`: those that are present
+    now.
+    """
 
     def __init__(
         self,
@@ -57,10 +60,10 @@ class Monitoring:
         self.readings: Mapping[str, Reading] = {}
         """By uuid; replaced, never changed."""
         self.looks = 0
-        """Since the start, those that failed included."""
+        """Samplings since the start, including failed ones."""
         self.failures: Counter[Failure] = Counter()
         self.problems: tuple[str, ...] = ()
-        """What the last look could not read."""
+        """Values that the last sampling could not read."""
         self._vendor = vendor
         self._sampler = sampler
         self._cards = cards
@@ -84,7 +87,7 @@ class Monitoring:
                     await self._call(self._sampler.close)
 
     async def _once(self) -> float:
-        """Seconds until the next look."""
+        """Sample once. Returns the seconds until the next sampling."""
         if self._look is None:
             self.looks += 1
             self._look = asyncio.ensure_future(self._call(self._work(tuple(self._cards()))))
@@ -100,7 +103,7 @@ class Monitoring:
             return self._failed(Failure.UNREADABLE, str(error))
         except DiscoveryError as error:
             return self._failed(Failure.FAILED, str(error))
-        except Exception as error:  # a mistake in reading must not end the driver
+        except Exception as error:  # a bug in reading must not end the driver
             if self._failing is None:
                 log.exception("%s: monitoring", self._vendor)
             return self._failed(Failure.UNEXPECTED, repr(error))
@@ -117,7 +120,7 @@ class Monitoring:
         self._failing = None
         self._looked_at = self._now()
         self.readings = sample.readings
-        # their words change with the numbers in them, so that each look would say something new
+        # the texts change with the numbers in them, so that each sampling would log something new
         level = logging.DEBUG if self.problems else logging.WARNING
         for problem in sample.problems:
             log.log(level, "%s: monitoring: %s", self._vendor, problem)

@@ -1,6 +1,7 @@
-"""What the driver says to the operator of a node, in the log and in events: once when something begins, once when it ends.
+"""Messages to the operator of a node, in the log and in events: once when a state begins, once when
+it ends.
 
-Used by `service`, which says how things are after every change. It remembers only what it said last.
+Used by `service`, which reports the state after every change. It remembers only its last messages.
 """
 
 import logging
@@ -34,7 +35,9 @@ class Notices:
         self._node_seen = seen
 
     def of_plugin(self, node: Node, driver: str, offered: Mapping[str, str]) -> None:
-        """`offered`: what a device plugin hands out of this driver's cards, or nothing."""
+        """Report a device plugin. `offered`: the resources that it advertises for this driver's
+        cards, or empty.
+        """
         if bool(offered) == (driver in self._with_plugin):
             return
         if offered:
@@ -54,7 +57,7 @@ class Notices:
             self._events.tell(node, PLUGIN_GONE, note, warning=False)
 
     def of_cordon(self, node: Node, cards: Collection[Card] | None) -> None:
-        """`cards`: all of the node that are served; None: not known yet."""
+        """Report the cordon. `cards`: all served cards of the node; None: not known yet."""
         if cards is None:
             return
         unknown = cordon_of(node, cards).unknown

@@ -1,7 +1,9 @@
-"""What containers get of simulated cards: what they would get of real ones, with /dev/null behind every device node.
+"""Device nodes for containers with simulated cards: those of real cards, with /dev/null behind
+each.
 
-Put around a vendor by `wiring` for `--machine`, unless the operator has device nodes of his own for it. So a container finds the nodes it
-would find, under the same names, and can do no harm with them; nothing need be made on the node.
+`wiring` wraps a vendor with it for `--machine`, unless the operator has configured device nodes. A
+container thus finds the usual nodes under their usual names, and can do no harm with them; nothing
+has to be created on the node.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +32,9 @@ _RENDER: Final = 128
 
 
 class NullDeviceVendor:
-    """Implements `hami_dra.vendors.containers.ContainerVendor`."""
+    """A vendor whose device nodes are /dev/null. Implements
+    `hami_dra.vendors.containers.ContainerVendor`.
+    """
 
     def __init__(self, inner: ContainerVendor) -> None:
         self.name = inner.name
@@ -53,7 +57,9 @@ class NullDeviceVendor:
 
 
 class _WithNodes:
-    """The machine, with every device node there is a name for, and without the CDI devices of others: those are real."""
+    """The machine with every device node that has a name, and without CDI devices of other
+    programs: those are real.
+    """
 
     cdi_devices: Mapping[str, CdiDevice] = MappingProxyType({})
     cdi_common_edits: tuple[CommonEdits, ...] = ()

@@ -1,7 +1,9 @@
-"""What one driver offers of its node: from cards, what is wrong with them and what an operator wants, to a pool.
+"""The content of one driver's pool: from cards, their faults and the operator's settings to
+devices.
 
-Called by `service` after every change, and by tests. Pure. How devices look is the vendor's matter; here they get their taints and
-their order, and a card that cannot be published is left out and named, so that it never hides the others.
+Called by `service` after every change, and by tests. Pure. The vendor decides what devices look
+like; here they get their taints and their order, and a card that cannot be published is left out
+and named, so that it never hides the others.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,11 +22,11 @@ from hami_dra.vendors.registry import vendor_of
 
 Json = dict[str, Any]
 Faults = Mapping[str, Sequence[Counted]]
-"""Uuid of a card → what counts against it."""
+"""Uuid of a card → faults that count."""
 
 
 class TaintKey(NamedTuple):
-    """What makes it the same taint as before."""
+    """The identity of a taint."""
 
     device: str
     key: str
@@ -33,25 +35,27 @@ class TaintKey(NamedTuple):
 
 
 TaintTimes = Mapping[TaintKey, str]
-"""When each was added, as the API writes it."""
+"""When each taint was added, as the API writes it."""
 
 _CORDONED: Final[Json] = {"key": names.CORDON_TAINT, "effect": "NoSchedule"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolOptions:
-    """What stands in no hardware."""
+    """Settings that are not read from hardware."""
 
     sharing: Sharing = field(default_factory=Sharing)
     effects: Mapping[FaultKind, Effect] = field(default_factory=dict)
     cordoned: Collection[str] = ()
     """Uuids."""
     standing: Collection[tuple[str, TaintKey]] = ()
-    """(uuid, taint) that an earlier driver published: what drove pods out before this one started goes on doing so, until it is over."""
+    """(uuid, taint) published by an earlier driver: taints that evicted pods before this driver
+    started stay until the fault is over.
+    """
 
 
 class NodeReference(NamedTuple):
-    """A Node object: one that was made anew has another uid."""
+    """A Node object: a recreated one has another uid."""
 
     name: str
     uid: str
@@ -61,7 +65,7 @@ class NodeReference(NamedTuple):
 class PoolContent:
     pool: Pool
     problems: tuple[str, ...]
-    """Cards that are left out, and why."""
+    """Cards that are left out, with the reason."""
 
 
 def pool_content(
@@ -71,7 +75,7 @@ def pool_content(
     faults: Faults,
     request_preferences: PoolOptions,
 ) -> PoolContent:
-    """Devices in the vendor's order, which goes by index."""
+    """Return the devices in the vendor's order, which goes by index."""
     sick = [replace(card, faults=tuple(each.fault for each in faults.get(card.uuid, ()))) for card in cards]
     good, problems = _publishable(vendor, sick, request_preferences.sharing)
     devices = [
@@ -82,7 +86,9 @@ def pool_content(
 
 
 def reordered(pool: Pool, ranks: Mapping[str, int]) -> Pool:
-    """Cards by the rank of their uuid, then what is cut from them, card by card in the same order."""
+    """Return the pool with cards by the rank of their uuid, followed by their partitions in the
+    same order of cards.
+    """
 
     def key(device: Json) -> tuple[bool, int]:
         return is_part(pool.driver, device), ranks.get(uuid_of(device), len(ranks))
@@ -93,7 +99,7 @@ def reordered(pool: Pool, ranks: Mapping[str, int]) -> Pool:
 
 
 def timed(pool: Pool, times: TaintTimes) -> Pool:
-    """With the time of each taint that is in `times`."""
+    """Return the pool with the time of each taint in `times`."""
 
     def with_times(device: Json) -> Json:
         taints = [
@@ -113,7 +119,7 @@ def taint_keys(pool: Pool) -> set[TaintKey]:
 
 
 def times_of(slices: Iterable[ResourceSlice]) -> dict[TaintKey, str]:
-    """Of the taints in published slices."""
+    """Return the times of the taints in published slices."""
     return {
         TaintKey(device.name, taint.key, taint.value, taint.effect): taint.time_added
         for item in slices
@@ -128,7 +134,7 @@ def _taint_key(device: Json, taint: Json) -> TaintKey:
 
 
 def evicting(pool: Pool) -> set[tuple[str, TaintKey]]:
-    """(uuid, taint) of what drives pods out of devices of the pool."""
+    """Return (uuid, taint) of the taints in a pool that evict pods."""
     return {
         (uuid_of(device), _taint_key(device, taint))
         for device in devices_of(pool)
@@ -138,7 +144,7 @@ def evicting(pool: Pool) -> set[tuple[str, TaintKey]]:
 
 
 def evicting_now(slices: Iterable[ResourceSlice]) -> set[tuple[str, TaintKey]]:
-    """(uuid, taint) of what drives pods out of devices in published slices."""
+    """Return (uuid, taint) of the taints in published slices that evict pods."""
     return {
         (uuid.string, TaintKey(device.name, taint.key, taint.value, taint.effect))
         for item in slices
@@ -154,12 +160,12 @@ def devices_of(pool: Pool) -> list[Json]:
 
 
 def uuid_of(device: Json) -> str:
-    """Of the card that the device is, or is cut from."""
+    """Return the uuid of the card that the device is, or is a partition of."""
     return str(device["attributes"][names.ATTR_UUID]["string"])
 
 
 def is_part(driver: str, device: Json) -> bool:
-    """It is cut from a card, which is published too."""
+    """Return whether the device is a partition of a card, which is published too."""
     vendor = vendor_of(driver)
     return vendor is not None and vendor.profile.partition in device["attributes"]
 
@@ -167,7 +173,9 @@ def is_part(driver: str, device: Json) -> bool:
 def _publishable(
     vendor: PublishingVendor, cards: Sequence[Card], sharing: Sharing
 ) -> tuple[list[Card], tuple[str, ...]]:
-    """Each card is tried alone, then all together are what they are."""
+    """Return the cards that can be published, and the problems of the others. Each card is tried
+    alone, then all together.
+    """
     good, problems = [], []
     for card in cards:
         try:
@@ -180,7 +188,9 @@ def _publishable(
 
 
 def _tainted(device: Json, faults: Faults, request_preferences: PoolOptions) -> Json:
-    """With the effects that the operator wants, and the cordon. What drives pods out must have been seen for a while."""
+    """Return the device with the configured taint effects, and the cordon. Only lasting faults
+    evict pods.
+    """
     uuid = uuid_of(device)
     lasting = {TAINT_KEYS[kind_of(each.fault.code)] for each in faults.get(uuid, ()) if each.lasting}
     effects = {TAINT_KEYS[kind]: effect for kind, effect in request_preferences.effects.items()}

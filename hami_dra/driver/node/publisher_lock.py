@@ -1,8 +1,10 @@
-"""Which of two drivers on a node publishes: during a rolling update the old one and the new one run side by side.
+"""The lock that decides which of two drivers on a node publishes: during a rolling update the old
+and the new one run side by side.
 
-Used by `service`, one per driver. Both would write the same slices, and where the new version writes them otherwise, each would
-undo what the other wrote. So the one that came first holds a lock on a file until it ends, however it ends, and the other one
-waits: it serves kubelet meanwhile, which asks the newer one.
+Used by `service`, one per driver. Both would write the same slices, and if the new version writes
+them differently, each would revert the other's changes. The first driver therefore holds a lock on
+a file until it ends, in whatever way, and the second one waits; meanwhile it serves kubelet, which
+calls the newer one.
 """
 
 import asyncio
@@ -18,7 +20,7 @@ _EVERY: Final = 0.5
 
 
 class PublisherLock:
-    """`is_ours` from `take` until `give_back` or the end of the process."""
+    """A file lock. `is_ours` from `take` until `give_back` or the end of the process."""
 
     def __init__(self, path: Path, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._path = path
@@ -30,7 +32,7 @@ class PublisherLock:
         return self._file is not None
 
     async def take(self) -> None:
-        """Waits until nobody else has it. Raises ConfigError where there can be no such file."""
+        """Wait for the lock and take it. Raises ConfigError if the file cannot be created."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -47,7 +49,7 @@ class PublisherLock:
         self._file = file
 
     def give_back(self) -> None:
-        """May be called whenever."""
+        """Release the lock. Idempotent."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)

@@ -1,10 +1,11 @@
-"""The node driver: one object that runs until it is cancelled. Made by the CLI and by tests.
+"""The node driver: one object that runs until it is cancelled. Created by the CLI and by tests.
 
     await NodeDriver(cluster, settings, backends, plugin).run()
 
-In: a cluster, a back end per vendor, and what makes the plugin that serves kubelet for one driver. Out: slices that say what is true,
-kept true; events on the Node; a plugin per driver. One loop decides: whatever changes (hardware, the Node, claims, the fence)
-wakes it, and it says anew what each driver offers. Writing is the publisher's business.
+In: a cluster, a back end per vendor, and a factory of the plugin that serves kubelet for one
+driver. Out: correct slices, kept up to date; events on the Node; a plugin per driver. One loop
+decides: every change (hardware, the Node, claims, the fence) wakes it, and it computes again what
+each driver offers. Writing is left to the publisher.
 """
 
 import asyncio
@@ -42,18 +43,18 @@ from hami_dra.vendors.registry import PUBLISHING_VENDORS
 log = logging.getLogger(__name__)
 
 _BREATH: Final = 0.2
-"""Least seconds between two decisions: a burst of changes is one change of a slice."""
+"""Minimum seconds between two decisions: a burst of changes is one change of a slice."""
 _WITHDRAW_SECONDS: Final = 10.0
 
 
 class Plugin(Protocol):
-    """What serves kubelet for one driver."""
+    """The server of kubelet's calls for one driver."""
 
     registered: asyncio.Event
-    """Set while kubelet knows it."""
+    """Set while it is registered with kubelet."""
 
     async def run(self) -> None:
-        """Until cancelled; it then finishes what kubelet has asked for."""
+        """Serve until cancelled; then finish kubelet's pending calls."""
 
 
 class _Watch(Protocol):
@@ -68,10 +69,13 @@ MakePlugin = Callable[[DriverRuntime], Plugin]
 
 
 class NodeDriver:
-    """`demanded`: the vendors that the operator named; the others are served where they are found. `sampler`: makes what reads the cards
-    of a station at work; None: nobody can.
+    """The node driver.
 
-    `sleep`, `wall` and `call` are for tests: pauses, the time that is written into objects, calls that block.
+    `demanded`: the vendors named by the operator; the others are served where their cards are
+    found. `sampler` creates the source of readings for the cards of a driver; None: not supported.
+
+    `sleep`, `wall` and `call` are for tests: pauses, the time that is written into objects, calls
+    that block.
     """
 
     def __init__(
@@ -150,12 +154,12 @@ class NodeDriver:
         self._notices = Notices(self._events)
 
     def rediscover(self) -> None:
-        """The hardware is read anew, soon."""
+        """Discover the hardware again, soon."""
         for station in self.stations.values():
             station.hardware.rediscover()
 
     def unready(self) -> list[str]:
-        """Why it does not do all it should, for /readyz; empty when it does."""
+        """Return the reasons why it is not ready, for /readyz; empty when it is."""
         watches: list[_Watch] = [self._nodes, *([self._claims] if self._claims else [])]
         if not all(each.is_synced for each in watches):
             return ["not all objects are listed yet"]
@@ -167,7 +171,9 @@ class NodeDriver:
         return found + [f"{key}: {problem}" for key, problem in self._publisher.problems.items()]
 
     async def run(self) -> None:
-        """Until cancelled. Raises UnsupportedKubernetes, ConfigError, ClusterError (the last only at the start)."""
+        """Run until cancelled. Raises UnsupportedKubernetes, ConfigError, ClusterError (the last
+        only at the start).
+        """
         await require_version(self._cluster)
         log.info(
             "node %s: looking for cards of %s",
@@ -199,10 +205,12 @@ class NodeDriver:
             for station in self.stations.values():
                 station.turn.give_back()
 
-    # --- told by the reflector ---------------------------------------------------------------------------------------
+    # --- called by the reflector ------------------------------------------------------------------
 
-    def changed(self, old: Node | None, new: Node | None) -> None:  # noqa: ARG002 (what matters of a Node is read anew)
-        """Heartbeats are in Leases, so a Node changes seldom; and what is not new is not written."""
+    def changed(self, old: Node | None, new: Node | None) -> None:  # noqa: ARG002 (the Node is read again)
+        """Wake the loop. Heartbeats are in Leases, so a Node rarely changes; an unchanged offer is
+        not written.
+        """
         self._news.set()
 
     def synced(self) -> None:
@@ -212,10 +220,12 @@ class NodeDriver:
     def _node(self) -> Node | None:
         return self._nodes.store.get(self._settings.node)
 
-    # --- one driver and kubelet --------------------------------------------------------------------------------------
+    # --- one driver and kubelet -------------------------------------------------------------------
 
     async def _serve(self, station: DriverRuntime) -> None:
-        """From when there is something to serve: before it is our turn to publish, for kubelet asks the newest driver."""
+        """Serve kubelet once there is something to serve. This does not wait for the publisher
+        lock, for kubelet calls the newest driver.
+        """
         await station.wanted.wait()
         await station.judged.wait()
         plugin = self._plugin(station)
@@ -229,8 +239,10 @@ class NodeDriver:
             watch.cancel()
 
     async def _take_turn(self, station: DriverRuntime) -> None:
-        """Given back as soon as we are asked to end, and not when kubelet's last call is answered; but what is to be withdrawn is
-        withdrawn before somebody else publishes.
+        """Take the publisher lock; release it on cancellation, without waiting for kubelet's last
+        call.
+
+        Slices to be withdrawn are withdrawn before the other driver publishes.
         """
         await station.wanted.wait()
         await station.turn.take()
@@ -242,7 +254,7 @@ class NodeDriver:
                 station.turn.give_back()
 
     async def _tell_nothing_found(self) -> None:
-        """Once all have been tried, for an operator who wonders why there is nothing."""
+        """Log that no cards were found, once all vendors have been tried."""
         for station in self.stations.values():
             await station.hardware.tried.wait()
         stations = self.stations.values()
@@ -254,7 +266,7 @@ class NodeDriver:
                 self._settings.discover_every,
             )
 
-    # --- deciding ----------------------------------------------------------------------------------------------------
+    # --- deciding ---------------------------------------------------------------------------------
 
     async def _keep(self) -> None:
         while True:
@@ -296,11 +308,11 @@ class NodeDriver:
             if offered:
                 pool = empty_pool(station.driver, around.place)
         elif published and not station.decided:
-            # a driver before this one knew more: nothing is withdrawn because a tool stumbles
+            # the previous driver knew more: slices are not withdrawn because a tool failed
             station.count(None, cordoned)
             return
         if self._claims is not None and not self._claims.is_synced:
-            return  # its order would be that of an idle node
+            return  # the ranking would be that of an idle node
         if station.turn.is_ours:
             self._publisher.want(station.telling(pool, published))
             if not station.decided:
@@ -309,7 +321,7 @@ class NodeDriver:
         station.count(pool, cordoned)
 
     def _cards(self) -> list[Card] | None:
-        """None before all wanted hardware was read."""
+        """Return all cards; None before all demanded hardware was read."""
         wanted = [station for station in self.stations.values() if station.wanted.is_set()]
         if not wanted or not all(station.hardware.found for station in wanted):
             return None
@@ -320,15 +332,19 @@ class NodeDriver:
         return [item for key in keys for item in self._publisher.published(key)]
 
     def _owns(self, item: ResourceSlice) -> bool:
-        """Slices that may be deleted: of this node and of a driver whose state we know."""
+        """Return whether a slice may be deleted: it is of this node and of a driver whose state is
+        known.
+        """
         return item.spec.node_name == self._settings.node and any(
             station.decided and station.driver == item.spec.driver for station in self.stations.values()
         )
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     async def _withdraw(self) -> None:
-        """What is ours to publish; another instance may be waiting with the same, or publish already."""
+        """Withdraw the slices that this process may publish; another instance may be waiting with
+        the same ones, or publish already.
+        """
         for key in list(self._publisher.wanted):
             self._publisher.drop(key)
         try:
@@ -339,13 +355,13 @@ class NodeDriver:
 
 
 def _monitoring(station: DriverRuntime, sampler: Sampler | None, every: float, call: InThread) -> Monitoring | None:
-    """None: nobody can look at its cards, or nobody shall."""
+    """Return the monitoring of a driver's cards; None if it is unsupported or disabled."""
     if sampler is None or not every:
         return None
     return Monitoring(station.vendor.name, sampler, lambda: station.hardware.cards, every, call=call)
 
 
 async def _monitor(monitoring: Monitoring, station: DriverRuntime) -> None:
-    """From when its cards are known."""
+    """Monitor the cards once they are known."""
     await station.hardware.tried.wait()
     await monitoring.run()

@@ -1,4 +1,6 @@
-"""What an operator may set about the node driver. Made by the CLI and by tests; raises ConfigError, which names the option."""
+"""Settings of the node driver. Created by the CLI and by tests; raises ConfigError, which names the
+option.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ from hami_dra.vendors.faults import FaultKind
 from hami_dra.vendors.publishing import Sharing
 
 Effect = Literal["NoSchedule", "NoExecute", "None"]
-"""`None`: the device carries the taint, and nobody acts on it (Kubernetes' own word)."""
+"""`None`: the device carries the taint, and it has no effect (Kubernetes' own word)."""
 
 EFFECTS: Final[Mapping[FaultKind, Effect]] = {
     FaultKind.LOST: "NoExecute",
@@ -23,18 +25,19 @@ EFFECTS: Final[Mapping[FaultKind, Effect]] = {
     FaultKind.MEMORY: "NoSchedule",
     FaultKind.UNHEALTHY: "NoSchedule",
 }
-"""A pod on a card that is gone can only begin anew elsewhere. All other kinds are somebody's judgement of a card that may still
-work: nothing new goes there, and nobody is driven out."""
+"""Default effects. A pod on a lost card can only be restarted on another one. All other kinds are a
+judgement of a card that may still work: no new pods go there, and none is evicted.
+"""
 
 
 class DeviceRanking(Protocol):
-    """Orders the devices of a pool in native mode, where kube-scheduler takes the first that fit.
+    """Rank the devices of a pool in native mode, where kube-scheduler takes the first that fit.
 
     The driver knows no policies: the command that starts it passes a ranking of the controller's.
     """
 
     def __call__(self, pool: Pool, node: Node, claims: Collection[ResourceClaim]) -> dict[str, int]:
-        """Return the rank of each card by its uuid; a card that is not in it keeps its own order."""
+        """Return the rank of each card by its uuid; a card without a rank keeps its own order."""
 
 
 class OnExit(StrEnum):
@@ -44,31 +47,33 @@ class OnExit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """Times are seconds."""
+    """Settings of the node driver. Times are in seconds."""
 
     node: str
     instance: str = ""
-    """Of two drivers on the node during a rolling update this is the one: the uid of its pod."""
+    """Uid of the driver's pod: distinguishes the two drivers on the node during a rolling
+    update.
+    """
     root: Path = Path("/var/lib/kubelet")
     """kubelet's `--root-dir`."""
     native: bool = False
     ranking: DeviceRanking | None = None
-    """Orders the devices in native mode; None: by index."""
+    """Ranks the devices in native mode; None: by index."""
     sharing: Sharing = field(default_factory=Sharing)
     fence: FenceMode = "auto"
     beside_plugin: bool = False
-    """Publish although a device plugin hands out the same cards."""
+    """Publish although a device plugin advertises the same cards."""
     effects: Mapping[FaultKind, Effect] = field(default_factory=lambda: dict(EFFECTS))
     discover_every: float = 300.0
     health_every: float = 10.0
     check_claims_every: float = 300.0
-    """Whether the claims that are prepared are still there."""
+    """Interval of checks whether the prepared claims still exist."""
     monitor_interval: float = 15.0
-    """Between two looks at what the cards report while they work; 0: nobody looks."""
+    """Interval of the cards' readings; 0 disables monitoring."""
     recovery_time: float = 60.0
     """How long a fault must stay away until it is over."""
     confirm_time: float = 30.0
-    """How long a fault must last until it drives pods out: a tool may fail for a moment."""
+    """How long a fault must last until it evicts pods: a tool may fail for a moment."""
     on_exit: OnExit = OnExit.KEEP
 
     def __post_init__(self) -> None:
@@ -82,7 +87,9 @@ class NodeSettings:
 
     @property
     def fence_mode(self) -> FenceMode:
-        """In native mode kube-scheduler allocates, so nothing keeps it off."""
+        """Return the fence mode. In native mode kube-scheduler allocates, so it is not
+        fenced off.
+        """
         return "off" if self.native else self.fence
 
     @property

@@ -1,7 +1,8 @@
-"""A reference machine in place of hardware, whose cards fail when a file says so.
+"""A reference machine in place of hardware, whose faults are read from a file.
 
-Made by the CLI for `--machine`, and by tests. Implements `hami_dra.discovery.backend.Backend`; nothing is read but the file.
-One fault a line: the card's index or uuid, a code, and if wanted words for people; `#` begins a comment:
+Created by the CLI for `--machine`, and by tests. Implements `hami_dra.discovery.backend.Backend`;
+it reads only that file. One fault a line: the card's index or uuid, a code, and optionally a
+message for people; `#` begins a comment:
 
     2 xid-79 GPU has fallen off the bus
     3 lost
@@ -23,7 +24,9 @@ class _Reading:
 
 
 class SimulatedBackend:
-    """The cards of one vendor. `faults`: the file, which need not be there; it is read anew at each call."""
+    """The cards of one vendor. `faults`: the file, which may be missing; it is read again at each
+    call.
+    """
 
     tells_events = False
 
@@ -32,7 +35,7 @@ class SimulatedBackend:
         self._cards = tuple(sorted(cards, key=lambda card: card.index))
         self._file = faults
         self._lost: frozenset[str] = frozenset()
-        """At the last discovery."""
+        """Lost cards at the last discovery."""
 
     def discover(self) -> Findings:
         reading = self._read()
@@ -44,7 +47,7 @@ class SimulatedBackend:
         return Health(reading.faults, reading.problems, outdated=_lost(reading) != self._lost)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
     def _read(self) -> _Reading:
         faults: dict[str, list[Fault]] = {card.uuid: [] for card in self._cards}

@@ -1,7 +1,8 @@
-"""What is given of each card to which container, from the prepared claims: for metrics, and for what simulated cards report. Pure.
+"""The shares of each card granted to containers, from the prepared claims: for metrics, and for the
+readings of simulated cards. Pure.
 
-Used by `driver_runtime` and `wiring`. In: records as preparing keeps them, and the devices of the node. A claim whose containers nobody knew when it
-was prepared is counted on its cards, and no container is named.
+Used by `driver_runtime` and `wiring`. In: records of preparation, and the devices of the node. A
+claim whose containers were not known when it was prepared counts on its cards, without a container.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,13 +19,13 @@ _WHOLE = 100
 
 @dataclass(frozen=True, slots=True)
 class CardTenant:
-    """What one container has of one card."""
+    """The share of one card that one container has."""
 
     namespace: str
     pod: str
     container: str
     number: int
-    """Of the card, as programs in the container count."""
+    """Number of the card, as programs in the container count."""
     card: str
     """Uuid."""
     memory: int
@@ -34,7 +35,11 @@ class CardTenant:
 
 
 def tenants(records: Mapping[str, Record], inventory: Inventory | None) -> list[CardTenant]:
-    """By namespace, pod, container, number; each once, also while the claim of a pod's namesake is not taken back yet."""
+    """Return the tenants by namespace, pod, container, number.
+
+    Each is listed once, even while the claim of an earlier pod of the same name is not unprepared
+    yet.
+    """
     if inventory is None:
         return []
     views = {view.name: (record.namespace, view) for record in records.values() for view in record.views}
@@ -49,7 +54,7 @@ def tenants(records: Mapping[str, Record], inventory: Inventory | None) -> list[
 
 
 def loads(records: Mapping[str, Record], inventory: Inventory | None) -> dict[str, Load]:
-    """By uuid of the card: all that is given of it."""
+    """Return the granted shares of each card, by uuid."""
     found: dict[str, Load] = {}
     for record in records.values() if inventory is not None else ():
         for held in record.held:
@@ -62,7 +67,9 @@ def loads(records: Mapping[str, Record], inventory: Inventory | None) -> dict[st
 
 
 def _cards(view: ContainerView, records: Mapping[str, Record], inventory: Inventory) -> Iterator[tuple[str, int, int]]:
-    """Uuid, bytes, percent of each card that the container sees, in the order in which it sees them: by index."""
+    """Yield (uuid, bytes, percent) of each card that the container sees, in the order of its
+    indices.
+    """
     by_index: dict[int, tuple[str, int, int]] = {}
     for uid, request in view.asked:
         for held in records[uid].held if uid in records else ():
@@ -76,6 +83,6 @@ def _cards(view: ContainerView, records: Mapping[str, Record], inventory: Invent
 
 
 def _memory(held: GrantedDevice, inventory: Inventory) -> int:
-    """All of a device that is not shared."""
+    """Return the granted memory; for a device that is not shared, all of its memory."""
     device = inventory.devices.get(held.device)
     return held.consumed.get(names.CAP_MEMORY, device.capacity.get(names.CAP_MEMORY, 0) if device else 0)

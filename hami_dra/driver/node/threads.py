@@ -1,7 +1,8 @@
 """Calls that may block for as long as hardware hangs, from the event loop.
 
-Used for every visit to a back end. Unlike `asyncio.to_thread`, which a program waits for when it ends, the thread is left behind
-when nobody waits for it any more: a GPU that hangs inside the kernel must not keep the driver from ending.
+Used for every call to a back end. `asyncio.to_thread` makes a program wait for the thread when it
+ends; here an abandoned thread is left behind: a GPU that hangs inside the kernel must not keep the
+driver from ending.
 """
 
 import asyncio
@@ -14,13 +15,15 @@ T = TypeVar("T")
 
 
 class InThread(Protocol):
-    """`in_thread`, or in tests whatever calls at once."""
+    """`in_thread`, or a direct call in tests."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """What `work` returns or raises. Cancelled, it comes back at once and the thread ends by itself."""
+    """Return or raise the outcome of `work`. On cancellation it returns at once, and the thread
+    ends on its own.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

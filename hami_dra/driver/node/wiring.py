@@ -1,6 +1,8 @@
-"""Puts together what serves kubelet for one driver: the gRPC services, preparing, the claim's status, health, counting.
+"""Assemble the server of kubelet's calls for one driver: gRPC services, preparation, claim status,
+health, metrics.
 
-Made by the CLI; `NodeDriver` gets `plugins`. Nothing is decided here: which part there is and who hears of whom.
+Created by the CLI; `NodeDriver` gets `plugins`. No decisions are made here: it only creates the
+parts and connects them.
 """
 
 import asyncio
@@ -43,21 +45,21 @@ _PARTITIONS = "simulated-partitions.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """What preparing needs of the machine. `simulated`: the cards, where they are not real."""
+    """What preparation needs from the machine. `simulated`: the cards, where they are not real."""
 
     settings: NodeSettings
     cdi_folder: Path
     host: HostSettings = field(default_factory=HostSettings)
     kernel_root: Path = Path("/")
     driver_root: Path | None = None
-    """Where this process sees `HostSettings.driver_root`."""
+    """Path of `HostSettings.driver_root` in this process."""
     simulated: Sequence[Card] | None = None
 
     def plugins(self, cluster: Cluster, metrics: DriverMetrics) -> Callable[[DriverRuntime], Plugin]:
         return lambda station: self._plugin(cluster, metrics, station)
 
     def sampler(self, station: DriverRuntime) -> Sampler | None:
-        """What reads the station's cards at work."""
+        """Return the source of readings for the driver's cards."""
         if self.simulated is not None:
             return SimulatedSampler(station.loads, time.monotonic)
         return sampler_of(station.hardware.backend)
@@ -111,7 +113,9 @@ class Wiring:
         )
 
     def _cdi_folders(self) -> tuple[Path, ...]:
-        """Where CDI devices of others count: simulated cards must not be taken for the machine's own."""
+        """Return the folders with CDI devices of other programs: simulated cards must not be taken
+        for the machine's own.
+        """
         folders = () if self.simulated is not None else CDI_FOLDERS
         return tuple(dict.fromkeys((*folders, self.cdi_folder)))
 
@@ -131,7 +135,7 @@ class Wiring:
 
 
 class _Serving:
-    """Implements `service.Plugin`."""
+    """The plugin of one driver. Implements `service.Plugin`."""
 
     def __init__(
         self,
@@ -159,14 +163,14 @@ class _Serving:
                     await self._server.start()
                 await asyncio.Event().wait()
             finally:
-                # before the two above end: calls that are under way still need them
+                # before the two above end: pending calls still need them
                 await self._server.stop()
 
     async def _tidy_up(self) -> None:
         try:
             problems = await self._preparation.start()
         except PrepareError as error:
-            # calls get the same sentence, so that it stands in the events of pods too
+            # calls get the same sentence, so that it is in the events of pods too
             log.error("%s: %s", self._driver, error)  # noqa: TRY400 (the sentence says it all)
             return
         for problem in problems:
@@ -175,7 +179,9 @@ class _Serving:
 
 @contextmanager
 def _as_config_error(driver: str) -> Iterator[None]:
-    """No socket, no driver: the operator must choose another folder or mend this one."""
+    """Raise socket errors as ConfigError: without a socket there is no driver, so the operator must
+    choose another folder or repair this one.
+    """
     try:
         yield
     except SocketError as error:

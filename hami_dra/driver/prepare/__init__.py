@@ -1,1 +1,3 @@
-"""From an allocated claim to what its containers get, and back: the node's half of DRA behind kubelet's calls."""
+"""From an allocated claim to the devices of its containers, and back: the node's half of DRA behind
+kubelet's calls.
+"""

@@ -1,10 +1,13 @@
-"""Makes and takes away what a prepared claim has on the host: partitions, its CDI file, folders.
+"""Create and remove a prepared claim's artifacts on the host: partitions, its CDI file, folders.
 
-Called by `transaction`, under its lock and in its thread. In: records. Out: records as they then are. Blocks. Raises PrepareError; what was
-made before the error stays, and `take_back` removes it.
+Called by `transaction`, under its lock and in its thread. In: records. Out: records as they are
+afterwards. Blocks. Raises PrepareError; artifacts created before the error stay, and `take_back`
+removes them.
 
-Order of making: cards made one, partitions, CDI file, folders. Of taking: partitions, cards as they were, folders, CDI file. The CDI file remembers the claim and its
-folders, so whatever is cut short, either the checkpoint or the CDI file still tells what there is to take away.
+Order of creation: cards put out of MIG mode, partitions, CDI file, folders. Order of removal:
+partitions, cards restored, folders, CDI file. The CDI file records the claim and its folders, so
+after an interruption at any point either the checkpoint or the CDI file still lists what has to be
+removed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +32,9 @@ _READ = 0o755
 
 
 class ArtifactWriter:
-    """`cdi_folder`: where containerd looks (`/var/run/cdi`); made if it is not there."""
+    """Write artifacts. `cdi_folder`: the folder that containerd reads (`/var/run/cdi`); created if
+    it is missing.
+    """
 
     def __init__(
         self, vendor: ContainerVendor, host: Host, partitions: Partitions, cdi_folder: Path, files: Files
@@ -41,12 +46,14 @@ class ArtifactWriter:
         self._folder = cdi_folder
         self._files = files
 
-    # --- making ---
+    # --- creating ---
 
     def assigned(
         self, records: Mapping[str, Record], held: GrantedDevice, inventory: Inventory, claim: str
     ) -> GrantedDevice:
-        """With what the vendor gives it of the card beyond amounts; `records`: everything else that is prepared."""
+        """Return the device with the vendor's assignment on its card, beyond amounts; `records`:
+        everything else that is prepared.
+        """
         if held.admin:
             return held
         others = [
@@ -62,13 +69,15 @@ class ArtifactWriter:
         return replace(held, assigned=dict(given))
 
     def check_free(self, record: Record) -> None:
-        """Nothing lies where the record's partitions will be."""
+        """Check that nothing lies where the record's partitions will be."""
         for held in record.held:
             self._partitions.check_free(record.key, held)
 
     def make_partitions(self, records: Records, uid: str) -> None:
-        """Those that the record has without an id, which must be on the disk; each is noted in `records` as soon as it is there. Cards
-        that it holds as one are one then.
+        """Create the record's partitions that have no id, and put cards that it holds as one out of
+        MIG mode.
+
+        The record must be on the disk; each partition is stored in `records` as soon as it exists.
         """
         self.uncut(records[uid])
         for index in range(len(records[uid].held)):
@@ -77,7 +86,9 @@ class ArtifactWriter:
             records[uid] = replace(record, held=(*record.held[:index], made, *record.held[index + 1 :]))
 
     def uncut(self, record: Record) -> None:
-        """Cards that can be cut, and that the record holds as one, are one; as they were found again when the last record is taken back."""
+        """Put partitionable cards that the record holds as one out of MIG mode; they are restored
+        when the last record is taken back.
+        """
         for held in record.held:
             self._partitions.uncut(record.key, held)
 
@@ -88,8 +99,10 @@ class ArtifactWriter:
         inventory: Inventory,
         arrangement: ViewArrangement | None,
     ) -> list[Record]:
-        """The records of `uids` with CDI documents, folders, answers. `arrangement`: None where only the documents are made anew.
-        `records`: has all claims of their views, partitions made.
+        """Return the records of `uids` with CDI documents, folders, answers.
+
+        `arrangement`: None if only the documents are rewritten. `records` has all claims of their
+        views, with partitions created.
         """
         edits: dict[str, Edits] = {}
         for uid in uids:
@@ -107,7 +120,9 @@ class ArtifactWriter:
         return [self._described(records[uid], edits, arrangement, inventory) for uid in uids]
 
     def write(self, record: Record, *, fresh: bool) -> None:
-        """The CDI file and the folders of a described record. `fresh`: folders of a view are emptied first."""
+        """Write the CDI file and the folders of a described record. `fresh`: empty the folders of a
+        view first.
+        """
         path = self._folder / cdi.file_name(self._vendor.driver, record.uid)
         try:
             if record.spec is not None:
@@ -126,7 +141,9 @@ class ArtifactWriter:
     # --- repairing ---
 
     def without_lost(self, record: Record) -> Record:
-        """Partitions that are gone (a reboot) lose their id, so that they are made again; where somebody else has made one, Refused."""
+        """Return the record without the ids of lost partitions (a reboot), so that they are created
+        again. Raises Refused if another program has created one in their place.
+        """
         held = list(record.held)
         for index, each in enumerate(held):
             if each.partition is not None and self._partitions.is_lost(record.key, each):
@@ -135,7 +152,9 @@ class ArtifactWriter:
         return replace(record, held=tuple(held))
 
     def renumbered(self, record: Record, inventory: Inventory) -> Record:
-        """With the numbers that its cards have now. What containers were told by number is to be told again where they differ."""
+        """Return the record with the current numbers of its cards. Containers that were given other
+        numbers must be described again.
+        """
         held = []
         for each in record.held:
             device = inventory.of(each)
@@ -144,17 +163,21 @@ class ArtifactWriter:
         return replace(record, held=tuple(held))
 
     def remake(self, records: Records, uid: str, inventory: Inventory) -> None:
-        """Partitions without an id, and all that tells of them; other claims whose containers see them are described anew too."""
+        """Create partitions without an id, and every description of them; other claims whose
+        containers see them are described again too.
+        """
         self.make_partitions(records, uid)
         seeing = [other.uid for other in records.values() if any(uid in dict(view.asked) for view in other.views)]
         for changed in self.described(records, seeing, inventory, None):
             records[changed.uid] = changed
             self.write(changed, fresh=False)
 
-    # --- taking away ---
+    # --- removing ---
 
     def take_back(self, record: Record, others: Mapping[str, Record]) -> None:
-        """What is gone already is no error. `others`: what stays, whose folders are left alone."""
+        """Remove a record's artifacts; missing ones are no error. `others`: records that stay,
+        whose folders are left alone.
+        """
         for held in record.held:
             self._partitions.remove(record.key, held)
         self._recut(record, others)
@@ -175,11 +198,13 @@ class ArtifactWriter:
                 self._partitions.recut(record.key, held)
 
     def recut_unheld(self, records: Mapping[str, Record]) -> None:
-        """Cards that were made one for claims that nobody remembers."""
+        """Restore cards that were put out of MIG mode for claims without a record."""
         self._partitions.recut_all_but(_uncut_cards(records.values()))
 
     def _remembered(self, path: Path, record: Record) -> Record:
-        """What the CDI file knows of a claim that was cut short: the list has the intent only."""
+        """Return the record from the CDI file of an interrupted claim: the checkpoint has only the
+        intent.
+        """
         if record.state == "prepared":
             return record
         try:
@@ -188,7 +213,9 @@ class ArtifactWriter:
             return record
 
     def leftovers(self, records: Mapping[str, Record]) -> list[Record]:
-        """What CDI files remember of claims that are not prepared; files without a memory are removed at once."""
+        """Return the records in CDI files of claims that are not prepared; files without a record
+        are removed at once.
+        """
         found = []
         try:
             for path in self._files.leftovers(self._folder, f"{self._vendor.driver}-"):
@@ -215,7 +242,7 @@ class ArtifactWriter:
         own = [edits[view.name] for view in record.views]
         folders = {
             folder.path: folder for folder in record.folders
-        }  # of an earlier description, still to be removed one day
+        }  # of an earlier description, still to be removed some day
         folders |= {
             folder.path: HostFolder(folder.path, folder.mode, folder.per_view)
             for each in own
@@ -231,7 +258,8 @@ class ArtifactWriter:
         return replace(record, spec=cdi.document(inventory.driver, record, edits))
 
     def _edits(self, view: ContainerView, records: Mapping[str, Record], inventory: Inventory) -> Edits:
-        # after a crash one claim of a view may be gone, and with it the container: the others are still described
+        # after a crash one claim of a view may be gone, and with it the container: the others are
+        # still described
         there = [(uid, request) for uid, request in view.asked if uid in records]
         first = records[there[0][0]]
         place = ContainerPlace(
@@ -294,7 +322,9 @@ def _uncut_cards(records: Iterable[Record]) -> set[str]:
 
 
 def _looked_at(held: GrantedDevice, claim: str, records: Mapping[str, Record]) -> GrantedDevice:
-    """Who has admin access to a part of a card sees the one that its holder has."""
+    """Return the device with the partition of its holder, if it is an admin access to a part of a
+    card.
+    """
     if not held.admin or held.partition is None:
         return held
     for record in records.values():
@@ -325,7 +355,9 @@ def _answers(
 
 
 def _ids(driver: str, uid: str, view: ContainerView | None, edits: Mapping[str, Edits]) -> tuple[str, ...]:
-    """Devices of others first: what they set, ours sets again."""
+    """Return the CDI ids of a view. Devices of other programs come first: ours override their
+    settings.
+    """
     if view is None:
         return ()
     own = (cdi.device_id(driver, uid, view.name),) if cdi.container_edits(edits[view.name]) else ()

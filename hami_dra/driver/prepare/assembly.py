@@ -1,4 +1,6 @@
-"""Puts the parts of preparing together for one driver of a node, up to what `NodePreparation` works with. Called by the node driver and by tests."""
+"""Assemble the parts of preparation for one driver of a node, up to what `NodePreparation` works
+with. Called by the node driver and by tests.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,8 +28,11 @@ def transactions_of(
     cdi_folder: Path,
     files: Files | None = None,
 ) -> PrepareTransactions:
-    """`inventory`: what is published now; called in a thread; None while the devices are not known. `partitioner`: None where cards are not cut.
-    `state_folder`: the driver's own, `<plugins_dir>/<driver>`; made if it is not there.
+    """Return the transactions of one driver.
+
+    `inventory`: the devices published now; called in a thread; None while they are not known.
+    `partitioner`: None if cards are not partitioned. `state_folder`: the driver's own,
+    `<plugins_dir>/<driver>`; created if it is missing.
     """
     files = files or Files()
     maker = ArtifactWriter(vendor, host, Partitions(partitioner), cdi_folder, files)

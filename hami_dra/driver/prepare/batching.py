@@ -1,6 +1,6 @@
-"""What `transaction` is asked to do, and the state of one batch of it.
+"""The jobs of `transaction`, and the state of one batch of them.
 
-Made by `preparation`, used up by `transaction`. Pure.
+Created by `preparation`, consumed by `transaction`. Pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,17 +13,21 @@ from hami_dra.driver.prepare.pods import Pod, claim_names
 from hami_dra.driver.prepare.records import Record
 
 Outcome = Record | str
-"""What is prepared now, or why it failed; "" for what is not prepared any more."""
+"""The record of a prepared claim, or the reason of a failure; "" for a claim that is unprepared
+now.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
     claims: Mapping[str, ResourceClaim]
-    """By the uid that kubelet asks for."""
+    """By the uid in kubelet's call."""
     pods: tuple[Pod, ...] = ()
-    """For which they are reserved, as far as they exist."""
+    """Existing pods that the claims are reserved for."""
     unread: Mapping[str, str] = field(default_factory=dict)
-    """By uid of a claim that is reserved for a PodGroup whose pods cannot be listed: which group, and why not."""
+    """By uid of a claim that is reserved for a PodGroup whose pods cannot be listed: the group and
+    the reason.
+    """
 
     @property
     def uids(self) -> tuple[str, ...]:
@@ -40,28 +44,30 @@ Job = Prepare | Unprepare
 
 @dataclass(slots=True)
 class Group:
-    """Fresh claims that containers of the same pods use: prepared together or not at all."""
+    """New claims that containers of the same pods use: prepared together or not at all."""
 
     uids: tuple[str, ...]
     arrangement: ViewArrangement
     why: str = ""
-    """Not empty: it failed."""
+    """The reason of the failure, if not empty."""
 
 
 @dataclass(slots=True)
 class Batch:
     records: Records
-    """As they will be written."""
+    """Records to be written."""
     groups: list[Group] = field(default_factory=list)
 
     def outcome(self, uid: str, unsaved: str) -> Outcome:
-        """When all is done. `unsaved`: why what was done for this claim could not be written down."""
+        """Return the final outcome of a claim. `unsaved`: why its changes could not be written to
+        the checkpoint.
+        """
         failed = next((group.why for group in self.groups if uid in group.uids and group.why), "")
         return failed or unsaved or self.records.get(uid, "")
 
 
 def parts(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Batches in which no claim is both prepared and unprepared."""
+    """Split jobs into batches in which no claim is both prepared and unprepared."""
     found: list[list[Job]] = []
     kinds: dict[str, type[Job]] = {}
     for job in jobs:
@@ -74,7 +80,7 @@ def parts(jobs: Sequence[Job]) -> list[list[Job]]:
 
 
 def together(job: Prepare) -> list[tuple[str, ...]]:
-    """The uids of the job, those of one pod in one group."""
+    """Return the uids of the job in groups, those of one pod in one group."""
     uid_of = {claim.key: uid for uid, claim in job.claims.items()}
     group_of: dict[str, tuple[str, ...]] = {uid: (uid,) for uid in job.claims}
     for pod in job.pods:

@@ -1,10 +1,12 @@
-"""The CDI file of a claim: one device for each view, and in it what the driver remembers of the claim.
+"""The CDI file of a claim: one device for each view, and a copy of the claim's record.
 
-Called by `transaction`. In: views, their edits, the record. Out: the document; ids of its devices; the record again, from a document. Pure.
+Called by `transaction`. In: views, their edits, the record. Out: the document; ids of its devices;
+the record again, from a document. Pure.
 
-One file per claim, named after it, so that it can be taken away alone and be told from the files of others. The kind is
-`<driver>/claim`. Version 0.6.0 of the format: the least that has everything used here (annotations; containerd 2.0 and later read up
-to 0.8.0 and more). https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md
+One file per claim, named after it, so that it can be removed alone and distinguished from the files
+of other programs. The kind is `<driver>/claim`. Version 0.6.0 of the format: the lowest that has
+everything used here (annotations; containerd 2.0 and later read up to 0.8.0 and more).
+https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md
 """
 
 import re
@@ -21,7 +23,9 @@ Json = dict[str, Any]
 
 VERSION: Final = "0.6.0"
 RECORD: Final = "hami.io/claim-record"
-"""Annotation: the `Record`, without the document that it stands in. From it the checkpoint can be made again."""
+"""Annotation: the `Record`, without the document that contains it. The checkpoint can be rebuilt
+from it.
+"""
 _UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 
 
@@ -41,7 +45,7 @@ def device_name(uid: str, view: str) -> str:
 
 
 def device_id(driver: str, uid: str, view: str) -> str:
-    """As kubelet and containerd name the device."""
+    """Return the name that kubelet and containerd use for the device."""
     return f"{kind(driver)}={device_name(uid, view)}"
 
 
@@ -50,19 +54,21 @@ def file_name(driver: str, uid: str) -> str:
 
 
 def claim_of(driver: str, file: str) -> str | None:
-    """The uid of the claim whose file this is; None for files of others."""
+    """Return the uid of the claim that the file belongs to; None for files of other programs."""
     prefix = f"{driver}-claim_"
     uid = file.removeprefix(prefix).removesuffix(".json")
     return uid if file == f"{prefix}{uid}.json" and is_uid(uid) else None
 
 
 def is_uid(text: str) -> bool:
-    """Whether it can be part of the names above."""
+    """Return whether the text can be part of the names above."""
     return _UID.fullmatch(text) is not None
 
 
 def document(driver: str, record: Record, edits: Mapping[str, Edits]) -> Json | None:
-    """`edits`: by view. None where no view gets anything of its own: an empty device would be refused by containerd."""
+    """Return the CDI document. `edits`: by view. None if no view has edits: containerd would refuse
+    an empty device.
+    """
     devices = [
         {"name": device_name(record.uid, view.name), "containerEdits": made}
         for view in record.views
@@ -79,7 +85,7 @@ def document(driver: str, record: Record, edits: Mapping[str, Edits]) -> Json | 
 
 
 def container_edits(edits: Edits) -> Json:
-    """Empty where there is nothing to say."""
+    """Return the edits as JSON; empty if there are none."""
     made: Json = {}
     if edits.env:
         made["env"] = [f"{name}={value}" for name, value in edits.env.items()]
@@ -106,22 +112,27 @@ def _device_node(node: DeviceNode) -> Json:
     made: Json = {"path": node.path}
     if node.host_path:
         made["hostPath"] = node.host_path
-    if node.numbers is not None:  # the runtime then looks for no node on the host (cdi: DeviceNode.fillInfo)
+    # the runtime then does not look up the node on the host (cdi: DeviceNode.fillInfo)
+    if node.numbers is not None:
         made |= {"type": "c", "major": node.numbers[0], "minor": node.numbers[1]}
     return made | {"permissions": node.permissions}
 
 
 def _tmpfs(wanted: Tmpfs) -> Json:
-    """Return a mount with a type, which the runtime takes as it is (runtime-spec, config.md#mounts): `hostPath` is its source.
+    """Return a mount with a type, which the runtime takes as it is (runtime-spec,
+    config.md#mounts): `hostPath` is its source.
 
-    Sticky, so that processes of different users cannot remove each other's files; few inodes, for they count as kernel memory.
+    Sticky, so that processes of different users cannot remove each other's files; few inodes, for
+    they count as kernel memory.
     """
     options = ["rw", "nosuid", "nodev", "noexec", "mode=1777", f"size={wanted.size}", f"nr_inodes={_INODES}"]
     return {"hostPath": "tmpfs", "containerPath": wanted.container, "type": "tmpfs", "options": options}
 
 
 def undone(smaller: Edits, larger: Edits) -> str:
-    """What of `smaller` stays in a container that is given `larger` after it, in words; empty when nothing does."""
+    """Describe what remains of `smaller` in a container that is given `larger` after it; empty if
+    nothing does.
+    """
     left = [name for name in smaller.env if name not in larger.env]
     left += sorted({node.path for node in smaller.device_nodes} - {node.path for node in larger.device_nodes})
     left += sorted({each.container for each in smaller.tmpfs} - {each.container for each in larger.tmpfs})
@@ -136,7 +147,7 @@ def encoded(found: Json) -> bytes:
 
 
 def record_of(driver: str, uid: str, text: bytes) -> Record:
-    """What the file of a claim remembers, the document itself included. Raises NotOurs."""
+    """Return the record in the file of a claim, including the document itself. Raises NotOurs."""
     try:
         found = msgspec.json.decode(text, type=dict[str, Any])
         remembered = found["annotations"][RECORD]
@@ -152,7 +163,7 @@ def record_of(driver: str, uid: str, text: bytes) -> Record:
     return replace(record.record, spec=found)
 
 
-# --- the record ------------------------------------------------------------------------------------------------------
+# --- the record -----------------------------------------------------------------------------------
 
 _RECORD_VERSION: Final = 1
 _MOST_REMEMBERED: Final = 200 * 1024
@@ -167,7 +178,7 @@ class _Remembered(msgspec.Struct, frozen=True):
 def _remembered(record: Record) -> str:
     bare = replace(record, spec=None, state="prepared")
     text = _text(bare)
-    if len(text) > _MOST_REMEMBERED:  # very many pods share the claim; which pods they are is the least of it
+    if len(text) > _MOST_REMEMBERED:  # very many pods share the claim; their names matter least
         text = _text(replace(bare, views=tuple(replace(view, pods=()) for view in bare.views)))
     return text
 

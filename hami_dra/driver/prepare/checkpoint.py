@@ -1,13 +1,16 @@
-"""The list of what is prepared on this node, kept on disk.
+"""The checkpoint: the list of prepared claims on this node, on disk.
 
-Used by `transaction`. In and out: records by claim uid. Blocks; called from a thread. Raises NotWritten, Unreadable.
+Used by `transaction`. In and out: records by claim uid. Blocks; called from a thread. Raises
+NotWritten, Unreadable.
 
-The file is JSON: a version, the sha256 of the state's text, the state. It is written as a whole, to the disk, before anybody is told of
-what it says. One that cannot be read (damaged, or written by a newer version) is set aside, never deleted, and the list is made again
-from the CDI files, each of which remembers its claim. That is safe: a claim whose containers may run has its CDI file, for it is written
-before kubelet is answered and removed after everything else of the claim is gone. After a reboot, which empties /var/run, there are no
-CDI files, and no containers either. A CDI file of ours that cannot be read in turn leaves nothing to go by: what its claim holds would
-be given out again. Then nothing is prepared, and the error says what to do.
+The file is JSON: a version, the sha256 of the state's text, the state. It is written as a whole,
+and synced to the disk before any caller gets an answer that depends on it. An unreadable file
+(damaged, or written by a newer version) is set aside, never deleted, and the list is rebuilt from
+the CDI files, each of which has the record of its claim. That is safe: a claim whose containers may
+run has its CDI file, for it is written before kubelet is answered and removed after everything else
+of the claim is gone. After a reboot, which empties /var/run, there are no CDI files, and no
+containers either. If in turn one of the driver's CDI files cannot be read, the devices of its claim
+are unknown and would be given out again. Then nothing is prepared, and the error says what to do.
 """
 
 import hashlib
@@ -30,7 +33,7 @@ Records = dict[str, Record]
 
 
 class Damaged(ValueError):
-    """The text is no checkpoint that this version can read; the message says why."""
+    """The text is not a checkpoint that this version can read; the message says why."""
 
 
 class _CheckpointFile(msgspec.Struct, frozen=True):
@@ -50,7 +53,7 @@ def encode(driver: str, records: Mapping[str, Record]) -> bytes:
 
 
 def decode(driver: str, text: bytes) -> Records:
-    """Raises Damaged."""
+    """Decode a checkpoint. Raises Damaged."""
     try:
         found = msgspec.json.decode(text, type=_CheckpointFile)
         if found.version != VERSION:
@@ -66,7 +69,9 @@ def decode(driver: str, text: bytes) -> Records:
 
 
 class Checkpoint:
-    """`path`: the file; `cdi_folder`: where the CDI files are, to make the list again from."""
+    """The checkpoint file. `path`: the file; `cdi_folder`: the CDI files to rebuild the
+    list from.
+    """
 
     def __init__(self, driver: str, path: Path, cdi_folder: Path, files: Files) -> None:
         self._driver = driver
@@ -78,7 +83,9 @@ class Checkpoint:
         self._text: bytes | None = None
 
     def load(self) -> Records:
-        """As it is on the disk now; another instance of the driver may have written since. Raises Unreadable, NotWritten."""
+        """Return the list as it is on the disk now; another instance of the driver may have written
+        since. Raises Unreadable, NotWritten.
+        """
         try:
             stamp = self._files.stamp(self._path)
             if self._written is not None and stamp is not None and stamp == self._stamp:
@@ -98,11 +105,12 @@ class Checkpoint:
         return dict(records)
 
     def save(self, records: Mapping[str, Record]) -> None:
-        """Raises NotWritten; then the file says what it said before."""
+        """Write the list. Raises NotWritten; then the file is unchanged."""
         text = encode(self._driver, records)
         if text == self._text and self._stamp is not None and self._files.stamp(self._path) == self._stamp:
             return
-        self._stamp = None  # whatever happens below, the file is read again before it is believed
+        # after a failure below, the file is read again before its content is used
+        self._stamp = None
         try:
             self._files.write(self._path, text)
             self._stamp = self._files.stamp(self._path)
@@ -113,7 +121,9 @@ class Checkpoint:
         self._written, self._text = dict(records), text
 
     def tidy(self) -> None:
-        """Removes a file whose writing was cut short. Under the lock: nobody is writing it."""
+        """Remove files of interrupted writes. Call under the lock, so that none is being
+        written.
+        """
         try:
             for path in self._files.leftovers(self._path.parent, self._path.name):
                 self._files.remove(path)
@@ -123,7 +133,9 @@ class Checkpoint:
     # --- without a file ---
 
     def _first_or_lost(self) -> Records:
-        """No file: nothing was ever prepared here, or somebody removed it while containers run."""
+        """Return the list if there is no file: nothing was ever prepared here, or the file was
+        removed while containers run.
+        """
         records = self._from_cdi(why="is not there")
         if records:
             log.error("checkpoint %s is not there, but CDI files are: made again from them", self._path)

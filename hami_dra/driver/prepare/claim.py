@@ -1,7 +1,8 @@
-"""Reads a claim for this node: what it holds of the driver's devices, with which parameters.
+"""Read a claim for this node: which of the driver's devices it holds, with which parameters.
 
-Called by `transaction` with the claim as the API server has it. In: the claim, what kubelet asked for, the inventory. Out: `RequestedAllocation`, or
-`Refused` with a sentence for the pod's event. Pure: whether there is room is `overcommit`'s business.
+Called by `transaction` with the claim from the API server. In: the claim, kubelet's reference to
+it, the inventory. Out: `RequestedAllocation`, or `Refused` with a sentence for the pod's event.
+Pure: free capacity is checked by `overcommit`.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ _MOST: Final = 2**63 - 1
 
 
 class RequestedAllocation(NamedTuple):
-    """What an allocation gives to one driver on this node."""
+    """Devices allocated from one driver on this node."""
 
     allocation: str
     """Fingerprint; see `Record.allocation`."""
@@ -31,7 +32,7 @@ class RequestedAllocation(NamedTuple):
 
 
 def check_identity(claim: ResourceClaim, uid: str) -> None:
-    """Raises Refused."""
+    """Check the claim's uid against kubelet's. Raises Refused."""
     if claim.metadata.uid != uid:
         raise Refused(
             f"ResourceClaim {claim.key}: metadata.uid is {claim.metadata.uid}, but kubelet asks for {uid}: the claim was deleted "
@@ -40,7 +41,7 @@ def check_identity(claim: ResourceClaim, uid: str) -> None:
 
 
 def fingerprint(claim: ResourceClaim, driver: str) -> str:
-    """Of what the allocation says to `driver`; empty where there is none."""
+    """Return the fingerprint of the allocation's part for `driver`; empty without one."""
     allocation = claim.status.allocation
     if allocation is None:
         return ""
@@ -50,7 +51,9 @@ def fingerprint(claim: ResourceClaim, driver: str) -> str:
 
 
 def owner_pod(claim: ResourceClaim) -> str:
-    """Return the uid of the pod that the claim was generated for; empty for a claim that users made themselves."""
+    """Return the uid of the pod that the claim was generated for; empty for a claim that users made
+    themselves.
+    """
     owners = claim.metadata.owner_references
     return next(
         (owner.uid for owner in owners if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod")), ""
@@ -58,7 +61,7 @@ def owner_pod(claim: ResourceClaim) -> str:
 
 
 def read_claim(claim: ResourceClaim, inventory: Inventory) -> RequestedAllocation:
-    """Raises Refused."""
+    """Read a claim's allocation. Raises Refused."""
     if claim.metadata.deletion_timestamp is not None:
         raise Refused(
             f"ResourceClaim {claim.key}: metadata.deletionTimestamp is set, the claim is being deleted: delete the pod too, "
@@ -127,8 +130,10 @@ def _held(
 
 
 def _consumed(result: DeviceRequestAllocationResult, device: PublishedDevice, where: str) -> dict[str, int]:
-    """Of a device that is for one claim: nothing. Of a shared one all of what is offered, where the allocation does not say how
-    much: whoever wrote it did not mean to share.
+    """Return the consumed capacities of a result.
+
+    A device for one claim consumes nothing. Of a shared device, everything that is offered if the
+    allocation states no amounts: its author did not intend sharing.
     """
     if not device.shared:
         return {}
@@ -154,16 +159,20 @@ def _check_minimum(consumed: Mapping[str, int], config: DeviceConfig, where: str
             )
 
 
-# --- parameters ------------------------------------------------------------------------------------------------------
+# --- parameters -----------------------------------------------------------------------------------
 
 
 class _Parameters:
-    """Opaque parameters of the driver, of class and claim as the allocation copied them; `config.merge` says what holds."""
+    """Opaque parameters of the driver, of class and claim as copied into the allocation;
+    `config.merge` decides which apply.
+    """
 
     def __init__(self, claim: ResourceClaim, allocation: AllocationResult, driver: str) -> None:
         self._claim = claim.key
         self._entries: list[tuple[bool, tuple[str, ...], DeviceConfig]] = []
-        """Whether it is the class's, the requests that it is for, what it says. The order inside one source is the user's."""
+        """Whether it is from the class, the requests that it is for, the configuration. The order
+        inside one source is the user's.
+        """
         for index, entry in enumerate(allocation.devices.config):
             if entry.opaque is None or entry.opaque.driver != driver:
                 continue
@@ -176,7 +185,9 @@ class _Parameters:
             self._entries.append((entry.source == _FROM_CLASS, entry.requests, config))
 
     def of(self, request: str) -> DeviceConfig:
-        """`request`: as the result spells it. An entry for `request` counts for all its subrequests too. Raises Refused."""
+        """Return the merged configuration. `request`: spelt as in the result. An entry for
+        `request` also applies to all its subrequests. Raises Refused.
+        """
         concerned = [
             (is_of_class, config)
             for is_of_class, requests, config in self._entries

@@ -1,12 +1,15 @@
-"""`status.devices` of a claim: what this driver says of each device it prepared, for people and for other controllers.
+"""`status.devices` of a claim: the state of each device that this driver prepared, for people and
+for other controllers.
 
-`entries` is pure: in: the claim and its record (or why it failed), the moment; out: JSON of AllocatedDeviceStatus. `ClaimStatusWriter`
-writes it behind kubelet's back: an answer never waits for it, and nothing depends on it.
+`entries` is pure: in: the claim and its record (or the reason of a failure), the time; out: JSON of
+AllocatedDeviceStatus. `ClaimStatusWriter` writes it asynchronously: an answer to kubelet never
+waits for it, and nothing depends on it.
 
-Written by server-side apply with the driver as field manager: the list is keyed by driver, pool, device and shareID, so entries of other
-drivers are not touched. It needs `patch` on `resourceclaims/status` and `associated-node:patch` on `resourceclaims/driver`. The API
-server takes only devices that the claim is allocated, and removes entries itself when the claim is deallocated; so nothing is removed
-when a claim is unprepared, as in other drivers.
+Written by server-side apply with the driver as field manager: the list is keyed by driver, pool,
+device and shareID, so entries of other drivers are not touched. It needs `patch` on
+`resourceclaims/status` and `associated-node:patch` on `resourceclaims/driver`. The API server
+accepts only devices that the claim is allocated, and removes entries itself when the claim is
+deallocated; so nothing is removed when a claim is unprepared, as in other drivers.
 """
 
 import json
@@ -33,20 +36,22 @@ READY: Final = "Ready"
 PREPARED: Final = "Prepared"
 FAILED: Final = "PrepareFailed"
 _MOST_MESSAGE: Final = 1_000
-"""Characters; the API takes 32768, people read fewer."""
+"""Characters; the API accepts 32768, people read fewer."""
 _MOST_DATA: Final = 10 * 1024
 """AllocatedDeviceStatusDataMaxLength."""
 _MOST_WAITING: Final = 4_096
 _AT_ONCE: Final = 8
 _PER_NAMESPACE: Final = 2
-"""Claims that are written side by side, and those of one namespace: its admission webhook may take its time."""
+"""Concurrent writes of claims, and those of one namespace: its admission webhook may be slow."""
 
 
-# --- what is said ----------------------------------------------------------------------------------------------------
+# --- content --------------------------------------------------------------------------------------
 
 
 def entries(driver: str, claim: ResourceClaim, outcome: Record | str, now: datetime) -> list[Json]:
-    """One for each device that `driver` was allocated, by the claim's allocation; `outcome`: prepared, or why not."""
+    """Return one entry for each device of `driver` in the claim's allocation; `outcome`: its
+    record, or the reason of the failure.
+    """
     allocation = claim.status.allocation
     held = {_key(each): each for each in outcome.held} if isinstance(outcome, Record) else {}
     notes = outcome.notes if isinstance(outcome, Record) else ()
@@ -120,11 +125,11 @@ def _key(held: GrantedDevice) -> tuple[str, str, str]:
     return held.pool, held.device, held.share_id
 
 
-# --- how it is written -----------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 class ClaimStatusWriter:
-    """`run()` until cancelled. `add` never blocks and never fails."""
+    """Write the status; `run()` until cancelled. `add` never blocks and never fails."""
 
     def __init__(
         self, cluster: Cluster, driver: str, now: Callable[[], datetime], *, sleep: Callable[[float], Awaitable[None]]
@@ -134,19 +139,22 @@ class ClaimStatusWriter:
         self._now = now
         self._waiting: dict[str, tuple[ResourceClaim, Record | str]] = {}
         self._written: OrderedDict[str, str] = OrderedDict()
-        """Uid → what was written last, without times, so that a repeated call of kubelet writes nothing. Of claims that are prepared: the API
-        server empties the status when a claim is deallocated, and a named claim may then be allocated the same again.
+        """Uid → last content written, without times, so that a repeated call of kubelet writes
+        nothing.
+
+        Only of prepared claims: the API server empties the status when a claim is deallocated, and
+        a named claim may then get the same allocation again.
         """
         self._queue: WorkQueue[tuple[str, str]] = WorkQueue(
             self._write, workers=_AT_ONCE, lane=lambda key: key[0], width=_PER_NAMESPACE, sleep=sleep
         )
-        """Of namespaces and uids."""
+        """Namespaces and uids."""
 
     async def run(self) -> None:
         await self._queue.run()
 
     def add(self, claims: Mapping[str, ResourceClaim], outcomes: Mapping[str, Record | str]) -> None:
-        """After each prepare; by the uid that kubelet asked for."""
+        """Queue the status after a prepare call; by the uid in kubelet's call."""
         for uid, outcome in outcomes.items():
             claim = claims.get(uid)
             if claim is None or claim.metadata.uid != uid or len(self._waiting) >= _MOST_WAITING:
@@ -155,7 +163,7 @@ class ClaimStatusWriter:
             self._queue.add((claim.metadata.namespace, uid))
 
     def forget(self, uids: Iterable[str]) -> None:
-        """After each unprepare."""
+        """Forget claims after an unprepare call."""
         for uid in uids:
             self._waiting.pop(uid, None)
             self._written.pop(uid, None)
@@ -177,7 +185,7 @@ class ClaimStatusWriter:
             del self._waiting[uid]
 
     async def _apply(self, claim: ResourceClaim, said: list[Json]) -> None:
-        """Raises ClusterError when it is worth trying again."""
+        """Apply the status. Raises ClusterError if a retry may succeed."""
         meta = claim.metadata
         body = {
             "apiVersion": RESOURCE_CLAIM.api_version,

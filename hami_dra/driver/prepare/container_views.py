@@ -1,23 +1,26 @@
-"""Which containers see which requests together, and how kubelet is made to hand each of them the right CDI device.
+"""Views: requests that containers see together, each with the CDI device that kubelet hands over.
 
-Called by `transaction` for the claims of one call. In: the claims that are to be prepared and the pods that they are reserved for. Out: an
-`ViewArrangement`, or `Refused`. Pure.
+Called by `transaction` for the claims of one call. In: the claims to prepare and the pods that they
+are reserved for. Out: a `ViewArrangement`, or `Refused`. Pure.
 
-What a container gets (visible devices, limits by position) depends on all of its cards at once, while kubelet knows no containers: for
-every request that a container refers to it hands over the same CDI devices, whoever asks. So there is one CDI device for each
-*view* (the set of requests that some container refers to, over all claims), it describes all of the view, and requests name views.
+The content of a container (visible devices, limits by position) depends on all of its cards at
+once, while kubelet knows no containers: it passes the same CDI devices for a request to every
+container that refers to it. So there is one CDI device for each *view* (the set of requests that
+some container refers to, over all claims), it describes all of the view, and requests name views.
 
-kubelet's order (v1.37 pkg/kubelet/cm/dra, GetResources): the claims of a container come in random order; inside a claim the requests in
-the order in which the container lists them (all devices in the order of our answer where it names none). containerd drops
-repeated ids and keeps the first; a later device's environment and mounts replace an earlier one's. Hence:
+kubelet's order (v1.37 pkg/kubelet/cm/dra, GetResources): the claims of a container come in random
+order; inside a claim the requests in the order in which the container lists them (all devices in
+the order of our answer if it names none). containerd drops repeated ids and keeps the first; a
+later device's environment and mounts replace an earlier one's. Hence:
 
-- A request names the smallest view that has it, if every view that has it contains that view; else it names none. No container is
-  then ever given a view that is not part of its own.
-- In every claim of a container the last view named must be its own. Where that is not so, kubelet cannot tell the containers apart, and
-  the pod is refused with what to change.
-- Pods that join a claim later are given what its requests name, and the driver is not asked again. So views do not span a claim that
-  other pods may join and another claim: whoever joins the one would get the cards of the other too, and would still have them when
-  they are somebody else's.
+- A request names the smallest view that has it, if every view that has it contains that view; else
+  it names none. A container is then never given a view that is not part of its own.
+- In every claim of a container the last view named must be its own. Otherwise kubelet cannot
+  distinguish the containers, and the pod is refused with advice what to change.
+- Pods that join a claim later are given the views that its requests name, and the driver is not
+  called again. So views do not span a claim that other pods may join and another claim: a pod that
+  joins the one would get the cards of the other too, and would still have them when they are
+  allocated to a different claim.
 """
 
 import hashlib
@@ -36,7 +39,7 @@ _NAME_LENGTH: Final = 16
 
 
 class Claimed(NamedTuple):
-    """A claim that is to be prepared."""
+    """A claim to be prepared."""
 
     uid: str
     namespace: str
@@ -54,19 +57,21 @@ class Claimed(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ViewArrangement:
     view_of: Mapping[Asked, ContainerView | None]
-    """What a request names; None: nothing, another request of its containers does."""
+    """The view that a request names; None: no view, another request of its containers names it."""
     nested: frozenset[tuple[str, str]]
-    """Names of (smaller, larger) views that one container is given, in this order: the larger must undo the smaller."""
+    """Names of (smaller, larger) views that one container is given, in this order: the larger must
+    override the smaller.
+    """
 
 
 @dataclass(slots=True)
 class _Seen:
-    """One container, as far as it refers to the claims at hand."""
+    """One container and its references to the claims of the call."""
 
     pod: Pod
     container: Container
     by_claim: dict[str, list[str]]
-    """Claim uid → requests in kubelet's order; one that is empty means all."""
+    """Claim uid → requests in kubelet's order; an empty one means all."""
 
     @property
     def label(self) -> str:
@@ -76,8 +81,11 @@ class _Seen:
 def arrange(
     driver: str, claims: Sequence[Claimed], pods: Iterable[Pod], settled: Mapping[str, str], reads: Collection[str] = ()
 ) -> ViewArrangement:
-    """`settled`: claims that are prepared already, `namespace/name` → for whom, in words. `reads`: variables that decide about
-    edits where containers set them themselves (`ContainerVendor.reads`). Raises Refused.
+    """Arrange the views of claims.
+
+    `settled`: claims that are prepared already, `namespace/name` → for whom, in words. `reads`:
+    variables that affect edits if containers set them themselves (`ContainerVendor.reads`). Raises
+    Refused.
     """
     by_key = {claim.key: claim for claim in claims}
     requests = {claim.uid: claim.requests for claim in claims}
@@ -108,12 +116,14 @@ def arrange(
 
 
 def answer_order(requests: Sequence[str], uid: str, view_of: Mapping[Asked, ContainerView | None]) -> list[str]:
-    """The claim's requests as they are to be answered: what names a larger view comes later."""
+    """Return the claim's requests in the order of the answer: those that name a larger view come
+    later.
+    """
     sizes = {request: len(view.asked) if (view := view_of[uid, request]) else 0 for request in requests}
     return sorted(requests, key=sizes.__getitem__)
 
 
-# --- views -----------------------------------------------------------------------------------------------------------
+# --- views ----------------------------------------------------------------------------------------
 
 
 def _seen(pod: Pod, container: Container, by_key: Mapping[str, Claimed], settled: Mapping[str, str]) -> _Seen:
@@ -140,12 +150,14 @@ def _asked(seen: _Seen, requests: Mapping[str, Sequence[str]]) -> frozenset[Aske
 
 
 def _listed(names: Sequence[str], requests: Sequence[str]) -> list[str]:
-    """In kubelet's order, with an entry that names no request spelt out."""
+    """Return requests in kubelet's order, with an entry that names no request spelt out."""
     return [request for name in names for request in (requests if not name else (name,) if name in requests else ())]
 
 
 def _check_joinable(seen: _Seen, claims: Iterable[Claimed]) -> None:
-    """Raises Refused where a container uses a claim that other pods may join together with another claim."""
+    """Raise Refused if a container uses a claim that other pods may join together with another
+    claim.
+    """
     used = [claim for claim in claims if claim.uid in seen.by_claim]
     if len(used) > 1 and (joinable := next((claim for claim in used if claim.joinable), None)):
         others = ", ".join(claim.key for claim in used if claim is not joinable)
@@ -182,14 +194,14 @@ def _named(
     having = [view for view in views if asked in view]
     if having:
         return views.get(frozenset.intersection(*having))
-    # no container of a pod that exists now: whoever comes later (a claim may be shared) asks for it alone, or, where nothing is known
-    # about the users of the claim, for all of the claim
+    # no container of an existing pod: later pods (a claim may be shared) request it alone, or, if
+    # nothing is known about the users of the claim, all of the claim
     known = any(claim.uid in each.by_claim for each in seen)
     alone = frozenset([asked]) if known else frozenset((claim.uid, request) for request in claim.requests)
     return _view(driver, alone, {claim.uid: claim.requests}, ())
 
 
-# --- kubelet's order -------------------------------------------------------------------------------------------------
+# --- kubelet's order ------------------------------------------------------------------------------
 
 
 def _check_order(
@@ -199,7 +211,9 @@ def _check_order(
     requests: Mapping[str, Sequence[str]],
     by_key: Mapping[str, Claimed],
 ) -> set[tuple[str, str]]:
-    """(smaller, larger) views that the container is given. Raises Refused where the last one of a claim is not its own."""
+    """Return the (smaller, larger) views that the container is given. Raises Refused if the last
+    one of a claim is not its own.
+    """
     nested = set()
     reached = False
     for uid, names in seen.by_claim.items():

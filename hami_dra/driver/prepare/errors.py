@@ -1,21 +1,27 @@
-"""Why a claim is not prepared. Every message is the sentence that the pod's event will show: claim, field, fix."""
+"""Reasons why a claim is not prepared. Every message is the sentence that the pod's event will
+show: claim, field, fix.
+"""
 
 
 class PrepareError(Exception):
-    """Base."""
+    """Base class."""
 
 
 class Refused(PrepareError):
-    """The claim as it is cannot be prepared here; trying again changes nothing until somebody changes something."""
+    """The claim cannot be prepared here as it is; retries fail until something is changed."""
 
 
 class NoRoom(Refused):
-    """What the claim was given is taken already on this node."""
+    """The claim's devices are in use already on this node."""
 
 
 class NotWritten(PrepareError):
-    """The node's disk would not take or give a file; the same call again may succeed."""
+    """A file could not be written to or read from the node's disk; the same call may
+    succeed later.
+    """
 
 
 class Unreadable(PrepareError):
-    """What is prepared on this node cannot be told any more. Nothing is prepared until an operator has acted."""
+    """The prepared claims of this node are unknown. Nothing is prepared until an operator has
+    acted.
+    """

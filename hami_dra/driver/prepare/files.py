@@ -1,4 +1,5 @@
-"""The few things that preparing does to the file system, each one step, so that tests can fail or kill it at every single one.
+"""The few operations of preparation on the file system, each one step, so that tests can fail or
+kill it at every single one.
 
 Used by `transaction` and `checkpoint`. Blocks; called from a thread. Raises OSError.
 """
@@ -13,18 +14,22 @@ from typing import Final, NamedTuple
 from hami_dra.driver.prepare.errors import NotWritten
 
 _TEMPORARY: Final = ".tmp"
-"""Suffix of files that are being written: containerd reads what ends in .json or .yaml."""
+"""Suffix of files that are being written: containerd reads files that end in .json or .yaml."""
 SELINUX_LABEL: Final = "security.selinux"
 """Extended attribute."""
 CONTAINERS_LABEL: Final = b"system_u:object_r:container_file_t:s0\0"
-"""SELinux label of what every container may write: the one that `:z` gives a volume (container-selinux, podman-run(1))."""
+"""SELinux label of files that every container may write: the one that `:z` gives a volume
+(container-selinux, podman-run(1)).
+"""
 _NO_LABELS: Final = frozenset({errno.EINVAL, errno.ENOTSUP})
-"""The policy has no such type, so that nothing confines containers; or the file system has no labels."""
+"""The policy has no such type, so that nothing confines containers; or the file system has no
+labels.
+"""
 _OWN_LABEL: Final = Path("/proc/self/attr/current")
 
 
 class Stamp(NamedTuple):
-    """Tells whether a file is still the one that was read or written: every write makes a new inode."""
+    """Identity of a file's version: every write creates a new inode."""
 
     inode: int
     modified: int
@@ -32,21 +37,25 @@ class Stamp(NamedTuple):
 
 
 class Files:
-    """The real thing. Overridden by tests."""
+    """The real file system. Overridden by tests."""
 
     def __init__(self, own_label: Path = _OWN_LABEL) -> None:
-        """`own_label`: the file in which the kernel says how this process is labelled."""
+        """Use the real file system. `own_label`: the kernel's file with the label of this
+        process.
+        """
         self._own_label = own_label
 
     def read(self, path: Path) -> bytes | None:
-        """None: there is no such file."""
+        """Return the content of a file; None if it does not exist."""
         try:
             return path.read_bytes()
         except FileNotFoundError:
             return None
 
     def write(self, path: Path, content: bytes, mode: int = 0o600) -> None:
-        """All or nothing, also when the power fails: the old file stays until the new one is on the disk."""
+        """Write a file atomically, even on power failure: the old file stays until the new one is
+        on the disk.
+        """
         temporary = path.with_name(f"{path.name}{_TEMPORARY}")
         try:
             self.write_temporary(temporary, content, mode)
@@ -57,7 +66,7 @@ class Files:
         self.sync_folder(path.parent)
 
     def remove(self, path: Path) -> None:
-        """One that is not there is no error."""
+        """Remove a file; a missing one is no error."""
         try:
             self.unlink(path)
         except FileNotFoundError:
@@ -65,14 +74,16 @@ class Files:
         self.sync_folder(path.parent)
 
     def names(self, folder: Path) -> list[str]:
-        """Of a folder that need not exist, without files that are being written."""
+        """Return the names in a folder, which may be missing, without files that are being
+        written.
+        """
         try:
             return sorted(path.name for path in folder.iterdir() if not path.name.endswith(_TEMPORARY))
         except FileNotFoundError:
             return []
 
     def leftovers(self, folder: Path, start: str) -> list[Path]:
-        """Files whose writing was cut short; `start`: how their names begin."""
+        """Return files of interrupted writes; `start`: the start of their names."""
         try:
             return sorted(path for path in folder.iterdir() if _is_leftover(path.name, start))
         except FileNotFoundError:
@@ -109,7 +120,9 @@ class Files:
             os.close(descriptor)
 
     def make_folder(self, path: Path, mode: int) -> None:
-        """With its parents; one that is there is given the mode. Never through a symbolic link at its end."""
+        """Create a folder with its parents; an existing one gets the mode. Never follows a symbolic
+        link at its end.
+        """
         path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -118,7 +131,9 @@ class Files:
             os.close(descriptor)
 
     def label_for_containers(self, path: Path) -> None:
-        """Let containers write to a folder where SELinux confines them; does nothing where it is off."""
+        """Let containers write to a folder where SELinux confines them; does nothing where it is
+        off.
+        """
         if not _is_selinux_label(self._own_label):
             return
         try:
@@ -128,7 +143,9 @@ class Files:
                 raise
 
     def remove_folder(self, path: Path) -> None:
-        """With all that is in it; one that is not there is no error. A symbolic link is removed, not followed."""
+        """Remove a folder with its content; a missing one is no error. A symbolic link is removed,
+        not followed.
+        """
         if path.is_symlink():
             path.unlink()
         elif path.exists():
@@ -136,7 +153,9 @@ class Files:
 
 
 def _is_selinux_label(file: Path) -> bool:
-    """Whether it holds `user:role:type:level`. Without SELinux it cannot be read, or holds a profile of AppArmor."""
+    """Return whether the file holds `user:role:type:level`. Without SELinux it cannot be read, or
+    holds a profile of AppArmor.
+    """
     try:
         return file.read_text(encoding="utf-8", errors="replace").count(":") >= 3
     except OSError:
@@ -148,7 +167,9 @@ def _is_leftover(name: str, start: str) -> bool:
 
 
 class FileLock:
-    """Held by one process at a time: two instances of the driver run side by side while it is updated. Blocks. Raises NotWritten."""
+    """A lock held by one process at a time: two instances of the driver run side by side while it
+    is updated. Blocks. Raises NotWritten.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

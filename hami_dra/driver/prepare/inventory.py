@@ -1,10 +1,12 @@
-"""The devices that this node publishes, as preparing needs them: which card each is, what it offers, what it excludes.
+"""The devices that this node publishes, for preparation: the card of each, what it offers, what it
+excludes.
 
-Built by the node driver whenever its pool changes (`inventory_of`), read by everything in this package. In: the JSON devices and
-counter sets that a vendor publishes, and what each device is in the machine. Out: exact integers. Pure.
+Built by the node driver whenever its pool changes (`inventory_of`), read by everything in this
+package. In: the JSON devices and counter sets that a vendor publishes, and the place of each device
+in the machine. Out: exact integers. Pure.
 
-Amounts are whole base units (bytes, percent, counts). A published fraction of a unit is rounded down, a consumed one is rounded up,
-so rounding never makes room.
+Amounts are whole base units (bytes, percent, counts). A published fraction of a unit is rounded
+down, a consumed one is rounded up, so rounding never adds capacity.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +36,7 @@ class PublishedDevice:
     shared: bool
     """Several allocations at once (`allowMultipleAllocations`)."""
     capacity: Mapping[str, int]
-    """What is on offer, oversubscription included."""
+    """Capacity on offer, including oversubscription."""
     consumes: Counters
 
     @property
@@ -49,25 +51,26 @@ class PublishedDevice:
 
     @property
     def partition(self) -> PartitionPlace | None:
-        """None: the whole card, shared or not."""
+        """Return the partition; None for the whole card, shared or not."""
         return self.site.partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """What one driver publishes on this node."""
+    """Devices that one driver publishes on this node."""
 
     driver: str
     pool: str
     devices: Mapping[str, PublishedDevice]
     counters: Counters
-    """What there is of the shared counters."""
+    """Total of the shared counters."""
 
     def of(self, held: GrantedDevice) -> PublishedDevice | None:
-        """Return the device that was held: the same card, or the same part of it, whatever it is called now.
+        """Return the device that was held: the same card, or the same partition of it, under its
+        current name.
 
-        Names are bound to cards, so that the name alone finds it, unless the driver lost its list of names. None: it is not published
-        any more.
+        Names are bound to cards, so that the name alone finds it, unless the driver lost its list
+        of names. None: it is not published any more.
         """
         named = self.devices.get(held.device)
         if named is not None and _is(named, held):
@@ -85,8 +88,11 @@ def _is(device: PublishedDevice, held: GrantedDevice) -> bool:
 def inventory_of(
     driver: str, pool: str, devices: Sequence[Json], sites: Mapping[str, Site], counter_sets: Sequence[Json] = ()
 ) -> Inventory:
-    """`devices`, `counter_sets`: as `PublishingVendor` makes them; `sites`: `ContainerVendor.sites` of the same cards.
-    A device without a site is left out: nobody knows what a container should get. Raises InvalidQuantity.
+    """Build the inventory.
+
+    `devices`, `counter_sets`: as created by `PublishingVendor`; `sites`: `ContainerVendor.sites` of
+    the same cards. A device without a site is left out: what a container should get of it is
+    unknown. Raises InvalidQuantity.
     """
     found = {
         device.name: PublishedDevice(
@@ -103,12 +109,12 @@ def inventory_of(
 
 
 def rounded_up(amount: QuantityText) -> int:
-    """Raises InvalidQuantity."""
+    """Return the amount rounded up. Raises InvalidQuantity."""
     return -(-Quantity.parse(amount).nanos // NANO)
 
 
 def rounded_down(amount: QuantityText) -> int:
-    """Raises InvalidQuantity."""
+    """Return the amount rounded down. Raises InvalidQuantity."""
     return Quantity.parse(amount).nanos // NANO
 
 

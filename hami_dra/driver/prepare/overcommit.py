@@ -1,20 +1,25 @@
-"""The last line of defence: whether what a claim was given is still free on this node.
+"""The last check against overcommitment: whether a claim's devices are still free on this node.
 
-Called by `transaction` for one claim at a time. In: what the claim holds, what is held already, the inventory. Out: nothing, or `NoRoom`
-with the sentence for the pod's event. Pure.
+Called by `transaction` for one claim at a time. In: the claim's devices, the devices held already,
+the inventory. Out: nothing, or `NoRoom` with the sentence for the pod's event. Pure.
 
-Neither the API server nor kubelet checks this, and more than one writer can allocate (a scheduler that was cut off and did not know
-it, an operator, a second controller). The rules are those of the allocator:
+Neither the API server nor kubelet checks this, and more than one writer can allocate (a scheduler
+that was cut off without noticing, an operator, a second controller). The rules are those of the
+allocator:
 
-- What was given is counted by the card that it was, and the part of it: by uuid, profile and place, as they were stored. What the
-  device is called does not matter; a card may be called otherwise after a restart, and another one by its name.
+- Grants are counted by card, and by partition of it: by uuid, profile and place, as they were
+  stored. The device's name does not matter; after a restart a card may have another name, and
+  another card its name.
 - A device that is not shared has one holder.
-- Of a shared device no capacity is given out beyond what is published (so memory that is oversubscribed counts as on offer).
-- Counters are drawn once by a device that anybody holds, and by no device beyond what there is. Parts of a card exclude each other, and
-  the card, by counters; a card that was not cut when it was given excludes them without.
-- Admin access looks on: it takes nothing and is never refused for want of room.
+- A shared device's capacity is not given out beyond the published amount (so oversubscribed memory
+  counts as offered).
+- A held device consumes its counters once, however many hold it, and no device beyond the total.
+  Partitions of a card exclude each other, and the card, by counters; a card that was not in MIG
+  mode when it was given excludes them without counters.
+- Admin access consumes nothing and is never refused for lack of capacity.
 
-Only what the claim touches is judged: a card that is overfull already speaks against more on it, and against nothing else.
+Only the cards of the claim are checked: an overcommitted card already prevents more on it, and
+nothing else.
 """
 
 from collections import Counter
@@ -33,7 +38,7 @@ class ClaimHolding(NamedTuple):
 
 
 class _Thing(NamedTuple):
-    """A card, or a part of it, whatever it is called."""
+    """A card, or a partition of it, independent of its name."""
 
     card: str
     profile: str = ""
@@ -43,7 +48,9 @@ class _Thing(NamedTuple):
 def check_overcommit(
     claim: str, wanted: Sequence[GrantedDevice], others: Iterable[ClaimHolding], inventory: Inventory
 ) -> None:
-    """`claim`: `namespace/name`; `others`: everything that other claims hold. Raises NoRoom."""
+    """Check a claim's devices. `claim`: `namespace/name`; `others`: everything that other claims
+    hold. Raises NoRoom.
+    """
     taking = [ClaimHolding(claim, held) for held in wanted if not held.admin]
     taken = [tenant for tenant in others if not tenant.held.admin]
     for thing in dict.fromkeys(_thing(tenant.held) for tenant in taking):
@@ -59,7 +66,8 @@ def _check_device(
     before = [tenant for tenant in taken if _thing(tenant.held) == thing]
     mine = [tenant for tenant in taking if _thing(tenant.held) == thing]
     name, device = mine[0].held.device, inventory.of(mine[0].held)
-    # how it was published to those who have it counts too: a device that was exclusive stays theirs alone
+    # the mode published to the present holders counts too: a device that was exclusive stays theirs
+    # alone
     if not all(tenant.held.shared for tenant in (*before, *mine)):
         if len(before) + len(mine) > 1:
             holder = f"is held by {_holders(before)}" if before else "is allocated to it more than once"
@@ -107,7 +115,9 @@ def _check_counters(
 
 
 def _check_cut(claim: str, held: GrantedDevice, taken: Sequence[ClaimHolding]) -> None:
-    """A card could be cut, or not, when others were given it, and is otherwise now: their counters do not say it then."""
+    """Check for holders that got the card in the other MIG mode; their counters do not show the
+    conflict then.
+    """
     in_the_way = [
         tenant
         for tenant in taken
@@ -127,7 +137,9 @@ def _thing(held: GrantedDevice) -> _Thing:
 
 
 def _drawn(devices: Iterable[GrantedDevice]) -> Counter[tuple[str, str]]:
-    """By card and counter: a counter set is of one card, and may be called otherwise than before."""
+    """Return the consumed counters by card: a counter set belongs to one card, and may have another
+    name than before.
+    """
     drawn: Counter[tuple[str, str]] = Counter()
     for held in devices:
         for _, counter, amount in held.counters:

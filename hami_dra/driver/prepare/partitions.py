@@ -1,12 +1,16 @@
-"""Parts of cards that exist only while a claim holds them: made, found again, and removed, never anybody else's. Cards that can be cut
-are made one while claims hold them as one.
+"""Partitions that exist only while a claim holds them: created, found again, and removed, but never
+those of other programs.
 
-Called by `artifacts`. In: what records say of partitions, the vendor's `Partitioner`. Out: instances. Blocks. Raises Refused, NotWritten (the
-hardware did not answer, or the part is in use; again later).
+Partitionable cards that claims hold as one are put out of MIG mode meanwhile.
 
-Whose an instance is, the checkpoint says. The intent (a partition without an id) is on the disk before anything is made, and is written
-only where nothing lies. So whatever lies where a record has a partition without an id is ours; of one with an id, only the instance
-with this id and uuid is.
+Called by `artifacts`. In: the partitions in records, the vendor's `Partitioner`. Out: instances.
+Blocks. Raises Refused, NotWritten (the hardware did not answer, or the partition is in use; a retry
+may succeed).
+
+The checkpoint says who owns an instance. The intent (a partition without an id) is on the disk
+before anything is created, and is written only where no instance lies. So whatever lies where a
+record has a partition without an id belongs to this driver; for a partition with an id, only the
+instance with this id and uuid does.
 """
 
 from collections.abc import Collection
@@ -22,13 +26,15 @@ from hami_dra.vendors.containers import Partitioner, PartitionPlace, PartitionRe
 
 
 class Partitions:
-    """`partitioner`: None for vendors whose cards are not cut."""
+    """Manage partitions. `partitioner`: None for vendors whose cards are not partitioned."""
 
     def __init__(self, partitioner: Partitioner | None) -> None:
         self._partitioner = partitioner
 
     def check_free(self, claim: str, held: GrantedDevice) -> None:
-        """Before the intent is written: nothing lies where the partition is to be. `claim`: `namespace/name`."""
+        """Check, before the intent is written, that nothing lies where the partition is to be.
+        `claim`: `namespace/name`.
+        """
         wanted = held.partition
         if wanted is None or held.admin:
             return
@@ -44,7 +50,11 @@ class Partitions:
             )
 
     def made(self, claim: str, held: GrantedDevice) -> GrantedDevice:
-        """The same with its partition, which is there now. The intent is on the disk: what lies there already is ours, half made."""
+        """Return the device with its partition, which exists now.
+
+        The intent is on the disk: an instance that lies there already is this driver's own, half
+        created.
+        """
         wanted = held.partition
         if wanted is None or held.admin or wanted.id is not None:
             return held
@@ -57,25 +67,25 @@ class Partitions:
         return replace(held, partition=replace(wanted, id=found.id, uuid=found.uuid))
 
     def is_lost(self, claim: str, held: GrantedDevice) -> bool:
-        """It was made, and is not there any more."""
+        """Return whether its partition was created and does not exist any more."""
         wanted = held.partition
         made = wanted is not None and wanted.id is not None and not held.admin
         return made and self.instance(claim, held) is None
 
     def instance(self, claim: str, held: GrantedDevice) -> MigInstance | None:
-        """As it is in the machine now; None where it is not."""
+        """Return the instance in the machine; None if there is none."""
         wanted = held.partition
         if wanted is None:
             return None
         try:
             return next((found for found in self._at(self._required(claim, held), wanted) if _is(found, wanted)), None)
-        except PartitionRefused:  # the card is not there
+        except PartitionRefused:  # the card is missing
             return None
         except DiscoveryError as error:
             _again(claim, held, error)
 
     def remove(self, claim: str, held: GrantedDevice) -> None:
-        """What is gone already is no error, nor is a card that is gone with all its parts."""
+        """Remove a partition. A missing one is no error, nor is a missing card."""
         wanted = held.partition
         if wanted is None or held.admin or self._partitioner is None:
             return
@@ -95,7 +105,9 @@ class Partitions:
     # --- cards themselves ---
 
     def uncut(self, claim: str, held: GrantedDevice) -> None:
-        """The card can be used as one now. The intent is on the disk."""
+        """Put the card out of MIG mode, so that it can be used as one. The intent is on the
+        disk.
+        """
         if not held.uncut:
             return
         try:
@@ -104,7 +116,7 @@ class Partitions:
             _again(claim, held, error)
 
     def recut(self, claim: str, held: GrantedDevice) -> None:
-        """Its last holder is gone: the card is as it was found. One that is gone is no error."""
+        """Restore the card after its last holder. A missing one is no error."""
         if not held.uncut or self._partitioner is None:
             return
         try:
@@ -113,7 +125,7 @@ class Partitions:
             _again(claim, held, error)
 
     def recut_all_but(self, cards: Collection[str]) -> None:
-        """What an earlier instance left uncut and nobody holds."""
+        """Restore cards that an earlier instance put out of MIG mode and no claim holds."""
         if self._partitioner is None:
             return
         try:

@@ -1,10 +1,11 @@
-"""A pod as preparing reads it: which container refers to which claims, and what it sets in its environment.
+"""A pod for preparation: which container refers to which claims, and its environment.
 
-Called by `preparation` (reading) and `container_views` (meaning). In: the pod as JSON. Out: frozen Structs. Pure. The Pod of `hami_dra.api.core` is
-the scheduler's, of which clusters hold very many; it goes without the environment.
+Called by `preparation` (reading) and `container_views` (meaning). In: the pod as JSON. Out: frozen
+Structs. Pure. The Pod of `hami_dra.api.core` is the scheduler's, of which clusters hold very many;
+it lacks the environment.
 
-How kubelet finds the claims of a pod: k8s.io/dynamic-resource-allocation/resourceclaim (Name), pkg/kubelet/cm/dra/manager.go
-(GetResources), v1.37.
+For kubelet's mapping of pods to claims: k8s.io/dynamic-resource-allocation/resourceclaim (Name),
+pkg/kubelet/cm/dra/manager.go (GetResources), v1.37.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +35,7 @@ class Container(Struct, frozen=True):
 
 
 class RequestMapping(Struct, frozen=True):
-    """An extended resource of a container, and the request of the generated claim that stands for it."""
+    """An extended resource of a container, and its request in the generated claim."""
 
     container_name: str = ""
     resource_name: str = ""
@@ -47,7 +48,7 @@ class ExtendedResourceClaim(Struct, frozen=True):
 
 
 class SchedulingGroup(Struct, frozen=True):
-    """Which group a pod belongs to (`scheduling.k8s.io`, KEP-4671)."""
+    """The group of a pod (`scheduling.k8s.io`, KEP-4671)."""
 
     pod_group_name: str = ""
 
@@ -78,7 +79,7 @@ class Pod(Object, frozen=True):
 
 
 def read_pod(raw: Mapping[str, Any]) -> Pod:
-    """Raises Refused."""
+    """Read a pod. Raises Refused."""
     try:
         return msgspec.convert(raw, Pod, strict=False)
     except msgspec.ValidationError as error:
@@ -87,12 +88,14 @@ def read_pod(raw: Mapping[str, Any]) -> Pod:
 
 
 def containers(pod: Pod) -> tuple[Container, ...]:
-    """All that may ever run in it."""
+    """Return all containers that may ever run in the pod."""
     return (*pod.spec.init_containers, *pod.spec.containers, *pod.spec.ephemeral_containers)
 
 
 def references(pod: Pod, container: Container) -> list[tuple[str, str]]:
-    """(name of the ResourceClaim, request; empty = all its requests), claim by claim in the order in which kubelet goes through them."""
+    """Return (name of the ResourceClaim, request; empty = all its requests), claim by claim in
+    kubelet's order.
+    """
     found = []
     for pod_claim in pod.spec.resource_claims:
         name = _claim_name(pod, pod_claim)
@@ -109,14 +112,16 @@ def references(pod: Pod, container: Container) -> list[tuple[str, str]]:
 
 
 def claim_names(pod: Pod) -> set[str]:
-    """Of the ResourceClaims that the pod has, whether or not a container refers to them."""
+    """Return the names of the pod's ResourceClaims, whether or not a container refers to them."""
     extended = pod.status.extended_resource_claim_status
     names = {_claim_name(pod, pod_claim) for pod_claim in pod.spec.resource_claims}
     return (names | {extended.resource_claim_name if extended else ""}) - {""}
 
 
 def common_env(of: Iterable[Container]) -> dict[str, str]:
-    """What all of them set, and to the same; what they take from elsewhere (`valueFrom`) is not known here."""
+    """Return the variables that all of them set to the same value; values from elsewhere
+    (`valueFrom`) are not known here.
+    """
     common: dict[str, str] | None = None
     for container in of:
         own = {variable.name: variable.value or "" for variable in container.env if variable.value_from is None}
@@ -125,7 +130,7 @@ def common_env(of: Iterable[Container]) -> dict[str, str]:
 
 
 def _claim_name(pod: Pod, pod_claim: PodResourceClaim) -> str:
-    """Empty: there is none (a template whose claim was not needed)."""
+    """Return the name of the claim; empty without one (a template whose claim was not needed)."""
     if pod_claim.resource_claim_name:
         return pod_claim.resource_claim_name
     generated = (status for status in pod.status.resource_claim_statuses if status.name == pod_claim.name)

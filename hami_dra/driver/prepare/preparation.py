@@ -1,11 +1,13 @@
-"""What kubelet's calls meet: claims and pods are fetched, the work is queued, and every call is answered in time.
+"""Handle kubelet's calls: fetch claims and pods, queue the work, and answer every call in time.
 
-Made by the node driver, called by its gRPC services. In: references to claims. Out: for each claim the devices, or the sentence that says why
-not. Nothing raises. All that touches files and hardware is done by `work`, one batch at a time in a thread: whatever came
-in meanwhile is the next batch, so a hundred calls at once cost a few writes of the checkpoint and not a hundred.
+Created by the node driver, called by its gRPC services. In: references to claims. Out: for each
+claim the devices, or the sentence with the reason of the failure. Nothing raises. Everything that
+touches files and hardware is done by `transaction`, one batch at a time in a thread: calls that
+arrive meanwhile form the next batch, so a hundred calls at once cost a few writes of the checkpoint
+and not a hundred.
 
-kubelet gives up after 45 s and asks again; an answer that says what is being waited for is better, so calls end by themselves before. What
-was begun for them goes on, and the next call finds it.
+kubelet gives up after 45 s and calls again; an answer that names the cause of the delay is better,
+so calls return before that. Work begun for them continues, and the next call finds its result.
 """
 
 import asyncio
@@ -32,13 +34,15 @@ T = TypeVar("T")
 MOST_SECONDS: Final = 40.0
 """Of kubelet's 45 (draplugin: the timeout of NodePrepareResources)."""
 _AT_ONCE: Final = 16
-"""Requests to the API server."""
+"""Concurrent requests to the API server."""
 _POD_GROUPS: Final = ("podgroups", "scheduling.k8s.io")
-"""Resource and API group of the consumer where a claim is reserved for all pods of a PodGroup at once."""
+"""Resource and API group of the consumer of a claim that is reserved for all pods of a PodGroup at
+once.
+"""
 _WHOLE_POD: Final = Kind(POD.name, POD.group, POD.version, POD.plural, POD.namespaced, Pod)
-"""The pod with what its containers set, which `POD` leaves out."""
+"""The pod with its containers' environment, which `POD` leaves out."""
 _LAST_SECONDS: Final = 10.0
-"""What the batch at hand may still take when the driver ends."""
+"""Seconds that the current batch may still take when the driver ends."""
 
 Reporter = Callable[[Mapping[str, ResourceClaim], Mapping[str, Record | str]], None]
 
@@ -46,8 +50,9 @@ Reporter = Callable[[Mapping[str, ResourceClaim], Mapping[str, Record | str]], N
 class NodePreparation:
     """Implements `hami_dra.driver.kubelet.protocol.Preparation` for one driver on one node.
 
-    `start` before the first call, `run` beside all of them until cancelled. `report` is told of every outcome, with the claims as they
-    were read (`ClaimStatusWriter.add`), `forget` of the uids that are not prepared any more (`ClaimStatusWriter.forget`).
+    Call `start` first, and keep `run` running until cancelled. `report` gets every outcome, with
+    the claims as they were read (`ClaimStatusWriter.add`), `forget` the uids that are not prepared
+    any more (`ClaimStatusWriter.forget`).
     """
 
     def __init__(
@@ -61,7 +66,7 @@ class NodePreparation:
         most_seconds: float = MOST_SECONDS,
     ) -> None:
         self.on_change: Callable[[], None] = lambda: None
-        """Called after each batch, when `records` may be others."""
+        """Called after each batch, when `records` may have changed."""
         self._cluster = cluster
         self._work = work
         self._node = node
@@ -73,33 +78,40 @@ class NodePreparation:
         self._woken = asyncio.Event()
 
     async def start(self) -> list[str]:
-        """What an earlier instance left half done is finished or taken back. Out: sentences about what could not be.
-        Raises PrepareError when it cannot even be told what is prepared; calls are answered with the same error then.
+        """Finish or take back the unfinished work of an earlier instance. Returns sentences about
+        failures.
+
+        Raises PrepareError if the prepared claims cannot even be determined; calls are answered
+        with the same error then.
         """
         return await asyncio.to_thread(self._work.start)
 
     @property
     def records(self) -> Mapping[str, Record]:
-        """What is prepared or about to be, by claim uid."""
+        """Return records of claims that are prepared or about to be, by claim uid."""
         return self._work.written
 
     async def refresh(self) -> bool:
-        """Read the checkpoint again, as another instance of the driver may have written it. Returns whether `records` can be relied on."""
+        """Read the checkpoint again, as another instance of the driver may have written it. Returns
+        whether `records` can be relied on.
+        """
         await self._queued(Unprepare(()))
         return self._work.is_known
 
     def follow(self) -> None:
-        """Soon, describe prepared claims again where the devices are others now. Returns at once."""
+        """Soon, describe prepared claims again where the devices are others now. Returns at
+        once.
+        """
         self._waiting.append((Unprepare(()), asyncio.get_running_loop().create_future()))
         self._woken.set()
 
     async def run(self) -> None:
-        """Cancelled, it finishes the batch it is at, if that does not hang."""
+        """Process batches. On cancellation it finishes the current batch, unless that hangs."""
         while True:
             await self._woken.wait()
             self._woken.clear()
             batch, self._waiting = self._waiting, []
-            # who asked may be gone by now; a job is done nevertheless, for kubelet counts on its having been asked for
+            # the caller may be gone by now; a job is done nevertheless, for kubelet relies on it
             work = asyncio.get_running_loop().run_in_executor(None, self._work.run, [job for job, _ in batch])
             try:
                 outcomes = await asyncio.shield(work)
@@ -162,10 +174,11 @@ class NodePreparation:
     # --- reading ---
 
     async def _read(self, refs: Sequence[ClaimRef]) -> tuple[dict[str, Outcome], Prepare]:
-        """By uid what went wrong; the claims that were read, and the pods that they are reserved for.
+        """Return errors by uid, and the claims that were read with the pods that they are reserved
+        for.
 
-        One claim that cannot be read fails the call, which kubelet makes for one pod: what its containers see of the others would be
-        fixed without it.
+        One claim that cannot be read fails the call, which kubelet makes for one pod: the view of
+        the others would be fixed without it.
         """
         answers = await asyncio.gather(*(self._claim(ref) for ref in refs))
         wrong: dict[str, Outcome] = {
@@ -188,10 +201,12 @@ class NodePreparation:
         return wrong, Prepare(claims, tuple(pods.values()), unread)
 
     async def _pods_of_groups(self, claims: Mapping[str, ResourceClaim]) -> tuple[list[Pod], dict[str, str]]:
-        """Return the pods on this node of the PodGroups that claims are reserved for, and by uid of a claim why they cannot be had.
+        """Return the pods on this node of the PodGroups that claims are reserved for, and by uid of
+        a claim why they cannot be had.
 
-        A PodGroup does not name its pods, and its pods do not know its uid, so they are found by its name, as
-        kubelet does (k8s.io/dynamic-resource-allocation v0.37, resourceclaim.IsReservedForPod). Raises Refused.
+        A PodGroup does not name its pods, and its pods do not know its uid, so they are found by
+        its name, as kubelet does (k8s.io/dynamic-resource-allocation v0.37,
+        resourceclaim.IsReservedForPod). Raises Refused.
         """
         groups = {
             (claim.metadata.namespace, consumer.name, uid)
@@ -213,7 +228,7 @@ class NodePreparation:
         return found, unread
 
     async def _pods_here(self, namespace: str) -> tuple[Pod, ...]:
-        """Raises Forbidden, Refused."""
+        """Return the pods of the namespace on this node. Raises Forbidden, Refused."""
         here = f"spec.nodeName={self._node}"
         try:
             listing = await self._asked(self._cluster.list(_WHOLE_POD, namespace=namespace, field_selector=here))
@@ -239,7 +254,10 @@ class NodePreparation:
             return f"{what} cannot be read: {error}{_advice(error)}"
 
     async def _pod(self, namespace: str, name: str, uid: str) -> Pod | None:
-        """None: it is gone or over, so it runs no container of ours. Raises Refused: without a pod's containers nobody knows what they see."""
+        """Return a pod; None if it is deleted or has ended, so that none of its containers runs.
+
+        Raises Refused: the views of a pod's containers are unknown without it.
+        """
         try:
             pod = read_pod(await self._asked(self._cluster.get_raw(POD, name, namespace)))
         except NotFound:

@@ -1,7 +1,8 @@
-"""What the driver remembers of a prepared claim: enough to answer again, to repair, to count what is taken, to take back.
+"""The driver's record of a prepared claim: enough to answer again, to repair, to count devices in
+use, to take back.
 
-Made by `claim` and `plan`, written by `checkpoint`. Plain data, frozen; a change makes a new record. Amounts are whole base units
-(bytes, percent, counts).
+Created by `claim` and `plan`, written by `checkpoint`. Plain data, frozen; a change creates a new
+record. Amounts are whole base units (bytes, percent, counts).
 """
 
 from typing import Any, Literal
@@ -11,18 +12,20 @@ import msgspec
 from hami_dra.api.meta import Struct
 
 State = Literal["preparing", "prepared"]
-"""`preparing`: what the record names may or may not exist yet; nobody was told about it."""
+"""`preparing`: the artifacts of the record may or may not exist yet; no call was answered
+with it.
+"""
 
 
 class Partition(Struct, frozen=True):
-    """A part of a card that exists for this claim."""
+    """A partition of a card that exists for this claim."""
 
     card: str
     """Uuid."""
     profile: str
     start: int
     id: int | None = None
-    """Of the GPU instance; None while it is not made."""
+    """Id of the GPU instance; None until it is created."""
     uuid: str = ""
 
 
@@ -30,39 +33,43 @@ class GrantedDevice(Struct, frozen=True):
     """One allocation result, as this node counts it."""
 
     request: str
-    """As the result spells it: `request`, or `request/subrequest`."""
+    """Spelt as in the result: `request`, or `request/subrequest`."""
     pool: str
     device: str
     card: str
     """Uuid."""
     numbers: tuple[int, int] | None = None
-    """(index, minor or -1) by which its containers are told of the card; None in records of older drivers."""
+    """(index, minor or -1) of the card, as passed to its containers; None in records of older
+    drivers.
+    """
     share_id: str = ""
     admin: bool = False
-    """Looks on and takes nothing."""
+    """Admin access, which consumes nothing."""
     shared: bool = False
     whole: bool = False
     """There is nothing to limit (`takes_all`)."""
     consumed: dict[str, int] = msgspec.field(default_factory=dict)
     """Capacity → amount, of a shared device."""
     counters: tuple[tuple[str, str, int], ...] = ()
-    """(set, counter, amount) that the device draws while anybody holds it."""
+    """(set, counter, amount) that the device consumes while at least one claim holds it."""
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
-    """`DeviceConfig` as JSON: what class and claim say for this request, merged."""
+    """`DeviceConfig` as JSON: the merged configuration of class and claim for this request."""
     partition: Partition | None = None
     uncut: bool = False
-    """It is the card itself, of which parts may be made when nobody holds it as one."""
+    """It is the card itself, which can be partitioned while no claim holds it as one."""
     assigned: dict[str, str] = msgspec.field(default_factory=dict)
-    """What the vendor gave it of the card, where amounts alone do not say it (`ContainerVendor.assign`)."""
+    """The vendor's assignment on the card, if amounts alone do not define it
+    (`ContainerVendor.assign`).
+    """
 
     @property
     def parent(self) -> str:
-        """The name by which containers refer to it."""
+        """Return the name by which containers refer to it."""
         return self.request.partition("/")[0]
 
 
 class ContainerView(Struct, frozen=True):
-    """What one container sees: some requests of some claims, all of this driver."""
+    """The view of one container: some requests of some claims, all of this driver."""
 
     name: str
     """Unique on the node, fit for files and CDI."""
@@ -71,19 +78,21 @@ class ContainerView(Struct, frozen=True):
     pods: tuple[str, ...] = ()
     """Uids of the pods that have such a container."""
     containers: tuple[str, ...] = ()
-    """Their names; empty where nobody knows who will use the claim."""
+    """Their names; empty while the users of the claim are unknown."""
     users: tuple[tuple[str, str], ...] = ()
-    """(name of the pod, name of the container) of each, for metrics; empty in records of older drivers."""
+    """(name of the pod, name of the container) of each, for metrics; empty in records of older
+    drivers.
+    """
     env: tuple[tuple[str, str], ...] = ()
-    """Those variables that its containers set themselves, and agree in, which the vendor reads (`ContainerVendor.reads`). No others:
-    users put secrets there, and a view is remembered in files.
+    """Variables that its containers set themselves, to equal values, and that the vendor reads
+    (`ContainerVendor.reads`). No others: users put secrets there, and a view is stored in files.
     """
     runtime_classes: tuple[str, ...] = ()
     """`spec.runtimeClassName` of the pods, each once; an empty text for the default runtime."""
 
 
 class HostFolder(Struct, frozen=True):
-    """Made on the host for a view."""
+    """A folder created on the host for a view."""
 
     path: str
     mode: int
@@ -92,7 +101,7 @@ class HostFolder(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What kubelet is told of one result."""
+    """The answer to kubelet for one result."""
 
     requests: tuple[str, ...]
     pool: str
@@ -106,16 +115,20 @@ class Record(Struct, frozen=True):
     name: str
     uid: str
     allocation: str
-    """Fingerprint of what the allocation gives to this driver: a claim keeps its uid when it is allocated anew."""
+    """Fingerprint of the allocation's part for this driver: a claim keeps its uid when it is
+    allocated again.
+    """
     state: State
     held: tuple[GrantedDevice, ...]
     owner_pod: str = ""
-    """Uid of the pod that the claim was generated for; empty for a named claim, which other pods may join at any time."""
+    """Uid of the pod that the claim was generated for; empty for a named claim, which other pods
+    may join at any time.
+    """
     views: tuple[ContainerView, ...] = ()
-    """Those that this claim's CDI file describes."""
+    """The views in this claim's CDI file."""
     answers: tuple[Answer, ...] = ()
     spec: dict[str, Any] | None = None
-    """The CDI file; None where no container is given anything."""
+    """The CDI file; None if no container is given anything."""
     folders: tuple[HostFolder, ...] = ()
     notes: tuple[str, ...] = ()
     """What the containers do not get, and why: for the claim's status."""

@@ -1,19 +1,25 @@
-"""Prepares and unprepares claims, many at a time: what kubelet's calls come down to, without the waiting.
+"""Prepare and unprepare claims, many at a time: the work behind kubelet's calls, without the
+waiting.
 
-Called by `preparation`, one batch at a time, in a thread. In: jobs (claims and pods as the API server has them; uids to unprepare). Out: one
-outcome per claim: what kubelet is told, or the sentence that says why not. Blocks; raises nothing that has to do with a claim.
+Called by `preparation`, one batch at a time, in a thread. In: jobs (claims and pods from the API
+server; uids to unprepare). Out: one outcome per claim: the answer to kubelet, or the sentence with
+the reason of the failure. Blocks; raises no error about a single claim.
 
 The order of one batch, under a lock that keeps out another instance of the driver:
 
-1. Read the checkpoint (from memory, if nobody else wrote it).
-2. Take back what is to be unprepared.
-3. Look at each claim that is to be prepared. One that is prepared is answered as before, after what is missing of it (a file that somebody
-   removed, all of it after a reboot) is made again. Others are read and checked for room.
-4. Where partitions will be made, or cards made one: write the checkpoint with these claims as `preparing`, so that a start after a crash can find them.
-5. Make partitions, CDI files, folders. What fails is taken back.
-6. Write the checkpoint. Only then anybody is answered. If it cannot be written, what was made is taken back.
+1. Read the checkpoint (from memory, unless another process wrote it).
+2. Take back the claims to unprepare.
+3. Check each claim to prepare. One that is prepared is answered as before, after its missing
+   artifacts (a removed file, all of them after a reboot) are created again. Others are read and
+   checked for free capacity.
+4. If partitions will be created, or cards put out of MIG mode: write the checkpoint with these
+   claims as `preparing`, so that a start after a crash can find them.
+5. Create partitions, CDI files, folders. Failed claims are taken back.
+6. Write the checkpoint. Only then are calls answered. If it cannot be written, the new artifacts
+   are taken back.
 
-Killed at any point, `start` of the next instance or the next call for the claim leaves nothing behind.
+If the driver is killed at any point, `start` of the next instance or the next call for the claim
+leaves nothing behind.
 """
 
 import logging
@@ -43,7 +49,9 @@ UNEXPECTED: Final = "the driver failed, which it should not; its log says more"
 
 
 class PrepareTransactions:
-    """`inventory`: what is published now; None while that is not known. `lock`: held for each batch."""
+    """Process batches. `inventory`: the devices published now; None while they are not known.
+    `lock`: held for each batch.
+    """
 
     def __init__(
         self,
@@ -53,9 +61,11 @@ class PrepareTransactions:
         lock: AbstractContextManager[None],
     ) -> None:
         self.written: Mapping[str, Record] = MappingProxyType({})
-        """What is prepared or about to be, by uid, as it was last written; replaced, never changed: safe to read from any thread."""
+        """Records of claims that are prepared or about to be, by uid, as last written; replaced,
+        never changed: safe to read from any thread.
+        """
         self.is_known = False
-        """Whether `written` is what the checkpoint says; False while it cannot be read or written."""
+        """Whether `written` equals the checkpoint; False while it cannot be read or written."""
         self._inventory = inventory
         self._maker = maker
         self._checkpoint = checkpoint
@@ -65,8 +75,10 @@ class PrepareTransactions:
     # --- start ---
 
     def start(self) -> list[str]:
-        """What an earlier instance left half done is finished or taken back. Out: what could not be, in sentences; the next call for the
-        claim tries again. Raises Unreadable, NotWritten when not even the list of claims can be had.
+        """Finish or take back the unfinished work of an earlier instance.
+
+        Returns failures, in sentences; the next call for the claim tries again. Raises Unreadable,
+        NotWritten if not even the list of claims can be read.
         """
         problems: list[str] = []
         with self._lock:
@@ -105,14 +117,14 @@ class PrepareTransactions:
     # --- one batch ---
 
     def run(self, jobs: Sequence[Job]) -> list[dict[str, Outcome]]:
-        """One map for each job, by claim uid."""
+        """Run jobs. Returns one map for each, by claim uid."""
         try:
             with self._lock:
                 outcomes: list[dict[str, Outcome]] = []
                 for part in parts(jobs):
                     outcomes += self._run(part)
                 return outcomes
-        except NotWritten as error:  # the lock cannot be had
+        except NotWritten as error:  # the lock cannot be acquired
             return [dict.fromkeys(job.uids, str(error)) for job in jobs]
 
     def _run(self, jobs: Sequence[Job]) -> list[dict[str, Outcome]]:
@@ -145,7 +157,7 @@ class PrepareTransactions:
         ]
 
     def _begin(self, job: Job, batch: Batch, inventory: Inventory | None) -> dict[str, str]:
-        """By uid what is wrong; "" for what goes well so far."""
+        """Begin a job. Returns errors by uid; "" for claims without an error so far."""
         if isinstance(job, Unprepare):
             found = {uid: self._unprepared(batch.records, uid) for uid in job.uids}
             if inventory is not None:
@@ -155,7 +167,7 @@ class PrepareTransactions:
             return dict.fromkeys(job.uids, "the driver has not found its devices yet: kubelet will ask again")
         try:
             return self._look_at(job, batch, inventory)
-        except Exception:  # a slip of ours over one claim must not stop those of other pods
+        except Exception:  # a bug over one claim must not stop those of other pods
             log.exception("claims %s", ", ".join(claim.key for claim in job.claims.values()))
             return dict.fromkeys(job.uids, UNEXPECTED)
 
@@ -173,8 +185,8 @@ class PrepareTransactions:
     def _narrow(self, records: Records, gone: frozenset[str], inventory: Inventory) -> None:
         """Describe claims again whose containers saw the devices of claims that are `gone`.
 
-        Such a container may be started again (a pod can name a claim that was generated for another one), when those devices are
-        somebody else's.
+        Such a container may be restarted (a pod can name a claim that was generated for another
+        one), when those devices are allocated to others.
         """
         problems: list[str] = []
         for uid, record in list(records.items()):
@@ -188,10 +200,12 @@ class PrepareTransactions:
         for problem in problems:
             log.warning("%s", problem)
 
-    # --- looking ---
+    # --- checking ---
 
     def _look_at(self, job: Prepare, batch: Batch, inventory: Inventory) -> dict[str, str]:
-        """By uid why it is refused; "" for what is prepared or in the batch now."""
+        """Check the claims of a job. Returns refusals by uid; "" for claims that are prepared or in
+        the batch now.
+        """
         found = dict.fromkeys(job.claims, "")
         fresh: dict[str, Record] = {}
         for uid, claim in job.claims.items():
@@ -225,7 +239,9 @@ class PrepareTransactions:
         return found
 
     def _is_known(self, batch: Batch, uid: str, claim: ResourceClaim, inventory: Inventory) -> bool:
-        """Whether it is prepared with the allocation it has, or will be by this batch. Raises PrepareError."""
+        """Return whether the claim is prepared with its present allocation, or will be by this
+        batch. Raises PrepareError.
+        """
         record = batch.records.get(uid)
         if record is None:
             return False
@@ -234,13 +250,13 @@ class PrepareTransactions:
         if record.state == "prepared" and record.allocation == fingerprint(claim, inventory.driver):
             self._repair(batch.records, uid, inventory)
             return True
-        # allocated anew, so the containers that had it are gone; or never finished
+        # reallocated, so the containers that had it are gone; or never finished
         self._maker.take_back(record, batch.records)
         del batch.records[uid]
         return False
 
     def _repair(self, records: Records, uid: str, inventory: Inventory) -> None:
-        """Makes again what the claim has and is not there any more. Raises PrepareError."""
+        """Create missing artifacts of the claim again. Raises PrepareError."""
         self._maker.uncut(records[uid])
         record = self._maker.without_lost(records[uid])
         if any(held.partition is not None and held.partition.id is None and not held.admin for held in record.held):
@@ -257,8 +273,9 @@ class PrepareTransactions:
         records.update(told_again)
 
     def _follow(self, records: Records, inventory: Inventory) -> None:
-        """Describe claims again whose cards have other numbers than when they were prepared. Once for each inventory: what fails is tried
-        again when kubelet asks for the claim.
+        """Describe claims again whose cards have other numbers than when they were prepared.
+
+        Once for each inventory: a failure is retried when kubelet calls for the claim.
         """
         if inventory is self._followed:
             return
@@ -275,7 +292,7 @@ class PrepareTransactions:
             log.warning("%s", problem)
 
     def _admit(self, members: Sequence[Record], pods: Sequence[Pod], batch: Batch, inventory: Inventory) -> str:
-        """Puts claims into the batch as `preparing`, or says why not."""
+        """Add claims to the batch as `preparing`, or return the reason of a refusal."""
         claims = tuple(
             Claimed(
                 record.uid,
@@ -306,10 +323,10 @@ class PrepareTransactions:
         batch.groups.append(Group(tuple(record.uid for record in members), arrangement))
         return ""
 
-    # --- making ---
+    # --- creating ---
 
     def _make(self, batch: Batch, inventory: Inventory) -> None:
-        """Turns `preparing` into `prepared`, or takes it back."""
+        """Turn `preparing` into `prepared`, or take it back."""
         held = [held for group in batch.groups for uid in group.uids for held in batch.records[uid].held]
         if any(each.uncut or (each.partition is not None and not each.admin) for each in held):
             try:
@@ -328,7 +345,7 @@ class PrepareTransactions:
             except PrepareError as error:
                 self._fail(batch.records, group, str(error))
                 continue
-            except Exception:  # as above
+            except Exception:  # a bug over one claim must not stop those of other pods
                 log.exception("claims %s", ", ".join(batch.records[uid].key for uid in group.uids))
                 self._fail(batch.records, group, UNEXPECTED)
                 continue
@@ -336,7 +353,9 @@ class PrepareTransactions:
                 batch.records[uid] = replace(batch.records[uid], state="prepared")
 
     def _fail(self, records: Records, group: Group, why: str) -> None:
-        """What cannot be taken back now stays in the list as `preparing`: it goes on counting, and the next call tries again."""
+        """Fail a group. Claims that cannot be taken back now stay in the list as `preparing`: they
+        still count, and the next call tries again.
+        """
         group.why = why
         for uid in group.uids:
             record = records[uid]
@@ -350,7 +369,9 @@ class PrepareTransactions:
 
 
 def _unclear(job: Prepare, records: Mapping[str, Record]) -> dict[str, str]:
-    """By uid why nobody can tell what containers will see of claims that are reserved for a PodGroup; empty where one view is all there is."""
+    """Return by uid why the containers' views of claims reserved for a PodGroup are unknown; empty
+    if only one view is possible.
+    """
     known = {f"{pod.metadata.namespace}/{name}" for pod in job.pods for name in claim_names(pod)}
     unread = [uid for uid in job.unread if uid in records and records[uid].key not in known]
     asked = {(uid, held.parent) for uid in unread for held in records[uid].held}

@@ -1,12 +1,15 @@
-"""Asks the API server whether the claims that are prepared here are still there, and says what is held for those that are not.
+"""Check on the API server whether the prepared claims still exist, and publish which devices are held
+for those that do not.
 
-A claim can be deleted under its running pod. Its devices stay prepared until kubelet has them taken back, but nothing in the
-cluster says so any more. The node driver publishes what `VanishedClaims.told` returns as an annotation on its slice
-(`hami_dra.api.heldclaims`), from which a controller that was restarted knows it.
+A claim can be deleted under its running pod. Its devices stay prepared until kubelet unprepares
+them, but nothing in the cluster shows it any more. The node driver publishes the value of
+`VanishedClaims.told` as an annotation on its slice (`hami_dra.api.heldclaims`), from which a
+restarted controller knows it.
 
-What it costs: one GET for each prepared claim each `interval`, one after the other, the pause drawn between 0.8 and 1.2 of it.
-With 40,000 prepared claims in a cluster and 5 minutes that is 40,000 / 300 s = 133 GETs of single objects a second for the
-API server, and 8 in 5 minutes for a node with 8 claims. A claim that is gone is not asked for again: its uid never comes back.
+The cost: one GET for each prepared claim each `interval`, one after the other, the pause drawn
+between 0.8 and 1.2 of it. With 40,000 prepared claims in a cluster and 5 minutes that is 40,000 /
+300 s = 133 GETs of single objects a second for the API server, and 8 in 5 minutes for a node with 8
+claims. A deleted claim is not read again: its uid never comes back.
 """
 
 import asyncio
@@ -30,7 +33,7 @@ _SPREAD: Final = 0.2
 
 
 def held_claim(driver: str, record: Record) -> HeldClaim:
-    """What a record holds. Pure; admin access holds nothing."""
+    """Return the devices that a record holds. Pure; admin access holds nothing."""
     pods = dict.fromkeys(uid for view in record.views for uid in view.pods)
     devices = tuple(_held_device(driver, each) for each in record.held if not each.admin)
     return HeldClaim(uid=record.uid, namespace=record.namespace, name=record.name, pods=tuple(pods), devices=devices)
@@ -44,8 +47,10 @@ def _held_device(driver: str, held: GrantedDevice) -> HeldDevice:
 
 
 class VanishedClaims:
-    """`records`: what is prepared now, by claim uid, after `refresh`, which returns whether that is known. `on_change`: called when
-    `told` may return something else.
+    """Find deleted claims that are still prepared.
+
+    `records`: prepared claims by uid, after `refresh`, which returns whether they are known.
+    `on_change`: called when `told` may return another value.
     """
 
     def __init__(
@@ -71,22 +76,24 @@ class VanishedClaims:
         self._guard = LoopGuard("vanished claims")
         self._looked = False
         self._gone: set[str] = set()
-        """Uids of prepared claims that are not there any more."""
+        """Uids of prepared claims that do not exist any more."""
 
     def told(self) -> str | None:
-        """Return the value of the annotation, empty for no such claim; None before all claims were asked for."""
+        """Return the value of the annotation, empty for no such claim; None before all claims were
+        checked.
+        """
         if not self._looked:
             return None
         records = self._records()
         return heldclaims.encode(held_claim(self._driver, records[uid]) for uid in self._gone if uid in records)
 
     def prepared_changed(self) -> None:
-        """Claims were prepared or taken back."""
+        """Take note that claims were prepared or taken back."""
         if self._gone:
             self._on_change()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check claims until cancelled."""
         backoff = Backoff()
         while True:
             if await self.look():
@@ -97,7 +104,9 @@ class VanishedClaims:
             await self._sleep(pause)
 
     async def look(self) -> bool:
-        """Ask for each claim once. Returns whether all could be asked; of the others nothing is said."""
+        """Check each claim once. Returns whether all could be checked; the others keep
+        their state.
+        """
         if not await self._refresh():
             return False
         self._gone &= self._records().keys()
@@ -123,7 +132,7 @@ class VanishedClaims:
         return asked
 
     async def _is_gone(self, record: Record) -> bool:
-        """Raises ClusterError where nobody can tell."""
+        """Return whether the claim is deleted. Raises ClusterError if that is unknown."""
         try:
             found = await self._cluster.get(RESOURCE_CLAIM, record.name, record.namespace)
         except NotFound:
