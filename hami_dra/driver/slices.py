@@ -149,7 +149,7 @@ def _vendor(name: str, machine: Machine) -> PublishingVendor:
             return vendor
     known = ", ".join(vendor.name for vendor in PUBLISHING_VENDORS)
     raise Unpublishable(
-        f"node {machine.name} ({machine.instance_type}) has cards of vendor {name!r}, which no driver of ours publishes "
+        f"node {machine.name} ({machine.instance_type}) has cards of vendor {name!r}, which no driver of hami-dra publishes "
         f"(it has drivers for: {known}): choose another machine, or have it published as another driver"
     )
 

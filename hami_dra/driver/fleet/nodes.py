@@ -64,7 +64,7 @@ def with_mig(found: Machine, *, enabled: bool) -> Machine:
     supports it.
     """
     if enabled and not any(isinstance(card, GpuRecord) and card.mig for card in found.cards):
-        raise Unpublishable(f"mig: {found.instance_type} has no GPU that can be cut: leave mig out")
+        raise Unpublishable(f"mig: {found.instance_type} has no GPU that supports MIG: leave mig out")
     state = MigState(enabled=enabled, pending=enabled)
     cards = [replace(card, mig=state) if isinstance(card, GpuRecord) and card.mig else card for card in found.cards]
     return replace(found, cards=tuple(cards))

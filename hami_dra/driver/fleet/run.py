@@ -70,7 +70,7 @@ class Fleet:
         if file.name != self._file.name:
             # nodes and slices carry the name: those of the old one would never be removed
             raise ConfigError(
-                f"name: the fleet is {self._file.name!r}, not {file.name!r}: keep the name, or start anew"
+                f"name: the fleet is {self._file.name!r}, not {file.name!r}: keep the name, or start again"
             )
         planned = planned_nodes(file)
         before, self._planned, self._file = self._planned, planned, file
@@ -146,7 +146,9 @@ class Fleet:
             if node is None or (self._is_ours(node) and self._written.get(name) != planned):
                 node = await self._write(planned, node)
             if not self._is_ours(node):
-                self.problems[name] = "it exists and is not of this fleet: give the nodes of the fleet another name"
+                self.problems[name] = (
+                    "it exists and does not belong to this fleet: give the nodes of the fleet another name"
+                )
                 node = None
         if node is None:
             self._keep_pools(name, set())

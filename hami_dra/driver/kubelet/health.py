@@ -58,7 +58,7 @@ class Bulletin:
                     async with asyncio.timeout(self._again):
                         await self._source.changed()
             except Exception:
-                log.exception("the health of devices cannot be told: kubelet takes it for unknown after 30 s")
+                log.exception("the health of devices cannot be read: kubelet takes it for unknown after 30 s")
                 await asyncio.sleep(self._again)
 
     async def end(self) -> None:

@@ -77,7 +77,7 @@ class KubeletPlugin:
         self._service = await _serve(self.service_socket, self._add_service)
         self._reading = asyncio.create_task(self._bulletin.run(), name=f"{self._driver}: health")
         self._registration = await _serve(self.registration_socket, self._add_registration)
-        log.info("%s: waits for kubelet at %s", self._driver, self.registration_socket)
+        log.info("%s: waiting for kubelet at %s", self._driver, self.registration_socket)
 
     def _add_service(self, server: grpc.aio.Server) -> None:
         add_dra(server, self._calls)

@@ -61,7 +61,7 @@ def clear(path: Path) -> None:
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         if not path.is_socket():
             if path.exists():
-                raise SocketError(f"{path} is no socket: remove it")
+                raise SocketError(f"{path} is not a socket: remove it")
             return
         if _is_served(path):
             raise SocketError(
@@ -69,7 +69,7 @@ def clear(path: Path) -> None:
             )
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise SocketError(f"{path} cannot be made: {error.strerror}: does the driver run as root?") from error
+        raise SocketError(f"{path} cannot be created: {error.strerror}: does the driver run as root?") from error
 
 
 def close_to_others(path: Path) -> None:

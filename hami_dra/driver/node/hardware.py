@@ -126,14 +126,14 @@ class Hardware:
         self._tell(findings.problems)
         there = {card.uuid: card for card in findings.cards}
         for uuid in self._known.keys() - there.keys():
-            log.info("%s: card %s is forgotten", self.vendor, uuid)
+            log.info("%s: card %s is no longer listed", self.vendor, uuid)
             self._damper.forget(uuid)
         for uuid, card in there.items():
             before = self._known.get(uuid)
             if before is None:
                 log.info("%s: found card %d, %s (%s)", self.vendor, card.index, card.product, uuid)
             elif before.index != card.index:
-                log.warning("%s: card %s has number %d now, no more %d", self.vendor, uuid, card.index, before.index)
+                log.warning("%s: card %s has number %d now, no longer %d", self.vendor, uuid, card.index, before.index)
         self._known = {uuid: replace(card, faults=()) for uuid, card in there.items()}
         self._damper.look({uuid: card.faults for uuid, card in there.items()}, self._now())
         first, self.found = not self.found, True

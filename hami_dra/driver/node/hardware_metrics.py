@@ -39,10 +39,10 @@ class _Gauge:
 _GAUGES: Final = (
     _Gauge(names.METRIC_MEMORY_USED, "Memory of the card in use.", _HOST, lambda it: it.memory_used),
     _Gauge(names.METRIC_MEMORY_TOTAL, "Memory of the card.", _HOST, lambda it: it.memory_total),
-    _Gauge(names.METRIC_UTILIZATION, "How busy the card is, 0 to 100.", _HOST, lambda it: it.utilization),
+    _Gauge(names.METRIC_UTILIZATION, "Utilization of the card, 0 to 100.", _HOST, lambda it: it.utilization),
     _Gauge(
         "hami_host_gpu_memory_controller_utilization_ratio",
-        "How busy the card's memory is, 0 to 100.",
+        "Utilization of the card's memory, 0 to 100.",
         _HOST,
         lambda it: it.memory_utilization,
     ),
@@ -53,8 +53,8 @@ _GAUGES: Final = (
         _DEVICE,
         lambda it: it.memory_temperature,
     ),
-    _Gauge(names.METRIC_POWER, "Power that the card draws in watts.", _DEVICE, lambda it: it.power),
-    _Gauge("hami_device_fan_speed_p", "Speed of the fan in percent of its highest.", _DEVICE, lambda it: it.fan),
+    _Gauge(names.METRIC_POWER, "Power consumption of the card in watts.", _DEVICE, lambda it: it.power),
+    _Gauge("hami_device_fan_speed_p", "Speed of the fan in percent of its maximum.", _DEVICE, lambda it: it.fan),
 )
 
 
@@ -108,7 +108,7 @@ class HardwareCollector(Collector):
 
     def _health(self, watched: Iterable[MonitoredVendor]) -> Metric:
         family = GaugeMetricFamily(
-            "hami_device_hardware_health", "1 while nothing speaks against using the card, else 0.", labels=_DEVICE
+            "hami_device_hardware_health", "1 while the card has no fault that counts, else 0.", labels=_DEVICE
         )
         for each in watched:
             for card in each.cards:
@@ -131,11 +131,11 @@ class HardwareCollector(Collector):
 
     def _limits(self, watched: Iterable[MonitoredVendor]) -> Iterator[Metric]:
         memory = GaugeMetricFamily(
-            "hami_vgpu_memory_limit_bytes", "Memory of the card that the container was given.", labels=_CONTAINER
+            "hami_vgpu_memory_limit_bytes", "Memory of the card granted to the container.", labels=_CONTAINER
         )
         cores = GaugeMetricFamily(
             "hami_vgpu_core_limit_ratio",
-            "Share of the card's cores that the container was given, 0 to 100; none where it is not limited.",
+            "Share of the card's cores granted to the container, 0 to 100; no sample if it is not limited.",
             labels=_CONTAINER,
         )
         for each in watched:
@@ -158,15 +158,15 @@ class HardwareCollector(Collector):
 def _looks(watched: Iterable[MonitoredVendor]) -> Iterator[Metric]:
     """Yield the metrics of monitoring itself."""
     looks = CounterMetricFamily(
-        "hami_dra_driver_monitor_looks", "Looks at what the cards report at work.", labels=["driver"]
+        "hami_dra_driver_monitor_looks", "Samplings of what the cards report.", labels=["driver"]
     )
     failures = CounterMetricFamily(
         "hami_dra_driver_monitor_failures",
-        f"Looks that failed, by kind: {', '.join(Failure)}.",
+        f"Samplings that failed, by kind: {', '.join(Failure)}.",
         labels=["driver", "kind"],
     )
     problems = GaugeMetricFamily(
-        "hami_dra_driver_monitor_problems", "Values that the last look could not read.", labels=["driver"]
+        "hami_dra_driver_monitor_problems", "Values that the last sampling could not read.", labels=["driver"]
     )
     for each in watched:
         if each.monitoring is not None:

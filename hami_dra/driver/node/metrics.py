@@ -24,12 +24,12 @@ class DriverMetrics:
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(f"hami_dra_driver_{name}", text, ["driver", *labels], registry=self.registry)
 
-        self.cards = gauge("cards", "Cards that were found, those that are lost since included.")
+        self.cards = gauge("cards", "Cards found, including those lost since.")
         self.faulty = gauge("faulty_cards", "Cards with a fault, by kind of failure.", "kind")
-        self.cordoned = gauge("cordoned_cards", "Cards that an operator took out of service.")
-        self.devices = gauge("devices", "Devices on offer in the node's slices.")
-        self.registered = gauge("registered", "1 while kubelet knows the driver.")
-        self.readings_failed = gauge("readings_failed", "Readings of the hardware that failed since the start.")
+        self.cordoned = gauge("cordoned_cards", "Cards taken out of service by an operator.")
+        self.devices = gauge("devices", "Devices offered in the node's slices.")
+        self.registered = gauge("registered", "1 while the driver is registered with kubelet.")
+        self.readings_failed = gauge("readings_failed", "Failed readings of the hardware since the start.")
         self.internal_errors = Counter(
             "hami_dra_driver_internal_errors",
             "Unexpected errors on single objects, by loop: the object was logged and skipped, the loop continued.",
@@ -37,7 +37,7 @@ class DriverMetrics:
             registry=self.registry,
         )
         self.seconds = Histogram(
-            "hami_dra_driver_claim_seconds", "Time of one call of kubelet, by call: prepare, unprepare.",
+            "hami_dra_driver_claim_seconds", "Duration of kubelet's calls, by call: prepare, unprepare.",
             ["driver", "call"], buckets=_BUCKETS, registry=self.registry,
         )  # fmt: skip
         self.claims = Counter(

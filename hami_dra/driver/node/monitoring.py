@@ -129,7 +129,7 @@ class Monitoring:
     def _failed(self, kind: Failure, why: str) -> float:
         self.failures[kind] += 1
         level = logging.DEBUG if kind is self._failing else logging.WARNING
-        log.log(level, "%s: %s reports nothing of the cards at work: %s", self._vendor, self.source, why)
+        log.log(level, "%s: %s has no readings of the cards: %s", self._vendor, self.source, why)
         self._failing = kind
         pause = max(self._every, self._backoff.next())
         if self._now() + pause - self._looked_at > _LOOKS * self._every:

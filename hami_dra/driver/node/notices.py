@@ -31,7 +31,7 @@ class Notices:
     def of_node(self, name: str, node: Node | None) -> None:
         seen = node is not None
         if not seen and self._node_seen:
-            log.warning("there is no Node %s: nothing is published until it is there", name)
+            log.warning("there is no Node %s: nothing is published until it exists", name)
         self._node_seen = seen
 
     def of_plugin(self, node: Node, driver: str, offered: Mapping[str, str]) -> None:
@@ -64,8 +64,8 @@ class Notices:
         if unknown and unknown != self._unknown:
             there = ", ".join(f"{card.name_number} ({card.uuid})" for card in cards) or "none"
             note = (
-                f"annotation {names.DEVICE_CORDON}: {', '.join(unknown)}: there is no such card; it takes numbers and uuids, with "
-                f"commas between them, of the cards of this node: {there}"
+                f"annotation {names.DEVICE_CORDON}: {', '.join(unknown)}: there is no such card; the value is a "
+                f"comma-separated list of numbers or uuids of the cards of this node: {there}"
             )
             log.warning("%s", note)
             self._events.tell(node, UNKNOWN_CORDON, note)

@@ -38,7 +38,7 @@ class PublisherLock:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ConfigError(
-                f"{self._path} cannot be made: {error.strerror}; the driver needs a writable folder for plugins of kubelet (--root)"
+                f"{self._path} cannot be created: {error.strerror}; the driver needs a writable folder for plugins of kubelet (--root)"
             ) from error
         try:
             while not _lock(file):

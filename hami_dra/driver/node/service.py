@@ -261,7 +261,7 @@ class NodeDriver:
         if not any(station.demanded or station.hardware.cards for station in stations):
             why = "; ".join(f"{each.vendor.name}: {each.hardware.problem or 'no cards'}" for each in stations)
             log.warning(
-                "there is nothing to publish on this node (%s). It is looked for again every %g s, and at once on SIGHUP",
+                "there is nothing to publish on this node (%s). It is searched again every %g s, and at once on SIGHUP",
                 why,
                 self._settings.discover_every,
             )

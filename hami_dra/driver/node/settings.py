@@ -83,7 +83,7 @@ class NodeSettings:
             if getattr(self, name) <= 0:
                 raise ConfigError(f"--{name.replace('_', '-')}: must be more than 0")
         if self.monitor_interval < 0:
-            raise ConfigError("--monitor-interval: must be 0 (nobody looks) or more")
+            raise ConfigError("--monitor-interval: must be 0 (disabled) or more")
 
     @property
     def fence_mode(self) -> FenceMode:

@@ -115,7 +115,7 @@ class ArtifactWriter:
                 shown = ", ".join(sorted(records[uid].key for uid in uids))
                 raise Refused(
                     f"ResourceClaim {shown}: containers use some of the same requests, and what one of them is given ({left}) would stay "
-                    "in another that uses more of them: give each container requests of its own"
+                    "in another that uses more of them: give each container its own requests"
                 )
         return [self._described(records[uid], edits, arrangement, inventory) for uid in uids]
 
@@ -295,7 +295,7 @@ class ArtifactWriter:
         if isinstance(parameters, str):
             raise Refused(
                 f"ResourceClaim {claim}: its parameters were read by another version of the driver, and this one cannot: {parameters}: "
-                "delete the pod and the claim, and make them again"
+                "delete the pod and the claim, and create them again"
             )
         return Tenancy(
             card=device.card,
@@ -332,8 +332,8 @@ def _looked_at(held: GrantedDevice, claim: str, records: Mapping[str, Record]) -
             if other.partition is not None and other.device == held.device and not other.admin:
                 return other
     raise Refused(
-        f"ResourceClaim {claim}: request {held.request} asks for adminAccess to {held.device}, a part of a card that exists only while "
-        "another claim holds it, and none does: ask for the whole card instead"
+        f"ResourceClaim {claim}: request {held.request} requests adminAccess to {held.device}, a part of a card that exists only while "
+        "another claim holds it, and none does: request the whole card instead"
     )
 
 

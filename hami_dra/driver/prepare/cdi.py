@@ -153,11 +153,11 @@ def record_of(driver: str, uid: str, text: bytes) -> Record:
         remembered = found["annotations"][RECORD]
         record = msgspec.json.decode(remembered.encode(), type=_Remembered)
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
-        raise NotOurs(f"it has no record of its claim that can be read ({error})") from error
+        raise NotOurs(f"it has no readable record of its claim ({error})") from error
     if record.version != _RECORD_VERSION:
         raise NotOurs(f"its record has version {record.version}, and this driver reads {_RECORD_VERSION}")
     if record.record.uid != uid:
-        raise NotOurs(f"it is named after claim {uid}, and remembers {record.record.uid}")
+        raise NotOurs(f"it is named after claim {uid}, and has the record of {record.record.uid}")
     if found.get("kind") != kind(driver):
         raise NotOurs(f"its kind is {found.get('kind')!r}, not {kind(driver)!r}")
     return replace(record.record, spec=found)

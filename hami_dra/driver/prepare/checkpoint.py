@@ -59,7 +59,7 @@ def decode(driver: str, text: bytes) -> Records:
         if found.version != VERSION:
             raise Damaged(f"it has version {found.version}, and this driver reads {VERSION}")
         if _checksum(bytes(found.state)) != found.sha256:
-            raise Damaged("its checksum does not fit its content")
+            raise Damaged("its checksum does not match its content")
         state = msgspec.json.decode(found.state, type=_State)
     except msgspec.DecodeError as error:
         raise Damaged(f"it is not complete or not JSON: {error}") from error
@@ -93,7 +93,7 @@ class Checkpoint:
             text = self._files.read(self._path)
         except OSError as error:
             raise Unreadable(
-                f"checkpoint {self._path} cannot be read: {error.strerror}: mend the disk or its rights"
+                f"checkpoint {self._path} cannot be read: {error.strerror}: repair the disk or fix its permissions"
             ) from error
         if text is None:
             return self._first_or_lost()
@@ -138,7 +138,7 @@ class Checkpoint:
         """
         records = self._from_cdi(why="is not there")
         if records:
-            log.error("checkpoint %s is not there, but CDI files are: made again from them", self._path)
+            log.error("checkpoint %s is missing, but CDI files exist: rebuilt from them", self._path)
         self.save(records)
         return records
 
@@ -151,9 +151,7 @@ class Checkpoint:
             raise NotWritten(
                 f"checkpoint {self._path} cannot be used ({why}), nor be set aside: {error.strerror}: make its folder writable"
             ) from error
-        log.error(
-            "checkpoint %s cannot be used (%s): set aside as %s, made again from CDI files", self._path, why, aside
-        )
+        log.error("checkpoint %s cannot be used (%s): set aside as %s, rebuilt from CDI files", self._path, why, aside)
         self.save(records)
         return records
 
@@ -168,12 +166,12 @@ class Checkpoint:
                     records[uid] = cdi.record_of(self._driver, uid, self._files.read(path) or b"")
         except cdi.NotOurs as error:
             raise Unreadable(
-                f"checkpoint {self._path} {why}, and {path} cannot replace it: {error}. Nothing is prepared, since nobody can tell what is "
-                "in use: drain the node, remove both files, and restart the driver"
+                f"checkpoint {self._path} {why}, and {path} cannot replace it: {error}. Nothing is prepared, since the devices "
+                "in use are unknown: drain the node, remove both files, and restart the driver"
             ) from error
         except OSError as error:
             raise Unreadable(
-                f"checkpoint {self._path} {why}, and {path} cannot be read: {error.strerror}: mend its rights"
+                f"checkpoint {self._path} {why}, and {path} cannot be read: {error.strerror}: fix its permissions"
             ) from error
         return records
 

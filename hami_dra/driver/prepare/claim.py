@@ -36,7 +36,7 @@ def check_identity(claim: ResourceClaim, uid: str) -> None:
     if claim.metadata.uid != uid:
         raise Refused(
             f"ResourceClaim {claim.key}: metadata.uid is {claim.metadata.uid}, but kubelet asks for {uid}: the claim was deleted "
-            "and made again under the same name; delete the pod, so that it is started with the new claim"
+            "and created again under the same name; delete the pod, so that it is started with the new claim"
         )
 
 
@@ -69,13 +69,13 @@ def read_claim(claim: ResourceClaim, inventory: Inventory) -> RequestedAllocatio
         )
     if claim.spec.unreadable:
         raise Refused(
-            f"ResourceClaim {claim.key}: cannot be read: {claim.spec.unreadable}: make the claim again, and start its pod anew"
+            f"ResourceClaim {claim.key}: cannot be read: {claim.spec.unreadable}: create the claim again, and restart its pod"
         )
     allocation = claim.status.allocation
     if allocation is None:
         raise Refused(
             f"ResourceClaim {claim.key}: status.allocation is empty, the claim was deallocated after its pod had been bound: "
-            "delete the pod, so that it is scheduled anew"
+            "delete the pod, so that it is scheduled again"
         )
     parameters = _Parameters(claim, allocation, inventory.driver)
     held = tuple(
@@ -155,7 +155,7 @@ def _check_minimum(consumed: Mapping[str, int], config: DeviceConfig, where: str
         if name in consumed and consumed[name] < rounded_up(least):
             raise Refused(
                 f"{where}.consumedCapacity[{name}] is {consumed[name]}, less than the minimum of {least} that the claim's "
-                "DeviceClass sets: delete the pod, and make a claim that asks for more"
+                "DeviceClass sets: delete the pod, and create a claim that requests more"
             )
 
 
@@ -180,7 +180,7 @@ class _Parameters:
             if isinstance(config, str):
                 raise Refused(
                     f"ResourceClaim {claim.key}: status.allocation.devices.config[{index}].opaque.parameters: {config}: correct "
-                    f"the config of the {'class' if entry.source == _FROM_CLASS else 'claim'}, and make the claim again"
+                    f"the config of the {'class' if entry.source == _FROM_CLASS else 'claim'}, and create the claim again"
                 )
             self._entries.append((entry.source == _FROM_CLASS, entry.requests, config))
 
@@ -199,7 +199,7 @@ class _Parameters:
             return merge(of_class, of_claim, "its DeviceClass")
         except NotForClaims as error:
             raise Refused(
-                f"ResourceClaim {self._claim}: status.allocation.devices.config: {error}, and make the claim again"
+                f"ResourceClaim {self._claim}: status.allocation.devices.config: {error}, and create the claim again"
             ) from error
 
 

@@ -205,7 +205,7 @@ class ClaimStatusWriter:
                 force=True,
             )
         except (NotFound, Conflict):
-            log.debug("ResourceClaim %s is gone or another one: its status is not written", claim.key)
+            log.debug("ResourceClaim %s was deleted or replaced: its status is not written", claim.key)
         except (Invalid, Forbidden) as error:
             log.warning("ResourceClaim %s: status.devices is not written: %s", claim.key, error)
 

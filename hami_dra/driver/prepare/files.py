@@ -182,7 +182,7 @@ class FileLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         except OSError as error:
             raise NotWritten(
-                f"lock {self._path} cannot be had: {error.strerror}: free space on this disk, or make it writable for the driver"
+                f"lock {self._path} cannot be acquired: {error.strerror}: free space on this disk, or make it writable for the driver"
             ) from error
 
     def __exit__(self, *_: object) -> None:

@@ -84,7 +84,7 @@ def _check_device(
             raise NoRoom(
                 f"ResourceClaim {claim}: status.allocation.devices.results take {asked} of {capacity!r} of device {name}, which "
                 f"has {total}, and {used} of it held by {_holders(before)}: delete the pod and this claim, so that they are "
-                "allocated anew"
+                "allocated again"
             )
 
 
@@ -110,7 +110,7 @@ def _check_counters(
             raise NoRoom(
                 f"ResourceClaim {claim}: device {device} needs {amount} of {counter!r} of {counter_set}, of which there are {total} and "
                 f"{used[card, counter]} in use by {devices} ({_holders(blocking)}): delete the pod and this claim, so that "
-                "they are allocated anew"
+                "they are allocated again"
             )
 
 
@@ -154,4 +154,4 @@ def _draws(held: GrantedDevice, card: str, counter: str) -> bool:
 def _holders(tenants: Sequence[ClaimHolding]) -> str:
     claims = sorted({tenant.claim for tenant in tenants})
     shown = ", ".join(claims[:3]) + (f" and {len(claims) - 3} more" if len(claims) > 3 else "")
-    return shown or "nobody else"
+    return shown or "no other claim"

@@ -132,13 +132,13 @@ class Partitions:
             for card in sorted(self._partitioner.uncut_cards() - frozenset(cards)):
                 self._partitioner.recut(card)
         except (PartitionRefused, DiscoveryError) as error:
-            raise NotWritten(f"a card that no claim holds any more is not as it was found: {error}") from error
+            raise NotWritten(f"a card that no claim holds any more could not be restored: {error}") from error
 
     def _required(self, claim: str, held: GrantedDevice) -> Partitioner:
         if self._partitioner is None:
             raise Refused(
-                f"ResourceClaim {claim}: device {held.device} is a part of a card, or a card that can be cut, which this driver cannot make "
-                "on this node: its library for cutting cards is missing; install the vendor's driver"
+                f"ResourceClaim {claim}: device {held.device} is a part of a card, or a partitionable card, which this driver cannot handle "
+                "on this node: its library for partitioning cards is missing; install the vendor's driver"
             )
         return self._partitioner
 

@@ -287,7 +287,7 @@ def _answer(outcome: Outcome) -> tuple[PreparedDevice, ...] | str:
 
 
 def _advice(error: ClusterError) -> str:
-    return ": give the driver's ServiceAccount the right to get it" if isinstance(error, Forbidden) else ""
+    return ": give the driver's ServiceAccount permission to get it" if isinstance(error, Forbidden) else ""
 
 
 def _settle(

@@ -45,7 +45,7 @@ from hami_dra.driver.prepare.records import Record
 
 log = logging.getLogger(__name__)
 
-UNEXPECTED: Final = "the driver failed, which it should not; its log says more"
+UNEXPECTED: Final = "the driver failed because of a bug; its log has details"
 
 
 class PrepareTransactions:
@@ -284,7 +284,7 @@ class PrepareTransactions:
         for uid, record in list(records.items()):
             if record.state == "prepared" and self._maker.renumbered(record, inventory) != record:
                 log.warning(
-                    "ResourceClaim %s: its cards have other numbers now: its containers are told when they start",
+                    "ResourceClaim %s: its cards have other numbers now: its containers get them when they start",
                     record.key,
                 )
                 self._try(problems, partial(self._repair, records, uid, inventory))
@@ -379,7 +379,7 @@ def _unclear(job: Prepare, records: Mapping[str, Record]) -> dict[str, str]:
         return {}
     return {
         uid: f"ResourceClaim {records[uid].key}: it is reserved for {job.unread[uid]}, so the driver does not know which containers use "
-        f"which of its requests, of which there are {len(asked)} here: let the driver list pods (manifests/optional/pod-groups.yaml), "
+        f"which of its {len(asked)} requests here: let the driver list pods (manifests/optional/pod-groups.yaml), "
         "or use one claim with one request"
         for uid in unread
     }

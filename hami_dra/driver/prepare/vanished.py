@@ -118,12 +118,12 @@ class VanishedClaims:
                 try:
                     is_gone = await self._is_gone(record)
                 except ClusterError as error:
-                    log.info("ResourceClaim %s: whether it is still there is not known: %s", record.key, error)
+                    log.info("ResourceClaim %s: whether it still exists is not known: %s", record.key, error)
                     asked = False
                     continue
                 if is_gone:
                     log.warning(
-                        "ResourceClaim %s (%s) is gone, and what it holds is still in use here", record.key, uid
+                        "ResourceClaim %s (%s) is deleted, and its devices are still in use here", record.key, uid
                     )
                     self._gone.add(uid)
         if self._gone != before or not self._looked:

@@ -159,7 +159,7 @@ def test_a_fleet_is_printed_with_its_nodes(fleet_path):
             "--machine: nodes.0: name 'N 1' makes 'N 1', which cannot be the name",
         ),
         (("--machine", "dgx-h100", "--memory-scaling", "x"), "nodes.0.sharing.memoryScaling: 'x' is not a number"),
-        (("--machine", "trn1.32xlarge", "--mig"), "mig: trn1.32xlarge has no GPU that can be cut"),
+        (("--machine", "trn1.32xlarge", "--mig"), "mig: trn1.32xlarge has no GPU that supports MIG"),
         (("--machine", "dgx-h100", "--publish"), "--publish and --remove need --fleet"),
         (("--fleet", "/nonexistent/fleet.yaml"), "/nonexistent/fleet.yaml"),
     ],
@@ -276,7 +276,7 @@ def test_publish_refuses_an_old_kubernetes(monkeypatch, fleet_path):
 
 def test_what_could_not_be_published_is_named(cluster, fleet_path):
     ask(cluster.create(NODE, {"metadata": {"name": "a10g"}}))
-    assert "node a10g: it exists and is not of this fleet" in refused(
+    assert "node a10g: it exists and does not belong to this fleet" in refused(
         "slices", "--fleet", fleet_path, "--publish", "--once"
     )
 

@@ -152,7 +152,7 @@ def test_a_bad_file_names_the_field(fields, where, what):
     ("group", "what"),
     [
         ({"machine": "dgx"}, r"nodes\[1\]: there is no machine 'dgx'; choose one of: .*dgx-h100"),
-        ({"machine": "g5.12xlarge", "mig": True}, r"nodes\[1\]: mig: g5.12xlarge has no GPU that can be cut"),
+        ({"machine": "g5.12xlarge", "mig": True}, r"nodes\[1\]: mig: g5.12xlarge has no GPU that supports MIG"),
         ({"machine": "dgx-h100", "publishAs": "neuron.aws.com"}, r"nodes\[1\]: dgx-h100 has no cards"),
         ({"machine": "dgx-h100", "sharing": {"memoryScaling": "1e-9"}}, r"nodes\[1\]: .*not enough to be shared"),
     ],

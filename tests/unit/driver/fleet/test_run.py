@@ -114,7 +114,7 @@ async def test_nodes_and_slices_of_others_are_left_alone():
 async def test_a_node_that_is_somebody_elses_is_reported_and_not_touched():
     cluster = SteeredCluster()
     await cluster.create(NODE, {"metadata": {"name": "t4-0", "labels": {"mine": "yes"}}})
-    with pytest.raises(NotPublished, match="node t4-0: it exists and is not of this fleet"):
+    with pytest.raises(NotPublished, match="node t4-0: it exists and does not belong to this fleet"):
         await Fleet(cluster, file(T4 | {"count": 2})).sync_once()
     assert (await cluster.get(NODE, "t4-0")).metadata.labels == {"mine": "yes"}
     assert await pools(cluster) == [("nvidia.hami.io", "t4-1")]

@@ -423,7 +423,7 @@ def test_long_names_are_shortened_as_kubernetes_own_helper_does():
 
 async def test_a_folder_that_cannot_be_made_is_told(root):
     (root / "plugins").write_text("a file")
-    with pytest.raises(sockets.SocketError, match="cannot be made: Not a directory"):
+    with pytest.raises(sockets.SocketError, match="cannot be created: Not a directory"):
         await plugin(root, Prepares()).start()
 
 

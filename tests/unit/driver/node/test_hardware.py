@@ -146,7 +146,7 @@ def test_a_card_that_the_back_end_forgets_is_withdrawn(caplog):
 
     with caplog.at_level(logging.INFO, "hami_dra"):
         run(scenario())
-    assert f"nvidia: card {CARDS[3].uuid} is forgotten" in caplog.text
+    assert f"nvidia: card {CARDS[3].uuid} is no longer listed" in caplog.text
 
 
 def test_a_reading_that_fails_changes_nothing_but_is_told_once(caplog):

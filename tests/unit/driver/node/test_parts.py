@@ -72,7 +72,7 @@ def test_the_second_waits_until_the_first_gives_back(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"lock cannot be made: .* \(--root\)"):
+    with pytest.raises(ConfigError, match=r"lock cannot be created: .* \(--root\)"):
         run(PublisherLock(tmp_path / "file" / "lock").take())
 
 

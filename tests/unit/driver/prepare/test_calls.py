@@ -94,7 +94,7 @@ async def test_every_claim_of_a_call_has_an_entry(lab):
     assert "default/gone does not exist any more" in answers["uid-gone"]
     answers = await lab.preparation.prepare([good, gone])
     assert "default/gone" in answers[good.uid]
-    assert "made again under the same name" in (await lab.preparation.prepare([other]))["uid-other"]
+    assert "created again under the same name" in (await lab.preparation.prepare([other]))["uid-other"]
     assert set(await lab.preparation.unprepare([good, gone, other])) == {good.uid, "uid-gone", "uid-other"}
     assert lab.node.specs() == {}
 
@@ -167,7 +167,7 @@ async def test_where_pods_of_a_group_cannot_be_listed_several_requests_are_refus
     assert "manifests/optional/pod-groups.yaml" in why
     one, two = [await add_for_group(lab, name, share(f"gpu-{number}")) for number, name in enumerate(("d", "e"))]
     answers = await lab.preparation.prepare([one, two])
-    assert all("of which there are 2 here" in why for why in answers.values())
+    assert all("of its 2 requests here" in why for why in answers.values())
     assert lab.node.traces() == []
     assert not isinstance((await lab.preparation.prepare([one]))[one.uid], str)
 
@@ -202,7 +202,7 @@ async def test_an_api_server_that_is_away_is_named(lab, monkeypatch):
         raise Forbidden("GET claim: forbidden")
 
     monkeypatch.setattr(lab.cluster, "get", forbidden)
-    assert "give the driver's ServiceAccount the right" in (await lab.preparation.prepare([ref]))[ref.uid]
+    assert "give the driver's ServiceAccount permission" in (await lab.preparation.prepare([ref]))[ref.uid]
 
 
 async def test_many_calls_at_once_share_few_writes(lab):
@@ -245,8 +245,8 @@ async def test_a_fault_of_the_driver_itself_is_an_answer_too(lab, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(lab.node.work, "run", broken)
-        assert "its log says more" in (await lab.preparation.prepare([ref]))[ref.uid]
-        assert "its log says more" in (await lab.preparation.unprepare([ref]))[ref.uid]
+        assert "its log has details" in (await lab.preparation.prepare([ref]))[ref.uid]
+        assert "its log has details" in (await lab.preparation.unprepare([ref]))[ref.uid]
     assert not isinstance((await lab.preparation.prepare([ref]))[ref.uid], str)
 
 
@@ -270,6 +270,8 @@ async def test_what_was_prepared_is_told_in_the_claim(lab):
     (condition,) = card["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("Ready", "True", "Prepared")
     assert condition["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    [note] = card["data"].pop("notes")
+    assert "CUDA shows a program one MIG instance" in note
     assert card["data"] == {"uuid": "GPU-0", "limits": {"memory": "4Gi", "cores": "30", "shares": "1"}}
     assert "shareID" not in part
     assert part["data"]["partition"] == {"uuid": lab.node.instances()[0].uuid, "profile": "1g.5gb", "placement": 0}

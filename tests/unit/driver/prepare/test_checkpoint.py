@@ -129,7 +129,7 @@ def test_stale_cdi_files_are_removed_at_start(node):
 def test_a_state_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "state").write_text("a file")
     node = PreparedNode(tmp_path)
-    assert "checkpoint.lock cannot be had" in node.prepare(C)["uid-c"]
+    assert "checkpoint.lock cannot be acquired" in node.prepare(C)["uid-c"]
     with pytest.raises(NotWritten):
         node.restart()
 

@@ -109,7 +109,7 @@ def test_a_claim_that_is_not_allocated(inventory):
 
 def test_a_claim_of_the_same_name_is_another_claim():
     check_identity(claim("c"), "uid-c")
-    with pytest.raises(Refused, match="deleted and made again under the same name"):
+    with pytest.raises(Refused, match="deleted and created again under the same name"):
         check_identity(claim("c"), "uid-old")
 
 

@@ -43,7 +43,7 @@ def test_a_whole_card_is_not_given_out_a_second_time_under_another_name(node):
     why = node.prepare(whole("late", "gpu-0"), pods=[pod("late", claims=("late",))])["uid-late"]
     assert why == (
         "ResourceClaim default/late: status.allocation.devices.results take 17179869184 of 'memory' of device gpu-0, which has "
-        "17179869184, and 17179869184 of it held by default/held: delete the pod and this claim, so that they are allocated anew"
+        "17179869184, and 17179869184 of it held by default/held: delete the pod and this claim, so that they are allocated again"
     )
     free = node.prepare(whole("free", "gpu-1"), pods=[pod("free", claims=("free",))])["uid-free"]
     assert free.held[0].card == "GPU-2"

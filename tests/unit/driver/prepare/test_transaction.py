@@ -244,7 +244,7 @@ def test_where_cards_cannot_be_cut_a_card_that_may_be_is_refused(node):
         files=node.files,
     )
     [found] = work.run([prepare_job(claim("one", share("gpu-2", memory="1Gi", cores="10")))])
-    assert "a card that can be cut, which this driver cannot make" in found["uid-one"]
+    assert "a partitionable card, which this driver cannot handle" in found["uid-one"]
 
 
 def test_shares_are_slots(tmp_path):
