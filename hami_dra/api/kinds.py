@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from hami_dra.api import core, resource, workloads
 from hami_dra.api.meta import Object
 from hami_dra.api.opaque import settle_claim, settle_class, settle_template
-from hami_dra.api.sharing import share_parts, share_pod_parts
+from hami_dra.api.sharing import share_claim_parts, share_parts, share_pod_parts, share_template_parts
 
 T = TypeVar("T", bound=Object)
 
@@ -39,6 +39,18 @@ class Kind(Generic[T]):
         return f"{root}{scope}/{self.plural}{tail}"
 
 
+def _settle_claim(claim: resource.ResourceClaim) -> str:
+    problem = settle_claim(claim)
+    share_claim_parts(claim)
+    return problem
+
+
+def _settle_template(template: resource.ResourceClaimTemplate) -> str:
+    problem = settle_template(template)
+    share_template_parts(template)
+    return problem
+
+
 POD = Kind("Pod", "", "v1", "pods", True, core.Pod, share_pod_parts)
 NODE = Kind("Node", "", "v1", "nodes", False, core.Node)
 NAMESPACE = Kind("Namespace", "", "v1", "namespaces", False, core.Namespace)
@@ -55,7 +67,7 @@ RESOURCE_SLICE = Kind(
     "ResourceSlice", "resource.k8s.io", "v1", "resourceslices", False, resource.ResourceSlice, share_parts
 )
 RESOURCE_CLAIM = Kind(
-    "ResourceClaim", "resource.k8s.io", "v1", "resourceclaims", True, resource.ResourceClaim, settle_claim
+    "ResourceClaim", "resource.k8s.io", "v1", "resourceclaims", True, resource.ResourceClaim, _settle_claim
 )
 RESOURCE_CLAIM_TEMPLATE = Kind(
     "ResourceClaimTemplate",
@@ -64,7 +76,7 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
     "resourceclaimtemplates",
     True,
     resource.ResourceClaimTemplate,
-    settle_template,
+    _settle_template,
 )
 DEVICE_CLASS = Kind("DeviceClass", "resource.k8s.io", "v1", "deviceclasses", False, resource.DeviceClass, settle_class)
 DEVICE_TAINT_RULE = Kind(

@@ -5,6 +5,7 @@ written back: every write is a patch of the fields we own, so unknown fields sur
 frozen, lists are tuples.
 """
 
+from sys import intern
 from typing import Final
 
 import msgspec
@@ -56,9 +57,11 @@ class Object(Struct, frozen=True):
     def key(self) -> str:
         """Return `namespace/name`, or `name` if cluster-scoped: the key of stores, queues and
         messages.
+
+        Interned, because a dozen tables have it as a key.
         """
         meta = self.metadata
-        return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+        return intern(f"{meta.namespace}/{meta.name}") if meta.namespace else meta.name
 
 
 class LabelSelectorRequirement(Struct, frozen=True):

@@ -28,6 +28,8 @@ drivers' parameters have 1.
 """
 _REPLACED: Final = ("\ufffd".encode(), rb"\ufffd")
 """The replacement that Go, and `sanitize`, write for an invalid character."""
+_SHORT: Final = 1_024
+"""Bytes. A tenant chooses the text, so longer ones are neither remembered nor shared."""
 _Entry = tuple[str, OpaqueDeviceConfiguration | None]
 
 
@@ -37,8 +39,11 @@ def problem_of(parameters: msgspec.Raw) -> str:
     return _marked_problem(text) if UNREADABLE.encode() in text else _problem_of(text)
 
 
-@lru_cache(maxsize=1_024)
 def _problem_of(text: bytes) -> str:
+    return _found_problem(text) if len(text) > _SHORT else _remembered_problem(text)
+
+
+def _found_problem(text: bytes) -> str:
     if is_deeper(text, MOST_LEVELS):
         return f"nested more than {MOST_LEVELS} levels deep"
     if not is_unicode(text) or any(each in text.lower() for each in _REPLACED):
@@ -50,6 +55,9 @@ def _problem_of(text: bytes) -> str:
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return f"is not JSON: {error}"
     return ""
+
+
+_remembered_problem: Final = lru_cache(maxsize=1_024)(_found_problem)
 
 
 class _Marker(msgspec.Struct):
@@ -97,8 +105,19 @@ def _entries(path: str, config: Iterable[object]) -> Iterator[_Entry]:
 def _settled(entries: Iterable[_Entry]) -> str:
     problems = []
     for path, opaque in entries:
-        if opaque is not None and (problem := problem_of(opaque.parameters)):
-            marker = msgspec.Raw(msgspec.json.encode(_Marker(problem)))
-            msgspec.structs.force_setattr(opaque, "parameters", marker)
+        if opaque is None:
+            continue
+        if problem := problem_of(opaque.parameters):
+            text = msgspec.json.encode(_Marker(problem))
             problems.append(f"{path}: {problem}")
+        else:
+            text = bytes(opaque.parameters)
+        # what the decoder returns is a view that keeps a whole page of a list alive
+        parameters = _shared(text) if len(text) <= _SHORT else msgspec.Raw(text)
+        msgspec.structs.force_setattr(opaque, "parameters", parameters)
     return "; ".join(problems)
+
+
+@lru_cache(maxsize=1_024)
+def _shared(text: bytes) -> msgspec.Raw:
+    return msgspec.Raw(text)

@@ -1,6 +1,7 @@
 """References from a pod to its claims, derived from the pod alone. Pure."""
 
 from dataclasses import dataclass
+from sys import intern
 
 from hami_dra.api.core import Pod
 
@@ -26,13 +27,13 @@ def claim_refs(pod: Pod) -> list[ClaimRef]:
     refs = []
     for entry in pod.spec.resource_claims:
         if entry.resource_claim_name:
-            refs.append(ClaimRef(entry.name, f"{namespace}/{entry.resource_claim_name}", ""))
+            refs.append(ClaimRef(entry.name, intern(f"{namespace}/{entry.resource_claim_name}"), ""))
         elif entry.resource_claim_template_name:
             template = f"{namespace}/{entry.resource_claim_template_name}"
             if entry.name not in generated:
                 refs.append(ClaimRef(entry.name, "", template))
             elif name := generated[entry.name]:
-                refs.append(ClaimRef(entry.name, f"{namespace}/{name}", template))
+                refs.append(ClaimRef(entry.name, intern(f"{namespace}/{name}"), template))
     return refs
 
 
@@ -41,5 +42,5 @@ def claim_keys(pod: Pod) -> list[str]:
     keys = [ref.key for ref in claim_refs(pod) if ref.key]
     special = pod.status.extended_resource_claim_status
     if special is not None and special.resource_claim_name:
-        keys.append(f"{pod.metadata.namespace}/{special.resource_claim_name}")
+        keys.append(intern(f"{pod.metadata.namespace}/{special.resource_claim_name}"))
     return keys

@@ -27,8 +27,8 @@ SMALL_DEVICE: Final = 1_024
 """Devices whose strings and lists are at most this large are evaluated without counting, if the
 expression allows.
 """
-_LONG: Final = 1_024
-"""Characters. A compiled expression takes some 50 bytes for each, so few longer ones are cached."""
+_LONG: Final = 512
+"""Characters. A compiled expression takes some 100 bytes for each, so few longer ones are cached."""
 _NUMBERS: Final = {"int", "uint", "double", "google.protobuf.Duration", "google.protobuf.Timestamp"}
 _LIMIT: Final = "operation cancelled: the expression is nested too deeply"
 
@@ -42,9 +42,10 @@ class Selector:
         self.expression: Final = expression
         nodes = list(validate.walk(tree))
         self.references: Final[References] = find_references(nodes)
-        self._tree: Final = tree
         self._slots: Final = [None] * slots
         cheap = worst_cost(nodes) <= COST_LIMIT
+        self._tree: Final = tree if cheap else None
+        """Kept for as long as it may be compiled once more: it is as large as what it is compiled to."""
         self._fast: Final = Compiler(metered=False).compile(tree) if cheap else None
         self._metered: Any = None if cheap else Compiler(metered=True).compile(tree)
 
@@ -92,6 +93,7 @@ class Selector:
     def run_metered(self, device: DeviceInput, meter: Meter) -> Any:
         """Return the unconverted value, with counting. Raises CelError and CostExceeded."""
         if self._metered is None:
+            assert self._tree is not None
             self._metered = Compiler(metered=True).compile(self._tree)
         return self._metered([device, meter, *self._slots])
 
@@ -127,8 +129,8 @@ def _compiled(expression: str, features: Features) -> Selector | CompileError:
         return CompileError("compilation failed: the expression is not valid UTF-8")
 
 
-_compile = lru_cache(maxsize=1_024)(_compiled)
-_compile_long = lru_cache(maxsize=64)(_compiled)
+_compile = lru_cache(maxsize=256)(_compiled)
+_compile_long = lru_cache(maxsize=8)(_compiled)
 
 
 def worst_cost(nodes: list[Node]) -> float:

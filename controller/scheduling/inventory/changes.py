@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
@@ -68,13 +68,17 @@ class LruCache(Generic[V]):
 class Shared(Generic[V]):
     """`LruCache` for values that several accounts make: one that makes many pushes out its own, not those of the others.
 
-    When there are more than `most`, the account that has the most values loses its least recently used one.
+    When they weigh more than `most` together, the account whose values weigh most loses its least recently used one.
+    `weigh`: of a value, by its key; a tenant who chooses how large a value is gets as many fewer of them.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, weigh: Callable[[Any], int] = lambda _key: 1) -> None:
         self._most = most
+        self._weigh = weigh
+        self._weight = 0
         self._kept: dict[Hashable, tuple[str, V]] = {}
         self._by_account: dict[str, OrderedDict[Hashable, None]] = {}
+        self._weights: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -94,13 +98,22 @@ class Shared(Generic[V]):
         value = make()
         self._kept[key] = account, value
         self._by_account.setdefault(account, OrderedDict())[key] = None
-        if len(self._kept) > self._most:
-            largest = max(self._by_account, key=lambda each: len(self._by_account[each]))
-            oldest, _ = self._by_account[largest].popitem(last=False)
-            del self._kept[oldest]
-            if not self._by_account[largest]:
-                del self._by_account[largest]
+        self._add(account, self._weigh(key))
+        while self._weight > self._most:
+            self._drop_one()
         return value
+
+    def _drop_one(self) -> None:
+        largest = max(self._weights, key=lambda each: self._weights[each])
+        oldest, _ = self._by_account[largest].popitem(last=False)
+        del self._kept[oldest]
+        self._add(largest, -self._weigh(oldest))
+        if not self._by_account[largest]:
+            del self._by_account[largest], self._weights[largest]
+
+    def _add(self, account: str, weight: int) -> None:
+        self._weight += weight
+        self._weights[account] = self._weights.get(account, 0) + weight
 
 
 class UidTracker:

@@ -160,3 +160,23 @@ def test_the_largest_account_loses_its_oldest():
         kept.get(key, "other", lambda key=key: made.append(key) or 5)
     assert made == ["b"], "the least recently used of the account that has the most"
     assert len(kept) == 4
+
+
+def test_long_expressions_count_for_what_they_weigh():
+    """One expression may have 10 KiB: 256 of them, compiled, would be 250 MB."""
+    kept = Shared(10, len)
+    for number in range(3):
+        kept.get(f"honest {number}"[-1], "honest", object)
+    for number in range(5):
+        kept.get(f"long{number}", "hostile", object)
+    assert [kept.find(str(number)) is not None for number in range(3)] == [True] * 3
+    assert [kept.find(f"long{number}") is not None for number in range(5)] == [False] * 4 + [True]
+    assert len(kept) == 4
+
+
+def test_what_weighs_more_than_all_that_may_be_kept_is_made_and_not_kept():
+    kept = Shared(10, len)
+    made = object()
+    assert kept.get("much longer than ten", "hostile", lambda: made) is made
+    assert len(kept) == 0
+    assert kept.get("ok", "hostile", object) is kept.find("ok")
