@@ -6,8 +6,8 @@ inventory changes. In: the answer with its trace. Out: a `DecisionSnapshot`, fro
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, fields
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from controller.scheduling.scoring.chooser import CardOfRequest
 from controller.scheduling.scoring.policies import Policies
 from hami_dra.api.arrays import Codes, Ints
 from hami_dra.vendors.protocol import CardRequest, Cards
+
+_Columns = TypeVar("_Columns", Cards | None, CardRequest)
 
 FEW: Final = 64
 """Clusters of at most this many nodes are kept whole, with the reasons of each node."""
@@ -121,6 +123,32 @@ def take(
     _add_nodes(picture, inventory, rows.rivals, shown, reasons)
     _add_cards(picture, inventory, trace, shown)
     return picture
+
+
+def share_parts(picture: DecisionSnapshot, earlier: DecisionSnapshot) -> None:
+    """Let equal parts of two snapshots be the same objects.
+
+    Nothing changes between two refusals, so their nodes and cards are equal.
+    """
+    if picture.devices == earlier.devices:
+        picture.devices = earlier.devices
+        picture.cards = _shared(picture.cards, earlier.cards)
+    known = {place.name: place for place in earlier.places}
+    picture.places = [known[place.name] if known.get(place.name) == place else place for place in picture.places]
+    if picture.places == earlier.places:
+        picture.places = earlier.places
+    for seen, before in zip(picture.seen, earlier.seen, strict=False):
+        seen.ask = _shared(seen.ask, before.ask)
+        if np.array_equal(seen.codes, before.codes):
+            seen.codes = before.codes
+
+
+def _shared(columns: _Columns, earlier: _Columns) -> _Columns:
+    """Return the earlier columns if they are equal."""
+    if columns is None or earlier is None:
+        return columns
+    is_equal = all(np.array_equal(getattr(columns, each.name), getattr(earlier, each.name)) for each in fields(columns))
+    return earlier if is_equal else columns
 
 
 def bare(

@@ -16,7 +16,7 @@ from typing import Final
 
 from controller.insight.explain.model import Explanation
 from controller.insight.explain.render import explanation_of
-from controller.insight.explain.snapshot import DecisionSnapshot, bare, take
+from controller.insight.explain.snapshot import DecisionSnapshot, bare, share_parts, take
 from controller.scheduling.allocation.errors import SelectorOverBudget
 from controller.scheduling.decide import Decision, Options, SchedulingRequest, Unschedulable
 from controller.scheduling.inventory.inventory import Inventory
@@ -68,6 +68,8 @@ class DecisionLog:
         self._kept: OrderedDict[str, _LoggedDecision] = OrderedDict()
         """By key of the pod, oldest first."""
         self._pod_of_claim: dict[str, str] = {}
+        self._latest: DecisionSnapshot | None = None
+        """The latest one with nodes and cards: the next one has many equal parts."""
 
     # -- filling -----------------------------------------------------------------------------------
 
@@ -93,6 +95,10 @@ class DecisionLog:
         detailed = answer.trace is not None and self._may_be_detailed(now)
         try:
             picture = (take if detailed else bare)(inventory, demand, options, answer)
+            if detailed:
+                if self._latest is not None:
+                    share_parts(picture, self._latest)
+                self._latest = picture
         except (SliceSpent, SelectorOverBudget):
             picture = bare(inventory, demand, options, answer)
         except Exception:  # a decision must not fail because it cannot be explained

@@ -9,11 +9,13 @@ server does, when kube-scheduler binds the 257th, which then stays pending until
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from controller.scheduling.inventory.digests import digest_of
 from hami_dra.api.core import Pod
 
+_NOTHING: Final[dict[Any, Any]] = {}
+"""Shared; never changed."""
 MOST_SHAPES: Final = 32
 """Of so many shapes of pod on one claim, those of the oldest pods, it is asked whether they fit."""
 
@@ -102,17 +104,17 @@ class SharedClaims:
 
 
 class _Sharers:
-    """Of one claim."""
+    """Of one claim. Most claims have one pod, so what tells pods apart is made when somebody asks for companions."""
 
     __slots__ = ("_by_shape", "_new", "_several", "_shapes", "pods")
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
-        self._new: dict[str, None] = {}
-        """Pods whose shape is not known yet: as long as nobody shares the claim, nobody asks for it."""
-        self._shapes: dict[str, bytes] = {}
-        self._by_shape: dict[bytes, dict[str, None]] = {}
-        self._several: dict[str, None] = {}
+        self._new: dict[str, None] | None = None
+        """Pods whose shape is not known yet; None: that of none is."""
+        self._shapes: dict[str, bytes] = _NOTHING
+        self._by_shape: dict[bytes, dict[str, None]] = _NOTHING
+        self._several: dict[str, None] = _NOTHING
         """Pods with more than one claim: the inventory may count them already."""
 
     def add(self, pod: Pod, *, alone: bool) -> None:
@@ -121,19 +123,25 @@ class _Sharers:
         self.pods[uid] = pod
         if before is not None and before.spec == pod.spec and before.metadata.labels == pod.metadata.labels:
             return
-        self._unfile(uid)
-        self._new[uid] = None
+        if self._new is not None:
+            self._unfile(uid)
+            self._new[uid] = None
         if not alone:
+            if self._several is _NOTHING:
+                self._several = {}
             self._several[uid] = None
 
     def remove(self, uid: str) -> None:
         del self.pods[uid]
-        self._new.pop(uid, None)
         self._several.pop(uid, None)
-        self._unfile(uid)
+        if self._new is not None:
+            self._new.pop(uid, None)
+            self._unfile(uid)
 
     def without(self, pod: Pod, counts: Callable[[str], bool]) -> tuple[Companions, ...]:
         """All but this pod, by shape."""
+        if self._new is None:
+            self._new, self._shapes, self._by_shape = dict.fromkeys(self.pods), {}, {}
         for uid in self._new:
             shape = self._shapes[uid] = pod_shape(self.pods[uid])
             self._by_shape.setdefault(shape, {})[uid] = None

@@ -159,3 +159,32 @@ def test_the_controller_keeps_what_it_decided():
         return kept is not None and kept.outcome == "refused"
 
     play(story, controller=False)
+
+
+def test_two_refusals_have_their_nodes_and_cards_in_common(inventory):
+    """Otherwise a tenant's refused pods cost 15 KB each on ten nodes of eight cards."""
+    log = DecisionLog()
+    pictures = []
+    for name in ("a", "b"):
+        record(log, inventory, wanted(name, memory="1000Ti"))
+        pictures.append(log._kept[f"default/{name}"].picture)
+    one, other = pictures
+    assert one.places
+    assert other.places is one.places
+    assert other.devices is one.devices
+    assert other.cards is one.cards
+    assert other.seen[0].codes is one.seen[0].codes
+    assert other.seen[0].view is not one.seen[0].view
+
+
+def test_what_changed_between_two_refusals_is_not_in_common(inventory):
+    log = DecisionLog()
+    record(log, inventory, wanted("a", memory="1000Ti"))
+    told = log.of_pod("default/a")
+    inventory.assume("other", decide(inventory, wanted("c"), OPTIONS).allocations[0].allocation)
+    inventory.node_changed(None, node("n2", unschedulable=True))
+    record(log, inventory, wanted("b", memory="1000Ti"))
+    assert log.of_pod("default/a") == told
+    now = explain(inventory, wanted("b", memory="1000Ti"), OPTIONS)
+    assert log.of_pod("default/b").nodes == now.nodes
+    assert log.of_pod("default/b").nodes != told.nodes
