@@ -9,6 +9,7 @@ sent.
 """
 
 import asyncio
+from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,6 +29,11 @@ JSON_TYPE: Final = "application/json"
 _MOST_WAIT: Final = 30.0
 """Seconds; upper bound of any Retry-After of a server or proxy, because a process that sleeps for
 hours seems dead.
+"""
+SSLProtocol.max_size = 2**16
+"""Bytes of the buffer that asyncio allocates for each TLS connection; its own value, 256 KiB, makes
+a connection that carries an event now and then cost half a megabyte with OpenSSL's copy. No larger
+reads are lost: a TLS record has 16 KiB at most.
 """
 
 
