@@ -40,6 +40,20 @@ def refusal(action, *arguments, status=403):
     return caught.value.message
 
 
+def known_to_the_authorizer(api, kubelet, name):
+    """Wait for the node authorizer: it learns through a watch which slices are a node's, so a moment after they are made."""
+
+    def may_read():
+        try:
+            return kubelet.get(f"{SLICES}/{name}")
+        except ApiError as error:
+            if "no relationship found" not in error.message:
+                raise
+            return None
+
+    api.wait_for(f"the node authorizer knows slice {name}", may_read)
+
+
 @pytest.fixture(scope="module")
 def driver_on(control_plane):
     """`driver_on(node)`: a client with the token of a driver pod there; `None`: with one that is bound to nothing."""
@@ -142,6 +156,7 @@ def test_a_kubelet_cannot_do_what_its_driver_must_not(control_plane, driver_on, 
         message = refusal(kubelet.create, SLICES, resource_slice("forged", MINE, pool=OTHER))
         assert f"node {MINE} must not write slices of pool {OTHER}" in message
         kubelet.create(SLICES, resource_slice("own", MINE))
+        known_to_the_authorizer(control_plane.api, kubelet, "own")
         kubelet.delete(f"{SLICES}/own", missing_ok=False)
         kubelet.create(SLICES, resource_slice("theirs", MINE, driver="gpu.nvidia.com", pool="network"))
         slices(resource_slice("forged", MINE, pool=OTHER))
