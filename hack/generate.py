@@ -28,7 +28,7 @@ from hack.dashboard import dashboard
 from hack.package_picture import package_picture
 from hack.pictures import FOLDER as PICTURES
 from hack.pictures import pictures
-from hami_dra.discovery.simulated import machine, machine_names, summary
+from hami_dra.driver.simulated import machine, machine_names, summary
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.driver.yaml_text import yaml_text
 from hami_dra.kube.documents import Document, read_documents

@@ -28,7 +28,7 @@ from hami_dra.driver.fleet.run import Fleet
 from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
 from hami_dra.kube.manifests import apply, shipped
 from hami_dra.kube.memory import MemoryCluster
-from hami_dra.vendors.nvidia import DRIVER
+from hami_dra.vendors.nvidia.rules import DRIVER
 
 FLEET: Final = FleetFile(
     name="demo",

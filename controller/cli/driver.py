@@ -210,8 +210,8 @@ def driver(
 ) -> None:
     from controller.cli.service import run_service
     from controller.reconcile.observability import logs
+    from hami_dra.api.containers import HostSettings, Keeping
     from hami_dra.driver.node.wiring import Wiring
-    from hami_dra.vendors.containers import HostSettings, Keeping
 
     logs.configure(verbosity, logs.LogFormat(log_format.value))
     sharing = _sharing(slots, memory_scaling, core_scaling, card_slices)
@@ -236,9 +236,11 @@ def driver(
     backends, demanded = _backends(vendor or [], machine, node, simulated_faults, settings.plugins_dir)
     seen_root = _driver_root(driver_root, driver_root_mount) if not machine else None
     if seen_root is not None:
-        from hami_dra.discovery.nvml.visits import use_driver_root
+        from hami_dra.vendors.registry import PLUGINS
 
-        use_driver_root(seen_root)
+        for plugin in PLUGINS:
+            if plugin.use_driver_root is not None:
+                plugin.use_driver_root(seen_root)
     host_settings = HostSettings(
         library_folder=library_folder,
         library_version=library_version,
@@ -352,18 +354,17 @@ def _backends(
     vendors: Sequence[str], machine_name: str, node: str, faults: Path | None, plugins_dir: Path
 ) -> "tuple[list[Backend], frozenset[str]]":
     """Return the back ends, and the vendors that are served even if no card is found."""
-    from hami_dra.discovery.backends import BACKENDS
-    from hami_dra.vendors.registry import containers
+    from hami_dra.vendors.registry import plugin_names, plugin_of
 
     for name in vendors:
-        if name not in BACKENDS:
-            raise CommandError(f"--vendor: {name!r} is none of {', '.join(BACKENDS)}")
+        if name not in plugin_names():
+            raise CommandError(f"--vendor: {name!r} is none of {', '.join(plugin_names())}")
     if machine_name:
         return _simulated(vendors, machine_name, node, faults)
     if faults is not None:
         raise CommandError("--simulated-faults: works with --machine only")
-    made = [BACKENDS[name](plugins_dir / containers(name).driver) for name in vendors or BACKENDS]
-    return made, frozenset(vendors)
+    chosen = [plugin_of(name) for name in vendors or plugin_names()]
+    return [plugin.backend(plugins_dir / plugin.driver) for plugin in chosen], frozenset(vendors)
 
 
 def _simulated(
@@ -383,7 +384,7 @@ def _simulated(
 
 
 def _machine(name: str, node: str) -> "Machine":
-    from hami_dra.discovery.simulated import UnknownMachine, machine
+    from hami_dra.driver.simulated import UnknownMachine, machine
 
     try:
         return machine(name, node)

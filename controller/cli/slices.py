@@ -147,7 +147,7 @@ def slices(
 def _list() -> None:
     from rich.table import Table
 
-    from hami_dra.discovery.simulated import machine_names, summary
+    from hami_dra.driver.simulated import machine_names, summary
 
     table = Table("MACHINE", "DESCRIPTION", box=None)
     for name in machine_names():

@@ -39,7 +39,7 @@ from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.discovery.simulated import machine
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.kube.decoding import read_page
 from hami_dra.kube.protocol import Listing

@@ -185,64 +185,6 @@ class MigState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuRecord(DrivenCard):
-    """An NVIDIA GPU. Empty = not known."""
-
-    brand: str = ""
-    architecture: str = ""
-    compute_capability: str = ""
-    """`9.0`."""
-    mig: MigState | None = None
-    """None: this GPU does not support MIG."""
-    peer_access: Mapping[int, bool] = field(default_factory=dict)
-    """Index of the peer → whether its memory can be read directly (P2P); absent = not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetaxRecord(DrivenCard):
-    """A MetaX GPU."""
-
-    board: int | None = None
-    """Number of the board; GPUs with the same number share it."""
-    sgpu: bool | None = None
-    """Whether sGPU mode (sharing by the driver) is on; None = the tool does not report it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KunlunxinRecord(DrivenCard):
-    """A Kunlunxin XPU."""
-
-    architecture: str = ""
-    oam_id: int | None = None
-    """Its OAM socket; None for PCIe cards."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NeuronRecord(DrivenCard):
-    """An AWS Neuron device."""
-
-    cores: int
-    """Physical NeuronCores."""
-    logical_cores: int
-    """NeuronCores as the runtime numbers them; fewer than `cores` if it joins several into one (LNC
-    on Trainium2).
-    """
-    architecture: str = ""
-    """`NDv2`."""
-    instance_type: str = ""
-    """As the kernel driver reports it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnflameRecord(DrivenCard):
-    """An Enflame GCU."""
-
-    part_number: str = ""
-    virtualization: str = ""
-    """`Disable`, `SRIOV`, as the tool prints it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """One node: its cards and the contents of the Node object."""
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from hami_dra.vendors.containers import CdiDevice, CommonEdits, DeviceNode, Edits, Hook, Mount
+from hami_dra.api.containers import CdiDevice, CommonEdits, DeviceNode, Edits, Hook, Mount
 
 _SUFFIXES: Final = (".json", ".yaml")
 _MOST: Final = 8 << 20

@@ -13,7 +13,7 @@ _MOST_LINKS: Final = 40
 
 
 class FolderTree:
-    """Implements `hami_dra.vendors.containers.FileTree`."""
+    """Implements `hami_dra.api.containers.FileTree`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

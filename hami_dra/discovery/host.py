@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from hami_dra.api.containers import CdiDevice, CommonEdits, HostSettings
 from hami_dra.discovery.cdi_specs import Registry, registry_of
 from hami_dra.discovery.file_tree import FolderTree
-from hami_dra.vendors.containers import CdiDevice, CommonEdits, HostSettings
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _MOST: Final = 8 << 20
 
 
 class MachineHost:
-    """Implements `hami_dra.vendors.containers.Host`."""
+    """Implements `hami_dra.api.containers.Host`."""
 
     def __init__(
         self,

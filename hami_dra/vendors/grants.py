@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from hami_dra.api.containers import DeviceNode, Host, Site, Tenancy, Unpreparable
 from hami_dra.api.hardware import Card
 from hami_dra.api.nodelacks import Lack
-from hami_dra.vendors.containers import DeviceNode, Host, Site, Tenancy, Unpreparable
 
 _LISTED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]*")
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

@@ -1,68 +1,53 @@
-"""All vendors, by the driver whose devices they know. A driver that is not here has no vendor rules."""
+"""All vendors, in one order; everything that goes by vendor or driver is derived from it.
+
+A driver that is not here has no vendor rules. A vendor is one folder beside this module and one line in `PLUGINS`.
+"""
 
 from collections.abc import Iterable, Mapping
 
-from hami_dra.vendors.containers import ContainerVendor
-from hami_dra.vendors.enflame import Enflame
-from hami_dra.vendors.enflame.containers import EnflameContainers
-from hami_dra.vendors.enflame.legacy import EnflameLegacy
-from hami_dra.vendors.enflame.publish import EnflamePublishing as EnflamePublished
-from hami_dra.vendors.kunlunxin import Kunlunxin
-from hami_dra.vendors.kunlunxin.containers import KunlunxinContainers
-from hami_dra.vendors.kunlunxin.legacy import KunlunxinLegacy
-from hami_dra.vendors.kunlunxin.publish import KunlunxinPublishing as KunlunxinPublished
+from hami_dra.api.containers import ContainerVendor
+from hami_dra.vendors import enflame, kunlunxin, metax, neuron, nvidia
 from hami_dra.vendors.legacy import LegacyVendor
-from hami_dra.vendors.metax import Metax
-from hami_dra.vendors.metax.containers import MetaxContainers
-from hami_dra.vendors.metax.legacy import MetaxLegacy
-from hami_dra.vendors.metax.publish import MetaxPublishing as MetaxPublished
-from hami_dra.vendors.neuron import Neuron
-from hami_dra.vendors.neuron.containers import NeuronContainers
-from hami_dra.vendors.neuron.legacy import NeuronLegacy
-from hami_dra.vendors.neuron.publish import NeuronPublishing as NeuronPublished
-from hami_dra.vendors.nvidia import Nvidia
-from hami_dra.vendors.nvidia.containers import NvidiaContainers
-from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
-from hami_dra.vendors.nvidia.publish import NvidiaPublishing as NvidiaPublished
+from hami_dra.vendors.plugin import VendorPlugin
 from hami_dra.vendors.protocol import Vendor
 from hami_dra.vendors.publishing import PublishingVendor
 from hami_dra.vendors.quotas import QuotaName, Quotas
 
-VENDORS: tuple[Vendor, ...] = (Nvidia(), Metax(), Kunlunxin(), Neuron(), Enflame())
-LEGACY_VENDORS: tuple[LegacyVendor, ...] = (
-    NvidiaLegacy(),
-    MetaxLegacy(),
-    NeuronLegacy(),
-    EnflameLegacy(),
-    KunlunxinLegacy(),
+PLUGINS: tuple[VendorPlugin, ...] = (
+    nvidia.PLUGIN,
+    metax.PLUGIN,
+    neuron.PLUGIN,
+    enflame.PLUGIN,
+    kunlunxin.PLUGIN,
 )
-"""Whose old resource names the webhook converts; requests of a claim come in this order."""
-PUBLISHING_VENDORS: tuple[PublishingVendor, ...] = (
-    NvidiaPublished(),
-    MetaxPublished(),
-    KunlunxinPublished(),
-    NeuronPublished(),
-    EnflamePublished(),
-)
+"""The requests of a claim that the webhook converts come in this order."""
+VENDORS: tuple[Vendor, ...] = tuple(plugin.rules for plugin in PLUGINS)
+LEGACY_VENDORS: tuple[LegacyVendor, ...] = tuple(plugin.legacy for plugin in PLUGINS)
+"""Whose old resource names the webhook converts."""
+PUBLISHING_VENDORS: tuple[PublishingVendor, ...] = tuple(plugin.publishing for plugin in PLUGINS)
 """Whose cards a driver of ours publishes; deviceclasses/ is made from them."""
-CONTAINER_VENDORS: tuple[ContainerVendor, ...] = (
-    NvidiaContainers(),
-    MetaxContainers(),
-    KunlunxinContainers(),
-    NeuronContainers(),
-    EnflameContainers(),
-)
-"""Whose cards a driver of ours hands to containers: the same vendors."""
+CONTAINER_VENDORS: tuple[ContainerVendor, ...] = tuple(plugin.containers for plugin in PLUGINS)
+"""Whose cards a driver of ours hands to containers."""
 WISH_ANNOTATIONS: frozenset[str] = frozenset().union(*(vendor.annotations for vendor in VENDORS))
 """Annotations of pods, claims, templates and classes that some vendor reads."""
-OWN_DRIVERS: frozenset[str] = frozenset(vendor.driver for vendor in PUBLISHING_VENDORS)
+OWN_DRIVERS: frozenset[str] = frozenset(plugin.driver for plugin in PLUGINS)
 """hami-dra's own drivers: each publishes one pool on each node, and names it after the node."""
-_BY_DRIVER = {vendor.profile.driver: vendor for vendor in VENDORS}
-_CONTAINERS = {vendor.name: vendor for vendor in CONTAINER_VENDORS}
+_BY_DRIVER = {plugin.driver: plugin.rules for plugin in PLUGINS}
+_BY_NAME = {plugin.name: plugin for plugin in PLUGINS}
 _QUOTAS = {vendor.driver: vendor.quotas for vendor in LEGACY_VENDORS}
 QUOTA_NAMES: Mapping[str, QuotaName] = {name.key: name for quotas in _QUOTAS.values() for name in quotas.names}
 """Key in `hard` of a ResourceQuota (`limits.nvidia.com/gpumem`) → what it limits."""
 _PLUGIN_RESOURCES = {vendor.driver: vendor.plugin_resources for vendor in LEGACY_VENDORS}
+
+
+def plugin_of(vendor: str) -> VendorPlugin:
+    """`vendor`: `Card.vendor`. Raises KeyError for one that is not here."""
+    return _BY_NAME[vendor]
+
+
+def plugin_names() -> tuple[str, ...]:
+    """Return the names of all vendors, in the order of `PLUGINS`."""
+    return tuple(_BY_NAME)
 
 
 def vendor_of(driver: str) -> Vendor | None:
@@ -76,7 +61,7 @@ def quotas_of(driver: str) -> Quotas | None:
 
 def containers(vendor: str) -> ContainerVendor:
     """`vendor`: `Card.vendor`. Raises KeyError for one that is not here."""
-    return _CONTAINERS[vendor]
+    return _BY_NAME[vendor].containers
 
 
 def plugin_resources(drivers: Iterable[str]) -> tuple[str, ...]:

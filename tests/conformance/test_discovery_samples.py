@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hami_dra.discovery import enflame, kunlunxin, metax, neuron
 from hami_dra.discovery.errors import Unreadable
 from hami_dra.discovery.tool import Tool
+from hami_dra.vendors.enflame import discovery as enflame
+from hami_dra.vendors.kunlunxin import discovery as kunlunxin
+from hami_dra.vendors.metax import discovery as metax
+from hami_dra.vendors.neuron import discovery as neuron
 from tests.support.mutations import mutated
 from tests.support.tools import FIXTURES, FakeTools
 

@@ -9,7 +9,7 @@ import tempfile
 
 import pytest
 
-from hami_dra.discovery.simulated import machine
+from hami_dra.driver.simulated import machine
 from tests.e2e import observe
 from tests.e2e.lab import T4
 from tests.e2e.objects import claim, legacy_pod, part, pod

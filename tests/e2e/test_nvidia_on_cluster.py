@@ -1,6 +1,6 @@
 """NVIDIA on a real control plane: islands across nodes, required links, MIG; the examples in both forms."""
 
-from hami_dra.discovery.simulated import machine
+from hami_dra.driver.simulated import machine
 from tests.e2e.lab import EXAMPLES
 from tests.e2e.objects import legacy_pod, part, pod, request, template
 

@@ -14,9 +14,9 @@ from controller.cli import slices as slices_command
 from controller.cli import topology as topology_command
 from hami_dra.api.config import FleetFile
 from hami_dra.api.kinds import NODE, RESOURCE_SLICE
-from hami_dra.discovery.simulated import machine, machine_names
 from hami_dra.driver.fleet.run import Fleet
 from hami_dra.driver.publisher import Publisher
+from hami_dra.driver.simulated import machine, machine_names
 from hami_dra.driver.slices import machine_pools, pool_of, slice_name
 from hami_dra.kube.http import HttpCluster
 

@@ -11,10 +11,10 @@ from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId
 from hami_dra.api import heldclaims, names
 from hami_dra.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_QUOTA, RESOURCE_SLICE
-from hami_dra.discovery.simulated import machine
 from hami_dra.driver.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc
 from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, Record
 from hami_dra.driver.prepare.vanished import VanishedClaims, held_claim
+from hami_dra.driver.simulated import machine
 from hami_dra.kube.protocol import Forbidden, Unavailable
 from tests.support.quotas import quota
 from tests.support.steered_cluster import SteeredCluster

@@ -10,7 +10,7 @@ import json
 import time
 
 from hack.node.image import GUEST
-from hami_dra.discovery.simulated import machine as simulated_machine
+from hami_dra.driver.simulated import machine as simulated_machine
 from tests.e2e import observe
 
 QUICK = ("--health-every=0.3s", "--recovery-time=1s", "--confirm-time=1s")

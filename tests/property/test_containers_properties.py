@@ -5,8 +5,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hami_dra.api.hardware import NeuronRecord
-from hami_dra.vendors.containers import Unpreparable
+from hami_dra.api.containers import Unpreparable
+from hami_dra.vendors.neuron.records import NeuronRecord
 from hami_dra.vendors.registry import containers
 from tests.support.containers import MIB, PretendHost, card, place, tenancy
 

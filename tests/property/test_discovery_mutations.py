@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hami_dra.api.hardware import Card, NeuronRecord
-from hami_dra.discovery import enflame, kunlunxin, metax, neuron
+from hami_dra.api.hardware import Card
 from hami_dra.discovery.backend import Listing
 from hami_dra.discovery.errors import Unreadable
+from hami_dra.vendors.enflame import discovery as enflame
+from hami_dra.vendors.kunlunxin import discovery as kunlunxin
+from hami_dra.vendors.metax import discovery as metax
+from hami_dra.vendors.neuron import discovery as neuron
+from hami_dra.vendors.neuron.records import NeuronRecord
 from hami_dra.vendors.publishing import common_attributes
 from tests.support.mutations import mutated
 from tests.support.tools import FIXTURES

@@ -7,7 +7,7 @@ import pytest
 from controller.scheduling.allocation.counters import Counters
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId
-from hami_dra.discovery.simulated import machine
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from tests.cards import node, slice_of
 

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import Unreadable
-from hami_dra.monitor import enflame, kunlunxin, metax, neuron
 from hami_dra.monitor.readings import ToolReport, joined
+from hami_dra.vendors.enflame import monitor as enflame
+from hami_dra.vendors.kunlunxin import monitor as kunlunxin
+from hami_dra.vendors.metax import monitor as metax
+from hami_dra.vendors.neuron import monitor as neuron
 from tests.support.mutations import mutated
 from tests.support.tools import MONITOR_FIXTURES
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hami_dra.api.containers import PartitionPlace, Site
 from hami_dra.api.hardware import Card
 from hami_dra.driver.prepare.errors import NoRoom
 from hami_dra.driver.prepare.inventory import Inventory, PublishedDevice
 from hami_dra.driver.prepare.overcommit import ClaimHolding, check_overcommit
 from hami_dra.driver.prepare.records import GrantedDevice, Partition
-from hami_dra.vendors.containers import PartitionPlace, Site
 
 MEMORY, CORES, SHARES = 8, 100, 3
 SLICES = 4

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hami_dra.vendors.kunlunxin import Kunlunxin
+from hami_dra.vendors.kunlunxin.rules import Kunlunxin
 from hami_dra.vendors.preferences import Preferences
 from hami_dra.vendors.protocol import CardState, Layout, NodeView
 

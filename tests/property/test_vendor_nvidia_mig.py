@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from hami_dra.discovery.simulated import machine
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.nvidia import mig
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing

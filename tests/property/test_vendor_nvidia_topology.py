@@ -9,10 +9,10 @@ import pytest
 from controller.scheduling.inventory.layouts import layout_of
 from controller.scheduling.inventory.model import Device, DeviceId
 from hami_dra.api.resource import ResourceSlice
-from hami_dra.discovery.simulated import machine
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
-from hami_dra.vendors.nvidia import Nvidia
 from hami_dra.vendors.nvidia.preferences import NvidiaPreferences
+from hami_dra.vendors.nvidia.rules import Nvidia
 from hami_dra.vendors.protocol import CardState, Layout, NodeView
 
 DRIVER = "nvidia.hami.io"

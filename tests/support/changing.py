@@ -5,7 +5,7 @@ import msgspec
 from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.core import Node
 from hami_dra.api.resource import DeviceClass, ResourceSlice
-from hami_dra.discovery.simulated import machine
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 
 MACHINES = ("v100-pairs-8", "c500-8", "p800-oam-8", "a2-ultragpu-2g-mig")

@@ -1,8 +1,8 @@
 """Tenancies and a host for tests of what containers get."""
 
 from hami_dra.api.config import DeviceConfig
+from hami_dra.api.containers import CdiDevice, ContainerPlace, HostSettings, Tenancy
 from hami_dra.api.hardware import Card
-from hami_dra.vendors.containers import CdiDevice, ContainerPlace, HostSettings, Tenancy
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -26,7 +26,7 @@ def kernel_with_mig(gpus=3):
 
 
 class PretendHost:
-    """Implements `hami_dra.vendors.containers.Host`: a set of paths, texts of files, listings of folders."""
+    """Implements `hami_dra.api.containers.Host`: a set of paths, texts of files, listings of folders."""
 
     def __init__(self, *paths, files=None, folders=None, cdi=(), common=(), driver_files=None, **settings):
         self.settings = HostSettings(**settings)

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 from prometheus_client import generate_latest
 
-from hami_dra.discovery.simulated import machine
 from hami_dra.driver.node.hardware_metrics import MonitoredVendor
 from hami_dra.driver.node.metrics import DriverMetrics
+from hami_dra.driver.simulated import machine
 from hami_dra.monitor.simulated import Load, SimulatedSampler
 
 

@@ -12,11 +12,11 @@ from controller.scheduling.decide import decide
 from controller.webhook.certificates import renewed
 from controller.webhook.metrics import WebhookMetrics
 from hami_dra.api import kinds
-from hami_dra.discovery.simulated import machine
 from hami_dra.driver.node.hardware_metrics import MonitoredVendor
 from hami_dra.driver.node.metrics import DriverMetrics
 from hami_dra.driver.node.monitoring import Failure, Monitoring
 from hami_dra.driver.node.tenants import CardTenant
+from hami_dra.driver.simulated import machine
 from hami_dra.monitor.readings import Reading, Sample
 from tests.cards import card
 from tests.support.scene import SPACE, Scene, claim, device_class, node, play, pod

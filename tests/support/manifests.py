@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from controller.insight.simulation import SimulationSettings, simulate
-from hami_dra.discovery.simulated import machine
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.kube.documents import Document, read_documents
 

@@ -8,10 +8,13 @@ import random
 import re
 from dataclasses import dataclass, field
 
-from hami_dra.discovery import enflame, kunlunxin, metax, neuron
 from hami_dra.discovery.errors import ToolFailed
-from hami_dra.discovery.nvml import NvmlBackend
-from hami_dra.discovery.nvml.library import NvmlFailed
+from hami_dra.vendors.enflame import discovery as enflame
+from hami_dra.vendors.kunlunxin import discovery as kunlunxin
+from hami_dra.vendors.metax import discovery as metax
+from hami_dra.vendors.neuron import discovery as neuron
+from hami_dra.vendors.nvidia.nvml import NvmlBackend
+from hami_dra.vendors.nvidia.nvml.library import NvmlFailed
 from tests.support.tools import FIXTURES
 
 _AMOUNT = re.compile(r"\b(65536 MiB|98304 MiB|98304|42976\s?MiB|34359738368|32 GB)")
@@ -292,7 +295,7 @@ def nvml_uuid(card):
 
 
 class NvmlMachine:
-    """GPUs behind `hami_dra.discovery.nvml.library.Library`. `rough`: how likely a call fails."""
+    """GPUs behind `hami_dra.vendors.nvidia.nvml.library.Library`. `rough`: how likely a call fails."""
 
     published = "nvidia"
 

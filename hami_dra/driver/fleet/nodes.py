@@ -9,12 +9,13 @@ from typing import Any
 
 from hami_dra.api import names
 from hami_dra.api.config import FleetFile, FleetNodes, SharingConfig
-from hami_dra.api.hardware import GpuRecord, Machine, MigState
+from hami_dra.api.hardware import Machine, MigState
 from hami_dra.api.quantity import Format, Quantity
-from hami_dra.discovery.simulated import UnknownMachine, machine
-from hami_dra.discovery.simulated.third_party import NotPublishedBy, foreign_devices
+from hami_dra.driver.simulated import UnknownMachine, machine
+from hami_dra.driver.simulated.third_party import NotPublishedBy, foreign_devices
 from hami_dra.driver.slices import Pool, machine_pools, pool_of
 from hami_dra.kube.protocol import ConfigError
+from hami_dra.vendors.nvidia.records import GpuRecord
 from hami_dra.vendors.publishing import Sharing, Unpublishable
 
 Json = dict[str, Any]

@@ -11,9 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from hami_dra.api.hardware import Card
-from hami_dra.api.nodelacks import Lack
-from hami_dra.vendors.containers import (
+from hami_dra.api.containers import (
     CdiDevice,
     CommonEdits,
     ContainerPlace,
@@ -25,6 +23,8 @@ from hami_dra.vendors.containers import (
     Site,
     Tenancy,
 )
+from hami_dra.api.hardware import Card
+from hami_dra.api.nodelacks import Lack
 
 _NOWHERE: Final = "/dev/null"
 _RENDER: Final = 128
@@ -33,7 +33,7 @@ _RENDER: Final = 128
 
 class NullDeviceVendor:
     """A vendor whose device nodes are /dev/null. Implements
-    `hami_dra.vendors.containers.ContainerVendor`.
+    `hami_dra.api.containers.ContainerVendor`.
     """
 
     def __init__(self, inner: ContainerVendor) -> None:

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from hami_dra.api.containers import ContainerVendor, HostSettings, Partitioner
 from hami_dra.api.hardware import Card
-from hami_dra.discovery.backends import PARTITIONERS
 from hami_dra.discovery.host import CDI_FOLDERS, MachineHost
-from hami_dra.discovery.simulated.partitions import SimulatedPartitioner
 from hami_dra.driver.kubelet.server import KubeletPlugin
 from hami_dra.driver.kubelet.sockets import SocketError
 from hami_dra.driver.node.driver_runtime import DriverRuntime
@@ -31,12 +30,11 @@ from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
 from hami_dra.driver.prepare.errors import PrepareError
 from hami_dra.driver.prepare.preparation import NodePreparation
 from hami_dra.driver.prepare.vanished import VanishedClaims
+from hami_dra.driver.simulated.partitions import SimulatedPartitioner
 from hami_dra.kube.protocol import Cluster, ConfigError
 from hami_dra.monitor.readings import Sampler
-from hami_dra.monitor.samplers import sampler_of
 from hami_dra.monitor.simulated import SimulatedSampler
-from hami_dra.vendors.containers import ContainerVendor, HostSettings, Partitioner
-from hami_dra.vendors.registry import CONTAINER_VENDORS, containers
+from hami_dra.vendors.registry import CONTAINER_VENDORS, containers, plugin_of
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +60,8 @@ class Wiring:
         """Return the source of readings for the driver's cards."""
         if self.simulated is not None:
             return SimulatedSampler(station.loads, time.monotonic)
-        return sampler_of(station.hardware.backend)
+        backend = station.hardware.backend
+        return plugin_of(backend.vendor).sampler(backend)
 
     def _plugin(self, cluster: Cluster, metrics: DriverMetrics, station: DriverRuntime) -> Plugin:
         driver, settings = station.driver, self.settings
@@ -125,10 +124,11 @@ class Wiring:
 
     def _partitioner(self, station: DriverRuntime, state_folder: Path) -> Partitioner | None:
         vendor = station.vendor.name
-        if vendor not in PARTITIONERS:
+        partitioner = plugin_of(vendor).partitioner
+        if partitioner is None:
             return None
         if self.simulated is None:
-            return PARTITIONERS[vendor](station.hardware.backend)
+            return partitioner(station.hardware.backend)
         return SimulatedPartitioner(
             [card for card in self.simulated if card.vendor == vendor], state_folder / _PARTITIONS
         )

@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hami_dra.api.config import read_device_config
+from hami_dra.api.containers import ContainerPlace, ContainerVendor, Edits, Host, Tenancy, Unpreparable
 from hami_dra.driver.prepare import cdi
 from hami_dra.driver.prepare.checkpoint import Records
 from hami_dra.driver.prepare.container_views import ViewArrangement, answer_order
@@ -25,7 +26,6 @@ from hami_dra.driver.prepare.files import Files
 from hami_dra.driver.prepare.inventory import Inventory
 from hami_dra.driver.prepare.partitions import Partitions
 from hami_dra.driver.prepare.records import Answer, ContainerView, GrantedDevice, HostFolder, Record
-from hami_dra.vendors.containers import ContainerPlace, ContainerVendor, Edits, Host, Tenancy, Unpreparable
 
 _CDI_MODE = 0o600
 _READ = 0o755

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from hami_dra.api.containers import ContainerVendor, Host, Partitioner
 from hami_dra.driver.prepare.artifacts import ArtifactWriter
 from hami_dra.driver.prepare.checkpoint import Checkpoint
 from hami_dra.driver.prepare.files import FileLock, Files
 from hami_dra.driver.prepare.inventory import Inventory
 from hami_dra.driver.prepare.partitions import Partitions
 from hami_dra.driver.prepare.transaction import PrepareTransactions
-from hami_dra.vendors.containers import ContainerVendor, Host, Partitioner
 
 CHECKPOINT: Final = "checkpoint.json"
 LOCK: Final = "checkpoint.lock"

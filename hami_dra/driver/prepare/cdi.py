@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from hami_dra.api.containers import DeviceNode, Edits, Hook, Tmpfs
 from hami_dra.driver.prepare.records import Record
-from hami_dra.vendors.containers import DeviceNode, Edits, Hook, Tmpfs
 
 Json = dict[str, Any]
 

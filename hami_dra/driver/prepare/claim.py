@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hami_dra.api.config import DeviceConfig, NotForClaims, merge, read_device_config
+from hami_dra.api.containers import takes_all
 from hami_dra.api.quantity import InvalidQuantity
 from hami_dra.api.resource import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from hami_dra.driver.prepare.errors import Refused
 from hami_dra.driver.prepare.inventory import Inventory, PublishedDevice, rounded_up
 from hami_dra.driver.prepare.records import GrantedDevice, Partition
-from hami_dra.vendors.containers import takes_all
 
 _MOST: Final = 2**63 - 1
 

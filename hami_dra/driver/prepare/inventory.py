@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
+from hami_dra.api.containers import PartitionPlace, Site
 from hami_dra.api.core import QuantityText
 from hami_dra.api.hardware import Card
 from hami_dra.api.quantity import NANO, Quantity
 from hami_dra.api.resource import CounterSet, Device, DeviceCounterConsumption
 from hami_dra.driver.prepare.records import GrantedDevice
-from hami_dra.vendors.containers import PartitionPlace, Site
 
 Json = Mapping[str, Any]
 Counters = Mapping[tuple[str, str], int]

@@ -18,11 +18,11 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
+from hami_dra.api.containers import Partitioner, PartitionPlace, PartitionRefused
 from hami_dra.api.hardware import MigInstance
 from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.driver.prepare.errors import NotWritten, Refused
 from hami_dra.driver.prepare.records import GrantedDevice, Partition
-from hami_dra.vendors.containers import Partitioner, PartitionPlace, PartitionRefused
 
 
 class Partitions:

@@ -1,43 +1,33 @@
 """Enflame: whole GCUs, or slices of them (vGCU)."""
 
-from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-import numpy as np
-
-from hami_dra.api.arrays import Codes
-from hami_dra.vendors.enflame.rules import closest
-from hami_dra.vendors.preferences import Preferences, card_lists
-from hami_dra.vendors.protocol import CandidateSets, CardRequest, Cards, CardState, DriverProfile, NodeView, Vendor
-
-DRIVER = "enflame.hami.io"
-USE_UUID = "enflame.com/use-gpuuuid"
-NOUSE_UUID = "enflame.com/nouse-gpuuuid"
+from hami_dra.discovery.backend import Backend
+from hami_dra.monitor.readings import Sampler
+from hami_dra.vendors.enflame.containers import EnflameContainers
+from hami_dra.vendors.enflame.legacy import EnflameLegacy
+from hami_dra.vendors.enflame.publish import EnflamePublishing
+from hami_dra.vendors.enflame.rules import Enflame
+from hami_dra.vendors.plugin import VendorPlugin
 
 
-class Enflame(Vendor):
-    """The rules of `enflame.hami.io`."""
+def _backend(state_folder: Path | None) -> Backend:
+    from hami_dra.vendors.enflame import discovery
 
-    name = "enflame"
-    profile = DriverProfile(driver=DRIVER, parts="slices")
-    annotations = frozenset({USE_UUID, NOUSE_UUID})
+    return discovery.backend(state_folder)
 
-    def preferences(self, annotations: Mapping[str, str]) -> Preferences:
-        return Preferences(card_lists(annotations, [USE_UUID], [NOUSE_UUID]))
 
-    def ids(self, node: str, index: int) -> tuple[str, ...]:
-        return (f"{node}-enflame-{index}", f"{node}-GCU-{index}")
+def _sampler(_backend: Backend) -> Sampler:
+    from hami_dra.vendors.enflame import monitor
 
-    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (closeness is good for everybody)
-        return True
+    return monitor.sampler()
 
-    def states(self, cards: Cards, ask: CardRequest) -> Codes:
-        """1 where the request takes all of the card."""
-        states: Codes = ((ask.memory >= cards.memory_total) & (ask.memory > 0)).astype(np.uint8)
-        return states
 
-    def arrange(self, scene: NodeView) -> CandidateSets | None:
-        """Several GCUs are close to each other, a whole one does least damage. A slice goes by the device policy."""
-        eligible = scene.mask(CardState.ELIGIBLE)
-        if scene.count == 1 and not any(scene.states):
-            return None
-        return CandidateSets(closest(scene.layout, eligible, scene.count))
+PLUGIN = VendorPlugin(
+    rules=Enflame(),
+    publishing=EnflamePublishing(),
+    containers=EnflameContainers(),
+    legacy=EnflameLegacy(),
+    backend=_backend,
+    sampler=_sampler,
+)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.vendors.containers import ContainerPlace, Edits, Host, Tenancy, Unpreparable
-from hami_dra.vendors.enflame import DRIVER
+from hami_dra.api.containers import ContainerPlace, Edits, Host, Tenancy, Unpreparable
 from hami_dra.vendors.enflame.publish import EnflamePublishing
+from hami_dra.vendors.enflame.rules import DRIVER
 from hami_dra.vendors.grants import (
     ByAmount,
     Grant,
@@ -36,7 +36,7 @@ SIPS: Final = {"S60": 24}
 
 
 class EnflameContainers(ByAmount):
-    """Implements `hami_dra.vendors.containers.ContainerVendor`."""
+    """Implements `hami_dra.api.containers.ContainerVendor`."""
 
     name = "enflame"
     driver = DRIVER

@@ -7,8 +7,8 @@ before a node is chosen: a percentage is rounded up to a slice by the allocator,
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.vendors.enflame import DRIVER
 from hami_dra.vendors.enflame.publish import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.enflame.rules import DRIVER
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
     ContainerResources,

@@ -11,7 +11,7 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
-from hami_dra.vendors.enflame import DRIVER
+from hami_dra.vendors.enflame.rules import DRIVER
 from hami_dra.vendors.publishing import (
     Json,
     Sharing,

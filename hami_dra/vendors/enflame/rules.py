@@ -4,16 +4,31 @@ Called by the vendor. In: the wiring of a node's cards and who is free. Out: all
 The measure is HAMi's pair score (`topology.pairs`): PCIe distance, and links where the tool shows them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
 
-from hami_dra.api.arrays import Ints
+from hami_dra.api.arrays import Codes, Ints
 from hami_dra.topology.pairs import Pairs, pairs
 from hami_dra.topology.subsets import all_sets, bits, grown, mask_of, measure
-from hami_dra.vendors.protocol import CandidateTier, Layout
+from hami_dra.vendors.preferences import Preferences, card_lists
+from hami_dra.vendors.protocol import (
+    CandidateSets,
+    CandidateTier,
+    CardRequest,
+    Cards,
+    CardState,
+    DriverProfile,
+    Layout,
+    NodeView,
+    Vendor,
+)
+
+DRIVER = "enflame.hami.io"
+USE_UUID = "enflame.com/use-gpuuuid"
+NOUSE_UUID = "enflame.com/nouse-gpuuuid"
 
 _DAMAGE = 1e-6
 """Weight of what a set costs the others beside its own closeness: it only decides between equals."""
@@ -49,3 +64,32 @@ def _tiers(sets: Ints, total: Ints, damage: Ints) -> Iterator[CandidateTier]:
     score = total - _DAMAGE * damage
     for value in np.unique(score)[::-1].tolist():
         yield CandidateTier(float(value), tuple(mask_of(each) for each in sets[score == value].tolist()))
+
+
+class Enflame(Vendor):
+    """The rules of `enflame.hami.io`."""
+
+    name = "enflame"
+    profile = DriverProfile(driver=DRIVER, parts="slices")
+    annotations = frozenset({USE_UUID, NOUSE_UUID})
+
+    def preferences(self, annotations: Mapping[str, str]) -> Preferences:
+        return Preferences(card_lists(annotations, [USE_UUID], [NOUSE_UUID]))
+
+    def ids(self, node: str, index: int) -> tuple[str, ...]:
+        return (f"{node}-enflame-{index}", f"{node}-GCU-{index}")
+
+    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (closeness is good for everybody)
+        return True
+
+    def states(self, cards: Cards, ask: CardRequest) -> Codes:
+        """1 where the request takes all of the card."""
+        states: Codes = ((ask.memory >= cards.memory_total) & (ask.memory > 0)).astype(np.uint8)
+        return states
+
+    def arrange(self, scene: NodeView) -> CandidateSets | None:
+        """Several GCUs are close to each other, a whole one does least damage. A slice goes by the device policy."""
+        eligible = scene.mask(CardState.ELIGIBLE)
+        if scene.count == 1 and not any(scene.states):
+            return None
+        return CandidateSets(closest(scene.layout, eligible, scene.count))

@@ -1,38 +1,33 @@
 """Kunlunxin: whole XPUs, or halves and quarters of them (vXPU), in two wings."""
 
-from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from hami_dra.api.arrays import Codes
-from hami_dra.vendors.kunlunxin import rules
-from hami_dra.vendors.preferences import Preferences, card_lists
-from hami_dra.vendors.protocol import CandidateSets, CardRequest, Cards, DriverProfile, NodeView, Vendor
+from hami_dra.discovery.backend import Backend
+from hami_dra.monitor.readings import Sampler
+from hami_dra.vendors.kunlunxin.containers import KunlunxinContainers
+from hami_dra.vendors.kunlunxin.legacy import KunlunxinLegacy
+from hami_dra.vendors.kunlunxin.publish import KunlunxinPublishing
+from hami_dra.vendors.kunlunxin.rules import Kunlunxin
+from hami_dra.vendors.plugin import VendorPlugin
 
-DRIVER = "kunlunxin.hami.io"
-USE_UUIDS = ("hami.io/use-xpu-uuid", "baidu.com/use-gpuuuid")
-NOUSE_UUIDS = ("hami.io/no-use-xpu-uuid", "baidu.com/nouse-gpuuuid")
+
+def _backend(state_folder: Path | None) -> Backend:
+    from hami_dra.vendors.kunlunxin import discovery
+
+    return discovery.backend(state_folder)
 
 
-class Kunlunxin(Vendor):
-    """The rules of `kunlunxin.hami.io`."""
+def _sampler(_backend: Backend) -> Sampler:
+    from hami_dra.vendors.kunlunxin import monitor
 
-    name = "kunlunxin"
-    profile = DriverProfile(driver=DRIVER)
-    annotations = frozenset({*USE_UUIDS, *NOUSE_UUIDS})
+    return monitor.sampler()
 
-    def preferences(self, annotations: Mapping[str, str]) -> Preferences:
-        return Preferences(card_lists(annotations, USE_UUIDS, NOUSE_UUIDS))
 
-    def ids(self, node: str, index: int) -> tuple[str, ...]:
-        return (f"{node}-kunlun-{index}",)
-
-    def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:  # noqa: ARG002 (amounts alone decide)
-        return rules.refuse(cards, ask)
-
-    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (wings are for everybody)
-        return True
-
-    def states(self, cards: Cards, ask: CardRequest) -> Codes:
-        return rules.states(cards, ask)
-
-    def arrange(self, scene: NodeView) -> CandidateSets:
-        return rules.arrange(scene)
+PLUGIN = VendorPlugin(
+    rules=Kunlunxin(),
+    publishing=KunlunxinPublishing(),
+    containers=KunlunxinContainers(),
+    legacy=KunlunxinLegacy(),
+    backend=_backend,
+    sampler=_sampler,
+)

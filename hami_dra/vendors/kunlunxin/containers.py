@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.vendors.containers import ContainerPlace, Edits, Host, Tenancy
+from hami_dra.api.containers import ContainerPlace, Edits, Host, Tenancy
 from hami_dra.vendors.grants import ByAmount, grants, listed, needed_nodes, node_number, tightest, without_doubles
-from hami_dra.vendors.kunlunxin import DRIVER
 from hami_dra.vendors.kunlunxin.publish import KunlunxinPublishing
+from hami_dra.vendors.kunlunxin.rules import DRIVER
 
 VISIBLE: Final = "CXPU_VISIBLE_DEVICES"
 MEMORY_LIMIT: Final = "CXPU_CONTAINER_MEMORY_LIMIT"
@@ -24,7 +24,7 @@ CONTROL_NODE: Final = "/dev/xpuctrl"
 
 
 class KunlunxinContainers(ByAmount):
-    """Implements `hami_dra.vendors.containers.ContainerVendor`."""
+    """Implements `hami_dra.api.containers.ContainerVendor`."""
 
     name = "kunlunxin"
     driver = DRIVER

@@ -7,8 +7,8 @@ a vXPU: no extended resource has that name.
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.vendors.kunlunxin import DRIVER
 from hami_dra.vendors.kunlunxin.publish import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.kunlunxin.rules import DRIVER
 from hami_dra.vendors.legacy import (
     MAX_CARDS,
     MIB,

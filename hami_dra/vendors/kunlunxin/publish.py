@@ -11,7 +11,7 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
-from hami_dra.vendors.kunlunxin import DRIVER
+from hami_dra.vendors.kunlunxin.rules import DRIVER
 from hami_dra.vendors.publishing import (
     Json,
     Sharing,

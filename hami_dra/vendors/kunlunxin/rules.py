@@ -5,7 +5,7 @@ Sources: HAMi D/kunlun/vdevice.go (sizes), topo.go (sets, node score), docs/kunl
 about slices comes from what is in use: a card's size is that of the slices on it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, groupby, islice
 from typing import Final, NamedTuple
@@ -17,8 +17,23 @@ from hami_dra.api.arrays import Codes, Ints
 from hami_dra.topology.subsets import MOST_SETS, bits
 from hami_dra.topology.wings import Board, Choice, Stage, board, bubble, choices
 from hami_dra.vendors import core_rules
-from hami_dra.vendors.protocol import CandidateSets, CandidateTier, CardRequest, Cards, CardState, Layout, NodeView
+from hami_dra.vendors.preferences import Preferences, card_lists
+from hami_dra.vendors.protocol import (
+    CandidateSets,
+    CandidateTier,
+    CardRequest,
+    Cards,
+    CardState,
+    DriverProfile,
+    Layout,
+    NodeView,
+    Vendor,
+)
 from hami_dra.vendors.reasons import NUMBER
+
+DRIVER = "kunlunxin.hami.io"
+USE_UUIDS = ("hami.io/use-xpu-uuid", "baidu.com/use-gpuuuid")
+NOUSE_UUIDS = ("hami.io/no-use-xpu-uuid", "baidu.com/nouse-gpuuuid")
 
 HANDLES: Final = 32
 """The driver of a node has so many. Each card takes one, and each part of a sliced card, used or not, another."""
@@ -175,3 +190,29 @@ def _score(scene: NodeView, view: Board, cards: int) -> float:
 
 def _points(difference: int) -> float:
     return _POINTS.get(difference, _POINTS[1])
+
+
+class Kunlunxin(Vendor):
+    """The rules of `kunlunxin.hami.io`."""
+
+    name = "kunlunxin"
+    profile = DriverProfile(driver=DRIVER)
+    annotations = frozenset({*USE_UUIDS, *NOUSE_UUIDS})
+
+    def preferences(self, annotations: Mapping[str, str]) -> Preferences:
+        return Preferences(card_lists(annotations, USE_UUIDS, NOUSE_UUIDS))
+
+    def ids(self, node: str, index: int) -> tuple[str, ...]:
+        return (f"{node}-kunlun-{index}",)
+
+    def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:  # noqa: ARG002 (amounts alone decide)
+        return refuse(cards, ask)
+
+    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (wings are for everybody)
+        return True
+
+    def states(self, cards: Cards, ask: CardRequest) -> Codes:
+        return states(cards, ask)
+
+    def arrange(self, scene: NodeView) -> CandidateSets:
+        return arrange(scene)

@@ -14,10 +14,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from hami_dra.vendors.containers import ContainerPlace, DeviceNode, Edits, Host, Tenancy, Unpreparable
+from hami_dra.api.containers import ContainerPlace, DeviceNode, Edits, Host, Tenancy, Unpreparable
 from hami_dra.vendors.grants import ByAmount, Grant, grants, needed_nodes, optional_nodes, without_doubles
-from hami_dra.vendors.metax import DRIVER
 from hami_dra.vendors.metax.publish import MetaxPublishing
+from hami_dra.vendors.metax.rules import DRIVER
 
 CONTROL_NODE: Final = "/dev/mxcd"
 UNLIMITED: Final = (
@@ -28,7 +28,7 @@ _DRM_NODE: Final = re.compile(r"card[0-9]+|renderD[0-9]+")
 
 
 class MetaxContainers(ByAmount):
-    """Implements `hami_dra.vendors.containers.ContainerVendor`."""
+    """Implements `hami_dra.api.containers.ContainerVendor`."""
 
     name = "metax"
     driver = DRIVER

@@ -18,9 +18,9 @@ from hami_dra.vendors.legacy import (
     LegacyRequest,
     WholeByCount,
 )
-from hami_dra.vendors.metax import DRIVER
 from hami_dra.vendors.metax.preferences import qos_policy
 from hami_dra.vendors.metax.publish import EXTENDED_RESOURCE, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.metax.rules import DRIVER
 from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.quotas import Counted, Quotas, cards, gibibytes, percent
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from hami_dra.api import names
 from hami_dra.api.hardware import Card
-from hami_dra.vendors.metax import DRIVER
+from hami_dra.vendors.metax.rules import DRIVER
 from hami_dra.vendors.publishing import (
     Json,
     Sharing,

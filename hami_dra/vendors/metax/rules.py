@@ -6,13 +6,13 @@ Sources: HAMi D/metax/sdevice.go (checkDeviceQos, Fit, prioritizeExclusiveDevice
 (ScoreNode) and HAMi's v2.7.0 release notes. Where they disagree docs/vendors/metax.md says what is done here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import combinations
 from math import comb
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,9 +21,29 @@ from hami_dra.api.arrays import Codes
 from hami_dra.topology.subsets import MOST_SETS, bits, mask_of
 from hami_dra.topology.zones import Pick, Zones, decision_tree, some_of, zones_of
 from hami_dra.vendors import core_rules
-from hami_dra.vendors.metax.preferences import QOS_POLICIES, MetaxPreferences
-from hami_dra.vendors.protocol import CandidateTier, CardRequest, Cards, CardState, Layout, NodeView
+from hami_dra.vendors.metax.preferences import (
+    ANNOTATIONS,
+    BEST_EFFORT,
+    QOS,
+    QOS_POLICIES,
+    MetaxPreferences,
+    metax_preferences,
+)
+from hami_dra.vendors.preferences import Preferences
+from hami_dra.vendors.protocol import (
+    CandidateSets,
+    CandidateTier,
+    CardRequest,
+    Cards,
+    CardState,
+    DriverProfile,
+    Layout,
+    NodeView,
+    Vendor,
+)
 from hami_dra.vendors.reasons import NUMBER
+
+DRIVER = "metax.hami.io"
 
 _SMALL: Final = 1e-6
 """Weight of the second key: it decides only between sets that the first finds equal."""
@@ -167,3 +187,45 @@ class _Measure:
     def _loss(self, cards: int) -> int:
         free = self._free
         return self.zones.connection(free) - self._allocated(cards) - self.zones.connection(free & ~cards)
+
+
+class Metax(Vendor):
+    """The rules of `metax.hami.io`."""
+
+    name = "metax"
+    profile = DriverProfile(driver=DRIVER)
+    annotations = ANNOTATIONS
+    parameters: Mapping[str, str] = {"qos": QOS}
+
+    def preferences(self, annotations: Mapping[str, str]) -> MetaxPreferences:
+        return metax_preferences(annotations)
+
+    def ids(self, node: str, index: int) -> tuple[str, ...]:
+        return (f"{node}-metax-{index}",)
+
+    def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:
+        return refuse(cards, ask, _own(preferences).qos)
+
+    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (zones are minded for everybody)
+        return True
+
+    def states(self, cards: Cards, ask: CardRequest) -> Codes:
+        return takes_all_cores(cards, ask)
+
+    def arrange(self, scene: NodeView) -> CandidateSets | None:
+        tiers = arranged(scene, _own(scene.preferences))
+        return None if tiers is None else CandidateSets(tiers, names.ALLOCATED_CARDS_INSUFFICIENT)
+
+    def allocation_parameters(self, preferences: Preferences) -> Mapping[str, Any]:
+        return {"qos": _own(preferences).qos}
+
+    def mark(self, parameters: Mapping[str, Any], consumed: Mapping[str, int]) -> int:
+        """The QoS of a tenant, 0 where it has the card to itself. One that says nothing is best-effort, as HAMi's webhook says."""
+        if not consumed or consumed.get(names.CAP_CORES, 0) >= core_rules.WHOLE:
+            return 0
+        qos = parameters.get("qos", BEST_EFFORT)
+        return mark_of(qos) if isinstance(qos, str) and qos in QOS_POLICIES else 0
+
+
+def _own(preferences: Preferences) -> MetaxPreferences:
+    return preferences if isinstance(preferences, MetaxPreferences) else MetaxPreferences()

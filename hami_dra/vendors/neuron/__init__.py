@@ -1,41 +1,33 @@
 """AWS Neuron: whole devices in contiguous blocks, or some of their cores."""
 
-from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from hami_dra.vendors.neuron.rules import blocks, is_inferentia
-from hami_dra.vendors.preferences import Preferences, card_lists
-from hami_dra.vendors.protocol import CandidateSets, CandidateTier, CardState, DriverProfile, NodeView, Vendor
+from hami_dra.discovery.backend import Backend
+from hami_dra.monitor.readings import Sampler
+from hami_dra.vendors.neuron.containers import NeuronContainers
+from hami_dra.vendors.neuron.legacy import NeuronLegacy
+from hami_dra.vendors.neuron.publish import NeuronPublishing
+from hami_dra.vendors.neuron.rules import Neuron
+from hami_dra.vendors.plugin import VendorPlugin
 
-DRIVER = "neuron.hami.io"
-USE_UUID = "aws.amazon.com/use-neuron-uuid"
-NOUSE_UUID = "aws.amazon.com/nouse-neuron-uuid"
+
+def _backend(state_folder: Path | None) -> Backend:
+    from hami_dra.vendors.neuron import discovery
+
+    return discovery.backend(state_folder)
 
 
-class Neuron(Vendor):
-    """The rules of `neuron.hami.io`. Memory belongs to the cores, so only these are scored."""
+def _sampler(_backend: Backend) -> Sampler:
+    from hami_dra.vendors.neuron import monitor
 
-    name = "neuron"
-    profile = DriverProfile(driver=DRIVER, memory=None, cores="neuroncores")
-    annotations = frozenset({USE_UUID, NOUSE_UUID})
+    return monitor.NeuronSampler()
 
-    def preferences(self, annotations: Mapping[str, str]) -> Preferences:
-        return Preferences(card_lists(annotations, [USE_UUID], [NOUSE_UUID]))
 
-    def ids(self, node: str, index: int) -> tuple[str, ...]:
-        return (f"{node}-AWSNeuron-{index}",)
-
-    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (blocks are asked of everybody)
-        return True
-
-    def arrange(self, scene: NodeView) -> CandidateSets | None:
-        """Several devices are a block of neighbours, the first that is free (as HAMi). One is any."""
-        if scene.count == 1:
-            return None
-        layout = scene.layout
-        found = blocks(
-            layout.index,
-            scene.mask(CardState.ELIGIBLE),
-            scene.count,
-            aligned=not is_inferentia(layout.instance_type, layout.product),
-        )
-        return CandidateSets([CandidateTier(0.0, (block,)) for block in found])
+PLUGIN = VendorPlugin(
+    rules=Neuron(),
+    publishing=NeuronPublishing(),
+    containers=NeuronContainers(),
+    legacy=NeuronLegacy(),
+    backend=_backend,
+    sampler=_sampler,
+)

@@ -11,12 +11,12 @@ claim.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from hami_dra.api.containers import ContainerPlace, Edits, Host, Site, Tenancy, Unpreparable
 from hami_dra.api.hardware import Card
 from hami_dra.api.nodelacks import Lack
-from hami_dra.vendors.containers import ContainerPlace, Edits, Host, Site, Tenancy, Unpreparable
 from hami_dra.vendors.grants import Grant, card_sites, grants, listed, needed_nodes, node_number, without_doubles
-from hami_dra.vendors.neuron import DRIVER
 from hami_dra.vendors.neuron.publish import NEURON_CORES, NeuronPublishing, core_count
+from hami_dra.vendors.neuron.rules import DRIVER
 
 VISIBLE: Final = "AWS_NEURON_VISIBLE_DEVICES"
 VISIBLE_CORES: Final = "NEURON_RT_VISIBLE_CORES"
@@ -25,7 +25,7 @@ ASSIGNED: Final = "cores"
 
 
 class NeuronContainers:
-    """Implements `hami_dra.vendors.containers.ContainerVendor`."""
+    """Implements `hami_dra.api.containers.ContainerVendor`."""
 
     name = "neuron"
     driver = DRIVER

@@ -15,8 +15,8 @@ from hami_dra.vendors.legacy import (
     LegacyRequest,
     WholeByCount,
 )
-from hami_dra.vendors.neuron import DRIVER
 from hami_dra.vendors.neuron.publish import EXTENDED_RESOURCE, NEURON_CORES, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.neuron.rules import DRIVER
 from hami_dra.vendors.quotas import Counted, QuotaName, Quotas, cards
 
 DEVICES: Final = EXTENDED_RESOURCE

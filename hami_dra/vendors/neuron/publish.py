@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.api.hardware import Card, NeuronRecord
-from hami_dra.vendors.neuron import DRIVER
+from hami_dra.api.hardware import Card
 from hami_dra.vendors.neuron.instances import device_of
+from hami_dra.vendors.neuron.records import NeuronRecord
+from hami_dra.vendors.neuron.rules import DRIVER
 from hami_dra.vendors.publishing import (
     CORES,
     MIB,

@@ -4,8 +4,15 @@ Called by the vendor. In: device numbers and who is free, as bit masks by positi
 The devices of a node count as one line, 0 to n-1, as AWS' own scheduler sees them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
+
+from hami_dra.vendors.preferences import Preferences, card_lists
+from hami_dra.vendors.protocol import CandidateSets, CandidateTier, CardState, DriverProfile, NodeView, Vendor
+
+DRIVER = "neuron.hami.io"
+USE_UUID = "aws.amazon.com/use-neuron-uuid"
+NOUSE_UUID = "aws.amazon.com/nouse-neuron-uuid"
 
 ALIGNED_SIZES: Final = frozenset({1, 4, 8, 16})
 """Blocks that Trainium's rows of four allow."""
@@ -33,3 +40,33 @@ def blocks(index: Sequence[int], free: int, count: int, *, aligned: bool) -> tup
         if neighbours and free & mask == mask and not (aligned and index[start] % count):
             found.append(mask)
     return tuple(found)
+
+
+class Neuron(Vendor):
+    """The rules of `neuron.hami.io`. Memory belongs to the cores, so only these are scored."""
+
+    name = "neuron"
+    profile = DriverProfile(driver=DRIVER, memory=None, cores="neuroncores")
+    annotations = frozenset({USE_UUID, NOUSE_UUID})
+
+    def preferences(self, annotations: Mapping[str, str]) -> Preferences:
+        return Preferences(card_lists(annotations, [USE_UUID], [NOUSE_UUID]))
+
+    def ids(self, node: str, index: int) -> tuple[str, ...]:
+        return (f"{node}-AWSNeuron-{index}",)
+
+    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (blocks are asked of everybody)
+        return True
+
+    def arrange(self, scene: NodeView) -> CandidateSets | None:
+        """Several devices are a block of neighbours, the first that is free (as HAMi). One is any."""
+        if scene.count == 1:
+            return None
+        layout = scene.layout
+        found = blocks(
+            layout.index,
+            scene.mask(CardState.ELIGIBLE),
+            scene.count,
+            aligned=not is_inferentia(layout.instance_type, layout.product),
+        )
+        return CandidateSets([CandidateTier(0.0, (block,)) for block in found])

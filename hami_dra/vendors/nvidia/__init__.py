@@ -1,43 +1,49 @@
 """NVIDIA: cards shared by memory, cores and slots through HAMi-core, taken whole, or cut by MIG."""
 
-from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from hami_dra.api import names
-from hami_dra.api.arrays import Codes
-from hami_dra.vendors.core_rules import refuse
-from hami_dra.vendors.nvidia import islands
-from hami_dra.vendors.nvidia.preferences import ANNOTATIONS, NvidiaPreferences, nvidia_preferences
-from hami_dra.vendors.preferences import Preferences
-from hami_dra.vendors.protocol import CandidateSets, CardRequest, Cards, DriverProfile, NodeView, Vendor
-
-DRIVER = "nvidia.hami.io"
-TYPE_PREFIX = "nvidia-"
-"""HAMi registers a card as NVIDIA-<product name>, and that is the text that its type annotations are looked for in."""
+from hami_dra.api.containers import Partitioner
+from hami_dra.discovery.backend import Backend
+from hami_dra.monitor.readings import Sampler
+from hami_dra.vendors.nvidia.containers import NvidiaContainers
+from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
+from hami_dra.vendors.nvidia.publish import NvidiaPublishing
+from hami_dra.vendors.nvidia.rules import Nvidia
+from hami_dra.vendors.plugin import VendorPlugin
 
 
-class Nvidia(Vendor):
-    """The rules of `nvidia.hami.io`."""
+def _backend(state_folder: Path | None) -> Backend:
+    from hami_dra.vendors.nvidia.nvml import NvmlBackend
 
-    name = "nvidia"
-    profile = DriverProfile(driver=DRIVER, default_shares=10, partition="profile")
-    annotations = ANNOTATIONS
+    return NvmlBackend.at(state_folder)
 
-    def preferences(self, annotations: Mapping[str, str]) -> NvidiaPreferences:
-        return nvidia_preferences(annotations)
 
-    def type_name(self, product: str) -> str:
-        return TYPE_PREFIX + product
+def _sampler(backend: Backend) -> Sampler | None:
+    from hami_dra.vendors.nvidia.monitor import NvmlSampler
+    from hami_dra.vendors.nvidia.nvml import NvmlBackend
 
-    def smallest_part_first(self, preferences: Preferences) -> bool:
-        return preferences.lists.parts is True
+    return NvmlSampler(backend) if isinstance(backend, NvmlBackend) else None
 
-    def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:  # noqa: ARG002 (amounts alone decide)
-        return refuse(cards, ask)
 
-    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:
-        own = preferences if isinstance(preferences, NvidiaPreferences) else NvidiaPreferences()
-        return own.linked or own.numa_bind or names.TOPOLOGY_AWARE in device_keys
+def _partitioner(backend: Backend) -> Partitioner:
+    from hami_dra.vendors.nvidia.nvml import NvmlBackend, NvmlPartitioner
 
-    def arrange(self, scene: NodeView) -> CandidateSets | None:
-        preferences = scene.preferences if isinstance(scene.preferences, NvidiaPreferences) else NvidiaPreferences()
-        return islands.arrange(scene, preferences, topology_aware=names.TOPOLOGY_AWARE in scene.device_keys)
+    return backend.partitioner() if isinstance(backend, NvmlBackend) else NvmlPartitioner()
+
+
+def _use_driver_root(folder: Path) -> None:
+    from hami_dra.vendors.nvidia.nvml.visits import use_driver_root
+
+    use_driver_root(folder)
+
+
+PLUGIN = VendorPlugin(
+    rules=Nvidia(),
+    publishing=NvidiaPublishing(),
+    containers=NvidiaContainers(),
+    legacy=NvidiaLegacy(),
+    backend=_backend,
+    sampler=_sampler,
+    partitioner=_partitioner,
+    use_driver_root=_use_driver_root,
+)

@@ -29,9 +29,7 @@ from dataclasses import replace
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.api.hardware import Card, GpuRecord, MigInstance
-from hami_dra.api.nodelacks import Lack, LackKind
-from hami_dra.vendors.containers import (
+from hami_dra.api.containers import (
     CdiDevice,
     ContainerPlace,
     DeviceNode,
@@ -46,6 +44,8 @@ from hami_dra.vendors.containers import (
     Tmpfs,
     Unpreparable,
 )
+from hami_dra.api.hardware import Card, MigInstance
+from hami_dra.api.nodelacks import Lack, LackKind
 from hami_dra.vendors.grants import (
     Grant,
     file_name,
@@ -56,9 +56,11 @@ from hami_dra.vendors.grants import (
     optional_nodes,
     without_doubles,
 )
-from hami_dra.vendors.nvidia import DRIVER, mig
+from hami_dra.vendors.nvidia import mig
 from hami_dra.vendors.nvidia.driver_files import CDI_KIND, VISIBLE, driver_files, library_versions, loaded_version
 from hami_dra.vendors.nvidia.publish import sites
+from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.vendors.nvidia.rules import DRIVER
 from hami_dra.vendors.publishing import CORES, MIB
 
 MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT_{}"
@@ -105,7 +107,7 @@ _UNSAID: Final = {PRIORITY: "1", CORE_POLICY: "default", OVERSUBSCRIBE: "false",
 
 
 class NvidiaContainers:
-    """Implements `hami_dra.vendors.containers.ContainerVendor`."""
+    """Implements `hami_dra.api.containers.ContainerVendor`."""
 
     name = "nvidia"
     driver = DRIVER

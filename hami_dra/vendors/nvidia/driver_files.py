@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
-from hami_dra.vendors.containers import Edits, FileTree, Hook, Host, Mount, Unpreparable
+from hami_dra.api.containers import Edits, FileTree, Hook, Host, Mount, Unpreparable
 
 CDI_KIND: Final = "nvidia.com/gpu"
 MODULE_VERSION: Final = "/sys/module/nvidia/version"

@@ -22,7 +22,6 @@ from hami_dra.vendors.legacy import (
     LegacyRequest,
     comma_list,
 )
-from hami_dra.vendors.nvidia import DRIVER, TYPE_PREFIX
 from hami_dra.vendors.nvidia.preferences import (
     HAMI_CORE,
     MIG,
@@ -35,6 +34,7 @@ from hami_dra.vendors.nvidia.preferences import (
     wanted_parts,
 )
 from hami_dra.vendors.nvidia.publish import EXTENDED_RESOURCE, IS_PARTITION, SHARED_CLASS, WHOLE_CLASS
+from hami_dra.vendors.nvidia.rules import DRIVER, TYPE_PREFIX
 from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.quotas import Quotas, cards, mebibytes, percent
 

@@ -14,7 +14,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from hami_dra.api.hardware import Card, GpuRecord, MigPlacement, MigProfile
+from hami_dra.api.hardware import Card, MigPlacement, MigProfile
+from hami_dra.vendors.nvidia.records import GpuRecord
 
 Json = dict[str, Any]
 

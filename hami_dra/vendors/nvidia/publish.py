@@ -9,9 +9,11 @@ from fractions import Fraction
 from typing import Final
 
 from hami_dra.api import names
-from hami_dra.api.hardware import Card, GpuRecord, MigPlacement, MigProfile
-from hami_dra.vendors.containers import PartitionPlace, Site
-from hami_dra.vendors.nvidia import DRIVER, mig
+from hami_dra.api.containers import PartitionPlace, Site
+from hami_dra.api.hardware import Card, MigPlacement, MigProfile
+from hami_dra.vendors.nvidia import mig
+from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.vendors.nvidia.rules import DRIVER
 from hami_dra.vendors.publishing import (
     CORES,
     Json,

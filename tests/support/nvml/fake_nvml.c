@@ -1,4 +1,4 @@
-/* A libnvidia-ml.so.1 without hardware, for tests of hami_dra.discovery.nvml and hami_dra.monitor.nvml, and for hack/oracle/nvcdi.
+/* A libnvidia-ml.so.1 without hardware, for tests of hami_dra.vendors.nvidia.nvml and hami_dra.vendors.nvidia.monitor, and for hack/oracle/nvcdi.
  * Built and described by tests/support/nvml/fake.py.
  *
  * What it pretends is read from the file $FAKE_NVML_CONFIG when the library is initialised; one statement a line, words

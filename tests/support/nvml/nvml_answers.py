@@ -13,21 +13,21 @@ from pathlib import Path
 
 import msgspec
 
+from hami_dra.api.containers import HostSettings, PartitionPlace, PartitionRefused
 from hami_dra.api.hardware import Machine
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.discovery.host import CDI_FOLDERS, MachineHost
-from hami_dra.discovery.nvml import NvmlBackend, NvmlPartitioner
-from hami_dra.discovery.nvml.visits import use_driver_root
-from hami_dra.discovery.unpartitioned import UnpartitionedCards
 from hami_dra.driver.prepare.assembly import transactions_of
 from hami_dra.driver.prepare.batching import Prepare
 from hami_dra.driver.prepare.cdi import kind
 from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.slices import machine_pools
-from hami_dra.monitor.nvml import NvmlSampler
-from hami_dra.vendors.containers import HostSettings, PartitionPlace, PartitionRefused
 from hami_dra.vendors.nvidia.containers import NvidiaContainers
+from hami_dra.vendors.nvidia.monitor import NvmlSampler
+from hami_dra.vendors.nvidia.nvml import NvmlBackend, NvmlPartitioner
+from hami_dra.vendors.nvidia.nvml.unpartitioned import UnpartitionedCards
+from hami_dra.vendors.nvidia.nvml.visits import use_driver_root
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing
 from hami_dra.vendors.publishing import Sharing
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import hcl2
 import pytest
 
-from hami_dra.discovery.simulated import machine_names
+from hami_dra.driver.simulated import machine_names
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted((ROOT / "hack/eks").glob("*.tf"))

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hami_dra.discovery import enflame, kunlunxin, metax, neuron
+from hami_dra.api.containers import HostSettings
 from hami_dra.kube.manifests import shipped
-from hami_dra.vendors.containers import HostSettings
+from hami_dra.vendors.enflame import discovery as enflame
+from hami_dra.vendors.kunlunxin import discovery as kunlunxin
+from hami_dra.vendors.metax import discovery as metax
+from hami_dra.vendors.neuron import discovery as neuron
 from hami_dra.vendors.nvidia.containers import LOCKS
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
 from tests.docs.commands_in_docs import options_of

@@ -15,7 +15,7 @@ from controller.dashboard.readings import AT_ONCE, CardReading, CardUse, Reading
 from controller.insight.overview.model import Packing
 from hami_dra.api import names
 from hami_dra.api.core import Pod
-from hami_dra.discovery.simulated import machine
+from hami_dra.driver.simulated import machine
 from tests.support.driver_metrics import exposition
 from tests.support.virtual_time import run
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from hami_dra.api.hardware import EnflameRecord, PcieDistance, Provenance
-from hami_dra.discovery import enflame
+from hami_dra.api.hardware import PcieDistance, Provenance
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
+from hami_dra.vendors.enflame import discovery as enflame
+from hami_dra.vendors.enflame.records import EnflameRecord
 from tests.support.tools import FIXTURES, FakeTools
 
 FOLDER = FIXTURES / "enflame"

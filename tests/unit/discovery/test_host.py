@@ -2,8 +2,8 @@
 
 import json
 
+from hami_dra.api.containers import CdiDevice
 from hami_dra.discovery.host import MachineHost
-from hami_dra.vendors.containers import CdiDevice
 
 
 def host(tmp_path, *folders, **more):

@@ -2,10 +2,11 @@
 
 import pytest
 
-from hami_dra.api.hardware import Fault, KunlunxinRecord, Provenance
-from hami_dra.discovery import kunlunxin
+from hami_dra.api.hardware import Fault, Provenance
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
-from hami_dra.discovery.simulated import machine
+from hami_dra.driver.simulated import machine
+from hami_dra.vendors.kunlunxin import discovery as kunlunxin
+from hami_dra.vendors.kunlunxin.records import KunlunxinRecord
 from tests.support.tools import FIXTURES, FakeTools
 
 FOLDER = FIXTURES / "kunlunxin"

@@ -6,10 +6,13 @@ from dataclasses import replace
 import pytest
 
 from hami_dra.api.hardware import Card, Fault, IdentitySource, Provenance
-from hami_dra.discovery import enflame, kunlunxin, metax, neuron
 from hami_dra.discovery.errors import DiscoveryError, Unreadable
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.memory import FORGET_SECONDS, CardMemory, Listing
+from hami_dra.vendors.enflame import discovery as enflame
+from hami_dra.vendors.kunlunxin import discovery as kunlunxin
+from hami_dra.vendors.metax import discovery as metax
+from hami_dra.vendors.neuron import discovery as neuron
 from tests.support.tools import FIXTURES, FakeTools
 from tests.unit.discovery.test_neuron import device_files
 

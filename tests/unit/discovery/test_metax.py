@@ -2,9 +2,10 @@
 
 import pytest
 
-from hami_dra.api.hardware import Fault, MetaxRecord, PcieDistance, Provenance
-from hami_dra.discovery import metax
+from hami_dra.api.hardware import Fault, PcieDistance, Provenance
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
+from hami_dra.vendors.metax import discovery as metax
+from hami_dra.vendors.metax.records import MetaxRecord
 from tests.support.tools import FIXTURES, FakeTools
 
 FOLDER = FIXTURES / "metax"

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from hami_dra.api.hardware import Fault, IdentitySource, NeuronRecord, Provenance
-from hami_dra.discovery import neuron
+from hami_dra.api.hardware import Fault, IdentitySource, Provenance
 from hami_dra.discovery.backend import Listing
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
+from hami_dra.vendors.neuron import discovery as neuron
+from hami_dra.vendors.neuron.records import NeuronRecord
 from tests.support.tools import FIXTURES, FakeTools
 
 FOLDER = FIXTURES / "neuron"

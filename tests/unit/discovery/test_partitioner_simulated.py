@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from hami_dra.api.containers import PartitionPlace, PartitionRefused
 from hami_dra.api.hardware import MigState
 from hami_dra.discovery.errors import ToolFailed
-from hami_dra.discovery.simulated import machine
-from hami_dra.discovery.simulated.partitions import SimulatedPartitioner
-from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
+from hami_dra.driver.simulated import machine
+from hami_dra.driver.simulated.partitions import SimulatedPartitioner
 from hami_dra.vendors.nvidia.mig import profiles
 
 ON = MigState(enabled=True, pending=True)

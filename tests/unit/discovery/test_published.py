@@ -3,8 +3,11 @@
 import pytest
 
 from hami_dra.api.hardware import Machine
-from hami_dra.discovery import enflame, kunlunxin, metax, neuron
 from hami_dra.driver.slices import machine_pools
+from hami_dra.vendors.enflame import discovery as enflame
+from hami_dra.vendors.kunlunxin import discovery as kunlunxin
+from hami_dra.vendors.metax import discovery as metax
+from hami_dra.vendors.neuron import discovery as neuron
 from tests.support.nvml.fake import FakeNvml, lanes, machine
 from tests.support.tools import FIXTURES, FakeTools
 

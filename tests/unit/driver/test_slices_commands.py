@@ -15,8 +15,8 @@ from controller.cli import topology as topology_command
 from controller.cli.errors import CommandError
 from hami_dra.api.hardware import Fault
 from hami_dra.api.kinds import NODE, RESOURCE_CLAIM, RESOURCE_SLICE
-from hami_dra.discovery.simulated import machine
 from hami_dra.driver.fleet import fleet_file
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.kube import http
 from hami_dra.kube.protocol import AlreadyExists, Invalid, ServerVersion, Unavailable

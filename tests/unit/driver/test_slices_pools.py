@@ -2,8 +2,8 @@
 
 import pytest
 
-from hami_dra.discovery.simulated import machine
 from hami_dra.driver.limits import check_pools, device_limit
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import Pool, fenced, machine_pools, pool_of, slice_bodies, slice_body, slice_name
 from tests.support.slice_limits import check_slice
 

@@ -3,7 +3,7 @@
 import json
 
 from hami_dra.api import kinds
-from hami_dra.discovery.simulated import machine
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.kube.decoding import read_event, read_object, read_page
 

@@ -12,13 +12,13 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
-from hami_dra.discovery.simulated import machine
 from hami_dra.driver.node.hardware_metrics import MonitoredVendor
 from hami_dra.driver.node.metrics import DriverMetrics
 from hami_dra.driver.node.monitoring import Monitoring
 from hami_dra.driver.node.tenants import CardTenant, loads, tenants
 from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, Record
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools
 from hami_dra.monitor import simulated
 from hami_dra.monitor.readings import Reading, Sample

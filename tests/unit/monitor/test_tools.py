@@ -5,11 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from hami_dra.api.hardware import Card, NeuronRecord
+from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unexpected, Unreadable
 from hami_dra.discovery.tool import Tool
-from hami_dra.monitor import enflame, kunlunxin, metax, neuron, readings
+from hami_dra.monitor import readings
 from hami_dra.monitor.readings import Reading, ToolReport, joined
+from hami_dra.vendors.enflame import monitor as enflame
+from hami_dra.vendors.kunlunxin import monitor as kunlunxin
+from hami_dra.vendors.metax import monitor as metax
+from hami_dra.vendors.neuron import monitor as neuron
+from hami_dra.vendors.neuron.records import NeuronRecord
 from tests.support.tools import MONITOR_FIXTURES, FakeTools
 
 GIB, MIB = 1 << 30, 1 << 20

@@ -8,8 +8,8 @@ from controller.scheduling.scoring.policies import DevicePolicy
 from hami_dra.api.core import Node
 from hami_dra.api.hardware import Fault
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.discovery.simulated import machine, machine_names
 from hami_dra.driver.node.pool_content import devices_of, reordered
+from hami_dra.driver.simulated import machine, machine_names
 from hami_dra.driver.slices import machine_pools
 from tests.support.node import claim_on, with_fault
 

@@ -6,9 +6,9 @@ import pytest
 
 from hami_dra.api.hardware import Card, Fault
 from hami_dra.api.quantity import Quantity
-from hami_dra.discovery.simulated import machine, machine_names
-from hami_dra.discovery.simulated.third_party import foreign_devices
 from hami_dra.driver.limits import check_pools
+from hami_dra.driver.simulated import machine, machine_names
+from hami_dra.driver.simulated.third_party import foreign_devices
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.faults import taints_of
 from hami_dra.vendors.neuron.instances import DEVICES, INSTANCES, Wiring, device_of, instance_of, neighbours

@@ -5,14 +5,15 @@ from fractions import Fraction
 
 import pytest
 
-from hami_dra.api.hardware import Card, GpuRecord, Machine, PcieDistance
+from hami_dra.api.hardware import Card, Machine, PcieDistance
 from hami_dra.api.quantity import Quantity
-from hami_dra.discovery.simulated import UnknownMachine, machine, machine_names
-from hami_dra.discovery.simulated.third_party import DRIVERS, NotPublishedBy, foreign_devices
 from hami_dra.driver.limits import check_pools
+from hami_dra.driver.simulated import UnknownMachine, machine, machine_names
+from hami_dra.driver.simulated.third_party import DRIVERS, NotPublishedBy, foreign_devices
 from hami_dra.driver.slices import machine_pools, pool_of, slice_bodies
 from hami_dra.topology.islands import islands
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing
+from hami_dra.vendors.nvidia.records import GpuRecord
 from hami_dra.vendors.publishing import Sharing, Unpublishable, version
 from tests.support.slice_limits import check_slice
 

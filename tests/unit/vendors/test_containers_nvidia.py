@@ -4,10 +4,11 @@ from fractions import Fraction
 
 import pytest
 
-from hami_dra.api.hardware import GpuRecord, MigInstance, MigPlacement, MigState
+from hami_dra.api.containers import CdiDevice, Folder, Keeping, Mount, Tmpfs, Unpreparable
+from hami_dra.api.hardware import MigInstance, MigPlacement, MigState
 from hami_dra.driver.prepare.cdi import container_edits
-from hami_dra.vendors.containers import CdiDevice, Folder, Keeping, Mount, Tmpfs, Unpreparable
 from hami_dra.vendors.nvidia.mig import profiles
+from hami_dra.vendors.nvidia.records import GpuRecord
 from hami_dra.vendors.publishing import Sharing
 from hami_dra.vendors.registry import PUBLISHING_VENDORS, containers
 from tests.support.containers import MIB, PretendHost, card, kernel_with_mig, place, tenancy

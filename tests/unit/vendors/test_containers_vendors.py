@@ -2,9 +2,9 @@
 
 import pytest
 
-from hami_dra.api.hardware import NeuronRecord
-from hami_dra.discovery.simulated import machine, machine_names
-from hami_dra.vendors.containers import DeviceNode, Edits, Folder, Mount, Unpreparable, takes_all
+from hami_dra.api.containers import DeviceNode, Edits, Folder, Mount, Unpreparable, takes_all
+from hami_dra.driver.simulated import machine, machine_names
+from hami_dra.vendors.neuron.records import NeuronRecord
 from hami_dra.vendors.publishing import Sharing
 from hami_dra.vendors.registry import CONTAINER_VENDORS, PUBLISHING_VENDORS, containers
 from tests.support.containers import GIB, PretendHost, card, place, tenancy

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from controller.webhook.convert import ConversionRefused, convert_pod
-from hami_dra.discovery.simulated import machine
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.enflame.rules import closest
 from hami_dra.vendors.protocol import Layout

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from hami_dra.topology.zones import decision_tree, zones_of
-from hami_dra.vendors.metax import Metax
 from hami_dra.vendors.metax.preferences import (
     ANNOTATIONS,
     PENALTY,
@@ -16,7 +15,7 @@ from hami_dra.vendors.metax.preferences import (
     TOPOLOGY_AWARE,
     MetaxPreferences,
 )
-from hami_dra.vendors.metax.rules import mark_of
+from hami_dra.vendors.metax.rules import Metax, mark_of
 from hami_dra.vendors.preferences import CardLists, InvalidPreference
 from hami_dra.vendors.protocol import CardRequest, Cards, CardState, Layout, NodeView
 from hami_dra.vendors.reasons import CODES

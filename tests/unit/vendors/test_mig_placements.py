@@ -5,12 +5,13 @@ from itertools import combinations
 
 import pytest
 
-from hami_dra.api.hardware import GpuRecord, MigPlacement, MigProfile, MigState
-from hami_dra.discovery.simulated import machine
+from hami_dra.api.hardware import MigPlacement, MigProfile, MigState
 from hami_dra.driver.limits import check_pools
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.nvidia import mig
 from hami_dra.vendors.nvidia.publish import MIG_CLASS, WHOLE_CLASS, NvidiaPublishing
+from hami_dra.vendors.nvidia.records import GpuRecord
 from hami_dra.vendors.profiles import profile_of
 from hami_dra.vendors.publishing import Sharing
 from tests.support.manifests import claim, node, pod, simulated, slices

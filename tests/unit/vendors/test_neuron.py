@@ -5,9 +5,8 @@ import itertools
 import pytest
 
 from controller.webhook.convert import ConversionRefused, convert_pod
-from hami_dra.vendors.neuron import Neuron
 from hami_dra.vendors.neuron.instances import INSTANCES
-from hami_dra.vendors.neuron.rules import blocks, is_inferentia
+from hami_dra.vendors.neuron.rules import Neuron, blocks, is_inferentia
 from hami_dra.vendors.preferences import CardLists
 from tests.support.manifests import claim, device_class, node, pod, simulated, slices
 

@@ -6,13 +6,14 @@ import pytest
 
 from controller.scheduling.scoring.policies import Policies
 from controller.webhook.convert import ConversionRefused, Options, convert_pod
-from hami_dra.discovery.simulated import machine
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.legacy import InvalidLegacy
-from hami_dra.vendors.nvidia import Nvidia, islands
+from hami_dra.vendors.nvidia import islands
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
 from hami_dra.vendors.nvidia.preferences import NvidiaPreferences, nvidia_preferences
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing
+from hami_dra.vendors.nvidia.rules import Nvidia
 from hami_dra.vendors.preferences import CardLists, InvalidPreference
 from hami_dra.vendors.protocol import CandidateTier, CardState, Layout, NodeView, PartitionUse
 from hami_dra.vendors.publishing import Sharing

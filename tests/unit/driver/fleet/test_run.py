@@ -7,9 +7,9 @@ import pytest
 
 from hami_dra.api.config import FleetFile
 from hami_dra.api.kinds import DEVICE_TAINT_RULE, NODE, RESOURCE_SLICE
-from hami_dra.discovery.simulated import machine
 from hami_dra.driver.fleet.run import Fleet
 from hami_dra.driver.publisher import NotPublished
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_body
 from hami_dra.kube.protocol import ConfigError, ServerVersion, Unavailable
 from tests.support.steered_cluster import SteeredCluster

@@ -9,10 +9,10 @@ import pytest
 
 from hami_dra.discovery.backend import Findings
 from hami_dra.discovery.errors import ToolFailed, ToolMissing
-from hami_dra.discovery.simulated import machine
 from hami_dra.driver.node.damping import FlapDamper
 from hami_dra.driver.node.hardware import Hardware
 from hami_dra.driver.node.simulated import SimulatedBackend
+from hami_dra.driver.simulated import machine
 from tests.support.node import at_once
 from tests.support.virtual_time import run
 

@@ -11,7 +11,6 @@ from controller.cli.errors import CommandError
 from controller.cli.main import application
 from hami_dra.api.core import Node
 from hami_dra.api.hardware import Fault
-from hami_dra.discovery.simulated import machine
 from hami_dra.driver.kubelet.protocol import Verdict
 from hami_dra.driver.node.damping import Counted
 from hami_dra.driver.node.health import DeviceHealths
@@ -20,6 +19,7 @@ from hami_dra.driver.node.plugin import offered_by_plugin
 from hami_dra.driver.node.publisher_lock import PublisherLock
 from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.threads import in_thread
+from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools
 from hami_dra.kube.protocol import ConfigError
 from tests.support.virtual_time import run
@@ -172,7 +172,7 @@ async def test_kubelets_calls_are_counted():
     ("options", "problem"),
     [
         ([], "--node: which node is this?"),
-        (["--vendor", "amd"], "--vendor: 'amd' is none of nvidia, metax, kunlunxin, neuron, enflame"),
+        (["--vendor", "amd"], "--vendor: 'amd' is none of nvidia, metax, neuron, enflame, kunlunxin"),
         (["--machine", "pdp-11"], "--machine: there is no machine 'pdp-11'"),
         (
             ["--machine", "c500-8", "--vendor", "nvidia"],

@@ -11,11 +11,11 @@ from controller.scheduling.native_order import native_ranking
 from controller.scheduling.scoring.policies import DevicePolicy
 from hami_dra.api.kinds import DEVICE_TAINT_RULE, EVENT, NODE, RESOURCE_CLAIM, RESOURCE_SLICE
 from hami_dra.discovery.errors import ToolMissing
-from hami_dra.discovery.simulated import machine
 from hami_dra.driver.kubelet.protocol import Verdict
 from hami_dra.driver.node.service import NodeDriver
 from hami_dra.driver.node.settings import NodeSettings, OnExit
 from hami_dra.driver.node.simulated import SimulatedBackend
+from hami_dra.driver.simulated import machine
 from hami_dra.kube.protocol import Invalid, ServerVersion
 from hami_dra.kube.requirements import UnsupportedKubernetes
 from hami_dra.vendors.publishing import Sharing

@@ -11,7 +11,6 @@ import grpc.aio
 import pytest
 
 from hami_dra.api.kinds import NODE, POD, RESOURCE_CLAIM, RESOURCE_SLICE
-from hami_dra.discovery.simulated import machine
 from hami_dra.driver.kubelet.proto import (
     dra_v1_pb2,
     dra_v1_pb2_grpc,
@@ -25,6 +24,7 @@ from hami_dra.driver.node.service import NodeDriver
 from hami_dra.driver.node.settings import NodeSettings
 from hami_dra.driver.node.simulated import SimulatedBackend
 from hami_dra.driver.node.wiring import Wiring
+from hami_dra.driver.simulated import machine
 from hami_dra.kube.protocol import ConfigError
 from tests.support.node import claim_on
 from tests.support.steered_cluster import SteeredCluster

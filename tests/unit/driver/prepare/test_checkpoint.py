@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hami_dra.api.containers import Edits
 from hami_dra.driver.prepare import cdi
 from hami_dra.driver.prepare.checkpoint import Damaged, decode, encode
 from hami_dra.driver.prepare.errors import NotWritten, Unreadable
 from hami_dra.driver.prepare.files import FileLock, Files
 from hami_dra.driver.prepare.records import ContainerView, GrantedDevice, Record
-from hami_dra.vendors.containers import Edits
 from tests.support.preparing import DRIVER, PreparedNode, claim, pod, result, share
 
 C = claim("c", share("gpu-0"), result("gpu-2-mig-1g-5gb-0", "part"))

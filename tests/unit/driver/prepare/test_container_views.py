@@ -2,10 +2,10 @@
 
 import pytest
 
+from hami_dra.api.containers import Keeping
 from hami_dra.driver.prepare.container_views import Claimed, arrange
 from hami_dra.driver.prepare.errors import Refused
 from hami_dra.driver.prepare.pods import common_env, containers, read_pod, references
-from hami_dra.vendors.containers import Keeping
 from tests.support.preparing import DRIVER, PreparedNode, claim, env_of, only, pod, pod_json, share
 
 

@@ -4,9 +4,9 @@ from contextlib import suppress
 
 import pytest
 
+from hami_dra.api.containers import PartitionRefused
 from hami_dra.driver.prepare.batching import Unprepare
 from hami_dra.driver.prepare.errors import PrepareError
-from hami_dra.vendors.containers import PartitionRefused
 from tests.support.preparing import (
     Killed,
     PreparedNode,

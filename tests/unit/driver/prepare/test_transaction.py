@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from hami_dra.api.containers import PartitionPlace, PartitionRefused
 from hami_dra.driver.prepare.assembly import transactions_of
 from hami_dra.driver.prepare.batching import Unprepare
 from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.driver.prepare.transaction import UNEXPECTED
-from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
 from hami_dra.vendors.nvidia.containers import NvidiaContainers
 from tests.support.preparing import PreparedNode, claim, env_of, gpu, only, pod, pod_json, prepare_job, result, share
 

@@ -5,8 +5,9 @@ In: an open library, a GPU. Out: nothing, or `PartitionRefused` with the way out
 
 import contextlib
 
+from hami_dra.api.containers import PartitionRefused
 from hami_dra.api.hardware import MigState
-from hami_dra.discovery.nvml.library import (
+from hami_dra.vendors.nvidia.nvml.library import (
     IN_USE,
     NO_PERMISSION,
     NOT_SUPPORTED,
@@ -15,7 +16,6 @@ from hami_dra.discovery.nvml.library import (
     Library,
     NvmlFailed,
 )
-from hami_dra.vendors.containers import PartitionRefused
 
 
 class NotSwitched(PartitionRefused):

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from hami_dra.api.hardware import Card
-from hami_dra.discovery.nvml import NvmlBackend
-from hami_dra.discovery.nvml.library import Handle, Library, NvmlFailed
 from hami_dra.discovery.reading import MAX_BYTES
 from hami_dra.monitor.readings import MAX_COUNT, Reading, Sample, ToolReport, joined
+from hami_dra.vendors.nvidia.nvml import NvmlBackend
+from hami_dra.vendors.nvidia.nvml.library import Handle, Library, NvmlFailed
 
 T = TypeVar("T")
 

@@ -15,13 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from hami_dra.api.hardware import Fault, GpuRecord, MigState
+from hami_dra.api.hardware import Fault, MigState
 from hami_dra.discovery.backend import Findings, Health
 from hami_dra.discovery.errors import DiscoveryError, ToolFailed
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.memory import CARDS_FILE, LOST, UNREADABLE, CardMemory, Listing
-from hami_dra.discovery.nvml.cards import REMAPPING_FAILED, VENDOR, read_all
-from hami_dra.discovery.nvml.library import (
+from hami_dra.discovery.sysfs import SYS
+from hami_dra.vendors.nvidia.nvml.cards import REMAPPING_FAILED, VENDOR, read_all
+from hami_dra.vendors.nvidia.nvml.library import (
     EVENT_DOUBLE_BIT_ECC,
     EVENT_XID,
     NOT_FOUND,
@@ -31,12 +32,12 @@ from hami_dra.discovery.nvml.library import (
     NvmlFailed,
     same,
 )
-from hami_dra.discovery.nvml.mig import permission_fault
-from hami_dra.discovery.nvml.noted_faults import NOTED_FAULTS_FILE, NotedFaults
-from hami_dra.discovery.nvml.partitions import NvmlPartitioner
-from hami_dra.discovery.nvml.visits import Visits, open_library
-from hami_dra.discovery.sysfs import SYS
-from hami_dra.discovery.unpartitioned import UNCUT_FILE, UnpartitionedCards, as_cut
+from hami_dra.vendors.nvidia.nvml.mig import permission_fault
+from hami_dra.vendors.nvidia.nvml.noted_faults import NOTED_FAULTS_FILE, NotedFaults
+from hami_dra.vendors.nvidia.nvml.partitions import NvmlPartitioner
+from hami_dra.vendors.nvidia.nvml.unpartitioned import UNCUT_FILE, UnpartitionedCards, as_cut
+from hami_dra.vendors.nvidia.nvml.visits import Visits, open_library
+from hami_dra.vendors.nvidia.records import GpuRecord
 
 T = TypeVar("T")
 

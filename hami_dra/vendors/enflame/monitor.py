@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from hami_dra.discovery import enflame
-from hami_dra.discovery.enflame import blocks, values_of
 from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
 from hami_dra.discovery.reading import MAX_INDEX, whole
 from hami_dra.discovery.tool import Tool
@@ -26,6 +24,8 @@ from hami_dra.monitor.readings import (
     share_of,
     watts,
 )
+from hami_dra.vendors.enflame import discovery as enflame
+from hami_dra.vendors.enflame.discovery import blocks, values_of
 
 TOOL: Final = replace(enflame.TOOL, timeout=10.0)
 _DMON: Final = "efsmi --dmon"

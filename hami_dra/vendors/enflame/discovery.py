@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from hami_dra.api.hardware import EnflameRecord, Fault, IdentitySource, Provenance
+from hami_dra.api.hardware import Fault, IdentitySource, Provenance
 from hami_dra.discovery.backend import PolledBackend, settled
 from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line, shown
 from hami_dra.discovery.indented import Entry, entries
@@ -21,6 +21,7 @@ from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, bus_id_in, identity, memory, name, name_if_said, said, whole
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
+from hami_dra.vendors.enflame.records import EnflameRecord
 
 VENDOR: Final = "enflame"
 TOOL: Final = Tool("efsmi", (Path("/usr/local/efsmi"), Path("/opt/tops/bin")))

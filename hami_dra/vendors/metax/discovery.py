@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from hami_dra.api.hardware import Fault, MetaxRecord, Provenance
+from hami_dra.api.hardware import Fault, Provenance
 from hami_dra.discovery.backend import PolledBackend, settled
 from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line
 from hami_dra.discovery.matching import Trace
@@ -22,6 +22,7 @@ from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, bus_id_in, identity, memory, name, name_if_said, said, whole
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
+from hami_dra.vendors.metax.records import MetaxRecord
 
 VENDOR: Final = "metax"
 TOOL: Final = Tool("mx-smi", (Path("/opt/mxdriver/bin"), Path("/opt/maca/bin"), Path("/opt/mxn100/bin")))

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hami_dra.discovery import kunlunxin
 from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
-from hami_dra.discovery.kunlunxin import column_words, xml_blocks
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, said, whole
 from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.listings import ListingSampler
 from hami_dra.monitor.readings import Reading, ToolReport, Words, amount, celsius, count, percent, watts
+from hami_dra.vendors.kunlunxin import discovery as kunlunxin
+from hami_dra.vendors.kunlunxin.discovery import column_words, xml_blocks
 
 TOOL: Final = replace(kunlunxin.TOOL, timeout=10.0)
 _COLUMNS: Final = "xpu-smi -m"

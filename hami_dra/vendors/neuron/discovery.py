@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
-from hami_dra.api.hardware import Fault, IdentitySource, NeuronRecord, Provenance
+from hami_dra.api.hardware import Fault, IdentitySource, Provenance
 from hami_dra.discovery.backend import PolledBackend, settled
 from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, at_line, shown
 from hami_dra.discovery.matching import Trace, trace_of
@@ -36,6 +36,7 @@ from hami_dra.discovery.reading import (
 from hami_dra.discovery.sysfs import SYS, placed, text_of
 from hami_dra.discovery.tool import Tool
 from hami_dra.vendors.neuron.instances import device_of, instance_of
+from hami_dra.vendors.neuron.records import NeuronRecord
 
 VENDOR: Final = "neuron"
 TOOL: Final = Tool("neuron-ls", (Path("/opt/aws/neuron/bin"),))

@@ -13,17 +13,17 @@ from typing import Final
 
 import msgspec
 
+from hami_dra.api.containers import PartitionPlace, PartitionRefused
 from hami_dra.api.hardware import Card, MigInstance, MigPlacement, MigProfile, MigState
 from hami_dra.discovery.errors import ToolFailed
-from hami_dra.discovery.unpartitioned import UNCUT_FILE, UnpartitionedCards
-from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
 from hami_dra.vendors.nvidia.mig import compute_slices, profiles
+from hami_dra.vendors.nvidia.nvml.unpartitioned import UNCUT_FILE, UnpartitionedCards
 
 _UUIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "partitions.simulated.hami.io")
 
 
 class SimulatedPartitioner:
-    """Implements `hami_dra.vendors.containers.Partitioner`; safe to call from threads."""
+    """Implements `hami_dra.api.containers.Partitioner`; safe to call from threads."""
 
     def __init__(self, cards: Iterable[Card], file: Path | None = None) -> None:
         """`file`: need not be there; read at each call, since another process may have written it (one at a time)."""

@@ -1,5 +1,5 @@
 """Machines that nobody has at hand: reference machines as data, and slices as other drivers publish them."""
 
-from hami_dra.discovery.simulated.machines import UnknownMachine, machine, machine_names, summary
+from hami_dra.driver.simulated.machines import UnknownMachine, machine, machine_names, summary
 
 __all__ = ["UnknownMachine", "machine", "machine_names", "summary"]

@@ -16,14 +16,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from hami_dra.api.hardware import Fault, GpuRecord, PcieDistance
+from hami_dra.api.hardware import Fault, PcieDistance
 from hami_dra.discovery.errors import Unexpected
 from hami_dra.discovery.matching import Trace
-from hami_dra.discovery.nvml.library import NOT_SUPPORTED, Handle, Library, NvmlFailed
-from hami_dra.discovery.nvml.links import Lanes, lanes_of, links, one_sided
-from hami_dra.discovery.nvml.mig import mig_state, permission_fault
 from hami_dra.discovery.reading import bus_id, identity, name, name_if_said
 from hami_dra.discovery.sysfs import SYS, placed, text_of
+from hami_dra.vendors.nvidia.nvml.library import NOT_SUPPORTED, Handle, Library, NvmlFailed
+from hami_dra.vendors.nvidia.nvml.links import Lanes, lanes_of, links, one_sided
+from hami_dra.vendors.nvidia.nvml.mig import mig_state, permission_fault
+from hami_dra.vendors.nvidia.records import GpuRecord
 
 VENDOR: Final = "nvidia"
 MEMINFO: Final = Path("/proc/meminfo")

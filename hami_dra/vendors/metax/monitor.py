@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hami_dra.discovery import metax
 from hami_dra.discovery.errors import Unexpected, Unreadable, at_line
 from hami_dra.discovery.indented import entries
 from hami_dra.discovery.reading import MAX_INDEX, bus_id, said, whole
@@ -29,6 +28,7 @@ from hami_dra.monitor.readings import (
     share_of,
     watts,
 )
+from hami_dra.vendors.metax import discovery as metax
 
 TOOL: Final = replace(metax.TOOL, timeout=10.0)
 _DMON: Final = "mx-smi dmon"

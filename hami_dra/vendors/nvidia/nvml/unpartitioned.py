@@ -14,9 +14,10 @@ from typing import Final
 
 import msgspec
 
-from hami_dra.api.hardware import GpuRecord, MigState
+from hami_dra.api.hardware import MigState
 from hami_dra.discovery.durable import DurableFile, NotStored
 from hami_dra.discovery.errors import ToolFailed
+from hami_dra.vendors.nvidia.records import GpuRecord
 
 UNCUT_FILE: Final = "uncut-cards.json"
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 
+from hami_dra.api.containers import PartitionPlace, PartitionRefused
 from hami_dra.api.hardware import MigInstance, MigPlacement, MigProfile, MigState
 from hami_dra.discovery.errors import ToolFailed
-from hami_dra.discovery.nvml.library import (
+from hami_dra.vendors.nvidia.nvml.library import (
     IN_USE,
     INSUFFICIENT_RESOURCES,
     NO_PERMISSION,
@@ -28,11 +29,10 @@ from hami_dra.discovery.nvml.library import (
     Library,
     NvmlFailed,
 )
-from hami_dra.discovery.nvml.mig import compute_instances, mig_state
-from hami_dra.discovery.nvml.mig_mode import NotSwitched, check_unused, switch
-from hami_dra.discovery.nvml.visits import Visits, open_library
-from hami_dra.discovery.unpartitioned import UnpartitionedCards
-from hami_dra.vendors.containers import PartitionPlace, PartitionRefused
+from hami_dra.vendors.nvidia.nvml.mig import compute_instances, mig_state
+from hami_dra.vendors.nvidia.nvml.mig_mode import NotSwitched, check_unused, switch
+from hami_dra.vendors.nvidia.nvml.unpartitioned import UnpartitionedCards
+from hami_dra.vendors.nvidia.nvml.visits import Visits, open_library
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class _Gone(PartitionRefused):
 
 
 class NvmlPartitioner:
-    """Implements `hami_dra.vendors.containers.Partitioner`."""
+    """Implements `hami_dra.api.containers.Partitioner`."""
 
     def __init__(
         self,

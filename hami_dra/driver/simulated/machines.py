@@ -18,10 +18,12 @@ import yaml
 from pydantic import Field, PlainValidator
 
 from hami_dra.api.config import ConfigModel
-from hami_dra.api.hardware import Card, DrivenCard, GpuRecord, Machine, MigState, NeuronRecord, PcieDistance
+from hami_dra.api.hardware import Card, DrivenCard, Machine, MigState, PcieDistance
 from hami_dra.api.quantity import Quantity
+from hami_dra.vendors.neuron.records import NeuronRecord
+from hami_dra.vendors.nvidia.records import GpuRecord
 
-_FOLDER: Final = files("hami_dra.discovery.simulated") / "data"
+_FOLDER: Final = files("hami_dra.driver.simulated") / "data"
 _UUIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "simulated.hami.io")
 
 Lanes = Annotated[int, Field(ge=0, le=35)]

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hami_dra.api.hardware import Card, NeuronRecord
-from hami_dra.discovery import neuron
+from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import Unexpected, Unreadable, shown
 from hami_dra.discovery.reading import MAX_BYTES, MAX_INDEX
 from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.readings import MAX_COUNT, Reading, Sample, ToolReport, Words, joined
 from hami_dra.monitor.stream import Stream
+from hami_dra.vendors.neuron import discovery as neuron
+from hami_dra.vendors.neuron.records import NeuronRecord
 
 TOOL: Final = Tool("neuron-monitor", neuron.TOOL.folders, timeout=12.0)
 """By default it reports every 5 s."""

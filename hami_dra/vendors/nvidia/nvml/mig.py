@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from hami_dra.api.hardware import Fault, MigInstance, MigProfile, MigState
-from hami_dra.discovery.nvml.library import NO_PERMISSION, PROFILE_NUMBERS, Handle, Library, NvmlFailed
+from hami_dra.vendors.nvidia.nvml.library import NO_PERMISSION, PROFILE_NUMBERS, Handle, Library, NvmlFailed
 
 NOT_PERMITTED: Final = "mig-not-permitted"
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-from hami_dra.api.hardware import Card, Fault, IdentitySource, KunlunxinRecord, Provenance
+from hami_dra.api.hardware import Card, Fault, IdentitySource, Provenance
 from hami_dra.discovery.backend import PolledBackend, settled
 from hami_dra.discovery.errors import ToolFailed, Unexpected, Unreadable, at_line
 from hami_dra.discovery.indented import entries
@@ -26,6 +26,7 @@ from hami_dra.discovery.reading import MAX_INDEX, bus_id, bus_id_in, identity, m
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
 from hami_dra.vendors.kunlunxin.publish import WING
+from hami_dra.vendors.kunlunxin.records import KunlunxinRecord
 
 VENDOR: Final = "kunlunxin"
 TOOL: Final = Tool("xpu-smi", (Path("/usr/local/xpu/bin"), Path("/usr/local/xpu/tools"), Path("/opt/xre/bin")))

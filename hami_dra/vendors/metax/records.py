@@ -1,0 +1,15 @@
+"""The record of one MetaX card, as discovery finds it."""
+
+from dataclasses import dataclass
+
+from hami_dra.api.hardware import DrivenCard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaxRecord(DrivenCard):
+    """A MetaX GPU."""
+
+    board: int | None = None
+    """Number of the board; GPUs with the same number share it."""
+    sgpu: bool | None = None
+    """Whether sGPU mode (sharing by the driver) is on; None = the tool does not report it."""

@@ -1,0 +1,63 @@
+"""One vendor as one object: everything that the rest of hami-dra knows of it.
+
+Made by the `__init__` of each vendor's folder as `PLUGIN`, collected by `registry`. Whatever reads hardware (libraries, tools)
+is behind a function that imports it when it is called, so that the controller and the commands load none of it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hami_dra.api.containers import ContainerVendor, Partitioner
+from hami_dra.discovery.backend import Backend
+from hami_dra.monitor.readings import Sampler
+from hami_dra.vendors.legacy import LegacyVendor
+from hami_dra.vendors.protocol import Vendor
+from hami_dra.vendors.publishing import PublishingVendor
+
+
+class InvalidPlugin(ValueError):
+    """A plugin contradicts itself or another one; the message names it, what is wrong and the fix."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VendorPlugin:
+    """A vendor. Raises InvalidPlugin where its parts disagree about its name or its driver."""
+
+    rules: Vendor
+    """What it refuses, allows and prefers."""
+    publishing: PublishingVendor
+    """How its cards become devices."""
+    containers: ContainerVendor
+    """What a container gets with a card."""
+    legacy: LegacyVendor
+    """Its resource names from before DRA."""
+    backend: Callable[[Path | None], Backend]
+    """Make the back end that finds its cards, with everything at its place on a real machine.
+
+    In: the folder for what must outlive the program; None: nothing does. Touches no hardware.
+    """
+    sampler: Callable[[Backend], Sampler | None]
+    """Make the sampler for the cards that this back end finds; None if there is none. Touches no hardware."""
+    partitioner: Callable[[Backend], Partitioner] | None = None
+    """Make what cuts its cards into parts, beside this back end. None: its cards are never cut."""
+    use_driver_root: Callable[[Path], None] | None = None
+    """Look for the vendor's libraries in this folder. None: it has none that could be elsewhere."""
+
+    def __post_init__(self) -> None:
+        for part in (self.publishing, self.containers, self.legacy):
+            if (part.name, part.driver) != (self.name, self.driver):
+                raise InvalidPlugin(
+                    f"vendor {self.name}: {type(part).__name__} is of {part.name} ({part.driver}), but the rules are of "
+                    f"{self.name} ({self.driver}): give both the same name and driver"
+                )
+
+    @property
+    def name(self) -> str:
+        """`Card.vendor` of its cards."""
+        return self.rules.name
+
+    @property
+    def driver(self) -> str:
+        """The DRA driver that publishes them: `nvidia.hami.io`."""
+        return self.rules.profile.driver
