@@ -238,9 +238,8 @@ def driver(
     if seen_root is not None:
         from hami_dra.vendors.registry import PLUGINS
 
-        for plugin in PLUGINS:
-            if plugin.use_driver_root is not None:
-                plugin.use_driver_root(seen_root)
+        for use in filter(None, (plugin.use_driver_root for plugin in PLUGINS)):
+            use(seen_root)
     host_settings = HostSettings(
         library_folder=library_folder,
         library_version=library_version,

@@ -73,7 +73,7 @@ class Tenancy:
     whole: bool
     """Nobody else can have anything of the card meanwhile, so there is nothing to limit (`takes_all`)."""
     admin: bool = False
-    """It looks on, beside whoever holds the card, and has no limits."""
+    """Admin access: it shares the card with its holders and has no limits."""
     parameters: DeviceConfig = field(default_factory=DeviceConfig)
     partition: MigInstance | None = None
     """The part of the card that it is, made already."""
@@ -91,7 +91,7 @@ class ContainerPlace:
     view: str
     """Unique on the node and fit for a file's name; names the view's folder and cache on the host."""
     container_env: Mapping[str, str] = field(default_factory=dict)
-    """Those variables of `ContainerVendor.reads` that the containers of the view set themselves, as far as they agree and it is
+    """Those variables of `ContainerVendor.reads` that the containers of the view set themselves, where they agree and it is
     said by `value`.
     """
     pod_uids: tuple[str, ...] = ()
@@ -187,7 +187,7 @@ class FileTree(Protocol):
 
 
 class Host(Protocol):
-    """The machine, as far as edits depend on it."""
+    """The part of the machine that edits depend on."""
 
     settings: HostSettings
 
@@ -273,7 +273,7 @@ class Edits:
     tmpfs: tuple[Tmpfs, ...] = ()
     """Mounted before `mounts`, some of which may lie in them."""
     cdi_devices: tuple[str, ...] = ()
-    """Devices of other vendors' CDI specs to be given besides (`Host.cdi_devices`), in place of device nodes."""
+    """Devices of other vendors' CDI specs to be given as well (`Host.cdi_devices`), in place of device nodes."""
     hooks: tuple[Hook, ...] = ()
     """In the order in which they run."""
     folders: tuple[Folder, ...] = ()

@@ -1,8 +1,7 @@
 """What a vendor module says to the rest, and how any DRA driver's devices are read (the driver profile).
 
 Called by `controller.scheduling.allocation.prefilter` (whole columns), `controller.scheduling.decide.pre_score` and `controller.scheduling.scoring.chooser` (the
-cards of one node). Nothing that decides names a vendor: only the programs' options, the reading of hardware
-(`hami_dra.discovery`, `hami_dra.monitor`) and the texts for people do. A rule applies by the driver of the device, however it
+cards of one node). Nothing outside `hami_dra.vendors` imports one vendor's folder. A rule applies by the driver of the device, however it
 was asked for. Everything here is pure: what a vendor needs to know of the past it reads from usage and marks, which come from
 the allocations themselves.
 """

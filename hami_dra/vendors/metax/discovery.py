@@ -2,7 +2,7 @@
 
 Called by the node driver. Three listings are joined: `mx-smi -L` (which cards, uuids, state), `mx-smi` (memory, versions,
 sGPU mode; its table has changed with the versions, so it is read by its header) and `mx-smi topo -m` (MetaXLink, PCIe).
-Where the table shows no memory for a card, `mx-smi dmon` is asked. Parsers are pure: text in, records out.
+Where the table shows no memory for a card, `mx-smi dmon` answers. Parsers are pure: text in, records out.
 """
 
 import contextlib
