@@ -1,12 +1,14 @@
-"""What a container gets when it was granted cards: environment, device nodes, mounts. The contract between driver and vendors.
+"""The edits of a container with granted cards: environment, device nodes, mounts. The contract
+between driver and vendors.
 
-Called by the node driver when it prepares a claim, through `registry.containers`. In: tenancies (what a container was granted of
-each card), where it is prepared for, and a view of the host. Out: `Edits`, which the driver writes as a CDI device. Pure: the host
-is only asked, nothing is made, nothing is remembered. What must be remembered from one claim to the next (which cores of a
-card are in use) the vendor says by `assign`, and the driver keeps it with the claim.
+Called by the node driver when it prepares a claim, through `registry.containers`. In: tenancies
+(the container's grant on each card), the place that it is prepared for, and a view of the host.
+Out: `Edits`, which the driver writes as a CDI device. Pure: the host is only read, nothing is
+created or stored. State that must survive from one claim to the next (which cores of a card are in
+use) is returned by the vendor's `assign`, and the driver keeps it with the claim.
 
-Texts come from hardware, from the API server and from users' parameters: `Edits` takes only what can neither end a line nor leave
-a folder. What the vendors have in common is in `grants`.
+Texts come from hardware, from the API server and from users' parameters: `Edits` accepts only
+values that can neither end a line nor leave a folder. Helpers shared by vendors are in `grants`.
 """
 
 import re
@@ -27,19 +29,19 @@ _PATH: Final = re.compile(r"(/[^/\x00-\x1f\x7f]+)+")
 
 
 class Unpreparable(ValueError):
-    """A container cannot be given what was allocated; the message names the device, what is wrong and the fix."""
+    """A container cannot be given its allocation; the message has device, problem and fix."""
 
 
 class PartitionRefused(Exception):
-    """The hardware does not make or remove a part of a card; the message names the card, the part and the reason."""
+    """The hardware does not create or remove a partition; the message names both, and why."""
 
 
-# --- in --------------------------------------------------------------------------------------------------------------
+# --- in -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlace:
-    """The part of a card that a published device stands for, before it exists."""
+    """The partition that a published device stands for, before it exists."""
 
     card_uuid: str
     profile: str
@@ -50,18 +52,20 @@ class PartitionPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What a published device is in the machine."""
+    """The place of a published device in the machine."""
 
     card: Card
     partition: PartitionPlace | None = None
     """None: the card itself, whole or shared."""
     cuttable: bool = False
-    """The card itself, of which parts may be made as well: it must be one while it is used as one (`Partitioner.uncut`)."""
+    """The card itself, which can be partitioned too: MIG mode must be off while it is used as one
+    (`Partitioner.uncut`).
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenancy:
-    """What one allocation result grants of one card."""
+    """The grant of one allocation result on one card."""
 
     card: Card
     device: str
@@ -71,101 +75,104 @@ class Tenancy:
     consumed: Mapping[str, int] = field(default_factory=dict)
     """Capacity → bytes, percent or a count; empty where the device was not shared."""
     whole: bool
-    """Nobody else can have anything of the card meanwhile, so there is nothing to limit (`takes_all`)."""
+    """No other claim can have a part of the card: there is nothing to limit (`takes_all`)."""
     admin: bool = False
-    """Admin access: it shares the card with its holders and has no limits."""
+    """Admin access in addition to the card's holders, without limits."""
     parameters: DeviceConfig = field(default_factory=DeviceConfig)
     partition: MigInstance | None = None
-    """The part of the card that it is, made already."""
+    """Its partition, created already."""
     assigned: Mapping[str, str] = field(default_factory=dict)
-    """What the vendor's `assign` answered when the claim was prepared."""
+    """The answer of the vendor's `assign` when the claim was prepared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlace:
-    """Who gets it. Containers that refer to the same requests are one view: they get the same edits."""
+    """The recipients. Containers that refer to equal requests are one view with equal edits."""
 
     claim_namespace: str
     claim_name: str
     claim_uid: str
     view: str
-    """Unique on the node and fit for a file's name; names the view's folder and cache on the host."""
+    """Unique on the node, fit for a file's name; names the view's folder and cache."""
     container_env: Mapping[str, str] = field(default_factory=dict)
-    """Those variables of `ContainerVendor.reads` that the containers of the view set themselves, where they agree and it is
-    said by `value`.
+    """Variables of `ContainerVendor.reads` that the containers of the view set themselves by
+    `value`, to equal values.
     """
     pod_uids: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
-    """Names of the containers of the view; empty where nobody knows who will use the claim."""
+    """Names of the containers of the view; empty if the users of the claim are not known."""
     runtime_classes: frozenset[str] = frozenset()
-    """`spec.runtimeClassName` of the pods that are known, empty texts for pods without."""
+    """`spec.runtimeClassName` of the known pods, empty texts for pods without."""
     joinable: bool = False
-    """Pods that are not known yet may get the same edits: kubelet does not ask again for a claim that is prepared."""
+    """Later pods may get the same edits: kubelet does not call again for a prepared claim."""
 
     @property
     def is_shared(self) -> bool:
-        """Several containers may get the same edits at the same time."""
+        """Return whether several containers may get the same edits at the same time."""
         return self.joinable or len(self.containers) != 1 or len(self.pod_uids) > 1
 
 
 class Keeping(StrEnum):
-    """Where a folder that containers write to is kept."""
+    """The place of a folder that containers write to."""
 
     PRIVATE = "private"
-    """In a small tmpfs of each container: nobody else sees it, and nothing of it is on the host's disks."""
+    """In a small tmpfs of each container: private, and not on the host's disks."""
     HOST = "host"
     """On the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """What the operator says about the node."""
+    """The operator's settings for the node."""
 
     library_folder: str = "/usr/local"
-    """Where limiting libraries are installed (HAMi's HOOK_PATH)."""
+    """Folder where limiting libraries are installed (HAMi's HOOK_PATH)."""
     library_version: str = ""
-    """Of the library, where several lie side by side; empty: the only one."""
+    """Version of the library, if several are installed side by side; empty: the only one."""
     device_folder: str = "/dev"
-    """Where the device nodes of the host are; another one on simulated machines."""
+    """Folder of the host's device nodes; another one on simulated machines."""
     nodes_required: bool = True
-    """False on simulated machines: what is missing in that folder is left out."""
+    """False on simulated machines: nodes missing in that folder are left out."""
     memory_scaling: Fraction = Fraction(1)
     """As published (`Sharing.memory_scaling`)."""
     log_level: str = ""
-    """Of the limiting library; empty: its own default."""
+    """Log level of the limiting library; empty: its own default."""
     core_limits: bool = True
     """False: shares of cores are counted and not enforced (HAMi's disableCoreLimit)."""
     usage_cache: Keeping = Keeping.PRIVATE
-    """The file in which the processes of a container tell each other what they use. On the host HAMi's monitor can read it."""
+    """The file in which a container's processes share usage; HAMi's monitor reads it on the
+    host.
+    """
     usage_cache_size: int = 16 << 20
     """Bytes at most, where it is private."""
     lock_folder: Keeping = Keeping.PRIVATE
-    """Of locks between processes. On the host all containers of the node share it."""
+    """Folder of locks between processes. On the host all containers of the node share it."""
     driver_root: str = ""
-    """Folder of the host in which the vendor's user-space driver (libraries, tools) is installed, `/` or that of a driver
-    container; empty: the container runtime brings these files."""
+    """Folder of the host in which the vendor's user-space driver (libraries, tools) is installed,
+    `/` or that of a driver container; empty: the container runtime brings these files.
+    """
     cdi_hook: str = ""
-    """Path of nvidia-cdi-hook on the host; empty: looked for where packages install it."""
+    """Path of nvidia-cdi-hook on the host; empty: searched where packages install it."""
     library_runtime_class: str = ""
-    """RuntimeClass whose handler brings these files; empty: the default runtime of the node does."""
+    """RuntimeClass whose handler brings these files; empty: the node's default runtime does."""
     imex_channels: bool = True
     """Give IMEX channels of the host to containers that hold whole GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdiDevice:
-    """What a CDI specification of somebody else says of one device. Paths on the host."""
+    """One device of another program's CDI specification. Paths on the host."""
 
     file: str = ""
     device_nodes: frozenset[str] = frozenset()
-    """Of this device alone, without those that all devices of the specification bring."""
+    """Nodes of this device alone, without those that all devices of the specification bring."""
     mounts: frozenset[str] = frozenset()
-    """Those of all devices of the specification included."""
+    """Mounts, including those of all devices of the specification."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonEdits:
-    """What a CDI specification of somebody else brings with each of its devices (the `containerEdits` of the file)."""
+    """Edits that another program's CDI specification brings with each device (`containerEdits`)."""
 
     file: str
     kind: str
@@ -177,53 +184,55 @@ class FileTree(Protocol):
     """A root file system. Paths are absolute and below its root; symlinks never lead out of it."""
 
     def resolve(self, path: str) -> str | None:
-        """Return the path without symlinks; None where nothing is there."""
+        """Return the path without symlinks; None if it does not exist."""
 
     def names(self, folder: str) -> Sequence[str]:
-        """Return what lies in a folder, in order; empty where it cannot be read."""
+        """Return the names in a folder, in order; empty if it cannot be read."""
 
     def link(self, path: str) -> str:
-        """Return the target of a symlink as it is written; empty for what is none."""
+        """Return the target of a symlink as written; empty if it is not one."""
 
 
 class Host(Protocol):
-    """The part of the machine that edits depend on."""
+    """The parts of the machine that edits depend on."""
 
     settings: HostSettings
 
     @property
     def cdi_devices(self) -> Mapping[str, CdiDevice]:
-        """Qualified name of each device that CDI specs of others offer on this node, and that runtimes can resolve."""
+        """Return the CDI devices of other programs that runtimes can resolve, by qualified name."""
 
     @property
     def cdi_common_edits(self) -> Sequence[CommonEdits]:
-        """Those of the same specs, the ones of highest priority first."""
+        """Return the common edits of the same specifications, those of highest priority first."""
 
     @property
     def driver_files(self) -> FileTree | None:
-        """The driver root (`HostSettings.driver_root`), as this process sees it; None where none is configured."""
+        """Return the driver root (`HostSettings.driver_root`), as this process sees it; None if
+        none is configured.
+        """
 
     def exists(self, path: str) -> bool: ...
 
     def read(self, path: str) -> str | None:
-        """A small text file of the kernel; None where it cannot be read."""
+        """Return a small text file of the kernel; None if it cannot be read."""
 
     def names(self, folder: str) -> Sequence[str]:
-        """What lies in a folder of the kernel, in order; empty where it cannot be read."""
+        """Return the names in a folder of the kernel, in order; empty if it cannot be read."""
 
 
-# --- out -------------------------------------------------------------------------------------------------------------
+# --- out ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceNode:
     path: str
-    """In the container."""
+    """Path in the container."""
     host_path: str = ""
-    """Empty: the same."""
+    """Path on the host; empty: as in the container."""
     permissions: str = "rw"
     numbers: tuple[int, int] | None = None
-    """(major, minor) of a character device that the host need not have a node for; None: those of the host's node."""
+    """(major, minor) of a character device without a node on the host; None: the host's numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +244,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Tmpfs:
-    """A file system in memory, of the container's own, that any user may write to. Counts as memory of the container."""
+    """A file system in the container's memory (and counted as such) that any user may write to."""
 
     container: str
     size: int
@@ -244,7 +253,7 @@ class Tmpfs:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A program of the host that the runtime runs when it has made the container, before it starts (OCI `createContainer`)."""
+    """A program of the host, run when the container is created (OCI `createContainer`)."""
 
     path: str
     args: tuple[str, ...] = ()
@@ -255,7 +264,7 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """To be made on the host before the container starts."""
+    """A folder to create on the host before the container starts."""
 
     path: str
     mode: int
@@ -265,7 +274,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edits:
-    """Raises Unpreparable for a text that is not fit for the environment or for a path."""
+    """The edits of a container. Raises Unpreparable for a text unfit for environment or path."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     device_nodes: tuple[DeviceNode, ...] = ()
@@ -273,12 +282,12 @@ class Edits:
     tmpfs: tuple[Tmpfs, ...] = ()
     """Mounted before `mounts`, some of which may lie in them."""
     cdi_devices: tuple[str, ...] = ()
-    """Devices of other vendors' CDI specs to be given as well (`Host.cdi_devices`), in place of device nodes."""
+    """Devices of others' CDI specifications (`Host.cdi_devices`), in place of device nodes."""
     hooks: tuple[Hook, ...] = ()
     """In the order in which they run."""
     folders: tuple[Folder, ...] = ()
     notes: tuple[str, ...] = ()
-    """Sentences for the claim's status and the log: what the container does not get, and why."""
+    """Sentences for the claim's status and the log: what the container lacks, and why."""
 
     def __post_init__(self) -> None:
         for name, value in self.env.items():
@@ -293,64 +302,84 @@ class Edits:
                 raise Unpreparable(f"{path!r} is not a plain absolute path")
 
 
-# --- what a vendor says ----------------------------------------------------------------------------------------------
+# --- the vendor -----------------------------------------------------------------------------------
 
 
 class ContainerVendor(Protocol):
-    """A vendor whose cards our driver hands out."""
+    """A vendor whose cards one of hami-dra's drivers hands out."""
 
     name: str
     """`Card.vendor`."""
     driver: str
     reads: tuple[str, ...]
-    """Names of the variables in `ContainerPlace.container_env`: those that a container may set itself and that decide about its edits."""
+    """Names of the variables in `ContainerPlace.container_env`: those that a container may set
+    itself and that affect its edits.
+    """
 
     def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
-        """Every device that is published for these cards of one machine, by its name."""
+        """Return every device that is published for these cards of one machine, by its name."""
 
     def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
-        """What of the card this tenancy has, where amounts alone do not say it; empty for most vendors.
+        """Return the part of the card that this tenancy has, where amounts alone do not define it;
+        empty for most vendors.
 
-        `held`: what was assigned to all others that are prepared on the card. The driver keeps the answer with the claim, and
-        puts it into `Tenancy.assigned`. Raises Unpreparable when nothing is left.
+        `held`: the assignments of all other prepared claims on the card. The driver keeps the
+        answer with the claim, and puts it into `Tenancy.assigned`. Raises Unpreparable when nothing
+        is left.
         """
 
     def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:
-        """Return what containers with these cards would lack on this node; empty where nothing is known."""
+        """Return what containers with these cards would lack here; empty if nothing is known."""
 
     def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:
-        """What containers of one view get for all their tenancies on this vendor's cards, in whatever order. Raises Unpreparable."""
+        """Return the edits of the containers of one view for all their tenancies on this vendor's
+        cards, in any order.
+
+        Raises Unpreparable.
+        """
 
 
 class Partitioner(Protocol):
-    """Makes and removes parts of cards. Blocks; called from a thread. Everything raises DiscoveryError when the hardware does not answer."""
+    """Create and remove partitions. Blocks. Raises DiscoveryError if the hardware is silent."""
 
     def create(self, place: PartitionPlace) -> MigInstance:
-        """The part at this place, ready for use. One that lies there already is completed and returned: who calls has made sure that
-        no other claim holds it. Raises PartitionRefused; nothing half made is left then, unless the hardware does not allow that.
+        """Create the partition at this place, ready for use. One that lies there already is
+        completed and returned: the caller has checked that no other claim holds it.
+
+        Raises PartitionRefused; nothing half created is left then, unless the hardware does not
+        allow that.
         """
 
     def destroy(self, card_uuid: str, instance_id: int) -> None:
-        """`instance_id`: `MigInstance.id`. One that is gone already is no error. Raises PartitionRefused while it is in use."""
+        """Remove a partition. `instance_id`: `MigInstance.id`. A missing one is no error. Raises
+        PartitionRefused while it is in use.
+        """
 
     def existing(self, card_uuid: str) -> tuple[MigInstance, ...]:
-        """By id; also those that are half made (no `uuid`). Raises PartitionRefused for a card that is not there."""
+        """Return partitions by id, including half created ones (no `uuid`). Raises PartitionRefused
+        for a missing card.
+        """
 
     def uncut(self, card_uuid: str) -> None:
-        """Makes a card one that programs can use as a whole. That it may be cut is remembered, over a restart too, before anything is
-        changed. One that is so already is no error. Raises PartitionRefused for a card that anybody uses; it is left as it was then.
+        """Switch MIG mode of a card off, so that programs can use it as a whole.
+
+        That it can be partitioned is stored, over a restart too, before anything is changed. A card
+        whose mode is off is no error. Raises PartitionRefused for a card in use, which is left
+        unchanged.
         """
 
     def recut(self, card_uuid: str) -> None:
-        """Takes `uncut` back, and only that: another card, or one that is gone, is left alone. `create` does it too. Raises
-        PartitionRefused while programs run on the card.
+        """Revert `uncut`, and only that: another card, or a missing one, is left alone. `create`
+        does it too.
+
+        Raises PartitionRefused while programs run on the card.
         """
 
     def uncut_cards(self) -> frozenset[str]:
-        """Uuids of those that `uncut` was called for, and not yet `recut`."""
+        """Return the uuids of the cards that `uncut` was called for, and not yet `recut`."""
 
 
 def takes_all(consumed: Mapping[str, int], offered: Mapping[str, int]) -> bool:
-    """Whether a tenancy is the only one that its card has room for. `offered`: the published capacities of the device."""
+    """Return whether a tenancy fills its card. `offered`: the device's published capacities."""
     limited = [name for name in (names.CAP_MEMORY, names.CAP_CORES) if name in offered]
     return not consumed or all(consumed.get(name, 0) >= offered[name] for name in limited)

@@ -1,7 +1,9 @@
-"""Every annotation that a Struct of this project keeps: what nobody reads is dropped where objects are decoded.
+"""Every annotation that a Struct of this project keeps: all others are dropped where objects are
+decoded.
 
-Read by `hami_dra.kube.decoding` and by snapshots. Programs that look at whole objects as JSON (the webhook, `convert`) do
-not come through here. Whoever reads another annotation of a decoded object adds it to one of these sets.
+Read by `hami_dra.kube.decoding` and by snapshots. Programs that read whole objects as JSON (the
+webhook, `convert`) do not use this module. To read another annotation of a decoded object, add it
+to one of these sets.
 """
 
 from collections.abc import Mapping
@@ -21,7 +23,7 @@ DECISION_ANNOTATIONS: Final = WISH_ANNOTATIONS | {
     names.FENCE_PROVEN,
     names.HELD_CLAIMS,
 }
-"""Those that decisions go by; so these are in a snapshot."""
+"""Annotations that affect decisions, which are therefore in a snapshot."""
 READ_ANNOTATIONS: Final = DECISION_ANNOTATIONS | {
     names.QUOTA_USED,
     names.NODE_LACKS,
@@ -31,9 +33,11 @@ READ_ANNOTATIONS: Final = DECISION_ANNOTATIONS | {
 MOST_LENGTH: Final = 2**14
 """Characters of one value; a request with every filter there is has 1,000."""
 MOST_OF_TENANT: Final = 2**13
-"""Characters of all values that are kept of one pod, claim or template, for a tenant chooses how many there are."""
+"""Characters of all values that are kept of one pod, claim or template, because a tenant chooses
+how many there are.
+"""
 TOO_LONG: Final = f"(more than {MOST_LENGTH} characters)"
-"""What stands in the place of a longer value: all readers refuse it, or say that they cannot read it."""
+"""Replaces a longer value: all readers refuse it, or report that they cannot read it."""
 _KEPT_OF_TENANT: Final = READ_ANNOTATIONS - {
     names.DEVICE_CORDON,
     names.FENCE_PROVEN,
@@ -45,15 +49,15 @@ _KEPT_OF_TENANT: Final = READ_ANNOTATIONS - {
 
 
 def kept_annotations(annotations: Mapping[str, str], *, of_tenant: bool) -> dict[str, str]:
-    """Return the annotations that somebody reads, by name. A value that is too long for anybody is `TOO_LONG`.
+    """Return the annotations in use, by name. A value that is too long is replaced by `TOO_LONG`.
 
-    `of_tenant`: of a pod, claim or template. Then the values may have `MOST_OF_TENANT` characters in all, and those that come
-    after that are `TOO_LONG` as well.
+    `of_tenant`: of a pod, claim or template. Then the values may have `MOST_OF_TENANT` characters
+    in all, and those that come after that are `TOO_LONG` as well.
 
-    >>> value = "x" * 5_000
-    >>> kept = kept_annotations({"nvidia.com/use-gputype": value, "nvidia.com/use-gpuuuid": value, "a": "b"}, of_tenant=True)
-    >>> [(name, len(value)) for name, value in kept.items()]
-    [('nvidia.com/use-gputype', 5000), ('nvidia.com/use-gpuuuid', 28)]
+        >>> value = "x" * 5_000
+        >>> kept = kept_annotations({"nvidia.com/use-gputype": value, "nvidia.com/use-gpuuuid": value, "a": "b"}, of_tenant=True)
+        >>> [(name, len(value)) for name, value in kept.items()]
+        [('nvidia.com/use-gputype', 5000), ('nvidia.com/use-gpuuuid', 28)]
     """
     left = MOST_OF_TENANT if of_tenant else len(READ_ANNOTATIONS) * MOST_LENGTH
     kept: dict[str, str] = {}

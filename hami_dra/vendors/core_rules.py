@@ -1,6 +1,8 @@
-"""What a request for cores means beyond their number, on cards that several requests share (HAMi D/*/device.go, Fit).
+"""The meaning of a request for cores beyond their number, on cards that several requests share
+(HAMi D/*/device.go, Fit).
 
-Called by the vendors' `refuse`. In: columns of cards and what is asked of them. Out: numbers of reasons. Pure.
+Called by the vendors' `refuse`. In: columns of cards and the requested amounts. Out: numbers of
+reasons. Pure.
 """
 
 import numpy as np
@@ -11,14 +13,16 @@ from hami_dra.vendors.protocol import CardRequest, Cards
 from hami_dra.vendors.reasons import NUMBER
 
 WHOLE = 100
-"""Percent of a card's cores; a card whose cores are scaled above it is never exclusive (HAMi: Totalcore == 100)."""
+"""Percent of a card's cores; a card whose cores are scaled above it is never exclusive (HAMi:
+Totalcore == 100).
+"""
 
 
 def refuse(cards: Cards, ask: CardRequest) -> Codes:
-    """Per card 0 or the number of the reason.
+    """Return per card 0 or the number of the reason.
 
     - All 100 percent of the cores means an exclusive card: refused while anything else is on it.
-    - No cores asked for means no core limit: refused only where all cores are promised to others.
+    - A request for no cores means no core limit: refused only if all cores are granted to others.
     """
     codes = np.zeros(cards.index.shape, dtype=np.uint8)
     unlimited = (ask.cores == 0) & (cards.cores_total > 0) & (cards.cores_used >= cards.cores_total)

@@ -1,7 +1,9 @@
-"""Kinds of failure: one taint key for each, so that a claim, an alert or an operator can tell them apart.
+"""Kinds of failure: one taint key for each, so that a claim, an alert or an operator can
+distinguish them.
 
-Called by `publishing` (what a recorded fault is published as) and by the node driver (which effect a kind has). Pure.
-Codes come from `hami_dra.discovery` and are listed in docs/discovery.md; the code stands in the value of the taint.
+Called by `publishing` (the taint of a recorded fault) and by the node driver (the effect of a
+kind). Pure. Codes come from `hami_dra.discovery` and are listed in docs/discovery.md; the code is
+the value of the taint.
 """
 
 import re
@@ -14,16 +16,16 @@ from hami_dra.api.hardware import Fault
 
 
 class FaultKind(StrEnum):
-    """The words in which operators name kinds (`--taint-effect lost=NoSchedule`)."""
+    """Names of the kinds for operators (`--taint-effect lost=NoSchedule`)."""
 
     LOST = "lost"
-    """The card answers no more."""
+    """The card does not answer any more."""
     XID = "xid"
     """NVIDIA's driver reported an error of the hardware."""
     MEMORY = "memory-error"
-    """Memory that cannot be corrected or mapped around."""
+    """Memory errors that cannot be corrected or mapped around."""
     UNHEALTHY = "unhealthy"
-    """The vendor's tool calls the card unfit, in whatever words."""
+    """The vendor's tool calls the card unfit, in any words."""
 
 
 TAINT_KEYS: Final = {
@@ -35,11 +37,11 @@ TAINT_KEYS: Final = {
 
 _MEMORY_CODES: Final = ("ecc-", "row-remapping")
 _VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-"""What the API takes as the value of a taint."""
+"""Valid values of a taint in the API."""
 
 
 def kind_of(code: str) -> FaultKind:
-    """Of a `Fault.code`; what nobody knows is `unhealthy`."""
+    """Return the kind of a `Fault.code`; unknown codes are `unhealthy`."""
     if code == "lost":
         return FaultKind.LOST
     if code.startswith("xid-"):
@@ -50,7 +52,9 @@ def kind_of(code: str) -> FaultKind:
 
 
 def taints_of(faults: Iterable[Fault]) -> list[dict[str, Any]]:
-    """One taint per kind, which keeps new claims off the card; its value is the code of the first fault of the kind."""
+    """Return one taint per kind, which keeps new claims off the card; its value is the code of the
+    first fault of the kind.
+    """
     first: dict[FaultKind, str] = {}
     for fault in faults:
         first.setdefault(kind_of(fault.code), fault.code)

@@ -1,7 +1,8 @@
-"""What a container has of each card, and how vendors make variables and device nodes of it: what their `containers` modules share.
+"""The grants of a container on each card, and the variables and device nodes made of them: helpers
+of the vendors' `containers` modules.
 
-Called by those. In: tenancies, the host. Out: holdings by card, lists for variables, device nodes. Pure.
-Lists are made by `listed`, so that no text from hardware or the API server can name a second device.
+In: tenancies, the host. Out: grants by card, lists for variables, device nodes. Pure. Lists are
+built by `listed`, so that no text from hardware or the API server can name a second device.
 """
 
 import re
@@ -19,14 +20,14 @@ _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """All that a container has of one card, from however many requests."""
+    """Everything that a container has of one card, from any number of requests."""
 
     card: Card
     tenancies: tuple[Tenancy, ...]
 
     @property
     def whole(self) -> bool:
-        """There is nothing to limit."""
+        """Return whether there is nothing to limit."""
         return any(tenancy.whole or tenancy.admin for tenancy in self.tenancies)
 
     def amount(self, capacity: str) -> int:
@@ -34,7 +35,9 @@ class Grant:
 
 
 def grants(tenancies: Iterable[Tenancy]) -> tuple[Grant, ...]:
-    """One for each card, by its index: the order in which the vendors' libraries number cards."""
+    """Return one grant for each card, by its index: the order in which the vendors' libraries
+    number cards.
+    """
     by_index: dict[int, list[Tenancy]] = {}
     for tenancy in sorted(tenancies, key=lambda tenancy: (tenancy.device, tenancy.request, tenancy.share_id)):
         by_index.setdefault(tenancy.card.index, []).append(tenancy)
@@ -43,7 +46,7 @@ def grants(tenancies: Iterable[Tenancy]) -> tuple[Grant, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tightest:
-    """One limit for all cards of a container, where the vendor's software knows no other."""
+    """One limit for all cards of a container, where the vendor's software supports no other."""
 
     amount: int | None
     """None: nothing is limited."""
@@ -58,7 +61,7 @@ class Tightest:
 
 
 def tightest(held: Sequence[Grant], capacity: str) -> Tightest:
-    """The smallest share: no card is given more than its tenancy."""
+    """Return the smallest share: no card is given more than its tenancy."""
     shares = [holding.amount(capacity) for holding in held if not holding.whole]
     return Tightest(
         amount=min(shares, default=None), differs=bool(shares) and (len(shares) < len(held) or len(set(shares)) > 1)
@@ -66,7 +69,7 @@ def tightest(held: Sequence[Grant], capacity: str) -> Tightest:
 
 
 def listed(values: Iterable[str]) -> str:
-    """`a,b`. Raises Unpreparable for a text that would read as more than one value."""
+    """Return `a,b`. Raises Unpreparable for a text that would read as more than one value."""
     found = tuple(values)
     for value in found:
         if not _LISTED.fullmatch(value):
@@ -75,14 +78,16 @@ def listed(values: Iterable[str]) -> str:
 
 
 def file_name(text: str) -> str:
-    """The text itself. Raises Unpreparable when it is not fit for the name of a file."""
+    """Return the text itself. Raises Unpreparable when it is not fit for the name of a file."""
     if not _FILE_NAME.fullmatch(text):
         raise Unpreparable(f"{text!r} cannot be the name of a file")
     return text
 
 
 def optional_nodes(host: Host, paths: Iterable[str]) -> tuple[DeviceNode, ...]:
-    """`paths` below /dev; on the host they are looked for in its folder of device nodes. Those that are missing are left out."""
+    """Return the device nodes that the host has. `paths` below /dev; on the host they are searched
+    in its folder of device nodes.
+    """
     found = []
     for path in paths:
         on_host = host.settings.device_folder + path.removeprefix("/dev")
@@ -92,7 +97,9 @@ def optional_nodes(host: Host, paths: Iterable[str]) -> tuple[DeviceNode, ...]:
 
 
 def needed_nodes(host: Host, card: Card, paths: Sequence[str]) -> tuple[DeviceNode, ...]:
-    """The same; raises Unpreparable when one is missing, except on simulated machines."""
+    """Return the device nodes; raises Unpreparable when one is missing, except on simulated
+    machines.
+    """
     found = optional_nodes(host, paths)
     missing = set(paths) - {node.path for node in found}
     if missing and host.settings.nodes_required:
@@ -104,22 +111,26 @@ def needed_nodes(host: Host, card: Card, paths: Sequence[str]) -> tuple[DeviceNo
 
 
 def without_doubles(nodes: Iterable[DeviceNode]) -> tuple[DeviceNode, ...]:
-    """Cards share control nodes."""
+    """Return each node once: cards share control nodes."""
     return tuple({node.path: node for node in nodes}.values())
 
 
 def node_number(card: Card) -> int:
-    """In the names of its device nodes. Where the vendor's tool does not tell it, it is the card's index."""
+    """Return the number in the names of the card's device nodes: the card's index, if the vendor's
+    tool does not report it.
+    """
     return card.index if card.minor is None else card.minor
 
 
 def card_sites(device_name: str, cards: Iterable[Card]) -> Mapping[str, Site]:
-    """Of a vendor whose cards are published whole, as `<device_name>-<number>`."""
+    """Return the sites of a vendor whose cards are published whole, as `<device_name>-<number>`."""
     return {f"{device_name}-{card.name_number}": Site(card=card) for card in cards}
 
 
 class ByAmount:
-    """Half of `ContainerVendor`, for vendors of uncut cards whose tenants are told apart by amounts alone."""
+    """Half of `ContainerVendor`, for vendors of unpartitioned cards whose tenants differ by amounts
+    alone.
+    """
 
     device_name: str
     reads: tuple[str, ...] = ()
@@ -128,9 +139,9 @@ class ByAmount:
         return card_sites(self.device_name, cards)
 
     def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:  # noqa: ARG002
-        """Nothing to remember."""
+        """Return no assignment."""
         return {}
 
     def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:  # noqa: ARG002
-        """Nothing that this driver could know."""
+        """Return nothing: this driver cannot know."""
         return ()

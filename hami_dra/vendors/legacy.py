@@ -1,8 +1,9 @@
-"""How old extended resource names (`nvidia.com/gpumem`) are read: what each vendor that has such names implements.
+"""Old extended resource names (`nvidia.com/gpumem`): the interface of each vendor that has such
+names.
 
-Called by `controller.webhook`. In: the resource lists of one container and the annotations of its pod. Out: a `LegacyRequest`
-in terms of the capacities that the vendor's driver publishes, CEL selectors, a device class, environment variables.
-Must not know about pods, claims or templates.
+Called by `controller.webhook`. In: the resource lists of one container and the annotations of its
+pod. Out: a `LegacyRequest` in terms of the capacities that the vendor's driver publishes, CEL
+selectors, a device class, environment variables. Must not know about pods, claims or templates.
 """
 
 from collections.abc import Mapping
@@ -26,20 +27,24 @@ Filters = Mapping[str, tuple[str, ...]]
 
 
 class InvalidLegacy(ValueError):
-    """A resource or annotation cannot be converted; the message names it, what is wrong and the fix."""
+    """A resource or annotation cannot be converted; the message names it, the problem and
+    the fix.
+    """
 
 
 class CardChoice(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
-    """`count` different cards, and of each of them the same part."""
+    """`count` different cards, with the same part of each."""
 
     count: Annotated[int, msgspec.Meta(ge=1, le=MAX_CARDS)]
     capacity: dict[
         Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,31}$")],
         Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)],
     ] = {}
-    """By published capacity, in its unit (memory: bytes; cores: percent). One left out takes the card's default: all."""
+    """By published capacity, in its unit (memory: bytes; cores: percent). One left out takes the
+    card's default: all.
+    """
     memory_percent: Annotated[int, msgspec.Meta(ge=1, le=99)] | None = None
-    """Of whatever card is chosen; `capacity` then has no `memory`."""
+    """Percent of the chosen card's memory; `capacity` then has no `memory`."""
     priority: Annotated[int, msgspec.Meta(ge=0, le=1)] | None = None
     """HAMi's task priority: 0 high, 1 low."""
     exact: bool = False
@@ -50,24 +55,27 @@ class CardChoice(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
         return self.memory_percent is None and names.CAP_MEMORY not in self.capacity
 
     def is_only(self, capacity: Mapping[str, int]) -> bool:
-        """Whether it says nothing but a count and these capacities."""
+        """Return whether it consists of nothing but a count and these capacities."""
         return (self.capacity, self.memory_percent, self.priority, self.exact) == (capacity, None, None, False)
 
 
 class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
-    """What one container wants of one vendor."""
+    """The request of one container for one vendor."""
 
     alternatives: Annotated[tuple[CardChoice, ...], msgspec.Meta(max_length=7)] = ()
-    """What will do as well where this cannot be had, most wanted first; a choice has no alternatives of its own."""
+    """Alternatives if this cannot be had, most wanted first; a choice has no alternatives
+    itself.
+    """
 
     def is_only(self, capacity: Mapping[str, int]) -> bool:
         return not self.alternatives and super().is_only(capacity)
 
     def joined(self, other: "LegacyRequest") -> "LegacyRequest | None":
-        """Return the smallest request that covers both, for containers that never run at the same time.
+        """Return the smallest request that covers both, for containers that never run at the same
+        time.
 
-        None where nobody can say which is larger: a percentage of an unknown card and a number of bytes, alternatives, or
-        whole cards of one size and more than they have.
+        None if it cannot be determined: a percentage of an unknown card and a number of bytes,
+        alternatives, or whole cards of one size and more than they have.
         """
         if self == other:
             return self
@@ -92,7 +100,9 @@ class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_
         )
 
     def _joined_exact(self, other: "LegacyRequest") -> "LegacyRequest | None":
-        """Join two requests of which at least one takes whole cards of one size: the result takes such cards, too."""
+        """Join two requests of which at least one takes whole cards of one size: the result takes
+        such cards, too.
+        """
         whole, part = (self, other) if self.exact else (other, self)
         if part.memory_percent is not None or (part.exact and part.capacity != whole.capacity):
             return None
@@ -106,7 +116,9 @@ class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_
 
 @dataclass(frozen=True, slots=True)
 class LegacyReading:
-    """What one container wants of one vendor. `request` is None where it wants no card (a count of 0)."""
+    """The reading of one container for one vendor. `request` is None if it requests no card (a
+    count of 0).
+    """
 
     request: LegacyRequest | None
     warnings: tuple[str, ...] = ()
@@ -126,12 +138,13 @@ class ContainerResources:
         return f'resources.{"limits" if name in self.limits else "requests"}["{name}"]'
 
     def whole(self, name: str, meaning: str, most: int, *, in_mib: bool = False) -> int | None:
-        """A whole number from 0 to `most`, or None when it is not given. Raises InvalidLegacy.
+        """Return a whole number from 0 to `most`, or None when it is not given. Raises
+        InvalidLegacy.
 
         `meaning` completes the sentence "it ...": counts cards.
 
-        The API server writes 16000 as "16k", so decimal suffixes are numbers like any other; binary suffixes say that
-        the user thinks in bytes.
+        The API server writes 16000 as "16k", so decimal suffixes are numbers like any other; a
+        binary suffix shows that the user means bytes.
         """
         if name not in self:
             return None
@@ -149,20 +162,22 @@ class ContainerResources:
         return amount.value()
 
     def both(self, one: str, other: str, choice: str) -> InvalidLegacy:
-        """The error where a container asks by two names. `choice` completes "ask for ..."."""
+        """Return the error for a container that uses two names. `choice` completes "ask for
+        ...".
+        """
         return InvalidLegacy(f"{self.field(one)} and {self.field(other)} are both given; ask for {choice}")
 
     def needs(self, name: str, other: str) -> None:
-        """Refuses a name that says nothing without the other. Raises InvalidLegacy."""
+        """Refuse a name that is meaningless without the other. Raises InvalidLegacy."""
         if name in self and other not in self:
             raise InvalidLegacy(f"{self.field(name)} stands without {other}; add {other}: 1 or remove it")
 
 
 class LegacyVendor(Protocol):
-    """One vendor's old names. Every method that reads user input raises `InvalidLegacy`."""
+    """The old names of one vendor. Every method that reads user input raises `InvalidLegacy`."""
 
     name: str
-    """Requests in claims are named after it: `nvidia-0`."""
+    """Prefix of the requests in claims: `nvidia-0`."""
     driver: str
     resources: tuple[str, ...]
     """All names it reads, and that a conversion removes from the container."""
@@ -174,22 +189,32 @@ class LegacyVendor(Protocol):
     def read(self, resources: ContainerResources) -> LegacyReading: ...
 
     def is_plain(self, request: CardChoice) -> bool:
-        """Whole cards and nothing else: what an extended resource alone can say (KEP-5004)."""
+        """Return whether it is for whole cards and nothing else, as an extended resource alone can
+        express (KEP-5004).
+        """
 
     def device_class(self, request: CardChoice) -> str: ...
 
     def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """The annotations of a pod that choose among cards, normalised: equal lists give equal filters."""
+        """Return the annotations of a pod that choose among cards, normalised: equal lists give
+        equal filters.
+        """
 
     def selectors(self, filters: Filters) -> tuple[str, ...]:
-        """One CEL expression for each filter; text of users is quoted. Refuses filters that it does not know."""
+        """Return one CEL expression for each filter; text of users is quoted. Refuses unknown
+        filters.
+        """
 
     def env(self, request: LegacyRequest) -> dict[str, str]:
-        """Environment variables that HAMi's webhook gives a container with this request."""
+        """Return the environment variables that HAMi's webhook gives a container with this
+        request.
+        """
 
 
 class WithoutFilters:
-    """For vendors whose annotations are all read when the pod is placed (`Vendor.wish`), and whose driver sets the environment."""
+    """A vendor whose annotations are all read when the pod is placed (`Vendor.wish`), and whose
+    driver sets the environment.
+    """
 
     def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002 (the protocol's signature)
         return {}
@@ -199,12 +224,14 @@ class WithoutFilters:
             raise InvalidLegacy(f"{', '.join(sorted(filters))}: this vendor has no filters in its requests")
         return ()
 
-    def env(self, request: LegacyRequest) -> dict[str, str]:  # noqa: ARG002 (as above)
+    def env(self, request: LegacyRequest) -> dict[str, str]:  # noqa: ARG002 (the protocol's signature)
         return {}
 
 
 class WholeByCount(WithoutFilters):
-    """For vendors whose whole cards are asked for by their count alone; whatever names an amount is a share of a card."""
+    """A vendor whose whole cards are requested by their count alone; any name of an amount requests
+    a share of a card.
+    """
 
     whole_class: str
     shared_class: str
@@ -217,7 +244,9 @@ class WholeByCount(WithoutFilters):
 
 
 def comma_list(annotations: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
-    """The items of a comma list, trimmed, sorted, each once; None when the annotation is not there."""
+    """Return the items of a comma list, trimmed, sorted, each once; None when the annotation is
+    missing.
+    """
     if name not in annotations:
         return None
     value = annotations[name]

@@ -1,4 +1,6 @@
-"""What one claim wants of every vendor. Made by `controller.scheduling.scoring.policy_resolution`, read wherever a vendor is asked."""
+"""The preferences of one claim for every vendor. Created by
+`controller.scheduling.scoring.policy_resolution`, read wherever a vendor is called.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,21 +13,25 @@ from hami_dra.vendors.protocol import Vendor
 
 @dataclass(frozen=True, slots=True)
 class RequestPreferences:
-    """What one claim wants of each vendor, by driver. Hashable; a vendor that is not named gets its default wish."""
+    """The preferences of one claim, by driver. Hashable; a vendor that is not named gets its
+    defaults.
+    """
 
     by_driver: tuple[tuple[str, Preferences], ...] = ()
     by_request: tuple[tuple[str, "RequestPreferences"], ...] = ()
-    """Requests (`request`, or `request/subrequest`) that want something else."""
+    """Requests (`request`, or `request/subrequest`) with other preferences."""
 
     def for_request(self, name: str) -> "RequestPreferences":
-        """What one request of the claim wants. `name`: as allocation results spell it."""
+        """Return the preferences of one request of the claim. `name`: spelt as in allocation
+        results.
+        """
         for request, request_preferences in self.by_request:
             if request == name:
                 return request_preferences
         return RequestPreferences(self.by_driver) if self.by_request else self
 
     def each(self) -> Iterator["RequestPreferences"]:
-        """All that differ."""
+        """Yield all that differ."""
         yield RequestPreferences(self.by_driver)
         yield from (request_preferences for _, request_preferences in self.by_request)
 
@@ -41,5 +47,5 @@ NO_WISHES: Final = RequestPreferences()
 
 @lru_cache
 def default_preferences(vendor: Vendor) -> Preferences:
-    """Where no annotation says anything."""
+    """Return the preferences without any annotation."""
     return vendor.preferences({})

@@ -1,6 +1,7 @@
-"""What users want of a vendor beyond amounts, as annotations say it: the common part, and the errors.
+"""User preferences for a vendor beyond amounts, from annotations: the common part, and the errors.
 
-Called by the vendors' `wish`. In: annotations by name. Out: frozen, hashable objects, so that columns can be kept per wish.
+Called by the vendors' `wish`. In: annotations by name. Out: frozen, hashable objects, so that
+columns can be cached for each.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,9 @@ from hami_dra.api import names
 
 
 class InvalidPreference(ValueError):
-    """An annotation has a value that means nothing; `annotation` is its name, the message what is wrong and the fix."""
+    """An annotation has an invalid value; `annotation` is its name, the message has the problem and
+    the fix.
+    """
 
     def __init__(self, annotation: str, message: str) -> None:
         super().__init__(message)
@@ -20,7 +23,7 @@ class InvalidPreference(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CardLists:
-    """Which cards may be taken. All that is given holds together."""
+    """The cards that may be taken. All given lists apply together."""
 
     use: frozenset[str] | None = None
     """Hardware uuids or HAMi's ids. None: any."""
@@ -29,12 +32,13 @@ class CardLists:
     """Texts, in lower case, one of which the card's type contains. None: any."""
     nouse_types: frozenset[str] = frozenset()
     parts: bool | None = None
-    """Only parts of cards (True), only whole cards (False), or either (None)."""
+    """Only partitions (True), only whole cards (False), or either (None)."""
 
     def refusal(self, ids: Iterable[str], type_name: str, *, part: bool) -> str:
-        """Reason code why a card may not be taken, or "". In HAMi's order: type, mode, uuid.
+        """Return the reason code why a card may not be taken, or "". In HAMi's order: type, mode,
+        uuid.
 
-        `ids`: its uuid and other names. `part`: it is part of a card.
+        `ids`: its uuid and other names. `part`: it is a partition.
         """
         text = type_name.lower()
         if self.use_types is not None and not any(item in text for item in self.use_types):
@@ -46,7 +50,7 @@ class CardLists:
         return "" if self.admit(ids) else names.CARD_UUID_MISMATCH
 
     def admit(self, ids: Iterable[str]) -> bool:
-        """Whether a card with these names may be taken."""
+        """Return whether a card with these names may be taken."""
         known = frozenset(ids)
         return (self.use is None or not self.use.isdisjoint(known)) and self.nouse.isdisjoint(known)
 
@@ -59,7 +63,7 @@ _ALL_CARDS: Final = CardLists()
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """Vendors with more to want extend it."""
+    """Preferences; vendors with more of them extend it."""
 
     lists: CardLists = CardLists()
 
@@ -72,10 +76,11 @@ def card_lists(
     use_types: Iterable[str] = (),
     nouse_types: Iterable[str] = (),
 ) -> CardLists:
-    """From comma lists; items are trimmed, empty ones ignored (HAMi D/devices.go, CheckUUID, CheckType). Raises InvalidWish.
+    """Read comma lists; items are trimmed, empty ones ignored (HAMi D/devices.go, CheckUUID,
+    CheckType). Raises InvalidWish.
 
-    All but `annotations`: names of the annotations that hold such a list. A use list that names nothing would rule out every
-    card.
+    All but `annotations`: names of the annotations that hold such a list. A use list without an
+    item would exclude every card.
     """
     types = {name: text.lower() for name, text in annotations.items()}
     return CardLists(
@@ -87,7 +92,7 @@ def card_lists(
 
 
 def choice(annotations: Mapping[str, str], name: str, choices: Iterable[str], default: str) -> str:
-    """One of some words. Raises InvalidWish."""
+    """Return one of some words. Raises InvalidWish."""
     value = annotations.get(name, default).strip()
     known = tuple(choices)
     if value not in known:
@@ -96,7 +101,7 @@ def choice(annotations: Mapping[str, str], name: str, choices: Iterable[str], de
 
 
 def switch(annotations: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """`true` or `false`. Raises InvalidWish."""
+    """Return the value of `true` or `false`. Raises InvalidWish."""
     return choice(annotations, name, ("true", "false"), "true" if default else "false") == "true"
 
 

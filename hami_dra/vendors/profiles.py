@@ -1,8 +1,9 @@
-"""How the devices of a DRA driver are read for scoring: which published names play which role.
+"""Driver profiles: the roles of a DRA driver's published names in scoring.
 
-Called by the inventory for every driver it meets. Our own drivers are read as their vendors say; foreign drivers that can be
-managed (`--manage`) are listed here with the names that they publish. A driver that is not listed is read by the names of
-ours, which costs nothing where it does not publish them.
+Called by the inventory for every driver it meets. hami-dra's own drivers are read by their vendors'
+profiles; foreign drivers that can be managed (`--manage`) are listed here with the names that they
+publish. Unknown drivers are read with hami-dra's own attribute names, which costs nothing if they
+do not publish them.
 """
 
 from functools import lru_cache
@@ -12,10 +13,13 @@ from hami_dra.vendors.protocol import DriverProfile
 from hami_dra.vendors.registry import vendor_of
 
 HAMI_SLOTS: Final = 10
-"""HAMi's deviceSplitCount: how many allocations share a card that publishes no limit of its own."""
+"""HAMi's deviceSplitCount: the number of allocations that share a card without a published
+limit.
+"""
 
 FOREIGN: Final[tuple[DriverProfile, ...]] = (
-    # kubernetes-sigs/dra-driver-nvidia-gpu: attributes in its own domain; memory, with the gate ConsumableShares also shares
+    # kubernetes-sigs/dra-driver-nvidia-gpu: attributes in its own domain; memory, with the gate
+    # ConsumableShares also shares
     DriverProfile(
         driver="gpu.nvidia.com",
         uuid="uuid",
@@ -58,7 +62,9 @@ _BY_DRIVER: Final = {profile.driver: profile for profile in FOREIGN}
 
 @lru_cache(maxsize=256)
 def profile_of(driver: str) -> DriverProfile:
-    """A driver of nobody we know is read by the names of ours."""
+    """Return the profile of a driver. Unknown drivers are read with hami-dra's own
+    attribute names.
+    """
     vendor = vendor_of(driver)
     known = vendor.profile if vendor is not None else _BY_DRIVER.get(driver)
     return known or DriverProfile(driver=driver, default_shares=HAMI_SLOTS)

@@ -1,9 +1,11 @@
-"""What a vendor module says to the rest, and how any DRA driver's devices are read (the driver profile).
+"""The interface of a vendor module for scheduling, and the driver profile by which any DRA driver's
+devices are read.
 
-Called by `controller.scheduling.allocation.prefilter` (whole columns), `controller.scheduling.decide.pre_score` and `controller.scheduling.scoring.chooser` (the
-cards of one node). Nothing outside `hami_dra.vendors` imports one vendor's folder. A rule applies by the driver of the device, however it
-was asked for. Everything here is pure: what a vendor needs to know of the past it reads from usage and marks, which come from
-the allocations themselves.
+Called by `controller.scheduling.allocation.prefilter` (whole columns),
+`controller.scheduling.decide.pre_score` and `controller.scheduling.scoring.chooser` (the cards of
+one node). Nothing outside `hami_dra.vendors` imports one vendor's folder. Rules depend on the
+device's driver, not on how it was requested. Everything here is pure: what a vendor needs to know
+of earlier decisions it reads from usage and marks, which come from the allocations themselves.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +23,10 @@ from hami_dra.vendors.preferences import Preferences
 
 @dataclass(frozen=True, slots=True)
 class DriverProfile:
-    """Which published names play which role for scoring. A role the driver does not publish is None.
+    """The roles of published names in scoring. A role the driver does not publish is None.
 
-    Attribute names are looked up as the allocator does: in full first, then bare when the domain is the driver's.
+    Attribute names are looked up as the allocator does: in full first, then bare when the domain is
+    the driver's.
     """
 
     driver: str
@@ -38,18 +41,26 @@ class DriverProfile:
     cores: str | None = names.CAP_CORES
     shares: str | None = names.CAP_SHARES
     parts: str | None = None
-    """Capacity that counts equal parts of the hardware: a request for a percentage of memory takes as many as it needs."""
+    """Capacity that counts equal parts of the hardware: a request for a percentage of memory takes
+    as many as it needs.
+    """
     partition: str | None = None
-    """Attribute that only parts of a card carry (MIG profiles): such a device is no card of its own."""
+    """Attribute that only partitions of a card carry (MIG profiles): such a device does not count
+    as a card.
+    """
     default_shares: int = 1
-    """Slots of a shared device that publishes no `shares` capacity (an exclusive device always has 1)."""
+    """Slots of a shared device that publishes no `shares` capacity (an exclusive device always has
+    1).
+    """
 
 
 @dataclass(slots=True)
 class Cards:
-    """Some rows of the device columns, by role. All arrays have shape (n,), int64; memory in the driver's unit.
+    """Some rows of the device columns, by role. All arrays have shape (n,), int64; memory in the
+    driver's unit.
 
-    Used amounts are before the request at hand. A role that the driver does not publish has total 0.
+    Used amounts are before the current request. A role that the driver does not publish has total
+    0.
     """
 
     index: Ints
@@ -61,27 +72,29 @@ class Cards:
     memory_total: Ints
     memory_used: Ints
     mark: Ints
-    """What the tenants of a card were promised, as `Vendor.mark` numbers it; 0 = nothing."""
+    """The promise to a card's tenants, as numbered by `Vendor.mark`; 0 = none."""
 
     def take(self, positions: Positions) -> "Cards":
-        """Copies of some rows."""
+        """Copy some rows."""
         return Cards(*(getattr(self, name)[positions] for name in self.__slots__))
 
 
 @dataclass(slots=True)
 class CardRequest:
-    """What one request would take of each card of `Cards`: arrays of shape (n,), int64, already rounded per card."""
+    """The amounts that one request would take of each card of `Cards`: arrays of shape (n,), int64,
+    already rounded per card.
+    """
 
     slots: Ints
     cores: Ints
     memory: Ints
 
     def take(self, positions: Positions) -> "CardRequest":
-        """Copies of some rows."""
+        """Copy some rows."""
         return CardRequest(slots=self.slots[positions], cores=self.cores[positions], memory=self.memory[positions])
 
     def spread(self, positions: Positions, size: int) -> "CardRequest":
-        """The rows at these positions of `size`; nothing is asked of the others."""
+        """Return the rows at these positions of `size`; the others request nothing."""
 
         def wide(amounts: Ints) -> Ints:
             fresh = np.zeros(size, dtype=np.int64)
@@ -93,9 +106,10 @@ class CardRequest:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the cards of one driver on one node are wired. Machines that are alike share one.
+    """The wiring of the cards of one driver on one node. Equal machines share one.
 
-    A card is named by its position: cards in order of their published index, n of them. Tables are by position.
+    A card is named by its position: cards in order of their published index, n of them. Tables are
+    by position.
     """
 
     index: tuple[int, ...]
@@ -104,9 +118,11 @@ class Layout:
     numa: tuple[int, ...]
     product: tuple[str, ...]
     lanes: tuple[tuple[int, ...], ...]
-    """Lanes of the fast interconnect from one card to another; 0 on the diagonal, where there is none, or not known."""
+    """Lanes of the fast interconnect from one card to another; 0 on the diagonal, without a link,
+    or if unknown.
+    """
     distance: tuple[str, ...]
-    """By card a string of n letters of `hami.io/distance`; `-` on the diagonal, `0` where it is not known."""
+    """By card a string of n letters of `hami.io/distance`; `-` on the diagonal, `0` if unknown."""
     instance_type: str = ""
     """Label `node.kubernetes.io/instance-type` of the node."""
 
@@ -116,25 +132,25 @@ class Layout:
 
 
 class CardState(IntFlag):
-    """State of one card as one request sees it."""
+    """State of one card for one request."""
 
     ELIGIBLE = 1
     """The request may take it: Kubernetes' rules and `Vendor.refuse` allow it."""
     IDLE = 2
-    """Nobody holds any of it, this pod's earlier requests included."""
+    """No pod holds any of it, including this pod's earlier requests."""
     MINE = 4
     """An earlier request of the same pod holds some of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One request and the cards of one node. Hashable: answers may be kept."""
+    """One request and the cards of one node. Hashable: answers may be cached."""
 
     layout: Layout
     cells: bytes
     """`CardState` by position."""
     states: bytes
-    """What `Vendor.states` says of each card, by position."""
+    """The result of `Vendor.states` for each card, by position."""
     count: int
     """Different cards that the request takes."""
     preferences: Preferences
@@ -142,28 +158,36 @@ class NodeView:
     device_keys: tuple[str, ...]
     """The device policy: `("topology-aware",)`, `("spread", "mutex")`."""
     plain: bool = True
-    """The request names no amounts: it is for cards as such. One that names all of a card may be another matter."""
+    """The request names no capacity and takes whole devices; a request for 100 % of a capacity is
+    not the same.
+    """
 
     def mask(self, cell: CardState) -> int:
-        """The cards in that state as a bit mask by position."""
+        """Return the cards in that state as a bit mask by position."""
         return sum(1 << position for position, state in enumerate(self.cells) if state & cell)
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateTier:
-    """Sets of cards that are equally good: the device policy chooses among them. At least one of `sets` and `pools`."""
+    """Sets of cards that are equally good: the device policy chooses among them. At least one of
+    `sets` and `pools`.
+    """
 
     score: float
-    """What choosing one of them says for this node against other nodes: higher is better, whatever the node policy."""
+    """Score of the choice for this node against other nodes: higher is better, with any node
+    policy.
+    """
     tie: float = field(default=0.0, kw_only=True)
-    """The same, but only between nodes that the node policy too finds equal."""
+    """Second score, only between nodes that are equal by the node policy too."""
     sets: tuple[int, ...] = ()
     """Bit masks by position, each of `NodeView.count` eligible cards."""
     pools: tuple[int, ...] = ()
-    """Bit masks of at least `NodeView.count` eligible cards: any so many of one of them. For sets too many to be listed."""
+    """Bit masks of at least `NodeView.count` eligible cards: any `NodeView.count` of one of them.
+    For sets too many to be listed.
+    """
 
     def some(self, count: int) -> int:
-        """One of the sets."""
+        """Return one of the sets."""
         if self.sets:
             return self.sets[0]
         mask = self.pools[0]
@@ -173,7 +197,9 @@ class CandidateTier:
 
 
 class PartitionUse(Enum):
-    """Whether parts of cards (`DriverProfile.partition`) may be taken where no legal set of whole cards works."""
+    """Whether partitions (`DriverProfile.partition`) may be taken if no legal set of whole cards
+    works.
+    """
 
     NO = "no"
     ANY = "any"
@@ -183,74 +209,94 @@ class PartitionUse(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CandidateSets:
-    """All legal sets, best tier first. `tiers` may be a generator that is read as far as it is needed."""
+    """All legal sets, best tier first. `tiers` may be a generator that is read only as needed."""
 
     tiers: Iterable[CandidateTier]
     refusal: str = names.NUMA_NOT_FIT
-    """Reason code of the node where there is no tier."""
+    """Reason code of a node without a tier."""
     parts: PartitionUse = PartitionUse.NO
-    """Vendors whose cards are not cut need not care."""
+    """Without effect for vendors whose cards are not partitioned."""
 
 
 class Vendor:
-    """One accelerator vendor: what it refuses, which sets of cards it allows and prefers. Overridden where there is a rule.
+    """One accelerator vendor: its refusals, and the sets of cards it allows and prefers. Vendors
+    override methods as needed.
 
-    `wish` objects are made by this vendor's own `wish` and come back to it unchanged.
+    `wish` objects are created by this vendor's own `wish` and come back to it unchanged.
     """
 
     name: str
     profile: DriverProfile
     annotations: frozenset[str] = frozenset()
-    """Annotations of pod, claim, template and class that it reads; the first object that has one counts."""
+    """Annotations of pod, claim, template and class that it reads; the first object that has one
+    counts.
+    """
     parameters: Mapping[str, str] = MappingProxyType({})
-    """Fields of `DeviceConfig` (as JSON spells them) → the annotation that means the same. What a claim or class says in its
-    parameters counts, request by request, where no object has the annotation."""
+    """Fields of `DeviceConfig` (in JSON spelling) → the equivalent annotation. The parameters of a
+    claim or class count, request by request, if no object has the annotation.
+    """
 
-    def preferences(self, annotations: Mapping[str, str]) -> Preferences:  # noqa: ARG002 (for those who read some)
-        """What the user wants beyond amounts. `annotations`: those of `annotations` that are set. Raises InvalidWish."""
+    def preferences(self, annotations: Mapping[str, str]) -> Preferences:  # noqa: ARG002 (for vendors that read some)
+        """Return the user's preferences beyond amounts. `annotations`: those of `annotations` that
+        are set. Raises InvalidWish.
+        """
         return Preferences()
 
     def type_name(self, product: str) -> str:
-        """The text in which lists of types (`CardLists.use_types`) are looked for."""
+        """Return the text in which lists of types (`CardLists.use_types`) are searched."""
         return product
 
-    def smallest_part_first(self, preferences: Preferences) -> bool:  # noqa: ARG002 (for those whose cards are cut)
-        """Whether the smallest part that holds a request comes before the device policy, where whole cards would do too.
+    def smallest_part_first(self, preferences: Preferences) -> bool:  # noqa: ARG002 (for vendors with partitions)
+        """Return whether the smallest partition that holds a request comes before the device
+        policy, if whole cards would do too.
 
-        A request that can only have parts gets the smallest in any case; of one card always the smallest comes first.
+        A request that can only have partitions gets the smallest in any case; of one card always
+        the smallest comes first.
         """
         return False
 
-    def ids(self, node: str, index: int) -> tuple[str, ...]:  # noqa: ARG002 (for those that have some)
-        """Names of a card in use and nouse lists, beside its uuid."""
+    def ids(self, node: str, index: int) -> tuple[str, ...]:  # noqa: ARG002 (for vendors that have some)
+        """Return the names of a card in use and nouse lists, in addition to its uuid."""
         return ()
 
-    def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:  # noqa: ARG002 (as above)
-        """Per card 0, or the number of the reason (`hami_dra.vendors.reasons`) why this vendor's rules refuse it.
+    def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:  # noqa: ARG002 (overridden)
+        """Return per card 0, or the number of the reason (`hami_dra.vendors.reasons`) why this
+        vendor's rules refuse it.
 
-        Only refuses: capacity, selectors, lists and taints are judged elsewhere. Any number of cards of any number of nodes.
+        Only refuses: capacity, selectors, lists and taints are checked elsewhere. Any number of
+        cards of any number of nodes.
         """
         return np.zeros(cards.index.shape, dtype=np.uint8)
 
-    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (as above)
-        """Whether `arrange` may have anything to say: where it has not, cards of one kind are interchangeable."""
+    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (overridden)
+        """Return whether `arrange` may return sets: if not, cards of one kind are
+        interchangeable.
+        """
         return False
 
-    def states(self, cards: Cards, ask: CardRequest) -> Codes:  # noqa: ARG002 (as above)
-        """A small number per card that `arrange` needs and that is not in `CardState`: how it is sliced, how full it is."""
+    def states(self, cards: Cards, ask: CardRequest) -> Codes:  # noqa: ARG002 (for vendors to override)
+        """Return a small number per card that `arrange` needs and that is not in `CardState`: how
+        it is sliced, how full it is.
+        """
         return np.zeros(cards.index.shape, dtype=np.uint8)
 
-    def arrange(self, scene: NodeView) -> CandidateSets | None:  # noqa: ARG002 (as above)
-        """Legal sets of `scene.count` of the eligible cards, best first, or None: any set, in order of the device policy."""
+    def arrange(self, scene: NodeView) -> CandidateSets | None:  # noqa: ARG002 (for vendors to override)
+        """Return legal sets of `scene.count` of the eligible cards, best first, or None: any set,
+        in order of the device policy.
+        """
         return None
 
-    def allocation_parameters(self, preferences: Preferences) -> Mapping[str, Any]:  # noqa: ARG002 (as above)
-        """Fields of `DeviceConfig` that the allocation records for the driver of the node and for later decisions."""
+    def allocation_parameters(self, preferences: Preferences) -> Mapping[str, Any]:  # noqa: ARG002 (overridden)
+        """Return fields of `DeviceConfig` that the allocation records for the driver of the node
+        and for later decisions.
+        """
         return {}
 
-    def mark(self, parameters: Mapping[str, Any], consumed: Mapping[str, int]) -> int:  # noqa: ARG002 (as above)
-        """A tenant as a number for `Cards.mark`: from the parameters of its allocation and what it holds of the card.
+    def mark(self, parameters: Mapping[str, Any], consumed: Mapping[str, int]) -> int:  # noqa: ARG002 (overridden)
+        """Return a tenant as a number for `Cards.mark`, from the parameters of its allocation and
+        its share of the card.
 
-        0 = it leaves the card open. All tenants of one card that are not 0 have the same number, or `refuse` was wrong.
+        0 = it leaves the card open. All tenants of one card that are not 0 have the same number, or
+        `refuse` was wrong.
         """
         return 0

@@ -1,8 +1,9 @@
-"""How cards become published devices: what each vendor with a driver implements, and the parts they share.
+"""From cards to published devices: the interface of each vendor with a driver, and the parts they
+share.
 
-Called by `hami_dra.driver.slices` and by the generator of `deviceclasses/`. In: `Card` records and how they may be shared.
-Out: devices and DeviceClasses as plain JSON in resource.k8s.io/v1 form, inside the API's limits, quantities canonical.
-Pure; must not know about nodes, pools or slices.
+Called by `hami_dra.driver.slices` and by the generator of `deviceclasses/`. In: `Card` records and
+how they may be shared. Out: devices and DeviceClasses as plain JSON in resource.k8s.io/v1 form,
+inside the API's limits, quantities canonical. Pure; must not know about nodes, pools or slices.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,9 @@ MAX_TEXT: Final = 64
 CORES: Final = 100
 """Percent: the cores of one whole card."""
 MAX_PARTS: Final = 10
-"""Of a capacity that is handed out in listed amounts (CapacityRequestPolicyDiscreteMaxOptions)."""
+"""Maximum parts of a capacity that is handed out in listed amounts
+(CapacityRequestPolicyDiscreteMaxOptions).
+"""
 _LANES: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SELF: Final = "-"
 _NONE: Final = "0"
@@ -37,14 +40,16 @@ class Unpublishable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How a card is shared. Each vendor reads what its hardware leaves open. Raises Unpublishable."""
+    """How a card is shared. Each vendor reads the settings that its hardware leaves open. Raises
+    Unpublishable.
+    """
 
     slots: int = 10
     """Allocations that may share a card (HAMi's deviceSplitCount): NVIDIA and MetaX."""
     memory_scaling: Fraction = Fraction(1)
-    """Memory on offer / memory there is (deviceMemoryScaling); above 1 it is oversubscribed: NVIDIA."""
+    """Offered memory / real memory (deviceMemoryScaling); above 1 it is oversubscribed: NVIDIA."""
     core_scaling: Fraction = Fraction(1)
-    """The same for cores (deviceCoreScaling): NVIDIA."""
+    """Offered cores / real cores (deviceCoreScaling): NVIDIA."""
     slices: int = 4
     """Equal slices of a card, where the hardware hands out slices: Enflame."""
 
@@ -60,27 +65,31 @@ class Sharing:
 
 
 class PublishingVendor(Protocol):
-    """A vendor with a driver of ours."""
+    """A vendor with one of hami-dra's drivers."""
 
     name: str
     """`Card.vendor` of the cards it publishes."""
     driver: str
 
     def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:
-        """The vendor's cards of one machine, by index; parts of cards after all cards. Raises Unpublishable."""
+        """Return the vendor's cards of one machine, by index; partitions after all cards. Raises
+        Unpublishable.
+        """
 
     def counter_sets(self, cards: Sequence[Card]) -> list[Json]:
-        """Shared counters that `devices` of these cards consume; empty where nothing is cut into parts."""
+        """Return shared counters that `devices` of these cards consume; empty without
+        partitions.
+        """
 
     def device_classes(self) -> list[Json]:
-        """Complete DeviceClass objects; the first serves whole cards."""
+        """Return complete DeviceClass objects; the first serves whole cards."""
 
 
-# --- attributes ------------------------------------------------------------------------------------------------------
+# --- attributes -----------------------------------------------------------------------------------
 
 
 def string(text: str) -> Json:
-    """Cut to what the API takes."""
+    """Return a string attribute, cut to the API's limit."""
     return {"string": text.encode()[:MAX_TEXT].decode(errors="ignore")}
 
 
@@ -89,7 +98,9 @@ def integer(value: int) -> Json:
 
 
 def version(text: str) -> Json | None:
-    """Vendors' version numbers made semantic: `550.90.07` → 550.90.7, `9.0` → 9.0.0; None where that is impossible."""
+    """Return a vendor's version number as a semantic one: `550.90.07` → 550.90.7, `9.0` → 9.0.0;
+    None if that is impossible.
+    """
     try:
         return {"version": str(SemVer.parse(".".join(text.split(".")[:3]), normalize=True))}
     except InvalidVersion:
@@ -97,10 +108,10 @@ def version(text: str) -> Json | None:
 
 
 def common_attributes(cards: Iterable[Card], group_of: Mapping[int, int] | None = None) -> dict[int, dict[str, Json]]:
-    """Card index → the attributes that every vendor publishes (docs/publishing.md).
+    """Return card index → the attributes that every vendor publishes (docs/publishing.md).
 
-    `group_of`: card index → `linkGroup`; by default what is connected is one group.
-    `links` and `distance` have one character per index; a machine with an index above 63 goes without them.
+    `group_of`: card index → `linkGroup`; by default connected cards are one group. `links` and
+    `distance` have one character per index; a machine with an index above 63 goes without them.
     """
     known = {card.index: card for card in cards}
     width = max(known, default=0) + 1
@@ -128,7 +139,7 @@ def common_attributes(cards: Iterable[Card], group_of: Mapping[int, int] | None 
 
 
 def place_attributes(card: Card) -> dict[str, Json]:
-    """The standard attributes of Kubernetes, as far as they are known."""
+    """Return the known standard attributes of Kubernetes."""
     attributes = {}
     if card.pci_bus_id:
         attributes[names.ATTR_PCI_BUS_ID] = string(card.pci_bus_id)
@@ -140,7 +151,7 @@ def place_attributes(card: Card) -> dict[str, Json]:
 
 
 def driver_version(card: Card) -> dict[str, Json]:
-    """In the driver's own domain; empty where it is not known."""
+    """Return the version in the driver's own domain; empty if it is not known."""
     found = version(card.driver_version) if isinstance(card, DrivenCard) else None
     return {} if found is None else {"driverVersion": found}
 
@@ -149,21 +160,25 @@ def _row(index: int, width: int, letters: Mapping[int, str]) -> str:
     return "".join(_SELF if peer == index else letters.get(peer, _NONE) for peer in range(width))
 
 
-# --- capacities ------------------------------------------------------------------------------------------------------
+# --- capacities -----------------------------------------------------------------------------------
 
 
 def in_bytes(amount: int) -> str:
-    """As the API server writes it, so that what is stored is what was sent: `15Gi`."""
+    """Return bytes as the API server writes them, so that the stored text equals the sent one:
+    `15Gi`.
+    """
     return str(Quantity.from_int(amount, Format.BINARY_SI))
 
 
 def counted(amount: int) -> str:
-    """The same for plain numbers: 1000 is `1k`."""
+    """Return a plain number as the API server writes it: 1000 is `1k`."""
     return str(Quantity.from_int(amount))
 
 
 def memory_capacity(size: int, scaling: Fraction = Fraction(1)) -> Json:
-    """Whole MiB, so that the step of 1 MiB divides it. A request without `memory` takes all of it."""
+    """Return memory in whole MiB, so that the step of 1 MiB divides it. A request without `memory`
+    takes all of it.
+    """
     mebibytes = int(size * scaling) // MIB
     if mebibytes < 2:
         raise Unpublishable(f"{size} bytes of memory times {scaling} is not enough to be shared in steps of 1Mi")
@@ -175,7 +190,9 @@ def memory_capacity(size: int, scaling: Fraction = Fraction(1)) -> Json:
 
 
 def cores_capacity(scaling: Fraction = Fraction(1)) -> Json:
-    """Percent. A request without `core_rules` takes the whole card; `cores: 0` asks for no limit."""
+    """Return cores in percent. A request without `core_rules` takes the whole card; `cores: 0`
+    means no limit.
+    """
     total = int(CORES * scaling)
     most = str(min(CORES, total))
     return {
@@ -185,12 +202,12 @@ def cores_capacity(scaling: Fraction = Fraction(1)) -> Json:
 
 
 def shares_capacity(slots: int) -> Json:
-    """Every allocation takes one slot, whatever it asks for."""
+    """Return slots: every allocation takes one, whatever it requests."""
     return {"value": counted(slots), "requestPolicy": {"default": "1", "validValues": ["1"]}}
 
 
 def parts_capacity(parts: int, default: int) -> Json:
-    """Equal parts of the hardware, counted. A request that leaves them out takes `default`."""
+    """Return equal parts of the hardware, counted. A request without them takes `default`."""
     total = counted(parts)
     # a range of a single number is refused by the API server
     offer: Json = {"validRange": {"min": "1", "max": total, "step": "1"}} if parts > 1 else {"validValues": ["1"]}
@@ -198,9 +215,12 @@ def parts_capacity(parts: int, default: int) -> Json:
 
 
 def stepped_memory(size: int, fractions: Sequence[Fraction]) -> Json:
-    """Memory that the hardware cuts into these fractions of the card: ascending, the last one is 1."""
+    """Return memory that the hardware cuts into these fractions of the card: ascending, the last
+    one is 1.
+    """
     total = size // MIB * MIB
-    # not in whole MiB: a percentage of the card, to the byte, must not be more than the part that covers it
+    # not in whole MiB: a percentage of the card, to the byte, must not be more than the part that
+    # covers it
     values = [in_bytes(int(total * part)) for part in fractions]
     if int(total * fractions[0]) < MIB:
         raise Unpublishable(f"{size} bytes of memory are not enough to be cut into parts of {fractions[0]}")
@@ -208,22 +228,22 @@ def stepped_memory(size: int, fractions: Sequence[Fraction]) -> Json:
 
 
 def stepped_cores(fractions: Sequence[Fraction]) -> Json:
-    """Percent in the same steps, rounded down: thirds are 33, 66, 100."""
+    """Return percent in the same steps, rounded down: thirds are 33, 66, 100."""
     values = [str(int(CORES * part)) for part in fractions]
     return {"value": str(CORES), "requestPolicy": {"default": str(CORES), "validValues": values}}
 
 
-# --- devices and classes ---------------------------------------------------------------------------------------------
+# --- devices and classes --------------------------------------------------------------------------
 
 
 def shared_device(name: str, card: Card, attributes: Mapping[str, Json], capacity: Mapping[str, Json]) -> Json:
-    """A card that several claims may share. A request without capacity takes all of it."""
+    """Return a card that several claims may share. A request without capacity takes all of it."""
     device: Json = {"name": name, "attributes": dict(attributes), "capacity": dict(capacity)}
     return device | {"allowMultipleAllocations": True} | fault_taints(card)
 
 
 def fault_taints(card: Card) -> Json:
-    """Nothing new goes to a card with a fault: its taints, or nothing."""
+    """Return the taints that keep new claims off a card with a fault, or nothing."""
     return {"taints": taints_of(card.faults)} if card.faults else {}
 
 
@@ -240,5 +260,5 @@ def device_class(name: str, expression: str, extended_resource: str = "") -> Jso
 
 
 def of_driver(driver: str) -> str:
-    """CEL: every device of the driver."""
+    """Return CEL that matches every device of the driver."""
     return f'device.driver == "{driver}"'

@@ -1,10 +1,13 @@
-"""What a namespace may use of a vendor's cards: the ResourceQuota keys that each vendor has, and how they are counted.
+"""Quotas of a namespace for a vendor's cards: the ResourceQuota keys of each vendor, and how they
+are counted.
 
-Read by `controller.scheduling.inventory.quotas` (usage), `controller.scheduling.quota` (what may still be taken) and `controller.scheduling.quota.admission` (what can never fit). In:
-capacities of one allocated card. Out: whole numbers. Pure.
+Read by `controller.scheduling.inventory.quotas` (usage), `controller.scheduling.quota` (the
+headroom) and `controller.scheduling.quota.admission` (what can never fit). In: capacities of one
+allocated card. Out: whole numbers. Pure.
 
-A key is `limits.` and one of the old resource names (HAMi pkg/device/quota.go, IsManagedQuota). HAMi enforces those of memory
-and cores; here the names that count cards hold too, as the release notes of HAMi 2.7 show them.
+A key is `limits.` and one of the old resource names (HAMi pkg/device/quota.go, IsManagedQuota).
+HAMi enforces those of memory and cores; here the names that count cards are enforced too, as shown
+in the release notes of HAMi 2.7.
 """
 
 from collections.abc import Mapping
@@ -24,25 +27,27 @@ _ALL_OF_BOTH: Final = (names.CAP_MEMORY, names.CAP_CORES)
 
 
 class Counted(Enum):
-    """Which holdings of a card a name is about."""
+    """The holdings of a card that a name counts."""
 
     EVERY = "every"
     WHOLE = "whole"
-    """Of those who hold all of a card."""
+    """Holdings of all of a card."""
     PART = "part"
-    """Of those who hold a part of a card."""
+    """Holdings of a part of a card."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaName:
-    """One old resource name as a quota counts it. Amounts are whole numbers of grains, each card's rounded down to one."""
+    """One old resource name as counted by a quota. Amounts are whole numbers of grains, each card's
+    rounded down to one.
+    """
 
     resource: str
     """`nvidia.com/gpumem`; the key of the quota is `limits.` and this."""
     capacity: str = ""
     """The published capacity that is added up; empty: the cards themselves."""
     unit: str = "cards"
-    """What a bare number in the quota counts."""
+    """Unit of a bare number in the quota."""
     grain: int = 1
     """In the unit of the capacity (memory: bytes)."""
     per_unit: int = 1
@@ -54,20 +59,24 @@ class QuotaName:
         return PREFIX + self.resource
 
     def limit(self, hard: Quantity) -> int:
-        """Grains. A number with a binary suffix means bytes where the name is about memory (`10Gi` of `gpumem`)."""
+        """Return grains. A number with a binary suffix means bytes if the name is about memory
+        (`10Gi` of `gpumem`).
+        """
         if self.grain > 1 and hard.format is Format.BINARY_SI and hard.nanos >= self.grain * NANO:
             return hard.nanos // (self.grain * NANO)
         return hard.nanos * self.per_unit // NANO
 
     def in_units(self, grains: int) -> int:
-        """Rounded up, so that nothing is left where nothing can be taken."""
+        """Return units, rounded up, so that nothing is left where nothing can be taken."""
         return -(-grains // self.per_unit)
 
     def counts(self, *, whole: bool) -> bool:
         return self.counted is Counted.EVERY or (self.counted is Counted.WHOLE) is whole
 
     def of(self, taken: Mapping[str, int], *, whole: bool) -> int:
-        """What one holding of one card adds. `taken`: capacity → amount, rounded up to its whole units."""
+        """Return the amount of one holding of one card. `taken`: capacity → amount, rounded up to
+        its whole units.
+        """
         if not self.counts(whole=whole):
             return 0
         return taken.get(self.capacity, 0) // self.grain if self.capacity else 1
@@ -82,32 +91,32 @@ def mebibytes(resource: str) -> QuotaName:
 
 
 def gibibytes(resource: str) -> QuotaName:
-    """A bare number in the quota is GiB; cards are counted in MiB."""
+    """Return a name whose bare number in the quota is GiB; cards are counted in MiB."""
     return QuotaName(resource, names.CAP_MEMORY, "GiB", grain=MIB, per_unit=GIB // MIB)
 
 
 def percent(resource: str) -> QuotaName:
-    """100 a card."""
+    """Return a name that counts percent: 100 a card."""
     return QuotaName(resource, names.CAP_CORES, "percent")
 
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """The names of one vendor."""
+    """The quota names of one vendor."""
 
     names: tuple[QuotaName, ...]
     whole_by: tuple[str, ...] = _ALL_OF_BOTH
-    """Who holds all of these capacities of a card holds the card."""
+    """A holding of all of these capacities of a card holds the card."""
 
     def is_whole(self, taken: Mapping[str, int], totals: Mapping[str, int]) -> bool:
         return all(taken.get(name, 0) >= totals.get(name, 0) for name in self.whole_by)
 
     def at_least(self, count: int, named: Mapping[str, int], percent: int | None, *, exact: bool) -> dict[str, int]:
-        """Resource → grains that a request takes wherever it is met; those of 0 left out.
+        """Return resource → grains that a request takes on any card; those of 0 left out.
 
-        `named`: capacity → amount of each of `count` cards; `percent`: of their memory, instead. What is only known once
-        a card is chosen (a percentage, memory that is not named) counts 0, as in HAMi's webhook. `exact`: the cards have no
-        more than that.
+        `named`: capacity → amount of each of `count` cards; `percent`: of their memory, instead.
+        Amounts known only once a card is chosen (a percentage, memory that is not named) count 0,
+        as in HAMi's webhook. `exact`: the cards have no more than that.
         """
         cores = named.get(names.CAP_CORES, ALL_OF_A_CARD) if names.CAP_CORES in self.whole_by else ALL_OF_A_CARD
         amounts_named = any(name in named for name in self.whole_by if name != names.CAP_CORES)
@@ -122,6 +131,6 @@ class Quotas:
         return found
 
     def charge(self, taken: Mapping[str, int], *, whole: bool) -> dict[str, int]:
-        """Resource → grains that one holding of one card adds; those of 0 left out."""
+        """Return resource → grains that one holding of one card adds; those of 0 left out."""
         amounts = {name.resource: name.of(taken, whole=whole) for name in self.names}
         return {resource: amount for resource, amount in amounts.items() if amount}

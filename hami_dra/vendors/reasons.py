@@ -1,4 +1,4 @@
-"""Reason codes as small integers, so that columns of them can be kept and counted."""
+"""Reason codes as small integers, so that columns of them can be stored and counted."""
 
 from typing import Final
 
@@ -23,6 +23,8 @@ CODES: Final[tuple[str, ...]] = (
     names.NUMA_NOT_FIT,
     names.ALLOCATED_CARDS_INSUFFICIENT,
 )
-"""Index = number of the code. The order is HAMi's order of checks: the first that fails is the card's reason."""
+"""Index = number of the code. The order is HAMi's order of checks: the first that fails is the
+card's reason.
+"""
 
 NUMBER: Final[dict[str, int]] = {code: number for number, code in enumerate(CODES)}

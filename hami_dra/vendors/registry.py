@@ -55,7 +55,7 @@ def vendor_of(driver: str) -> Vendor | None:
 
 
 def quotas_of(driver: str) -> Quotas | None:
-    """How quotas count the cards of a driver; None: they do not."""
+    """Return how quotas count the cards of a driver; None: they do not."""
     return _QUOTAS.get(driver)
 
 
@@ -65,5 +65,7 @@ def containers(vendor: str) -> ContainerVendor:
 
 
 def plugin_resources(drivers: Iterable[str]) -> tuple[str, ...]:
-    """What device plugins call the cards of these drivers: a node that offers one of them hands out the same cards twice."""
+    """Return device plugins' resource names for the cards of these drivers: a node that offers one
+    of them hands out the same cards twice.
+    """
     return tuple(name for driver in sorted(drivers) for name in _PLUGIN_RESOURCES.get(driver, ()))

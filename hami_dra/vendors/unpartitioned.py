@@ -1,7 +1,7 @@
-"""How cards that are never cut into parts become published devices: what the vendors of such cards have in common.
+"""Cards without partitions as published devices: the common part of their vendors.
 
-Called through the vendor registry; a vendor fills in its names and what its cards offer. In: card records and how they may be
-shared. Out: JSON for ResourceSlices and DeviceClasses. Pure.
+Called through the vendor registry; a vendor fills in its names and the capacities of its cards. In:
+card records and how they may be shared. Out: JSON for ResourceSlices and DeviceClasses. Pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,10 @@ from hami_dra.vendors.publishing import (
 
 
 class UnpartitionedVendor:
-    """A vendor whose cards are published as they are, never cut into parts: implements `PublishingVendor`.
+    """A vendor whose cards are published whole, without partitions: implements `PublishingVendor`.
 
-    Two DeviceClasses select all of its cards: one for whole cards, one for shares of them. The vendor adds what its cards offer.
+    Two DeviceClasses select all of its cards: one for whole cards, one for shares of them. The
+    vendor adds the capacities of its cards.
     """
 
     name: str
@@ -33,15 +34,15 @@ class UnpartitionedVendor:
     extended_resource: str
 
     def capacity(self, card: Card, sharing: Sharing) -> dict[str, Json]:
-        """By capacity name. Raises Unpublishable."""
+        """Return the capacities by name. Raises Unpublishable."""
         raise NotImplementedError
 
     def groups(self, cards: Sequence[Card]) -> Mapping[int, int] | None:  # noqa: ARG002 (for vendors to override)
-        """Card index -> `linkGroup`; None: what is connected is one group."""
+        """Return card index -> `linkGroup`; None: connected cards are one group."""
         return None
 
-    def attributes(self, cards: Sequence[Card]) -> Mapping[int, dict[str, Json]]:  # noqa: ARG002 (as above)
-        """Card index -> attributes beyond those of all vendors; a card may be absent."""
+    def attributes(self, cards: Sequence[Card]) -> Mapping[int, dict[str, Json]]:  # noqa: ARG002 (overridden)
+        """Return card index -> attributes beyond those of all vendors; a card may be absent."""
         return {}
 
     def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:
@@ -57,7 +58,7 @@ class UnpartitionedVendor:
             for card in sorted(cards, key=lambda card: card.index)
         ]
 
-    def counter_sets(self, cards: Sequence[Card]) -> list[Json]:  # noqa: ARG002 (nothing is cut into parts)
+    def counter_sets(self, cards: Sequence[Card]) -> list[Json]:  # noqa: ARG002 (no partitions)
         return []
 
     def device_classes(self) -> list[Json]:

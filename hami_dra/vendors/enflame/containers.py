@@ -1,8 +1,8 @@
-"""What a container gets of Enflame GCUs: device nodes, and the share of its slices.
+"""The edits of a container with Enflame GCUs: device nodes, and the share of its slices.
 
-Called through the vendor registry. In: tenancies. Out: edits. Pure.
-The variables are those of Enflame's device plugin for shared cards (EnflameTechnology/gcushare,
-setEnvForIsolation): cards by minor number, memory in GB, the card's processors in proportion.
+Called through the vendor registry. In: tenancies. Out: edits. Pure. The variables are those of
+Enflame's device plugin for shared cards (EnflameTechnology/gcushare, setEnvForIsolation): cards by
+minor number, memory in GB, the card's processors in proportion.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,9 @@ PROCESSORS: Final = "ENFLAME_CONTAINER_USABLE_PROCESSOR"
 MEMORY: Final = "ENFLAME_CONTAINER_USABLE_GLOBAL_MEM"
 CONTROL_NODE: Final = "/dev/gcuctl"
 SIPS: Final = {"S60": 24}
-"""Word of the product → processors (SIPs) of the whole card, as far as Enflame's own plugin names them."""
+"""Word of the product → processors (SIPs) of the whole card, for the products in Enflame's own
+plugin.
+"""
 
 
 class EnflameContainers(ByAmount):
@@ -73,7 +75,7 @@ def _gigabytes(amount: int, held: Sequence[Grant]) -> str:
 
 
 def _processors(held: Sequence[Grant]) -> int | None:
-    """Of the smallest card; None where one is not known."""
+    """Return the processors of the smallest card; None if one is not known."""
     known = [next((count for word, count in SIPS.items() if word in holding.card.product), None) for holding in held]
     counts = [count for count in known if count is not None]
     return min(counts) if len(counts) == len(known) else None

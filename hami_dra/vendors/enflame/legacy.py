@@ -1,7 +1,9 @@
-"""HAMi's Enflame resource names (HAMi v2.7.0 D/enflame/device.go:70-124, the rules of the release that the names come from).
+"""HAMi's Enflame resource names (HAMi v2.7.0 D/enflame/device.go:70-124, the rules of the release
+that the names come from).
 
-Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. In how many slices a card is cut is not known
-before a node is chosen: a percentage is rounded up to a slice by the allocator, on whatever card it comes to.
+Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. The number of slices
+of a card is not known before a node is chosen: a percentage is rounded up to a slice by the
+allocator, for each card.
 """
 
 from typing import Final

@@ -1,9 +1,10 @@
 """Enflame GCUs as published devices, and the DeviceClasses that select them.
 
-Called through the vendor registry. In: card records and the slice factor. Out: JSON for ResourceSlices and DeviceClasses.
-Pure. A card has f equal slices. Memory and cores are handed out in the same f steps, so a percentage is rounded up to a
-slice by the allocator itself, on whatever card it comes to: 25 percent are 25 on a card of four, 33 on a card of three.
-Memory and cores keep claims apart; `slices` only counts, so who names the two need not know f.
+Called through the vendor registry. In: card records and the slice factor. Out: JSON for
+ResourceSlices and DeviceClasses. Pure. A card has f equal slices. Memory and cores are handed out
+in the same f steps, so a percentage is rounded up to a slice by the allocator itself, for each
+card: 25 percent are 25 on a card of four, 33 on a card of three. Memory and cores keep claims
+apart; `slices` only counts, so a request that names the two does not depend on f.
 """
 
 from fractions import Fraction

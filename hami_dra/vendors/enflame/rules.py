@@ -1,7 +1,8 @@
-"""Which Enflame GCUs to take: those that are closest to each other, or the one that others miss least.
+"""Choice of Enflame GCUs: those that are closest to each other, or the one that others miss least.
 
-Called by the vendor. In: the wiring of a node's cards and who is free. Out: all sets, best first. Pure.
-The measure is HAMi's pair score (`topology.pairs`): PCIe distance, and links where the tool shows them.
+Called by the vendor. In: the wiring of a node's cards and the free ones. Out: all sets, best first.
+Pure. The measure is HAMi's pair score (`topology.pairs`): PCIe distance, and links where the tool
+shows them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +32,9 @@ USE_UUID = "enflame.com/use-gpuuuid"
 NOUSE_UUID = "enflame.com/nouse-gpuuuid"
 
 _DAMAGE = 1e-6
-"""Weight of what a set costs the others beside its own closeness: it only decides between equals."""
+"""Weight of a set's cost for the others relative to its own closeness: it only decides between
+equals.
+"""
 
 
 @lru_cache(maxsize=1_024)
@@ -40,9 +43,11 @@ def pairs_of(layout: Layout) -> Pairs:
 
 
 def closest(layout: Layout, free: int, count: int) -> Iterator[CandidateTier]:
-    """Sets of `count` of the cards in `free` (bit mask): highest sum of pair scores first, then the least damage.
+    """Yield sets of `count` of the cards in `free` (bit mask): highest sum of pair scores first,
+    then the least damage.
 
-    Of a single card only the damage is left: the sum of its pair scores with the other free cards, the lowest first.
+    Of a single card only the damage is left: the sum of its pair scores with the other free cards,
+    the lowest first.
     """
     cards = bits(free)
     if len(cards) < count:
@@ -52,7 +57,8 @@ def closest(layout: Layout, free: int, count: int) -> Iterator[CandidateTier]:
     some = grown(table, cards, count) if sets is None else sets
     measured = measure(table, some, cards)
     yield from _tiers(some, measured.total, measured.damage)
-    if sets is None:  # too many to look at: the promising ones were first, the others come as they are
+    # too many to evaluate: the promising ones were first, the others follow in any order
+    if sets is None:
         seen = {mask_of(each) for each in some.tolist()}
         for each in combinations(cards, count):
             mask = mask_of(each)

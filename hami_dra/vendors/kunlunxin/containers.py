@@ -1,12 +1,13 @@
-"""What a container gets of Kunlunxin XPUs: device nodes, and the memory of its slices.
+"""The edits of a container with Kunlunxin XPUs: device nodes, and the memory of its slices.
 
-Called through the vendor registry. In: tenancies. Out: edits. Pure.
-The variables are those of Kunlunxin's container toolkit (`CXPU_...`: cards by number, memory in bytes;
-doc/UserGuide.md and README.md of xpu-container-toolkit, src/cli/cxpu.c of libxpu-container).
+Called through the vendor registry. In: tenancies. Out: edits. Pure. The variables are those of
+Kunlunxin's container toolkit (`CXPU_...`: cards by number, memory in bytes; doc/UserGuide.md and
+README.md of xpu-container-toolkit, src/cli/cxpu.c of libxpu-container).
 
-`XPU_VISIBLE_DEVICES` is not set. Programs read it to choose among the cards that they see, by numbers
-that begin at 0 (FastDeploy, docs/usage/kunlunxin_xpu_deployment.md), and no public source says how cards
-are counted in a container that has only some of them: a number of the host could hide its own card.
+`XPU_VISIBLE_DEVICES` is not set. Programs read it to choose among the visible cards, by numbers
+that begin at 0 (FastDeploy, docs/usage/kunlunxin_xpu_deployment.md), and no public source says how
+cards are counted in a container that has only some of them: a number of the host could hide its own
+card.
 """
 
 from collections.abc import Sequence

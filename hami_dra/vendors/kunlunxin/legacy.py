@@ -1,7 +1,8 @@
-"""HAMi's Kunlunxin resource names (HAMi D/kunlun/device.go, vdevice.go: trimMemory, MutateAdmission, GenerateResourceRequests).
+"""HAMi's Kunlunxin resource names (HAMi D/kunlun/device.go, vdevice.go: trimMemory,
+MutateAdmission, GenerateResourceRequests).
 
-Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. A vXPU without memory is a whole card, but stays
-a vXPU: no extended resource has that name.
+Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. A vXPU without memory
+is a whole card, but stays a vXPU: no extended resource has that name.
 """
 
 from typing import Final

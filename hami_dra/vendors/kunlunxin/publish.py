@@ -1,8 +1,8 @@
 """Kunlunxin XPUs as published devices, and the DeviceClasses that select them.
 
-Called through the vendor registry. In: card records. Out: JSON for ResourceSlices and DeviceClasses. Pure.
-`linkGroup` is the wing: cards 0-3 and 4-7. XPULink also joins cards across the wings (0-4, 1-5, 2-6, 3-7), so what is
-connected is no measure of it.
+Called through the vendor registry. In: card records. Out: JSON for ResourceSlices and
+DeviceClasses. Pure. `linkGroup` is the wing: cards 0-3 and 4-7. XPULink also joins cards across the
+wings (0-4, 1-5, 2-6, 3-7), so the links do not define it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,9 @@ EXTENDED_RESOURCE: Final = "kunlunxin.com/xpu"
 WING: Final = 4
 """Cards of one wing."""
 SIZES: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1))
-"""Of a vXPU: 24 GiB, 48 GiB and all of a card of 96 GiB."""
+"""Sizes of a vXPU: 24 GiB, 48 GiB and all of a card of 96 GiB."""
 SLICES: Final = 4
-"""The most vXPUs that fit on a card: the smallest size takes a quarter."""
+"""The maximum number of vXPUs on a card: the smallest size takes a quarter."""
 
 
 class KunlunxinPublishing(UnpartitionedVendor):

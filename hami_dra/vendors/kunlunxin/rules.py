@@ -1,8 +1,9 @@
-"""Kunlunxin's rules: how cards are sliced, how many handles that takes, and which sets of cards are legal.
+"""Kunlunxin's rules: the slicing of cards, the handles that it takes, and the legal sets of cards.
 
-Called by the vendor. In: columns of cards and what is asked, or one node as a `NodeView`. Out: reasons, sets best first. Pure.
-Sources: HAMi D/kunlun/vdevice.go (sizes), topo.go (sets, node score), docs/kunlun-vxpu-support.md:195 (handles). Everything
-about slices comes from what is in use: a card's size is that of the slices on it.
+Called by the vendor. In: columns of cards and the request, or one node as a `NodeView`. Out:
+reasons, sets best first. Pure. Sources: HAMi D/kunlun/vdevice.go (sizes), topo.go (sets, node
+score), docs/kunlun-vxpu-support.md:195 (handles). Everything about slices follows from the usage: a
+card's size is that of the slices on it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,15 +37,22 @@ USE_UUIDS = ("hami.io/use-xpu-uuid", "baidu.com/use-gpuuuid")
 NOUSE_UUIDS = ("hami.io/no-use-xpu-uuid", "baidu.com/nouse-gpuuuid")
 
 HANDLES: Final = 32
-"""The driver of a node has so many. Each card takes one, and each part of a sliced card, used or not, another."""
+"""Number of handles of a node's driver. Each card takes one, and each part of a sliced card, used
+or not, another.
+"""
 _POINTS: Final = {-1: 3000.0, 0: 2000.0, 1: 1000.0, 2: 0.0}
-"""HAMi's node score by how much more torn the chosen cards are than those in use; any other difference: as for 1."""
+"""HAMi's node score by how much more torn the chosen cards are than those in use; any other
+difference: as for 1.
+"""
 _STATE: Final = 8
-"""A state is `_STATE` x parts that the card is cut into now (0: idle) + parts that the request would cut it into."""
+"""A state is `_STATE` x present parts of the card (0: idle) + parts that the request would cut it
+into.
+"""
 
 
 def parts(memory: Ints, total: Ints) -> Codes:
-    """Slices of this size that a card holds: 4, 2 or 1, the size being aligned up (HAMi trimMemory). Arrays of one shape.
+    """Return the slices of this size that a card holds: 4, 2 or 1, the size being aligned up (HAMi
+    trimMemory). Arrays of one shape.
 
     A card without a memory figure is not sliced: 1.
     """
@@ -53,17 +61,17 @@ def parts(memory: Ints, total: Ints) -> Codes:
 
 
 def parts_now(cards: Cards) -> Codes:
-    """What each card is cut into by those who hold it, 0 where nobody does. Shape (n,)."""
+    """Return the parts that each card is cut into by its holders, 0 for an idle one. Shape (n,)."""
     holders = np.maximum(cards.slots_used, 1)
     now = parts(cards.memory_used, cards.memory_total * holders)
     return np.where(cards.slots_used > 0, now, 0).astype(np.uint8)
 
 
 def refuse(cards: Cards, ask: CardRequest) -> Codes:
-    """Per card 0 or the number of the reason. Beyond what cores mean everywhere:
+    """Return per card 0 or the number of the reason. In addition to the general rules for cores:
 
     - A whole card is an idle one.
-    - A card is cut into slices of one size, and into no more than there are.
+    - A card is cut into slices of one size, and into no more than it holds.
     """
     codes = core_rules.refuse(cards, ask)
     wanted, now = parts(ask.memory, cards.memory_total), parts_now(cards)
@@ -78,15 +86,19 @@ def refuse(cards: Cards, ask: CardRequest) -> Codes:
 
 
 def states(cards: Cards, ask: CardRequest) -> Codes:
-    """What `arrange` needs of each card, as `_STATE` says. Shape (n,); the second half means nothing where nothing is asked."""
+    """Return the state of each card for `arrange`, as described at `_STATE`.
+
+    Shape (n,); the second half is meaningless for cards without a request.
+    """
     found: Codes = parts_now(cards) * np.uint8(_STATE) + parts(ask.memory, cards.memory_total)
     return found
 
 
 def arrange(scene: NodeView) -> CandidateSets:
-    """All legal sets: those that the wings allow and that leave handles enough.
+    """Return all legal sets: those that the wings allow and that leave enough handles.
 
-    Cards that an earlier request of the pod is on come first, then those in the same wing, among sets that lie alike.
+    Cards that an earlier request of the pod is on come first, then those in the same wing, among
+    sets that lie alike.
     """
     view, handles = board_of(scene.layout), _handles(scene)
     eligible, mine = scene.mask(CardState.ELIGIBLE), scene.mask(CardState.MINE)
@@ -106,7 +118,9 @@ def board_of(layout: Layout) -> Board:
 
 class _Handles(NamedTuple):
     costs: tuple[int, ...]
-    """By position: what the request needs if it takes the card. A card that is sliced already has them."""
+    """By position: handles that the request needs if it takes the card. A card that is sliced
+    already has them.
+    """
     left: int
 
     def suffice(self, cards: int) -> bool:
@@ -121,7 +135,7 @@ def _handles(scene: NodeView) -> _Handles:
 
 
 def _legal(scene: NodeView, view: Board, eligible: int, handles: _Handles) -> Iterator[Choice]:
-    """A card that there are no handles for is as good as not there."""
+    """Yield the legal sets. A card without enough handles is left out."""
     free = sum(1 << card for card in bits(eligible) if handles.suffice(1 << card))
     found = _slices(scene, view, free) if _slicing(scene, free) else choices(view, free, scene.count)
     for choice in found:
@@ -130,10 +144,10 @@ def _legal(scene: NodeView, view: Board, eligible: int, handles: _Handles) -> It
 
 
 def _slices(scene: NodeView, view: Board, free: int) -> Iterator[Choice]:
-    """Which of two wings that are alike is left to the device policy.
+    """Yield the cards for a slice. Between two equal wings the device policy decides.
 
-    One slice on a card that is sliced already tears no wing. So the policy decides whether it goes there, and HAMi's preference
-    among the wings says which idle card is cut.
+    One slice on a card that is sliced already breaks up no wing. So the policy decides whether it
+    goes there, and HAMi's preference among the wings says which idle card is cut.
     """
     if scene.count > 1:
         yield from _alike_together(choices(view, free, scene.count))
@@ -153,7 +167,9 @@ def _alike_together(found: Iterable[Choice]) -> Iterator[Choice]:
 
 
 def _near(legal: Iterable[Choice], view: Board, mine: int) -> Iterator[Choice]:
-    """First the sets with most cards of `mine`, then those with most cards in the wings of `mine`, then as before."""
+    """Yield first the sets with most cards of `mine`, then those with most cards in the wings of
+    `mine`, then as before.
+    """
     near = view.wings_of(mine)
     listed = [
         (choice.stage, -(cards & mine).bit_count(), -(cards & near).bit_count(), number, cards)
@@ -179,7 +195,9 @@ def _slicing(scene: NodeView, cards: int) -> bool:
 
 
 def _score(scene: NodeView, view: Board, cards: int) -> float:
-    """HAMi's node score of whole cards; slices have none. Summed over a pod's requests it is that of all its cards."""
+    """Return HAMi's node score of whole cards; slices have none. Its sum over a pod's requests is
+    that of all its cards.
+    """
     if _slicing(scene, cards):
         return 0.0
     mine = sum(1 << card for card in bits(scene.mask(CardState.MINE)) if scene.states[card] // _STATE <= 1)

@@ -1,13 +1,13 @@
-"""What a container gets of MetaX cards: their device nodes, and nothing else.
+"""The edits of a container with MetaX cards: their device nodes, and nothing else.
 
 Called through the vendor registry. In: tenancies. Out: edits. Pure.
 
-Nodes are what MetaX' own instructions for containers hand over (`docker run --device=/dev/mxcd
---device=/dev/dri`, images of cr.metax-tech.com), here those of the container's cards alone. There are
-no variables: no public source names one that a container runtime of MetaX reads. Those that programs
-read to choose among the cards that they see (`MACA_VISIBLE_DEVICES`; `CUDA_VISIBLE_DEVICES` in Ray's
-MetaxGPUAcceleratorManager) are left to the program. What keeps a container to a part of a card is the
-sGPU that MetaX' kernel driver makes: docs/vendors/metax.md says what that needs.
+Nodes are those of MetaX' own instructions for containers (`docker run --device=/dev/mxcd
+--device=/dev/dri`, images of cr.metax-tech.com), here of the container's cards alone. There are no
+variables: no public source names one that a container runtime of MetaX reads. Those that programs
+read to choose among the visible cards (`MACA_VISIBLE_DEVICES`; `CUDA_VISIBLE_DEVICES` in Ray's
+MetaxGPUAcceleratorManager) are left to the program. A container is limited to a part of a card by
+the sGPU that MetaX' kernel driver creates: docs/vendors/metax.md describes its requirements.
 """
 
 import re
@@ -41,7 +41,9 @@ class MetaxContainers(ByAmount):
 
 
 def _nodes(held: Sequence[Grant], host: Host) -> tuple[DeviceNode, ...]:
-    """The control node, and the DRM nodes that the kernel names for each card's place on PCI."""
+    """Return the control node, and the DRM nodes that the kernel names for each card's place on
+    PCI.
+    """
     nodes: list[DeviceNode] = []
     for holding in held:
         card = holding.card

@@ -1,7 +1,9 @@
-"""HAMi's MetaX resource names (HAMi D/metax/device.go and sdevice.go, GenerateResourceRequests, MutateAdmission).
+"""HAMi's MetaX resource names (HAMi D/metax/device.go and sdevice.go, GenerateResourceRequests,
+MutateAdmission).
 
-Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. An sGPU always names its cores, which is how it
-is told from a whole card. What differs from HAMi: amounts that HAMi would ignore or take for something else are refused.
+Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. An sGPU always names
+its cores, which distinguishes it from a whole card. Unlike in HAMi, amounts that HAMi would ignore
+or misread are refused.
 """
 
 from collections.abc import Mapping
@@ -65,7 +67,7 @@ class MetaxLegacy(WholeByCount):
         return LegacyReading(LegacyRequest(parts, capacity))
 
     def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """None; but a QoS that is none is refused at once, as by HAMi's webhook."""
+        """Return no filters; but an invalid QoS is refused at once, as by HAMi's webhook."""
         try:
             qos_policy(annotations)
         except InvalidPreference as error:
@@ -74,7 +76,9 @@ class MetaxLegacy(WholeByCount):
 
 
 def _memory(resources: ContainerResources) -> int | None:
-    """Bytes of each card, 0 = all of it; None where nothing is said. A bare number is GiB, with a suffix it is a quantity."""
+    """Return the bytes of each card, 0 = all of it; None if not given. A bare number is GiB, with a
+    suffix it is a quantity.
+    """
     if MEMORY not in resources:
         return None
     value = resources.limits[MEMORY] if MEMORY in resources.limits else resources.requests[MEMORY]

@@ -1,7 +1,8 @@
-"""What annotations want of MetaX cards beyond amounts (HAMi D/metax/sdevice.go: MutateAdmission, CheckUUID, topologyAwareEnable).
+"""Annotations about MetaX cards beyond amounts (HAMi D/metax/sdevice.go: MutateAdmission,
+CheckUUID, topologyAwareEnable).
 
-Called by `Metax.wish` and by the conversion of legacy pods. In: the annotations that are set. Out: a frozen `MetaxPreferences`, or
-InvalidWish.
+Called by `Metax.wish` and by the conversion of legacy pods. In: the annotations that are set. Out:
+a frozen `MetaxPreferences`, or InvalidWish.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,9 @@ NOUSE_UUID: Final = "metax-tech.com/nouse-gpuuuid"
 QOS: Final = "metax-tech.com/sgpu-qos-policy"
 TOPOLOGY_AWARE: Final = "metax-tech.com/sgpu-topology-aware"
 SPREAD_TOPOLOGY: Final = "metax-tech.com/spread-topology"
-"""Ours: what node policy spread makes of topology. Meant for the controller's `--default`."""
+"""Specific to hami-dra: the effect of node policy spread on topology. Meant for the controller's
+`--default`.
+"""
 ANNOTATIONS: Final = frozenset({USE_UUID, NOUSE_UUID, QOS, TOPOLOGY_AWARE, SPREAD_TOPOLOGY})
 
 BEST_EFFORT: Final = "best-effort"
@@ -30,15 +33,19 @@ PENALTY: Final = "penalty"
 @dataclass(frozen=True, slots=True)
 class MetaxPreferences(Preferences):
     qos: str = BEST_EFFORT
-    """Of an sGPU. One that takes all cores shares with nobody, so there it means nothing."""
+    """QoS of an sGPU. One that takes all cores is exclusive, so the value has no effect there."""
     topology_aware: bool = True
-    """Whether nodes are compared by topology for sGPUs. On one node zones are minded in any case, as in HAMi."""
+    """Whether nodes are compared by topology for sGPUs. On one node zones are considered in any
+    case, as in HAMi.
+    """
     penalty: bool = False
-    """Under node policy spread the idler node comes first, and of equally idle ones that with the worse topology."""
+    """Under node policy spread the idler node comes first, and of equally idle ones that with the
+    worse topology.
+    """
 
 
 def metax_preferences(annotations: Mapping[str, str]) -> MetaxPreferences:
-    """Raises InvalidWish."""
+    """Read the preferences. Raises InvalidWish."""
     return MetaxPreferences(
         lists=card_lists(annotations, [USE_UUID], [NOUSE_UUID]),
         qos=qos_policy(annotations),
@@ -48,7 +55,7 @@ def metax_preferences(annotations: Mapping[str, str]) -> MetaxPreferences:
 
 
 def qos_policy(annotations: Mapping[str, str]) -> str:
-    """The QoS that is asked for, best-effort by default. Raises InvalidWish with HAMi's words."""
+    """Return the requested QoS, best-effort by default. Raises InvalidWish with HAMi's words."""
     value = annotations.get(QOS, BEST_EFFORT)
     if value not in QOS_POLICIES:
         raise InvalidPreference(QOS, f"{value!r}: {QOS} must be set one of [{', '.join(QOS_POLICIES)}]")

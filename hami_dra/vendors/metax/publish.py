@@ -1,7 +1,7 @@
 """MetaX cards as published devices, and the DeviceClasses that select them.
 
-Called through the vendor registry. In: card records. Out: JSON for ResourceSlices and DeviceClasses. Pure.
-`linkGroup` is MetaX's linkZone: the cards that MetaXLink joins.
+Called through the vendor registry. In: card records. Out: JSON for ResourceSlices and
+DeviceClasses. Pure. `linkGroup` is MetaX's linkZone: the cards that MetaXLink joins.
 """
 
 from typing import Final
@@ -34,7 +34,9 @@ class MetaxPublishing(UnpartitionedVendor):
     extended_resource = EXTENDED_RESOURCE
 
     def capacity(self, card: Card, sharing: Sharing) -> dict[str, Json]:
-        """An sGPU's memory and cores are kept apart by the kernel driver, which has no more than there is: no scaling."""
+        """Return memory and cores without scaling: the kernel driver isolates an sGPU's, and has no
+        more than the card has.
+        """
         return {
             names.CAP_MEMORY: memory_capacity(card.memory),
             names.CAP_CORES: cores_capacity(),

@@ -1,9 +1,11 @@
-"""What MetaX cards refuse, and which sets of them come first on a node and between nodes.
+"""Refusals of MetaX cards, and the order of their sets on a node and between nodes.
 
-Called by the vendor. In: columns of cards, or one request and the cards of one node. Out: reasons, or tiers. Pure.
+Called by the vendor. In: columns of cards, or one request and the cards of one node. Out: reasons,
+or tiers. Pure.
 
-Sources: HAMi D/metax/sdevice.go (checkDeviceQos, Fit, prioritizeExclusiveDevices, scoreExclusiveDevices), D/metax/device.go
-(ScoreNode) and HAMi's v2.7.0 release notes. Where they disagree docs/vendors/metax.md says what is done here.
+Sources: HAMi D/metax/sdevice.go (checkDeviceQos, Fit, prioritizeExclusiveDevices,
+scoreExclusiveDevices), D/metax/device.go (ScoreNode) and HAMi's v2.7.0 release notes. Where they
+disagree docs/vendors/metax.md says which rule is used here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,10 +54,11 @@ _ALLOCATED: Final = 10
 
 
 def refuse(cards: Cards, ask: CardRequest, qos: str) -> Codes:
-    """Per card 0 or the number of the reason: another QoS than its tenants' (HAMi's first check), then what cores mean.
+    """Return per card 0 or the number of the reason: another QoS than its tenants' (HAMi's first
+    check), then the general rules for cores.
 
-    A card that nobody holds, or whose tenants were promised nothing (`Cards.mark` 0), takes any QoS. A request for all cores
-    is exempt; it is refused by any tenant all the same.
+    A card without holders, or whose tenants were promised nothing (`Cards.mark` 0), takes any QoS.
+    A request for all cores is exempt; it is refused by any tenant all the same.
     """
     codes = core_rules.refuse(cards, ask)
     another = (cards.slots_used > 0) & (cards.mark != 0) & (cards.mark != mark_of(qos))
@@ -64,19 +67,21 @@ def refuse(cards: Cards, ask: CardRequest, qos: str) -> Codes:
 
 
 def mark_of(qos: str) -> int:
-    """A QoS as `Cards.mark`."""
+    """Return a QoS as `Cards.mark`."""
     return QOS_POLICIES.index(qos) + 1
 
 
 def takes_all_cores(cards: Cards, ask: CardRequest) -> Codes:
-    """Per card 1 where the request leaves no cores to others; where cores are not published, no memory."""
+    """Return per card 1 if the request leaves no cores to others; if cores are not published, no
+    memory.
+    """
     alone = np.where(cards.cores_total > 0, ask.cores >= cards.cores_total, ask.memory >= cards.memory_total)
     states: Codes = alone.astype(np.uint8)
     return states
 
 
 class _Kind(Enum):
-    """What a request is for: each is compared between nodes in its own way."""
+    """The purpose of a request: each is compared between nodes in its own way."""
 
     WHOLE = "whole card"
     EXCLUSIVE = "exclusive sGPU"
@@ -84,7 +89,7 @@ class _Kind(Enum):
 
 
 def arranged(scene: NodeView, preferences: MetaxPreferences) -> Iterator[CandidateTier] | None:
-    """Tiers for a request; None where topology has no say: one part of one card."""
+    """Yield tiers for a request; None if topology does not apply: one part of one card."""
     kind = _kind(scene)
     if kind is _Kind.SHARED and scene.count == 1:
         return None
@@ -102,7 +107,9 @@ def _zones(layout: Layout) -> Zones:
 
 
 def _kind(scene: NodeView) -> _Kind:
-    """A request that names amounts is an sGPU's, exclusive where it takes all cores; one that names none is for whole cards."""
+    """Return the kind of a request. One with amounts is an sGPU's, exclusive if it takes all cores;
+    one without is for whole cards.
+    """
     may = [state for cell, state in zip(scene.cells, scene.states, strict=True) if cell & CardState.ELIGIBLE]
     if not all(may):
         return _Kind.SHARED
@@ -110,7 +117,7 @@ def _kind(scene: NodeView) -> _Kind:
 
 
 def _tiers(scene: NodeView, eligible: int, measure: "_Measure") -> Iterator[CandidateTier]:
-    """What the decision tree names, then every other set, the best connected first."""
+    """Yield the sets named by the decision tree, then every other set, the best connected first."""
     named = list(decision_tree(measure.zones, eligible, scene.count))
     for pick in named:
         score, tie = measure.of(some_of(pick))
@@ -142,12 +149,12 @@ def _is_of(pick: Pick, chosen: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """What sets of cards say for their node. S is `Zones.connection`:
+    """The scores of sets of cards for their node. S is `Zones.connection`:
 
-    allocated = S(set), loss = S(free cards before) - S(set) - S(free cards after), Final = 10 * allocated - loss.
+        allocated = S(set), loss = S(free cards before) - S(set) - S(free cards after), Final = 10 * allocated - loss.
 
-    Whole and exclusive cards of the pod's earlier requests count with the set, so that requests add up to what HAMi finds
-    for all cards of the pod together.
+    Whole and exclusive cards of the pod's earlier requests count with the set, so that requests add
+    up to HAMi's result for all cards of the pod together.
     """
 
     zones: Zones
@@ -156,7 +163,7 @@ class _Measure:
     kind: _Kind
 
     def of(self, cards: int) -> tuple[float, float]:
-        """(`CandidateTier.score`, `CandidateTier.tie`)"""
+        """Return (`CandidateTier.score`, `CandidateTier.tie`)."""
         if self.kind is not _Kind.WHOLE and not self.preferences.topology_aware:
             return 0.0, 0.0
         allocated, loss = self._allocated(cards), self._loss(cards)
@@ -170,7 +177,7 @@ class _Measure:
 
     @property
     def least(self) -> float:
-        """No set has a lower score."""
+        """Return a lower bound of the score of all sets."""
         ties = self.preferences.penalty and self.scene.node_policy == names.SPREAD
         return 0.0 if ties or self.kind is _Kind.SHARED else -float(self.zones.connection(self._free))
 

@@ -1,10 +1,11 @@
-"""What a container gets of AWS Neuron devices: device nodes, and which NeuronCores are its own.
+"""The edits of a container with AWS Neuron devices: device nodes, and the numbers of its
+NeuronCores.
 
-Called through the vendor registry. In: tenancies. Out: edits. Pure.
-`AWS_NEURON_VISIBLE_DEVICES` is what AWS' device plugin sets, and its OCI hook reads. Cores are numbered
-over all devices of the machine: those of device d begin at d x cores per device (the flow of AWS'
-scheduler extension, `--device=/dev/neuron1 --env NEURON_RT_VISIBLE_CORES=2,3`). An allocation counts
-cores only; `assign` chooses which, when the claim is prepared, and the driver keeps the choice with the
+Called through the vendor registry. In: tenancies. Out: edits. Pure. `AWS_NEURON_VISIBLE_DEVICES` is
+the variable that AWS' device plugin sets, and its OCI hook reads. Cores are numbered over all
+devices of the machine: those of device d begin at d x cores per device (the flow of AWS' scheduler
+extension, `--device=/dev/neuron1 --env NEURON_RT_VISIBLE_CORES=2,3`). An allocation counts cores
+only; `assign` chooses them when the claim is prepared, and the driver keeps the choice with the
 claim.
 """
 
@@ -35,11 +36,13 @@ class NeuronContainers:
         return card_sites(NeuronPublishing.device_name, cards)
 
     def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:  # noqa: ARG002
-        """Nothing that this driver could know: containers bring their own runtime."""
+        """Return nothing: containers bring their own runtime."""
         return ()
 
     def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
-        """Neighbouring cores where there are some, in the smallest gap that holds them; else the lowest free ones."""
+        """Return neighbouring cores if possible, in the smallest gap that holds them; else the
+        lowest free ones.
+        """
         card = tenancy.card
         total = core_count(card)
         wanted = tenancy.consumed.get(NEURON_CORES, total)
@@ -80,7 +83,7 @@ def _best(free: Sequence[int], wanted: int) -> list[int]:
 
 
 def _cores(holding: Grant) -> list[int]:
-    """Numbers inside the device, ascending."""
+    """Return numbers inside the device, ascending."""
     card = holding.card
     total = core_count(card)
     own: set[int] = set()

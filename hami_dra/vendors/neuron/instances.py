@@ -1,8 +1,8 @@
-"""What AWS builds with Neuron devices, as data.
+"""AWS instance types with Neuron devices, as data.
 
 Called by `publish`, by the rules and by tests of the reference machines. Pure data and look-ups.
-Figures: AWS' pages of the EC2 instance types. Wiring: neuron-ls, "connected devices". Devices of a ring are
-joined to their two neighbours, those of a torus (4 x 4) to four.
+Figures: AWS' pages of the EC2 instance types. Wiring: neuron-ls, "connected devices". Devices of a
+ring are joined to their two neighbours, those of a torus (4 x 4) to four.
 """
 
 from enum import StrEnum
@@ -22,9 +22,11 @@ class DeviceModel(NamedTuple):
     """One kind of Neuron device."""
 
     family: str
-    """How product names begin."""
+    """Start of product names."""
     cores: int
-    """NeuronCores as the runtime numbers them by default: Trainium2 joins its eight physical ones to four (LNC=2)."""
+    """NeuronCores as the runtime numbers them by default: Trainium2 joins its eight physical ones
+    to four (LNC=2).
+    """
     physical_cores: int
     memory: int
     """GiB."""
@@ -43,7 +45,7 @@ TRAINIUM: Final = DeviceModel("Trainium", 2, 2, 32)
 TRAINIUM2: Final = DeviceModel("Trainium2", 4, 8, 96)
 
 DEVICES: Final = (INFERENTIA2, TRAINIUM2, INFERENTIA, TRAINIUM)
-"""Names that begin with another one come first."""
+"""Longer names come before their prefixes."""
 
 INSTANCES: Final = (
     Instance("inf1.xlarge", INFERENTIA, 1, Wiring.NONE),
@@ -69,12 +71,12 @@ def instance_of(name: str) -> Instance | None:
 
 
 def device_of(product: str) -> DeviceModel | None:
-    """By the product name: `Trainium1`, `Inferentia2`."""
+    """Return the model by the product name: `Trainium1`, `Inferentia2`."""
     return next((device for device in DEVICES if product.startswith(device.family)), None)
 
 
 def neighbours(instance: Instance, index: int) -> frozenset[int]:
-    """The devices that one is joined to."""
+    """Return the devices that are joined to one."""
     if instance.wiring is Wiring.RING:
         found = {(index - 1) % instance.devices, (index + 1) % instance.devices}
     elif instance.wiring is Wiring.TORUS:

@@ -1,7 +1,8 @@
 """HAMi's Neuron resource names (HAMi D/awsneuron/device.go, GenerateResourceRequests).
 
-Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. How many cores a device has is not known before
-a node is chosen, so cores beyond one device become alternatives: some cores of one device, or else whole devices of 8, 4 or 2.
+Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. The number of cores
+of a device is not known before a node is chosen, so cores beyond one device become alternatives:
+some cores of one device, or else whole devices of 8, 4 or 2.
 """
 
 from typing import Final
@@ -22,7 +23,7 @@ from hami_dra.vendors.quotas import Counted, QuotaName, Quotas, cards
 DEVICES: Final = EXTENDED_RESOURCE
 CORES: Final = "aws.amazon.com/neuroncore"
 _CORES_OF_A_DEVICE: Final = (8, 4, 2)
-"""Of all devices there are, largest first: few devices before many."""
+"""Core counts of all existing devices, largest first: few devices before many."""
 _MOST_CORES: Final = MAX_CARDS * _CORES_OF_A_DEVICE[0]
 
 
@@ -55,7 +56,9 @@ class NeuronLegacy(WholeByCount):
 
 
 def _of_cores(cores: int, field: str) -> LegacyRequest:
-    """Cores of one device where it has as many, or else whole devices. Raises InvalidLegacy."""
+    """Return a request for cores of one device if it has as many, or else whole devices. Raises
+    InvalidLegacy.
+    """
     choices = [CardChoice(1, {NEURON_CORES: cores})] if cores <= _CORES_OF_A_DEVICE[0] else []
     choices += [
         CardChoice(cores // each, {NEURON_CORES: each}, exact=True)

@@ -1,8 +1,9 @@
 """AWS Neuron devices as published devices, and the DeviceClasses that select them.
 
-Called through the vendor registry. In: card records. Out: JSON for ResourceSlices and DeviceClasses. Pure.
-A device is shared by its NeuronCores: who leaves them out takes all. Memory belongs to the cores, one share each, so a
-request need not name it, nor `cores`: what it leaves out is that of one core.
+Called through the vendor registry. In: card records. Out: JSON for ResourceSlices and
+DeviceClasses. Pure. A device is shared by its NeuronCores: a request without them takes all. Memory
+belongs to the cores, one share each, so a request need not name it, nor `cores`: the default of
+each is that of one core.
 """
 
 import hashlib
@@ -61,7 +62,7 @@ class NeuronPublishing(UnpartitionedVendor):
 
 
 def core_count(card: Card) -> int:
-    """What the record says, or what such a product has. Raises Unpublishable."""
+    """Return the number in the record, or that of the product. Raises Unpublishable."""
     known = device_of(card.product)
     cores = card.logical_cores if isinstance(card, NeuronRecord) else known.cores if known else 0
     if cores < 1:
@@ -70,10 +71,11 @@ def core_count(card: Card) -> int:
 
 
 def device_groups(cards: Iterable[Card]) -> dict[int, dict[str, Json]]:
-    """Card index → the attributes by which AWS' own driver joins devices to blocks, for `matchAttribute`.
+    """Return card index → the attributes by which AWS' own driver joins devices to blocks, for
+    `matchAttribute`.
 
-    Blocks of 4, 8 and 16 are rows of Trainium's grid, so they begin at multiples of their size; one that lacks a device
-    does not exist. Inferentia has only blocks of one.
+    Blocks of 4, 8 and 16 are rows of Trainium's grid, so they begin at multiples of their size; one
+    that lacks a device does not exist. Inferentia has only blocks of one.
     """
     by_index = {card.index: card for card in cards}
     groups: dict[int, dict[str, Json]] = {}
@@ -95,7 +97,7 @@ def _instance_type(card: Card) -> dict[str, Json]:
 
 
 def _memory(size: int, cores: int) -> Json:
-    """In shares of one core, rounded down to whole MiB."""
+    """Return memory in shares of one core, rounded down to whole MiB."""
     share = size // MIB // cores * MIB
     if share < MIB:
         raise Unpublishable(f"{size} bytes of memory are not enough for {cores} NeuronCores")

@@ -1,7 +1,8 @@
-"""Which Neuron devices may work together: blocks of neighbours (HAMi D/awsneuron/device.go, graphSelect).
+"""Neuron devices that may work together: blocks of neighbours (HAMi D/awsneuron/device.go,
+graphSelect).
 
-Called by the vendor. In: device numbers and who is free, as bit masks by position. Out: the legal blocks. Pure.
-The devices of a node count as one line, 0 to n-1, as AWS' own scheduler sees them.
+Called by the vendor. In: device numbers and the free ones, as bit masks by position. Out: the legal
+blocks. Pure. The devices of a node count as one line, 0 to n-1, as in AWS' own scheduler.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,17 +20,19 @@ ALIGNED_SIZES: Final = frozenset({1, 4, 8, 16})
 
 
 def is_inferentia(instance_type: str, products: Sequence[str]) -> bool:
-    """By the instance type of the node (contains `inf`), or by the product names where the node does not say it."""
+    """Decide by the instance type of the node (contains `inf`), or by the product names if the node
+    has none.
+    """
     if instance_type:
         return "inf" in instance_type.lower()
     return any("inf" in product.lower() for product in products)
 
 
 def blocks(index: Sequence[int], free: int, count: int, *, aligned: bool) -> tuple[int, ...]:
-    """Masks of `count` free devices with consecutive numbers, lowest first.
+    """Return masks of `count` free devices with consecutive numbers, lowest first.
 
-    `index`: the number of each device, by position, ascending; `free`: who is free, by position. `aligned` (Trainium): only 1, 4, 8 or 16
-    devices, beginning at a multiple of their count.
+    `index`: the number of each device, by position, ascending; `free`: the free ones, by position.
+    `aligned` (Trainium): only 1, 4, 8 or 16 devices, beginning at a multiple of their count.
     """
     if aligned and count not in ALIGNED_SIZES:
         return ()

@@ -1,4 +1,6 @@
-"""NVIDIA: cards shared by memory, cores and slots through HAMi-core, taken whole, or cut by MIG."""
+"""NVIDIA: cards shared by memory, cores and slots through HAMi-core, taken whole, or partitioned by
+MIG.
+"""
 
 from pathlib import Path
 

@@ -1,25 +1,26 @@
-"""What a container gets of NVIDIA cards: HAMi-core's limits for shared cards, whole cards as they are, MIG instances.
+"""The edits of a container with NVIDIA cards: shared by HAMi-core, whole, or MIG instances.
 
-Called through the vendor registry. In: tenancies. Out: edits. Pure.
-Environment and mounts are those of HAMi's device plugin (D/nvidia/device-plugin/server.go, Allocate),
-with these differences:
+Called through the vendor registry. In: tenancies. Out: edits. Pure. Environment and mounts are
+those of HAMi's device plugin (D/nvidia/device-plugin/server.go, Allocate), with these differences:
 
-- A container in which nothing is limited (whole cards, MIG instances) gets no HAMi-core at all. HAMi
-  preloads it there too, with the card's own memory as the limit.
-- Limits are numbered in the order of PCI addresses, whatever the order of the allocation, since HAMi-core
-  looks them up by the number of the card. That number is CUDA's, so CUDA is told to count by PCI address
-  as NVML does (`CUDA_DEVICE_ORDER`); by default it counts the fastest card first.
-- Beside a limited card every other card has a limit too: its own memory. HAMi-core's cuDeviceTotalMem_v2
-  (src/cuda/device.c) returns the limit as it is, so a card without one would report 0 bytes.
-- Where cards differ in cores each has its own limit, under the name that HAMi-core looks for first.
-- What HAMi-core writes (the file of its usage, locks) goes to a small tmpfs of each container: tenants
-  cannot fill the host's disk, touch each other's locks, or mix up usages of containers that get the same
-  edits. `Keeping.HOST` puts it on the host, as HAMi does.
+- A container in which nothing is limited (whole cards, MIG instances) gets no HAMi-core at all.
+  HAMi preloads it there too, with the card's own memory as the limit.
+- Limits are numbered in the order of PCI addresses, whatever the order of the allocation, since
+  HAMi-core looks them up by the number of the card. That number is CUDA's, so CUDA is set to count
+  by PCI address as NVML does (`CUDA_DEVICE_ORDER`); by default it counts the fastest card first.
+- If one card is limited, every other card has a limit too: its own memory. HAMi-core's
+  cuDeviceTotalMem_v2 (src/cuda/device.c) returns the limit as it is, so a card without one would
+  report 0 bytes.
+- If cards differ in cores each has its own limit, under the name that HAMi-core looks up first.
+- HAMi-core's files (of its usage, locks) are in a small tmpfs of each container: tenants cannot
+  fill the host's disk, touch each other's locks, or mix up usages of containers that get the same
+  edits. `Keeping.HOST` puts them on the host, as HAMi does.
 
-NVIDIA's container runtime brings libraries and device nodes of what `NVIDIA_VISIBLE_DEVICES` names. Where somebody else brings the
-libraries (a CDI device, or `driver_files`) the variable is `void`, which the runtime takes for nothing to do in legacy mode and in
-CDI mode alike (nvidia-container-toolkit internal/config/image); a uuid it would look up in a CDI specification that cannot know a MIG
-instance made after it.
+NVIDIA's container runtime brings libraries and device nodes of the devices in
+`NVIDIA_VISIBLE_DEVICES`. If another source brings the libraries (a CDI device, or `driver_files`)
+the variable is `void`, which the runtime takes for nothing to do in legacy mode and in CDI mode
+alike (nvidia-container-toolkit internal/config/image); a uuid would be looked up in a CDI
+specification that cannot know a MIG instance created after it.
 """
 
 import hashlib
@@ -75,9 +76,9 @@ PRIORITY: Final = "CUDA_TASK_PRIORITY"
 CORE_POLICY: Final = "GPU_CORE_UTILIZATION_POLICY"
 LOG_LEVEL: Final = "LIBCUDA_LOG_LEVEL"
 DISABLED: Final = "CUDA_DISABLE_CONTROL"
-"""What a container sets for itself to have no limits at all; HAMi allows it, and so do we unless the limits are enforced."""
+"""Variable by which a container switches its limits off; without effect if they are enforced."""
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-"""What Go's strconv.ParseBool takes for true."""
+"""Values that Go's strconv.ParseBool takes for true."""
 
 NO_HOOK: Final = "void"
 """Keeps NVIDIA's container runtime from adding the cards of the environment to those of CDI."""
@@ -92,7 +93,7 @@ _CAPABILITY_MAJOR: Final = re.compile(r"^ *([0-9]{1,7}) nvidia-caps$", re.MULTIL
 _CHANNEL: Final = re.compile(r"channel[0-9]{1,7}")
 _CAPABILITY: Final = re.compile(r"(\S+)/access\s+([0-9]{1,7})")
 
-LOCKS: Final = "/tmp/vgpulock"  # noqa: S108 (HAMi-core knows no other place)
+LOCKS: Final = "/tmp/vgpulock"  # noqa: S108 (HAMi-core's fixed path)
 PRELOAD: Final = "/etc/ld.so.preload"
 _SEPARATORS: Final = re.compile(r"[\s:]+")
 """Between the names in that file (ld.so(8))."""
@@ -100,10 +101,10 @@ READ_WRITE: Final = ("rw", "nosuid", "nodev", "bind")
 EVERYBODY: Final = 0o777
 """HAMi's mode for the folder of one container: it runs as any user."""
 STICKY: Final = 0o1777
-"""For what containers share: nobody removes the lock of another user."""
+"""For folders shared by containers: no user can remove another user's lock."""
 LOCKS_SIZE: Final = 64 << 10
 _UNSAID: Final = {PRIORITY: "1", CORE_POLICY: "default", OVERSUBSCRIBE: "false", DISABLED: "false"}
-"""What HAMi-core takes where a variable is not set (src/multiprocess/multiprocess_memory_limit.c)."""
+"""HAMi-core's defaults for unset variables (src/multiprocess/multiprocess_memory_limit.c)."""
 
 
 class NvidiaContainers:
@@ -117,7 +118,7 @@ class NvidiaContainers:
         return sites(cards)
 
     def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:  # noqa: ARG002
-        """Amounts say it all."""
+        """Return no assignment: amounts define everything."""
         return {}
 
     def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:
@@ -142,7 +143,7 @@ class NvidiaContainers:
         )
 
     def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:
-        """Libraries, HAMi-core, and what MIG needs: what `edits` would refuse or note, before a claim comes."""
+        """Return what `edits` would refuse or note: libraries, HAMi-core, requirements of MIG."""
         if not cards or not host.settings.nodes_required:  # a simulated machine has none of them
             return ()
         missing = _not_limiting(host)
@@ -156,7 +157,7 @@ class NvidiaContainers:
 
 
 def _visible(holding: Grant) -> list[str]:
-    """The card itself, or else its instances."""
+    """Return the card itself, or else its instances."""
     card = holding.card
     direct = [tenancy for tenancy in holding.tenancies if tenancy.partition is None]
     if direct:
@@ -171,16 +172,16 @@ def _visible(holding: Grant) -> list[str]:
     return list(instances.values())
 
 
-# --- limits ----------------------------------------------------------------------------------------------------------
+# --- limits ---------------------------------------------------------------------------------------
 
 
 def _is_instance(holding: Grant) -> bool:
-    """Whether the container has MIG instances of the card, and not the card itself."""
+    """Return whether the container has MIG instances of the card, and not the card itself."""
     return all(tenancy.partition is not None for tenancy in holding.tenancies)
 
 
 def _hidden_by_instances(held: Sequence[Grant]) -> tuple[str, ...]:
-    """Tell where CUDA does not show all that the container has (MIG User Guide, "CUDA Device Enumeration")."""
+    """Describe what CUDA hides of the devices (MIG User Guide, "CUDA Device Enumeration")."""
     instances = [holding.card.index for holding in held if _is_instance(holding)]
     if len(instances) in (0, len(held)):
         return ()
@@ -192,13 +193,14 @@ def _hidden_by_instances(held: Sequence[Grant]) -> tuple[str, ...]:
 
 
 def _limits(held: Sequence[Grant]) -> dict[str, str]:
-    """Return the limits of all cards, or nothing where no card is limited.
+    """Return the limits of all cards, or nothing if no card is limited.
 
-    Every card is named, the unlimited ones with all that they have, so that what another set of edits
-    said of its number ends here.
+    Every card is named, the unlimited ones with all of their memory, so that values of other edits
+    for its number are overridden.
 
-    Cards are numbered without MIG instances, which CUDA never shows beside them. A program that runs on an
-    instance has it as its only card, number 0, so the limit of that number is no more than the instance has.
+    Cards are numbered without MIG instances, which CUDA never shows together with them. A program
+    that runs on an instance has it as its only card, number 0, so the limit of that number is no
+    more than the instance has.
     """
     if not any(_is_limited(holding) for holding in held):
         return {}
@@ -216,13 +218,13 @@ def _limits(held: Sequence[Grant]) -> dict[str, str]:
         env[DEVICE_ORDER] = BY_PCI_ADDRESS
     env[CORE_LIMIT] = str(cores.get(0, NO_CORE_LIMIT))
     if len({cores.get(number, NO_CORE_LIMIT) for number in numbers}) > 1:
-        # a number of its own that is 0 would mean the one above
+        # its own limit of 0 would mean the one above
         env |= {CORE_LIMIT_OF.format(number): str(cores.get(number) or CORES) for number in numbers}
     return env
 
 
 def _is_limited(holding: Grant) -> bool:
-    """Whether HAMi-core has something to do: a share, or a card with more memory than it has (oversubscribed)."""
+    """Return whether there is something to limit: a share, or an oversubscribed card."""
     if _is_instance(holding):
         return False
     return not holding.whole or _memory(holding) > holding.card.memory
@@ -234,13 +236,13 @@ def _memory(holding: Grant) -> int:
         return min(_instance_memory(holding.card, tenancy.partition) for tenancy in holding.tenancies)
     if not holding.whole:
         return holding.amount(names.CAP_MEMORY)
-    # on a node whose memory is scaled up, who takes all of a card takes more than it has
+    # on a node whose memory is scaled up, a request for all of a card takes more than it has
     taken = (tenancy.consumed.get(names.CAP_MEMORY, 0) for tenancy in holding.tenancies if not tenancy.admin)
     return max([holding.card.memory, *taken])
 
 
 def _instance_memory(card: Card, instance: MigInstance | None) -> int:
-    """Return the bytes of a MIG instance; those of the card where its profile is not known."""
+    """Return the bytes of a MIG instance; those of the card if its profile is not known."""
     sizes = {profile.id: profile.memory for profile in mig.profiles(card)}
     return sizes.get(instance.profile_id, card.memory) if instance is not None else card.memory
 
@@ -255,14 +257,15 @@ def _mebibytes(holding: Grant) -> int:
     return amount
 
 
-# --- HAMi-core -------------------------------------------------------------------------------------------------------
+# --- HAMi-core ------------------------------------------------------------------------------------
 
 
 def _limiting(tenancies: Sequence[Tenancy], limits: Mapping[str, str], place: ContainerPlace, host: Host) -> Edits:
-    """Return the library that keeps a container to its limits, and what it reads and writes.
+    """Return the library that limits a container, and the files that it reads and writes.
 
-    An incomplete installation counts as none: runc refuses a container with a mount whose source is not
-    there, and a library that the dynamic linker is not told to preload, or not where it is mounted, limits nothing.
+    An incomplete installation counts as none: runc refuses a container with a mount whose source is
+    missing, and a library that the dynamic linker does not preload, or not from where it is
+    mounted, limits nothing.
     """
     settings = host.settings
     folder = _library_folder(settings)
@@ -287,7 +290,7 @@ def _library_folder(settings: HostSettings) -> str:
 
 
 def _library_mounts(host: Host) -> list[Mount]:
-    """Return all that HAMi-core needs, the library first."""
+    """Return all mounts of HAMi-core, the library first."""
     folder, version = _library_folder(host.settings), host.settings.library_version
     library = f"{folder}/libvgpu.so"
     on_host = f"{library}.{file_name(version)}" if version else library
@@ -299,7 +302,7 @@ def _library_mounts(host: Host) -> list[Mount]:
 
 
 def _not_limiting(host: Host) -> str:
-    """Say why HAMi-core would limit nothing: it is not there, not all of it is, or nobody loads it; empty where it would."""
+    """Return why HAMi-core would limit nothing: not installed or not preloaded; else empty."""
     library, preload, *others = _library_mounts(host)
     missing = [mount.host for mount in (library, preload, *others) if not host.exists(mount.host)]
     if library.host in missing:
@@ -317,14 +320,14 @@ _Written = Tmpfs | tuple[Folder, Mount]
 
 
 def _locks(settings: HostSettings) -> _Written:
-    """Versions of HAMi-core that look for their process in NVML's list one at a time take a lock there; later ones do not."""
+    """Return the place of locks, which HAMi-core takes to look for its process in NVML's list."""
     if settings.lock_folder is Keeping.PRIVATE:
         return Tmpfs(LOCKS, LOCKS_SIZE)
     return Folder(LOCKS, STICKY, per_view=False), Mount(LOCKS, LOCKS, READ_WRITE)
 
 
 def _usage(place: ContainerPlace, settings: HostSettings, folder: str) -> _Written:
-    """HAMi-core tells processes apart by their number in the container, so containers cannot share the file of their usage."""
+    """Return the place of the usage file, which has processes by their number in one container."""
     if settings.usage_cache is Keeping.PRIVATE or place.is_shared:
         return Tmpfs(folder, settings.usage_cache_size)
     own = f"{folder}/containers/{_folder_name(place)}"
@@ -332,10 +335,12 @@ def _usage(place: ContainerPlace, settings: HostSettings, folder: str) -> _Writt
 
 
 def _cache_name(place: ContainerPlace, limits: Mapping[str, str]) -> str:
-    """Return another name where the cards of a container have other numbers than when it was started before.
+    """Return another name if the cards of a container have other numbers than when it was started
+    before.
 
-    HAMi-core takes its limits from a file that it finds, not from the variables (src/multiprocess/multiprocess_memory_limit.c,
-    try_create_shrreg), and a file on the host outlives the container.
+    HAMi-core takes its limits from an existing file, not from the variables
+    (src/multiprocess/multiprocess_memory_limit.c, try_create_shrreg), and a file on the host
+    outlives the container.
     """
     if MEMORY_LIMIT.format(1) not in limits:
         return file_name(place.view)
@@ -348,7 +353,7 @@ def _enforced(tenancies: Sequence[Tenancy]) -> bool:
 
 
 def _folder_name(place: ContainerPlace) -> str:
-    """As HAMi's monitor knows it: it reads the usage in there, and deletes folders that do not name a pod."""
+    """Return the name that HAMi's monitor reads; it deletes folders that do not name a pod."""
     known = place.pod_uids and place.containers
     return file_name(f"{place.pod_uids[0]}_{place.containers[0]}" if known else place.view)
 
@@ -367,16 +372,16 @@ def _library_env(tenancies: Sequence[Tenancy], settings: HostSettings) -> dict[s
         env[CORE_POLICY] = "disable"
     elif policies:
         env[CORE_POLICY] = "force" if "force" in policies else "disable"
-    if _enforced(tenancies):  # what the container sets itself would count, where nothing is set here
+    if _enforced(tenancies):  # the container's own values would count if nothing is set here
         env = {**_UNSAID, **env}
     return env
 
 
-# --- cards -----------------------------------------------------------------------------------------------------------
+# --- cards ----------------------------------------------------------------------------------------
 
 
 def _cdi_devices(held: Sequence[Grant], visible: Sequence[str], host: Host) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What an existing specification calls them, empty unless it has them all; and notes about devices that are not what they were."""
+    """Return the cards' CDI names, empty unless all have one; and notes about outdated devices."""
     cards = {holding.card.uuid: holding.card for holding in held}
     offered = host.cdi_devices
     found, notes = [], []
@@ -394,7 +399,7 @@ def _cdi_devices(held: Sequence[Grant], visible: Sequence[str], host: Host) -> t
 
 
 def _stale(device: CdiDevice, card: Card | None, host: Host) -> str:
-    """Why the specification was written for another state of the machine; empty where nothing shows that it was."""
+    """Return why the specification is for another state of the machine; empty if none shows."""
     loaded = loaded_version(host)
     libraries = library_versions(device.mounts)
     if loaded and libraries and loaded not in libraries:
@@ -409,7 +414,7 @@ def _stale(device: CdiDevice, card: Card | None, host: Host) -> str:
 
 
 def _runtime_notes(place: ContainerPlace, settings: HostSettings) -> tuple[str, ...]:
-    """NVIDIA's runtime must bring the libraries: say so to pods that another runtime starts."""
+    """Return a note for pods with another runtime, if NVIDIA's runtime must bring the libraries."""
     wanted = settings.library_runtime_class
     others = sorted(place.runtime_classes - {wanted})
     if not wanted or not others:
@@ -423,7 +428,7 @@ def _runtime_notes(place: ContainerPlace, settings: HostSettings) -> tuple[str, 
 
 
 def _lacking_libraries(cards: Sequence[Card], host: Host) -> list[str]:
-    """Return what is wrong with CDI devices of these cards, and why nobody brings libraries."""
+    """Return the problems of CDI devices of these cards, and why no source brings libraries."""
     held = [Grant(card=card, tenancies=()) for card in cards]
     cdi, stale = _cdi_devices(held, [card.uuid for card in cards], host)
     if cdi:
@@ -436,7 +441,7 @@ def _lacking_libraries(cards: Sequence[Card], host: Host) -> list[str]:
 
 
 def _lacking_capabilities(host: Host) -> list[str]:
-    """Return what keeps this driver from making MIG instances, or programs from opening them."""
+    """Return what prevents this driver from creating MIG instances, or programs from using them."""
     found = []
     if not host.exists(MIG_CONFIG):
         found.append(
@@ -452,7 +457,7 @@ def _lacking_capabilities(host: Host) -> list[str]:
 
 
 def _imex_channels(held: Sequence[Grant], host: Host) -> tuple[DeviceNode, ...]:
-    """Return the IMEX channels of the host, by which processes of several nodes share memory of whole GPUs."""
+    """Return the host's IMEX channels, by which whole GPUs of several nodes share memory."""
     if not host.settings.imex_channels or not all(holding.whole for holding in held):
         return ()
     folder = host.settings.device_folder + IMEX.removeprefix("/dev")
@@ -476,11 +481,11 @@ def _nodes(held: Sequence[Grant], host: Host) -> tuple[DeviceNode, ...]:
 def _capability_nodes(host: Host, card: Card, wanted: Sequence[str]) -> list[DeviceNode]:
     """Return the nodes that open a MIG instance to a program, by their numbers.
 
-    The host needs no such nodes: nvidia-modprobe makes them only when somebody asks for one. Without them
-    CUDA finds no device in the container, so unknown numbers are refused.
+    The host needs no such nodes: nvidia-modprobe creates them only on request. Without them CUDA
+    finds no device in the container, so unknown numbers are refused.
     """
     minors = dict(_CAPABILITY.findall(host.read(CAPABILITIES) or ""))
-    if not host.settings.nodes_required:  # a simulated machine: whatever lies in its folder
+    if not host.settings.nodes_required:  # a simulated machine: take the nodes in its folder
         return list(optional_nodes(host, [_capability_path(minors[name]) for name in wanted if name in minors]))
     major = _CAPABILITY_MAJOR.search(host.read(DEVICES) or "")
     missing = [f"{CAPABILITIES} has no {name}/access" for name in wanted if name not in minors]

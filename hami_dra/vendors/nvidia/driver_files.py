@@ -1,13 +1,17 @@
-"""The files of NVIDIA's user-space driver that containers need: libraries, tools, sockets, and the hooks that make them found.
+"""The files of NVIDIA's user-space driver that containers need: libraries, tools, sockets, and the
+hooks by which programs find them.
 
-Called by `containers` where no CDI device of somebody else brings them. In: the host. Out: edits, or why there are none. Pure.
+Called by `containers` unless a CDI device of another program brings them. In: the host. Out: edits,
+or why there are none. Pure.
 
-Two sources, in this order. The common edits of a CDI specification that NVIDIA's toolkit wrote for this driver version: such a
-specification does not know instances that were made after it, nor GPUs in MIG mode (nvidia-container-toolkit pkg/nvcdi/lib-nvml.go),
-but what all devices have in common holds for them too. Else the driver root, searched as the toolkit does
-(pkg/nvcdi/driver-nvml.go, internal/discover/{ipc,symlinks,ldconfig,compat_libs}.go, pkg/lookup/library.go):
-libraries of the loaded version in the folders where packages install them, tools in PATH, GSP firmware, sockets of
-nvidia-persistenced, the fabric manager and MPS. What only programs that draw need (EGL and Vulkan configuration) is left out.
+Two sources, in this order. The common edits of a CDI specification that NVIDIA's toolkit wrote for
+this driver version: such a specification does not know instances that were created after it, nor
+GPUs in MIG mode (nvidia-container-toolkit pkg/nvcdi/lib-nvml.go), but the common edits of all
+devices are valid for them too. Else the driver root, searched as the toolkit does
+(pkg/nvcdi/driver-nvml.go, internal/discover/{ipc,symlinks,ldconfig,compat_libs}.go,
+pkg/lookup/library.go): libraries of the loaded version in the folders where packages install them,
+tools in PATH, GSP firmware, sockets of nvidia-persistenced, the fabric manager and MPS. Files of
+graphics programs only (EGL and Vulkan configuration) are left out.
 """
 
 import re
@@ -38,9 +42,9 @@ LIBRARY_FOLDERS: Final = (
     "/lib/aarch64-linux-gnu/nvidia/current",
 )
 _FURTHER: Final = "vdpau"
-"""A folder beside the libraries that has more of them."""
+"""A subfolder with further libraries."""
 _LEGACY: Final = "libnvidia-nvvm70.so.*"
-"""A library that has a version of its own."""
+"""A library with its own version."""
 _TOOL_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/opt/bin")
 _TOOLS: Final = (
     "nvidia-smi",
@@ -59,24 +63,28 @@ _MPS: Final = "/tmp/nvidia-mps"  # noqa: S108 (where MPS listens)
 READ_ONLY: Final = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 SOCKET: Final = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
 HOOK_PATHS: Final = ("/usr/bin/nvidia-cdi-hook", "/usr/local/nvidia/toolkit/nvidia-cdi-hook")
-"""The toolkit's package, GPU Operator. The hooks below need version 1.17.8; those of later ones (update-application-profile,
-apply-cuda-memory-limits) are left out, since a hook that the tool does not know keeps the container from starting.
+"""The toolkit's package, GPU Operator. The hooks below need version 1.17.8; those of later ones
+(update-application-profile, apply-cuda-memory-limits) are left out, since an unknown hook keeps the
+container from starting.
 """
 _UNVERSIONED: Final = "libcuda.so"
 
 
 @dataclass(frozen=True, slots=True)
 class DriverFiles:
-    """What containers get of the driver."""
+    """The driver's files for containers."""
 
     edits: Edits
-    """Their notes are about these files."""
+    """Its notes are about these files."""
     source: str
     """A file or folder of the host."""
 
 
 def driver_files(host: Host) -> DriverFiles | None:
-    """None: this driver brings none, so that the container runtime must. Raises Unpreparable where they should be and are not."""
+    """Return the files; None if this driver brings none, so that the container runtime must.
+
+    Raises Unpreparable if they should exist and do not.
+    """
     common = _from_specification(host)
     if common is not None:
         return common
@@ -87,7 +95,7 @@ def driver_files(host: Host) -> DriverFiles | None:
 
 
 def loaded_version(host: Host) -> str:
-    """Return the version of the kernel driver; empty where the kernel does not tell it."""
+    """Return the version of the kernel driver; empty if the kernel does not report it."""
     return (host.read(MODULE_VERSION) or "").strip()
 
 
@@ -96,7 +104,7 @@ def library_versions(paths: Sequence[str] | frozenset[str]) -> set[str]:
     return {version[1] for path in paths if (version := _LIBRARY.search(path))}
 
 
-# --- a CDI specification ---------------------------------------------------------------------------------------------
+# --- a CDI specification --------------------------------------------------------------------------
 
 
 def _from_specification(host: Host) -> DriverFiles | None:
@@ -109,7 +117,7 @@ def _from_specification(host: Host) -> DriverFiles | None:
     return None
 
 
-# --- the driver root -------------------------------------------------------------------------------------------------
+# --- the driver root ------------------------------------------------------------------------------
 
 
 def _from_root(host: Host, tree: FileTree) -> Edits:
@@ -151,7 +159,7 @@ def _found_version(tree: FileTree) -> str:
 
 
 def _libraries(tree: FileTree, version: str) -> Iterator[str]:
-    """Resolved paths, each once."""
+    """Yield resolved paths, each once."""
     seen = set()
     found = dict.fromkeys(folder for each in LIBRARY_FOLDERS if (folder := tree.resolve(each)))
     for folder in found:
@@ -172,9 +180,9 @@ def _libraries(tree: FileTree, version: str) -> Iterator[str]:
 def _links(tree: FileTree, library: str) -> Iterator[str]:
     """Symlinks that lead to a library, as nvidia-cdi-hook takes them: `TARGET::PATH`.
 
-    libcuda.so -> libcuda.so.1 -> libcuda.so.580.65.06 gives libcuda.so.580.65.06::.../libcuda.so.1 and
-    libcuda.so.1::.../libcuda.so. The toolkit reads the first from the library's SONAME, and makes it only where the host
-    has it as well.
+    libcuda.so -> libcuda.so.1 -> libcuda.so.580.65.06 gives libcuda.so.580.65.06::.../libcuda.so.1
+    and libcuda.so.1::.../libcuda.so. The toolkit reads the first from the library's SONAME, and
+    makes it only where the host has it as well.
     """
     folder, _, file = library.rpartition("/")
     others = _other_names(tree, library)
@@ -185,7 +193,9 @@ def _links(tree: FileTree, library: str) -> Iterator[str]:
 
 
 def _other_names(tree: FileTree, library: str) -> list[str]:
-    """Names in the library's folder that lead to it. Programs expect libcuda.so also where the host lacks it."""
+    """Return the names in the library's folder that lead to it. Programs expect libcuda.so even if
+    the host lacks it.
+    """
     folder, _, file = library.rpartition("/")
     stem = f"{file.partition('.so.')[0]}.so"
     names = [
@@ -201,7 +211,9 @@ def _other_names(tree: FileTree, library: str) -> list[str]:
 
 
 def _tools(tree: FileTree) -> Iterator[tuple[str, str]]:
-    """Paths where programs look for them, and without symlinks (/etc/alternatives)."""
+    """Yield the paths where programs expect tools, and those without symlinks
+    (/etc/alternatives).
+    """
     for tool in _TOOLS:
         for path in (f"{folder}/{tool}" for folder in _TOOL_FOLDERS):
             if resolved := tree.resolve(path):
@@ -226,7 +238,9 @@ def _sockets(tree: FileTree) -> Iterator[str]:
 
 
 def _hook_tool(host: Host, tree: FileTree) -> str:
-    """Return its path on the host: only of a driver root that is the host's own root it is known what else lies there."""
+    """Return its path on the host. Other tools can be found only if the driver root is the host's
+    own root.
+    """
     if host.settings.cdi_hook:
         return host.settings.cdi_hook
     if host.settings.driver_root != "/":
@@ -246,5 +260,5 @@ def _hooks(tool: str, version: str, links: Sequence[str], folders: Sequence[str]
 
 
 def _mount(host: Host, path: str, container: str, options: tuple[str, ...]) -> Mount:
-    """`path`: below the driver root."""
+    """Return a mount. `path`: below the driver root."""
     return Mount(f"{host.settings.driver_root.rstrip('/')}{path}", container, options)

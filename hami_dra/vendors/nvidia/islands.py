@@ -1,23 +1,26 @@
-"""Which sets of NVIDIA cards are legal and how good they are: NVLink islands, pair scores, NUMA nodes.
+"""Legal sets of NVIDIA cards and their scores: NVLink islands, pair scores, NUMA nodes.
 
 Called by `Nvidia.arrange`. In: a scene. Out: tiers of sets, best first. Pure.
 
-An island is what NVLink joins among the cards that the request may take now: a group of eight with four taken is an island of
-four. Order of sets with device policy `topology-aware`, several cards:
+An island is a group joined by NVLink among the cards that the request may take now: a group of
+eight with four taken is an island of four. Order of sets with device policy `topology-aware`,
+several cards:
 
 1. sets whose cards NVLink joins pairwise, before all others;
    a. those that leave fewest cards of their island over: an island that fits exactly, then the next larger one;
    b. of these the highest sum of pair scores; c. of these the least damage: links to the cards that stay free;
 2. all others by highest sum of pair scores, then least damage.
 
-HAMi looks at the sum alone; that an exactly fitting island goes before splitting a larger one is what its release notes say.
-One card: cards in no island first, then the lowest sum of pair scores to the other free cards (HAMi D/nvidia/device.go:850).
+HAMi uses the sum alone; that an exactly fitting island goes before splitting a larger one is from
+its release notes. One card: cards in no island first, then the lowest sum of pair scores to the
+other free cards (HAMi D/nvidia/device.go:850).
 
-The score of a node repeats the order, damage apart: between nodes whose choice is equally good binpack and spread decide, and
-the damage only where they find the nodes equal too.
+The score of a node repeats the order, without the damage: between nodes whose choice is equally
+good binpack and spread decide, and the damage only between nodes that are equal by them too.
 
-Whatever the device policy, `hami.io/gpu-topology: required` leaves only the sets of 1, and `nvidia.com/numa-bind` only sets on
-one NUMA node. Requests for all devices of a node have no choice and are not arranged.
+With any device policy, `hami.io/gpu-topology: required` leaves only the sets of 1, and
+`nvidia.com/numa-bind` only sets on one NUMA node. Requests for all devices of a node have no choice
+and are not arranged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,9 +47,11 @@ from hami_dra.vendors.nvidia.preferences import NvidiaPreferences
 from hami_dra.vendors.protocol import CandidateSets, CandidateTier, CardState, Layout, NodeView, PartitionUse
 
 LINKED: Final = 1e9
-"""Score of a set that NVLink joins pairwise, before what it leaves over is taken off."""
+"""Score of a set that NVLink joins pairwise, before the deduction for leftover cards."""
 LEFT_OVER: Final = 2e6
-"""Per card that an island is larger than needed: more than any sum of pair scores (496 pairs of 32 cards, 3,560 each)."""
+"""Per card that an island is larger than needed: more than any sum of pair scores (496 pairs of 32
+cards, 3,560 each).
+"""
 
 _ONE: Final = 1
 _WORD: Final = 63
@@ -55,12 +60,12 @@ _WORD: Final = 63
 
 @lru_cache(maxsize=4096)
 def pairs_of(layout: Layout) -> Pairs:
-    """Pair scores of a machine; machines that are alike share one layout."""
+    """Return the pair scores of a machine; equal machines share one layout."""
     return pairs(layout.lanes, layout.distance, layout.group)
 
 
 def arrange(scene: NodeView, preferences: NvidiaPreferences, *, topology_aware: bool) -> CandidateSets | None:
-    """None: any set will do, in order of the device policy."""
+    """Return the sets; None if any set will do, in order of the device policy."""
     linked = preferences.linked and scene.count > _ONE
     if not (linked or preferences.numa_bind or topology_aware):
         return None
@@ -82,9 +87,11 @@ def arrange(scene: NodeView, preferences: NvidiaPreferences, *, topology_aware: 
 
 
 def _numa_groups(scene: NodeView, free: Sequence[int]) -> list[list[int]]:
-    """Free cards by NUMA node, in HAMi's order under numa-bind (S/policy/gpu_policy.go:77-127, which is read from its end).
+    """Return free cards by NUMA node, in HAMi's order under numa-bind
+    (S/policy/gpu_policy.go:77-127, which is read from its end).
 
-    binpack: lowest node first; spread and topology-aware: highest first; lists of policies: lowest first.
+    binpack: lowest node first; spread and topology-aware: highest first; lists of policies: lowest
+    first.
     """
     groups: dict[int, list[int]] = {}
     for card in free:
@@ -94,7 +101,9 @@ def _numa_groups(scene: NodeView, free: Sequence[int]) -> list[list[int]]:
 
 
 def _by_policy(table: Pairs, groups: Sequence[Sequence[int]], count: int, *, linked: bool) -> Iterator[CandidateTier]:
-    """One tier per NUMA node, or one for all: the device policy chooses, and has nothing to say about nodes."""
+    """Yield one tier per NUMA node, or one for all: the device policy chooses, and does not rank
+    nodes.
+    """
     for group in groups:
         pools = cliques(table, group, count) if linked else [mask_of(group)]
         if pools:
@@ -104,7 +113,7 @@ def _by_policy(table: Pairs, groups: Sequence[Sequence[int]], count: int, *, lin
 def _by_topology(
     table: Pairs, groups: Sequence[Sequence[int]], free: Sequence[int], count: int, *, linked: bool
 ) -> Iterator[CandidateTier]:
-    """Of sets that are equally good, those of an earlier group come first."""
+    """Yield tiers by topology. Among equally good sets, those of an earlier group come first."""
     if count == _ONE:
         yield from _single(table, groups, free)
         return
@@ -113,7 +122,7 @@ def _by_topology(
     for group in groups:
         sets = all_sets(group, count)
         if sets is None:
-            # too many to look at: promising ones first, then whatever the device policy likes
+            # too many to evaluate: promising ones first, then those preferred by the device policy
             inside = cliques(table, group, count)
             listed += [grown(table, bits(clique), count) for clique in inside]
             if not linked:
@@ -141,7 +150,7 @@ def _single(table: Pairs, groups: Sequence[Sequence[int]], free: Sequence[int]) 
 
 
 def _several(table: Pairs, sets: Sets, group: Ints, free: Sequence[int], *, linked: bool) -> Iterator[CandidateTier]:
-    """`group`: int64 per set, the place of its NUMA node."""
+    """Yield tiers of several cards. `group`: int64 per set, the place of its NUMA node."""
     measured = measure(table, sets, free)
     sizes = components(table, free)
     island = np.zeros(table.size, dtype=np.int64)

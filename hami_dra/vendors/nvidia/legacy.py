@@ -1,8 +1,10 @@
-"""HAMi's NVIDIA resource names and annotations (HAMi D/nvidia/device.go, MutateAdmission, GenerateResourceRequests, CheckType),
-and the names that Volcano's vGPU plugin has for the same (volcano.sh/vgpu-*).
+"""HAMi's NVIDIA resource names and annotations (HAMi D/nvidia/device.go, MutateAdmission,
+GenerateResourceRequests, CheckType), and the equivalent names of Volcano's vGPU plugin
+(volcano.sh/vgpu-*).
 
-Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. What differs from HAMi: numbers that HAMi
-would drop or read as something else are refused, and an empty list is an error instead of a pod that never runs.
+Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. Unlike in HAMi,
+numbers that HAMi would drop or misread are refused, and an empty list is an error instead of a pod
+that never runs.
 """
 
 from collections.abc import Mapping
@@ -95,7 +97,7 @@ class NvidiaLegacy:
         if memory and percent:
             warnings.append(f"{resources.field(percent_name)} is ignored, for {memory_name} is given too")
         if cores is None:
-            # HAMi's exclusive default: a card whose memory nobody limits is not shared
+            # HAMi's exclusive default: a card without a memory limit is not shared
             cores = _ALL_CORES if percent == 100 or not (memory or percent) else 0
         capacity = {names.CAP_CORES: cores}
         if memory:
@@ -148,7 +150,7 @@ class NvidiaLegacy:
 
 
 def _family(resources: ContainerResources) -> tuple[str, str, str, str]:
-    """The four names that a container asks by. Raises InvalidLegacy."""
+    """Return the four names that a container uses. Raises InvalidLegacy."""
     ours = [name for name in _HAMI_NAMES if name in resources]
     volcanos = [name for name in _VOLCANO_NAMES if name in resources]
     if ours and volcanos:
@@ -159,7 +161,7 @@ def _family(resources: ContainerResources) -> tuple[str, str, str, str]:
 
 
 def _ascii_lower(text: str) -> str:
-    """As CEL's lowerAscii: other letters stay."""
+    """Return the text in lower case, as CEL's lowerAscii: other letters stay."""
     return "".join(chr(ord(char) + 32) if "A" <= char <= "Z" else char for char in text)
 
 
@@ -178,6 +180,6 @@ _EXPRESSIONS: Final[Mapping[str, str]] = {
     USE_UUID: _UUID_MATCHES,
     NOUSE_UUID: f"!({_UUID_MATCHES})",
 }
-"""Annotation → CEL with `{items}` where the quoted list goes. All that are given apply together."""
+"""Annotation → CEL with `{items}` in place of the quoted list. All given ones apply together."""
 _MODES: Final[Mapping[str, str]] = {MIG: IS_PARTITION, HAMI_CORE: f"!{IS_PARTITION}"}
-"""How a card is cut: into MIG partitions, or shared by HAMi-core."""
+"""The mode of a card: MIG partitions, or shared by HAMi-core."""

@@ -1,13 +1,15 @@
-"""MIG: into which instances a GPU can be cut, and where on it each of them fits.
+"""MIG: the instances that a GPU supports, and the places where each of them fits.
 
-Called by `publish` and by the rules. In: GPU records. Out: profiles; shared counters as plain JSON. Pure.
-What NVML says of a GPU comes first; the table serves records without it (simulated machines). Its profiles and placements
-are those of NVIDIA's MIG user guide ("Supported MIG Profiles"), the memory is what `nvidia-smi mig -lgip` prints. Profiles
-with other media engines (`1g.10gb+me`, `1g.12gb-me`) are left out, as in HAMi's list: each takes the place of a plain one.
+Called by `publish` and by the rules. In: GPU records. Out: profiles; shared counters as plain JSON.
+Pure. NVML's own data comes first; the table serves records without it (simulated machines). Its
+profiles and placements are those of NVIDIA's MIG user guide ("Supported MIG Profiles"), the memory
+is the output of `nvidia-smi mig -lgip`. Profiles with other media engines (`1g.10gb+me`,
+`1g.12gb-me`) are left out, as in HAMi's list: each takes the place of a plain one.
 
-A GPU has memory slices with a position, and compute slices without. An instance takes neighbouring memory slices from a
-start that the hardware allows, and some compute slices; two instances exclude each other exactly where they want the same
-memory slice, or more compute slices than there are. One counter per memory slice says just that to the allocator.
+A GPU has memory slices with a position, and compute slices without. An instance takes neighbouring
+memory slices from a start that the hardware allows, and some compute slices; two instances exclude
+each other exactly if they need the same memory slice, or more compute slices than the GPU has. One
+counter per memory slice expresses just that to the allocator.
 """
 
 import re
@@ -26,17 +28,17 @@ MEMORY: Final = "memory-slice-{}"
 
 
 class Model(NamedTuple):
-    """GPUs that are cut in one way."""
+    """GPUs with the same partitions."""
 
     word: str
-    """Stands in the product name."""
+    """Part of the product name."""
     most: int
-    """MiB that such a GPU has at most: tells the A100 of 40 GB from that of 80 GB."""
+    """Maximum MiB of such a GPU: distinguishes the A100 of 40 GB from that of 80 GB."""
     profiles: tuple[MigProfile, ...]
 
 
 class _Shape(NamedTuple):
-    """Where instances of a profile fit; the number is NVML's."""
+    """Places of the instances of a profile; the number is NVML's."""
 
     number: int
     compute: int
@@ -62,7 +64,9 @@ _QUARTERS: Final = (
 
 
 def _model(word: str, most: int, shapes: Sequence[_Shape], sizes: Mapping[int, tuple[str, int]]) -> Model:
-    """`sizes`: memory slices of a profile → how its size is written, and the MiB of an instance."""
+    """Return a model. `sizes`: memory slices of a profile → how its size is written, and the MiB of
+    an instance.
+    """
     return Model(
         word,
         most,
@@ -95,7 +99,7 @@ MODELS: Final = (
         _EIGHTHS,
         {1: ("18gb", 16_384), 2: ("35gb", 33_280), 4: ("71gb", 71_424), 8: ("141gb", 143_360)},
     ),
-    # no public output of nvidia-smi: a little below the fractions of the whole GPU
+    # without a public output of nvidia-smi: a little below the fractions of the whole GPU
     _model(
         "B200",
         184_320,
@@ -106,7 +110,9 @@ MODELS: Final = (
 
 
 def known_profiles(card: Card) -> tuple[MigProfile, ...]:
-    """How such a GPU can be cut, in MIG mode or not, smallest first; empty for one that cannot, or is not known."""
+    """Return the profiles of such a GPU, in MIG mode or not, smallest first; empty for one without
+    MIG, or an unknown one.
+    """
     if isinstance(card, GpuRecord) and card.mig is not None and card.mig.profiles:
         plain = (profile for profile in card.mig.profiles if _PLAIN.fullmatch(profile.name))
         return tuple(sorted(plain, key=lambda profile: (profile.memory, profile.slices, profile.name)))
@@ -116,33 +122,35 @@ def known_profiles(card: Card) -> tuple[MigProfile, ...]:
 
 
 def profiles(card: Card) -> tuple[MigProfile, ...]:
-    """The same for a GPU in MIG mode; empty for every other card."""
+    """Return the profiles of a GPU in MIG mode; empty for every other card."""
     in_mig_mode = isinstance(card, GpuRecord) and card.mig is not None and card.mig.enabled
     return known_profiles(card) if in_mig_mode else ()
 
 
 def placements(card: Card) -> Iterator[tuple[MigProfile, MigPlacement]]:
-    """Every instance that a GPU in MIG mode may have, smallest profile first."""
+    """Yield every instance that a GPU in MIG mode may have, smallest profile first."""
     for profile in profiles(card):
         for placement in profile.placements:
             yield profile, placement
 
 
 def compute_slices(card: Card) -> int:
-    """Of the whole GPU in MIG mode."""
+    """Return the compute slices of the whole GPU in MIG mode."""
     return max(profile.slices for profile in profiles(card))
 
 
-# --- counters --------------------------------------------------------------------------------------------------------
+# --- counters -------------------------------------------------------------------------------------
 
 
 def counter_set(card: Card) -> Json:
-    """All slices of one GPU; the set is named like its device."""
+    """Return all slices of one GPU; the set is named like its device."""
     return {"name": set_name(card), "counters": _all(card)}
 
 
 def consumed_by_card(card: Card) -> list[Json]:
-    """All there is: a GPU that is used as one, shared or not, is not cut."""
+    """Return all counters of the GPU: one that is used as a whole, shared or not, is not
+    partitioned.
+    """
     return [{"counterSet": set_name(card), "counters": _all(card)}]
 
 

@@ -1,6 +1,8 @@
-"""What annotations want of NVIDIA cards beyond amounts (HAMi D/nvidia/device.go: CheckType, CheckUUID, assertNuma, mode).
+"""Annotations about NVIDIA cards beyond amounts (HAMi D/nvidia/device.go: CheckType, CheckUUID,
+assertNuma, mode).
 
-Called by `Nvidia.wish`. In: the annotations that are set. Out: a frozen `NvidiaPreferences`, or InvalidWish.
+Called by `Nvidia.wish`. In: the annotations that are set. Out: a frozen `NvidiaPreferences`, or
+InvalidWish.
 """
 
 from collections.abc import Mapping
@@ -30,13 +32,13 @@ ANNOTATIONS: Final = frozenset(
 @dataclass(frozen=True, slots=True)
 class NvidiaPreferences(Preferences):
     linked: bool = False
-    """Several cards only where NVLink joins every two of them."""
+    """Several cards only if NVLink joins every two of them."""
     numa_bind: bool = False
     """All cards of a request on one NUMA node."""
 
 
 def nvidia_preferences(annotations: Mapping[str, str]) -> NvidiaPreferences:
-    """Raises InvalidWish."""
+    """Read the preferences. Raises InvalidWish."""
     lists = card_lists(annotations, [USE_UUID], [NOUSE_UUID], use_types=[USE_TYPE], nouse_types=[NOUSE_TYPE])
     return NvidiaPreferences(
         lists=replace(lists, parts=wanted_parts(annotations)),
@@ -46,10 +48,11 @@ def nvidia_preferences(annotations: Mapping[str, str]) -> NvidiaPreferences:
 
 
 def wanted_parts(annotations: Mapping[str, str]) -> bool | None:
-    """Only MIG partitions (True), only cards shared by HAMi-core (False), or either. Raises InvalidWish.
+    """Return whether only MIG partitions (True), only cards shared by HAMi-core (False), or either
+    fit. Raises InvalidWish.
 
-    As in HAMi a card fits where the text contains its mode: `mig,hami-core` takes both. Where two annotations are there,
-    both hold.
+    As in HAMi a card fits if the text contains its mode: `mig,hami-core` takes both. Of two
+    annotations both apply.
     """
     allowed = {False, True}
     for name in (MODE, VOLCANO_MODE):

@@ -1,7 +1,8 @@
 """NVIDIA cards and MIG partitions as published devices, and the DeviceClasses that select them.
 
-Called through the vendor registry. In: GPU records. Out: JSON for ResourceSlices and DeviceClasses. Pure.
-Beyond the attributes of all vendors a card carries, in the driver's own domain, those of NVIDIA's own driver.
+Called through the vendor registry. In: GPU records. Out: JSON for ResourceSlices and DeviceClasses.
+Pure. In addition to the attributes of all vendors a card carries, in the driver's own domain, those
+of NVIDIA's own driver.
 """
 
 from collections.abc import Sequence
@@ -41,12 +42,12 @@ EXTENDED_RESOURCE: Final = "nvidia.com/gpu"
 PROFILE: Final = "profile"
 """Attribute that only partitions carry: `1g.10gb`."""
 PARENT: Final = "parentUUID"
-"""The uuid of the card that a partition is cut from, under the name that NVIDIA's own driver uses."""
+"""The uuid of a partition's card, under the name that NVIDIA's own driver uses."""
 PLACEMENT: Final = "placement"
 """The first memory slice of a partition."""
 
 IS_PARTITION: Final = f'has(device.attributes["{DRIVER}"].{PROFILE})'
-"""`has`: a card has no such attribute, and asking for its value would be an error."""
+"""`has`: a card has no such attribute, and reading its value would be an error."""
 
 
 class NvidiaPublishing:
@@ -56,7 +57,9 @@ class NvidiaPublishing:
     driver = DRIVER
 
     def devices(self, cards: Sequence[Card], sharing: Sharing) -> list[Json]:
-        """Partitions follow the cards, smallest first, so that a search without scores wastes least."""
+        """Return the devices. Partitions follow the cards, smallest first, so that a search without
+        scores wastes least.
+        """
         common = common_attributes(cards)
         ordered = sorted(cards, key=lambda card: card.index)
         whole = [_card(card, common[card.index], sharing) for card in ordered]
@@ -76,17 +79,17 @@ class NvidiaPublishing:
 
 
 def card_name(card: Card) -> str:
-    """Of the published device."""
+    """Return the name of the card's published device."""
     return f"gpu-{card.name_number}"
 
 
 def partition_name(card: Card, profile: MigProfile, placement: MigPlacement) -> str:
-    """Of the published device."""
+    """Return the name of the partition's published device."""
     return f"{card_name(card)}-mig-{profile.name.replace('.', '-')}-{placement.start}"
 
 
 def sites(cards: Sequence[Card]) -> dict[str, Site]:
-    """Every published device, and what it is."""
+    """Return the site of every published device."""
     found = {card_name(card): Site(card=card, cuttable=bool(mig.profiles(card))) for card in cards}
     for card in cards:
         for profile, placement in mig.placements(card):
@@ -97,7 +100,7 @@ def sites(cards: Sequence[Card]) -> dict[str, Site]:
 
 def _card(card: Card, common: dict[str, Json], sharing: Sharing) -> Json:
     may_be_cut = bool(mig.profiles(card))
-    # an instance cannot be oversubscribed, so the card that it is cut from offers what it has (as HAMi)
+    # an instance cannot be oversubscribed, so its card offers its real memory (as HAMi)
     memory_scaling = Fraction(1) if may_be_cut else sharing.memory_scaling
     core_scaling = Fraction(1) if may_be_cut else sharing.core_scaling
     device = shared_device(
@@ -114,7 +117,9 @@ def _card(card: Card, common: dict[str, Json], sharing: Sharing) -> Json:
 
 
 def _partitions(card: Card, common: dict[str, Json]) -> list[Json]:
-    """Each is for one claim: no request policy. No links and distances, since an instance does not talk to other cards."""
+    """Return the partitions. Each is for one claim: no request policy. No links and distances,
+    since an instance does not talk to other cards.
+    """
     kept = (names.ATTR_VENDOR, names.ATTR_UUID, names.ATTR_PRODUCT, names.ATTR_INDEX)
     attributes = {name: common[name] for name in kept} | place_attributes(card) | {"type": string("mig")}
     return [
@@ -139,7 +144,9 @@ def _partitions(card: Card, common: dict[str, Json]) -> list[Json]:
 
 
 def software_attributes(card: Card) -> dict[str, Json]:
-    """Under the names that NVIDIA's own driver uses; what is not known is left out."""
+    """Return attributes under the names that NVIDIA's own driver uses; unknown ones are
+    left out.
+    """
     if not isinstance(card, GpuRecord):
         return {}
     attributes = {
