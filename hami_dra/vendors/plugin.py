@@ -40,7 +40,7 @@ class VendorPlugin:
     sampler: Callable[[Backend], Sampler | None]
     """Make the sampler for the cards that this back end finds; None if there is none. Touches no hardware."""
     partitioner: Callable[[Backend], Partitioner] | None = None
-    """Make what cuts its cards into parts, beside this back end. None: its cards are never cut."""
+    """Create the partitioner that works with this back end. None: no partitions."""
     use_driver_root: Callable[[Path], None] | None = None
     """Look for the vendor's libraries in this folder. None: it has none that could be elsewhere."""
 

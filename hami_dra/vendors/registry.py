@@ -1,6 +1,7 @@
 """All vendors, in one order; everything that goes by vendor or driver is derived from it.
 
-A driver that is not here has no vendor rules. A vendor is one folder beside this module and one line in `PLUGINS`.
+A driver that is not here has no vendor rules. A vendor is one folder next to this module and one
+line in `PLUGINS`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,11 +24,11 @@ PLUGINS: tuple[VendorPlugin, ...] = (
 """The requests of a claim that the webhook converts come in this order."""
 VENDORS: tuple[Vendor, ...] = tuple(plugin.rules for plugin in PLUGINS)
 LEGACY_VENDORS: tuple[LegacyVendor, ...] = tuple(plugin.legacy for plugin in PLUGINS)
-"""Whose old resource names the webhook converts."""
+"""Vendors whose old resource names the webhook converts."""
 PUBLISHING_VENDORS: tuple[PublishingVendor, ...] = tuple(plugin.publishing for plugin in PLUGINS)
-"""Whose cards a driver of ours publishes; deviceclasses/ is made from them."""
+"""Vendors whose cards hami-dra publishes; deviceclasses/ is generated from them."""
 CONTAINER_VENDORS: tuple[ContainerVendor, ...] = tuple(plugin.containers for plugin in PLUGINS)
-"""Whose cards a driver of ours hands to containers."""
+"""Vendors whose cards hami-dra hands to containers."""
 WISH_ANNOTATIONS: frozenset[str] = frozenset().union(*(vendor.annotations for vendor in VENDORS))
 """Annotations of pods, claims, templates and classes that some vendor reads."""
 OWN_DRIVERS: frozenset[str] = frozenset(plugin.driver for plugin in PLUGINS)

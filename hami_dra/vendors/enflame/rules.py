@@ -94,7 +94,10 @@ class Enflame(Vendor):
         return states
 
     def arrange(self, scene: NodeView) -> CandidateSets | None:
-        """Several GCUs are close to each other, a whole one does least damage. A slice goes by the device policy."""
+        """Prefer several GCUs that are close together, and a single one that does least damage.
+
+        A slice goes by the device policy.
+        """
         eligible = scene.mask(CardState.ELIGIBLE)
         if scene.count == 1 and not any(scene.states):
             return None

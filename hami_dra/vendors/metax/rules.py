@@ -227,7 +227,10 @@ class Metax(Vendor):
         return {"qos": _own(preferences).qos}
 
     def mark(self, parameters: Mapping[str, Any], consumed: Mapping[str, int]) -> int:
-        """The QoS of a tenant, 0 where it has the card to itself. One that says nothing is best-effort, as HAMi's webhook says."""
+        """Return the QoS of a tenant, 0 if it has the card to itself.
+
+        The default is best-effort, as in HAMi's webhook.
+        """
         if not consumed or consumed.get(names.CAP_CORES, 0) >= core_rules.WHOLE:
             return 0
         qos = parameters.get("qos", BEST_EFFORT)

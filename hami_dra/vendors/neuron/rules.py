@@ -58,11 +58,11 @@ class Neuron(Vendor):
     def ids(self, node: str, index: int) -> tuple[str, ...]:
         return (f"{node}-AWSNeuron-{index}",)
 
-    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (blocks are asked of everybody)
+    def arranges(self, preferences: Preferences, device_keys: Sequence[str]) -> bool:  # noqa: ARG002 (blocks are for all requests)
         return True
 
     def arrange(self, scene: NodeView) -> CandidateSets | None:
-        """Several devices are a block of neighbours, the first that is free (as HAMi). One is any."""
+        """Return the first free block of neighbours (as HAMi) for several devices; any for one."""
         if scene.count == 1:
             return None
         layout = scene.layout

@@ -195,12 +195,9 @@ def _hidden_by_instances(held: Sequence[Grant]) -> tuple[str, ...]:
 def _limits(held: Sequence[Grant]) -> dict[str, str]:
     """Return the limits of all cards, or nothing if no card is limited.
 
-    Every card is named, the unlimited ones with all of their memory, so that values of other edits
-    for its number are overridden.
-
+    Every card is named, the unlimited ones with all of their memory, to override other edits.
     Cards are numbered without MIG instances, which CUDA never shows together with them. A program
-    that runs on an instance has it as its only card, number 0, so the limit of that number is no
-    more than the instance has.
+    on an instance has it as its only card, number 0, whose limit is no more than the instance has.
     """
     if not any(_is_limited(holding) for holding in held):
         return {}
@@ -263,9 +260,8 @@ def _mebibytes(holding: Grant) -> int:
 def _limiting(tenancies: Sequence[Tenancy], limits: Mapping[str, str], place: ContainerPlace, host: Host) -> Edits:
     """Return the library that limits a container, and the files that it reads and writes.
 
-    An incomplete installation counts as none: runc refuses a container with a mount whose source is
-    missing, and a library that the dynamic linker does not preload, or not from where it is
-    mounted, limits nothing.
+    An incomplete installation counts as none: runc refuses a mount whose source is missing, and a
+    library that is not preloaded from where it is mounted limits nothing.
     """
     settings = host.settings
     folder = _library_folder(settings)
@@ -335,12 +331,10 @@ def _usage(place: ContainerPlace, settings: HostSettings, folder: str) -> _Writt
 
 
 def _cache_name(place: ContainerPlace, limits: Mapping[str, str]) -> str:
-    """Return another name if the cards of a container have other numbers than when it was started
-    before.
+    """Return another name if the cards of a container have other numbers than before a restart.
 
-    HAMi-core takes its limits from an existing file, not from the variables
-    (src/multiprocess/multiprocess_memory_limit.c, try_create_shrreg), and a file on the host
-    outlives the container.
+    HAMi-core prefers an existing file to the variables (try_create_shrreg in
+    src/multiprocess/multiprocess_memory_limit.c), and a file on the host outlives the container.
     """
     if MEMORY_LIMIT.format(1) not in limits:
         return file_name(place.view)

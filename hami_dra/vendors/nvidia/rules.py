@@ -12,7 +12,7 @@ from hami_dra.vendors.protocol import CandidateSets, CardRequest, Cards, DriverP
 
 DRIVER = "nvidia.hami.io"
 TYPE_PREFIX = "nvidia-"
-"""HAMi registers a card as NVIDIA-<product name>, and that is the text that its type annotations are looked for in."""
+"""HAMi registers a card as NVIDIA-<product name>, and searches its type annotations in that."""
 
 
 class Nvidia(Vendor):
