@@ -275,7 +275,7 @@ def test_slices_of_different_generations(bad_node):
         "FilteringFailed",
         f"pool {DRIVER}/bad of node bad cannot be used",
         "spec.pool.resourceSliceCount is 2, slices of generation 2: 1",
-        "its driver must publish it anew",
+        "its driver must publish it again",
     )
     place_a_good_one(lab)
     lab.api.patch(f"{SLICES}/one", {"spec": {"pool": {"generation": 2}}})

@@ -1,7 +1,9 @@
-"""`decide`: which node and which devices a pod gets, or why it gets none.
+"""Choose the node and the devices of a pod, or say why there are none.
 
-Called by `reconcile` for every pending pod and by `simulate`. Pure: no clock, no randomness, no I/O; the same inventory
-and demand give the same answer; `decide_slice` gives it in parts, as far as a budget of time goes. What it returns is not stamped: shareIDs and the allocation timestamp are the caller's.
+Called by `reconcile` for every pending pod and by `simulate`. Pure: no clock, no randomness, no
+I/O; the same inventory and scheduling request always give the same answer. `decide_slice` works in
+time slices, where a selector budget limits each of them. The answer is not stamped: shareIDs and
+the allocation timestamp are added by the caller.
 """
 
 from controller.scheduling.decide.answers import Answer, ClaimAllocation, Decision, Score, Unfinished, Unschedulable

@@ -1,7 +1,9 @@
-"""What an allocation records beyond devices: the vendors' promises (QoS, ...), as configuration for the driver of the node.
+"""The vendors' parameters (QoS, ...) of an allocation, recorded in it as configuration for the node
+driver.
 
-Called by `decide` for every claim that it allocates. The driver reads them when it prepares the devices, the ledger when it
-counts who is on a card; so nothing that a later decision needs lives in memory only. Pure.
+Called by `decide` for every claim that it allocates. The driver reads them when it prepares the
+devices, the ledger when it counts the users of a card; so nothing that a later decision needs is
+held in memory only. Pure.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,14 +17,19 @@ Json = dict[str, Any]
 
 
 def with_allocation_config(allocation: Json, preferences_of: Callable[[str], RequestPreferences]) -> Json:
-    """The allocation with one more `config` entry for each driver and what it promises. Changes nothing in place.
+    """Return the allocation with a `config` entry for each driver and its parameters. Changes
+    nothing in place.
 
-    `preferences_of`: by name of the request, as results spell it.
+    `preferences_of`: by name of the request, as the results spell it. Requests with equal
+    parameters share one entry; `requests` is only set where there are several:
+
+        r0 and r1 guaranteed, r2 not    -> {"requests": ["r0", "r1"], ...}, {"requests": ["r2"], ...}
+        r0 and r1 guaranteed, no others -> {...}
     """
     devices = allocation["devices"]
     entries = []
     promised: list[tuple[str, Mapping[str, Any], list[str]]] = []
-    """(driver, promise, requests)"""
+    """(driver, parameters, requests)"""
     asked = dict.fromkeys((result["driver"], result["request"]) for result in devices["results"])
     for driver, request in asked:
         vendor = vendor_of(driver)

@@ -1,4 +1,6 @@
-"""What `decide` answers: a `Decision`, a `Unschedulable` that says why, card by card and node by node, or that it is `Unfinished`."""
+"""The answers of `decide`: a `Decision`, an `Unschedulable` with the reasons by card and node, or
+`Unfinished`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -24,14 +26,14 @@ class Score:
     devices: tuple[tuple[str, float], ...] = ()
     """`driver/pool/device` → device score, in order of the results."""
     topology: float = 0.0
-    """What the vendors say of the sets of cards; on it nodes are compared before their own score."""
+    """The vendors' score of the sets of cards; nodes are compared by it before their own score."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     node: str
     allocations: tuple[ClaimAllocation, ...]
-    """Only the claims that were not allocated before and are ours."""
+    """Only the managed claims that had no allocation before."""
     score: Score
     fitting: tuple[tuple[str, float], ...]
     """The fitting nodes with their scores, best first, at most `Options.report_nodes`."""
@@ -40,7 +42,7 @@ class Decision:
     left_out: tuple[LeftOut, ...] = ()
     """Pods that share a claim with this one and do not fit on the node."""
     trace: Trace | None = field(default=None, compare=False, repr=False)
-    """What was looked at; see there. None where it was let go."""
+    """The data that the decision evaluated; see there. None once it was dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +51,34 @@ class Unschedulable:
     """HAMi's `no available node, <k> nodes do not meet`, or the error."""
     _: KW_ONLY
     reasons: Mapping[str, int] = field(default_factory=dict)
-    """Reason code → how many cards (or nodes) have it as their first failing one."""
+    """Reason code → number of cards (or nodes) for which it is the first failing reason."""
     nodes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Node → reason code → count, at most `Options.report_nodes`."""
     pools: tuple[str, ...] = ()
-    """Pools that cannot be used as published, on nodes that would do otherwise, and why; a few of them."""
+    """A few of the pools that cannot be used as published, with the problem, on nodes that would
+    fit otherwise.
+    """
     error: str = ""
-    """Not empty: the allocator could not even search (bad selector, missing class, mixed drivers)."""
+    """Set if the allocator could not even search (bad selector, missing class, mixed drivers)."""
     quotas: tuple[str, ...] = ()
-    """Where a quota is among the reasons: what the quotas of the namespace say, and how much of them is used."""
+    """If a quota is among the reasons: the quotas of the namespace and how much of each is used."""
     only_quota: bool = False
-    """Some node has room, and a quota of the namespace alone is in the way: no further node and no preemption would help."""
+    """Some node has room, and only a quota of the namespace is in the way: neither more nodes nor
+    preemption would help.
+    """
     node_counts: Mapping[str, int] = field(default_factory=dict)
-    """Reason code → how many nodes have it; `nodes` names only some of them."""
+    """Reason code → number of nodes with it; `nodes` names only some of them."""
     invalid_claim: bool = False
-    """The error is that a claim asks for what its DeviceClass does not allow."""
+    """The error is that a claim asks for something that its DeviceClass does not allow."""
     overrun: Overrun | None = None
-    """The selectors of a claim take more time than they may; `error` says which, and how much."""
+    """The selectors of a claim exceeded their time limit; `error` says which, and by how much."""
     trace: Trace | None = field(default=None, compare=False, repr=False)
-    """As in `Decision`."""
+    """See `Decision.trace`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """The selector budget in force wants others to have their turn. Ask again: what was evaluated is kept."""
+    """The time slice of this pod is over. Call again: all evaluations so far are cached."""
 
     cause: SliceSpent
 
@@ -83,5 +89,5 @@ _Answer = TypeVar("_Answer", bound=Decision | Unschedulable)
 
 
 def without_trace(answer: _Answer) -> _Answer:
-    """To be kept: refers to no column."""
+    """Drop the trace, so that the answer can be stored: it then refers to no column."""
     return replace(answer, trace=None)

@@ -1,10 +1,13 @@
-"""Pending pods that share a claim: all run on the node that it is allocated on, so each is decided with a view to the others.
+"""Pending pods that share a claim. All of them run on the node of its allocation, so each is
+decided with regard to the others.
 
-Kept by `reconcile` and by `simulation`, by difference; read once per decision. Pods of one shape are one entry with a count, so
-a decision costs the same for ten pods on one claim as for a thousand. Pure.
+Updated incrementally by `reconcile` and by `simulation`; read once per decision. Pods of one shape
+are one entry with a count, so a decision costs the same for ten pods on one claim as for a
+thousand. Pure.
 
-A claim can be reserved for 256 pods at a time (ResourceClaimReservedForMaxSize). What is beyond is not ours to refuse: the API
-server does, when kube-scheduler binds the 257th, which then stays pending until one of the others is over.
+A claim can be reserved for 256 pods at a time (ResourceClaimReservedForMaxSize). The limit is
+enforced by the API server, not here: it refuses the 257th when kube-scheduler binds it, and that
+pod stays pending until another one has finished.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -17,7 +20,7 @@ from hami_dra.api.core import Pod
 _NOTHING: Final[dict[Any, Any]] = {}
 """Shared; never changed."""
 MOST_SHAPES: Final = 32
-"""Of so many shapes of pod on one claim, those of the oldest pods, it is asked whether they fit."""
+"""Shapes of pod per claim that are checked for fit: those of the oldest pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Companions:
 
 
 def grouped(pods: Iterable[Pod]) -> tuple[Companions, ...]:
-    """By shape, in order of their first pods."""
+    """Return the pods by shape, in order of the first pod of each shape."""
     found: dict[bytes, Companions] = {}
     for pod in pods:
         shape = pod_shape(pod)
@@ -39,7 +42,9 @@ def grouped(pods: Iterable[Pod]) -> tuple[Companions, ...]:
 
 
 def pod_shape(pod: Pod) -> bytes:
-    """A digest of all that decides which nodes may take the pod, claims apart, and how much of them it uses."""
+    """Return a digest of everything that decides which nodes fit the pod (except its claims), and
+    of its resource requests.
+    """
     spec = pod.spec
     read = (
         pod.metadata.namespace,
@@ -53,9 +58,10 @@ def pod_shape(pod: Pod) -> bytes:
 
 
 class SharedClaims:
-    """Which pending pods that could run refer to which claims. Pods are known by uid, claims by `namespace/name`.
+    """The runnable pending pods of each claim. Pods are keyed by uid, claims by `namespace/name`.
 
-    Whoever keeps it leaves out pods of other schedulers and pods behind other scheduling gates: they may never run.
+    The caller leaves out pods of other schedulers and pods behind other scheduling gates: they may
+    never run.
     """
 
     def __init__(self) -> None:
@@ -63,7 +69,7 @@ class SharedClaims:
         self._keys: dict[str, tuple[str, ...]] = {}
 
     def add(self, pod: Pod, keys: Iterable[str]) -> None:
-        """It is pending and refers to these claims. Again, after it has changed, as often as you like."""
+        """Add a pending pod that refers to these claims, or update it. Idempotent."""
         uid, keys = pod.metadata.uid, tuple(dict.fromkeys(keys))
         if self._keys.get(uid) != keys:
             self.remove(uid)
@@ -73,7 +79,7 @@ class SharedClaims:
             self._claims.setdefault(key, _Sharers()).add(pod, alone=len(keys) == 1)
 
     def remove(self, uid: str) -> None:
-        """It is bound, finished or gone."""
+        """Remove a pod that is bound, finished or deleted."""
         for key in self._keys.pop(uid, ()):
             sharers = self._claims[key]
             sharers.remove(uid)
@@ -81,7 +87,7 @@ class SharedClaims:
                 del self._claims[key]
 
     def uids(self, keys: Iterable[str]) -> list[Collection[str]]:
-        """Who refers to each of the claims."""
+        """Return the uids of the pods that refer to each of the claims."""
         return [sharers.pods.keys() for key in keys if (sharers := self._claims.get(key)) is not None]
 
     def companions(
@@ -89,8 +95,8 @@ class SharedClaims:
     ) -> tuple[Companions, ...]:
         """Return the other pods that refer to any of the claims, by shape.
 
-        `counts`: whether the inventory already counts a pod on some node, by uid. Such a pod has a shape of its own, for it must
-        not be in its own way there.
+        `counts`: whether the inventory already counts the pod with this uid on some node. Such a
+        pod is an entry of its own, because its usage there must not count against itself.
         """
         shared = [each for key in keys if (each := self._claims.get(key)) is not None and len(each.pods) > 1]
         if not shared:
@@ -104,14 +110,14 @@ class SharedClaims:
 
 
 class _Sharers:
-    """Of one claim. Most claims have one pod, so what tells pods apart is made when somebody asks for companions."""
+    """The pods that share one claim. Most claims have one pod: the tables are made on demand."""
 
     __slots__ = ("_by_shape", "_new", "_several", "_shapes", "pods")
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
         self._new: dict[str, None] | None = None
-        """Pods whose shape is not known yet; None: that of none is."""
+        """Pods whose shape is not computed yet; None: no shape is."""
         self._shapes: dict[str, bytes] = _NOTHING
         self._by_shape: dict[bytes, dict[str, None]] = _NOTHING
         self._several: dict[str, None] = _NOTHING
@@ -139,7 +145,7 @@ class _Sharers:
             self._unfile(uid)
 
     def without(self, pod: Pod, counts: Callable[[str], bool]) -> tuple[Companions, ...]:
-        """All but this pod, by shape."""
+        """Return all pods except this one, by shape."""
         if self._new is None:
             self._new, self._shapes, self._by_shape = dict.fromkeys(self.pods), {}, {}
         for uid in self._new:

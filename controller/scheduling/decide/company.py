@@ -1,14 +1,17 @@
-"""How many of the pods that share a claim could run on which node, beside the pod that is decided on. Pure.
+"""The number of pods sharing a claim that each node could run in addition to the pod being decided.
+Pure.
 
-The claim is allocated on one node, and all who share it must run there. So a node that takes more of them is preferred. But none
-is refused because of them: as under kube-scheduler, those that fit run, and the others wait until there is room on that node.
-An example with two nodes of 8 CPU each, and three pods of 4 CPU that share a claim::
+The claim is allocated on one node, and all pods that share it must run there. So nodes that fit
+more of them are preferred. No node is refused because of them: as under kube-scheduler, those that
+fit run, and the others wait until there is room on that node. An example with two nodes of 8 CPU
+each, and three pods of 4 CPU that share a claim::
 
-    node  left beside the first pod  seats for the other two
-    n0    4 CPU                      1
-    n1    3 CPU (1 is used)          0                        -> n0; two of the pods run, and one waits
+    node  left after the first pod  seats for the other two
+    n0    4 CPU                     1
+    n1    3 CPU (1 is used)         0                        -> n0: two run, one waits
 
-Pods are seated in order of `SchedulingRequest.companions`, so that each leaves less to those after it.
+Pods get their seats in order of `SchedulingRequest.companions`, so that each leaves less to those
+after it.
 """
 
 from collections.abc import Iterator
@@ -27,25 +30,25 @@ from hami_dra.api.arrays import Codes, Ints
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Pods of one shape that cannot run on the node that was chosen, although they share a claim."""
+    """Pods of one shape that share a claim and do not fit on the chosen node."""
 
     companions: Companions
-    """`count` is how many of them are left out."""
+    """`count`: the number of pods left out."""
     code: str
-    """Why: a reason code of nodes."""
+    """Reason code of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seats:
     companions: Companions
     codes: Codes
-    """Of each alone. Shape (nodes.size,)."""
+    """Node codes of one such pod alone. Shape (nodes.size,)."""
     seats: Ints
-    """How many of them fit on each node. Shape (nodes.size,)."""
+    """Number of these pods that fit on each node. Shape (nodes.size,)."""
 
 
 class Company:
-    """For one decision."""
+    """The companions of one decision."""
 
     def __init__(self, inventory: Inventory, demand: SchedulingRequest) -> None:
         self._inventory = inventory
@@ -62,7 +65,7 @@ class Company:
             yield nodes[taken == count]
 
     def left_out(self, row: int) -> tuple[LeftOut, ...]:
-        """Return who cannot run beside the pod on this node."""
+        """Return the companions that do not fit on this node together with the pod."""
         found = []
         for each in self._seats:
             missing = each.companions.count - int(each.seats[row])
@@ -72,7 +75,9 @@ class Company:
         return tuple(found)
 
     def _taken(self) -> Ints:
-        """How many companions each node takes; kube-scheduler refused some nodes for some of them. Shape (nodes.size,)."""
+        """Return the number of companions that fit on each node, less those that kube-scheduler
+        refused there. Shape (nodes.size,).
+        """
         taken: Ints = np.zeros(self._inventory.nodes.size, dtype=np.int64)
         for each in self._seats:
             taken += each.seats
@@ -82,6 +87,15 @@ class Company:
         return taken
 
     def _seated(self) -> Iterator[_Seats]:
+        """Yield the seats of each shape.
+
+        `left_of` holds what remains on every node after the pod itself and the companions before.
+        With 8 CPU on n0, the pod at 4, and companions that ask for 1 CPU and 2 GiB:
+
+            seats by CPU     (8 - 4) // 1 = 4
+            seats by memory  6 GiB are left: 6 // 2 = 3
+            seats            min(count, 4, 3) = 3; 1 CPU and 0 GiB are left
+        """
         if not self._demand.companions:
             return
         inventory, pod = self._inventory, self._demand.pod
@@ -97,7 +111,7 @@ class Company:
             fit = inventory.node_fit(companions.pod)
             asked = {resource: amount for resource, amount in pod_requests(companions.pod).items() if amount > 0}
             counted = inventory.nodes.index_of(inventory.assumed_node(companions.pod.metadata.uid))
-            if counted >= 0:  # it is there already, and not in its own way
+            if counted >= 0:  # it is counted there already: its own usage does not stand in its way
                 for resource, amount in asked.items():
                     left_of(resource)[counted] += amount
             seats = np.where(fit.mask, companions.count, 0)

@@ -1,4 +1,6 @@
-"""One run of `decide`: claims sorted by owner, nodes filtered over columns, the best of them searched. Pure."""
+"""One run of `decide`: sort claims by owner, filter nodes over columns, search the best of them.
+Pure.
+"""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -43,13 +45,13 @@ _POOLS_NAMED: Final = 3
 _BUDGETS: Final = 4
 """Searches that may run out of steps before the whole decision is given up."""
 _DISAPPOINTMENTS: Final = 16
-"""Nodes that may turn out worse than the outlook promised before the best of them is taken."""
+"""Nodes whose search may find less than estimated before the best of them is taken."""
 
 
 def decide(inventory: Inventory, demand: SchedulingRequest, options: Options) -> Decision | Unschedulable:
-    """Return which node and which devices the pod gets, or why none, however long it takes.
+    """Return the node and the devices of the pod, or why there are none, without a time limit.
 
-    Never raises for what the demand contains.
+    Never raises because of the contents of the request.
     """
     answer = decide_slice(inventory, demand, options)
     assert not isinstance(answer, Unfinished), "a selector budget is in force: use decide_slice"
@@ -57,9 +59,10 @@ def decide(inventory: Inventory, demand: SchedulingRequest, options: Options) ->
 
 
 def decide_slice(inventory: Inventory, demand: SchedulingRequest, options: Options) -> Answer:
-    """`decide` under a selector budget (`inventory.verdicts.within`), which may end it with `Unfinished`.
+    """Run `decide` under a selector budget (`inventory.verdicts.within`), which may end it with
+    `Unfinished`.
 
-    Call it again then: each call goes on where the one before it stopped.
+    Call it again then: each call continues where the previous one stopped.
     """
     try:
         return _Decision(inventory, demand, options).run()
@@ -72,7 +75,7 @@ def decide_slice(inventory: Inventory, demand: SchedulingRequest, options: Optio
 
 
 class _Decision:
-    """One run of `decide`: claims sorted by owner, nodes filtered, the best of them searched."""
+    """One run of `decide`: sorts claims by owner, filters nodes, searches the best of them."""
 
     def __init__(self, inventory: Inventory, demand: SchedulingRequest, options: Options) -> None:
         self._inventory = inventory
@@ -92,9 +95,9 @@ class _Decision:
         """Searches that ran out of steps."""
         self._tried: dict[int, Worth | None] = {}
         self._found: dict[int, Solution] = {}
-        """By row of the node: what this turn found, and the turns before."""
+        """By row of the node: solutions of this turn and of earlier ones."""
         self._searches: dict[int, Searching] = {}
-        """By row of the node: the search that the turn before could not finish."""
+        """By row of the node: the search that the previous turn could not finish."""
         self._fast_path: FastPath | None = None
         self._company = Company(inventory, demand)
         how = options.managed, options.first_fit, options.gates, self._room
@@ -102,7 +105,9 @@ class _Decision:
         self._suspended = Suspended(inventory, demand)
 
     def run(self) -> Decision | Unschedulable:
-        """Raises AllocatorError, SelectorOverBudget, and SliceSpent: then what was found so far is kept for the next turn."""
+        """Raises AllocatorError, SelectorOverBudget, and SliceSpent, which saves all progress for
+        the next turn.
+        """
         self._resume()
         try:
             return self._run()
@@ -113,7 +118,7 @@ class _Decision:
             raise
 
     def _resume(self) -> None:
-        """Take up what the turn before could not finish."""
+        """Resume the searches that the previous turn could not finish."""
         if self._inventory.verdicts.budget is None:
             return
         if (left := self._suspended.take(lambda: self._in_vain.problem)) is not None:
@@ -128,6 +133,9 @@ class _Decision:
         flat = estimate_if_uniform(
             self._inventory, self._demand.policies, wanted[: self._ours_wanted], rules=self._scope.vendor_rules
         )
+        # The fast path reads only columns. `first-fit` has another order, foreign claims need a
+        # search of their own on the node, and a quota must be charged card by card: all of these
+        # take the full path.
         if flat is not None and not (self._options.first_fit or self._foreign.claims or self._room):
             self._fast_path = fast_path_of(self._inventory, self._ours, wanted)
             if self._fast_path is not None and (found := self._decide_fast(wanted, self._fast_path, flat)) is not None:
@@ -135,7 +143,9 @@ class _Decision:
         return self._decide_full(wanted, flat)
 
     def _decide_fast(self, wanted: Wanted, fast_path: FastPath, estimates: NodeEstimates) -> Decision | None:
-        """Of a plain pod whose like came just before. None: all nodes are to be looked at."""
+        """Fast path for a simple pod of a recently seen shape. Returns None when every node must be
+        evaluated.
+        """
         demand, inventory, policies = self._demand, self._inventory, self._demand.policies
         if not reads_kept_score(policies) or demand.needs_full_path or inventory.troubled_nodes():
             return None
@@ -164,10 +174,10 @@ class _Decision:
         return self._decision(best, found, trace, ranked, len(standing))
 
     def _decide_full(self, wanted: Wanted, flat: NodeEstimates | None) -> Decision | Unschedulable:
-        """With all nodes in view. `flat`: where the vendors have no say between them."""
+        """Evaluate all nodes. `flat`: the estimates where no vendor ranks the nodes."""
         verdicts, candidates = self._candidates(wanted)
         quota = None
-        if self._room is not None:  # else no quota of the namespace is about devices
+        if self._room is not None:  # else no quota of the namespace limits devices
             quota = QuotaVerdicts(self._inventory, self._room, wanted[: self._ours_wanted])
             affordable = quota.affordable()
             self._only_quota = bool((candidates & ~affordable).any())
@@ -203,7 +213,9 @@ class _Decision:
         return self._decision(node, solution, trace, ranked, int(fitting.size))
 
     def _candidates(self, wanted: Wanted) -> tuple[NodeFilter, Bools]:
-        """Return the nodes worth a search, by columns alone; `RankedNodes` keeps the same set in order for plain pods."""
+        """Return the nodes that are worth a search, by columns alone. `RankedNodes` holds the same
+        set, sorted, for simple pods.
+        """
         verdicts = NodeFilter(self._inventory, self._demand)
         candidates = verdicts.mask
         for group, columns in wanted:
@@ -229,15 +241,17 @@ class _Decision:
             tried=self._tried,
         )
 
-    # -- what is asked -----------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     @property
     def _ours_wanted(self) -> int:
-        """How many of `_wanted` are requests of ours."""
+        """Return the number of entries of `wanted` whose devices hami-dra allocates."""
         return sum(len(claim.requests) for claim in self._ours.claims)
 
     def _rows(self, troubled: Iterable[str]) -> Bools:
-        """Nodes whose pools cannot be used as published: the search goes there to say so."""
+        """Return the nodes whose pools cannot be used as published: they are searched so that the
+        error names the pool.
+        """
         mask = np.zeros(self._inventory.nodes.size, dtype=np.bool_)
         for name in troubled:
             row = self._inventory.nodes.index_of(name)
@@ -245,12 +259,13 @@ class _Decision:
                 mask[row] = True
         return mask
 
-    # -- searching ---------------------------------------------------------------------------------------------------
+    # -- searching -----------------------------------------------------------------------------------
 
     def _search(self, candidates: Ints, estimates: NodeEstimates) -> tuple[int, Solution] | None:
-        """The best node where everything can be had. Raises AllocatorError, as upstream ends the pod's attempt there.
+        """Return the best node that can satisfy every claim. Raises AllocatorError, because
+        upstream ends the pod's attempt there.
 
-        The nominated node comes first, then the nodes where the most pods that share a claim can run too.
+        The nominated node comes first, then the nodes that fit the most pods sharing a claim.
         """
         nodes = self._inventory.nodes
         preferred = nodes.index_of(self._demand.preferred_node)
@@ -267,10 +282,16 @@ class _Decision:
         return None
 
     def _best_of(self, candidates: Ints, estimates: NodeEstimates) -> tuple[int, Solution] | None:
-        """Raises AllocatorError.
+        """Return the best of the candidates, searching as few of them as possible. Raises
+        AllocatorError.
 
-        The outlook promises what a node has at most. Where the search finds less on it, the node waits until no other
-        promises more.
+        An estimate is an upper bound. If the search finds less on a node, its solution waits until
+        no other node has a higher estimate:
+
+            node  estimate  found
+            a     9         7      second best: b may still have 8
+            b     8         6      a stays second best; c cannot beat a's 7
+            c     7         -      not searched: a is the answer
         """
         nodes = self._inventory.nodes
         tie = None if estimates.flat else estimates.tie
@@ -278,6 +299,8 @@ class _Decision:
         disappointments = 0
         while candidates.size and self._exhausted < _BUDGETS:
             promise, most = _most_promising(candidates, estimates)
+            # No estimate beats the best solution so far, or too many estimates were wrong to go on
+            # looking for an exact one.
             if second_best is not None and (second_best[0] >= promise or disappointments == _DISAPPOINTMENTS):
                 break
             best = best_node(self._ranking.values, nodes.rank, most, self._demand.policies.node, tie)
@@ -285,6 +308,7 @@ class _Decision:
             self._tried[best] = None
             if found is not None:
                 self._tried[best] = worth = found.rank, self._chooser.topology(found)
+                # The node keeps its promise, so no other node can be better.
                 if worth >= promise:
                     return best, found
                 disappointments += 1
@@ -294,7 +318,9 @@ class _Decision:
         return second_best[1:] if second_best is not None else None
 
     def _solve_within_budget(self, row: int) -> Solution | None:
-        """Search the node; a search that runs out of steps counts as "does not fit". Raises AllocatorError, SliceSpent."""
+        """Search the node; a search that runs out of steps counts as "does not fit". Raises
+        AllocatorError, SliceSpent.
+        """
         budget, given_up = self._inventory.verdicts.budget, ""
         if (found := self._found.get(row)) is not None:
             return found
@@ -316,7 +342,9 @@ class _Decision:
         return found
 
     def _solve_in_portions(self, row: int, meter: "_Meter") -> Solution | None:
-        """Raises as `_solve`, and SliceSpent: then the search goes on in the next turn of this decision."""
+        """Search in portions. Raises as `_solve` does, and SliceSpent: then the search continues in
+        the next turn.
+        """
         search = self._searches.pop(row, None) or self._solve(row, PORTION)
         while True:
             try:
@@ -331,7 +359,11 @@ class _Decision:
                 raise
 
     def _without_searched(self, candidates: Ints) -> Ints:
-        """Under a budget: those that were not searched in vain, by an earlier turn of this decision or by an equal one."""
+        """Return the candidates that neither an earlier turn of this decision nor an equal one
+        searched without success.
+
+        Only used under a selector budget.
+        """
         known = self._in_vain.known() if self._inventory.verdicts.budget is not None else None
         if known is None:
             return candidates
@@ -342,11 +374,16 @@ class _Decision:
         return candidates[~in_vain]
 
     def _solve(self, row: int, portion: int) -> Searching:
+        """Search the node for all claims: the fast path, then foreign claims, then our own. Yields
+        after each portion.
+        """
         node = self._inventory.nodes.node(row)
         pools = self._inventory.pools_on(node.metadata.name)
         usage = self._inventory.usage
         if self._fast_path is not None and (found := self._fast_path.solve(row, self._chooser)) is not None:
             return found
+        # Devices that other drivers allocate are not allocated here: any solution shows that
+        # kube-scheduler can find one on this node. Its result is thrown away.
         if self._foreign.claims:
             theirs = yield from searching(
                 self._foreign,
@@ -375,10 +412,12 @@ class _Decision:
             )
         )
 
-    # -- answers -----------------------------------------------------------------------------------------------------
+    # -- answers -----------------------------------------------------------------------------------
 
     def _decision(self, row: int, solution: Solution, trace: Trace, ranked: Ints, fitting: int) -> Decision:
-        """`ranked`: rows of the best nodes, `fitting`: how many fit."""
+        """Build the answer. `ranked`: rows of the best nodes; `fitting`: the number of fitting
+        nodes.
+        """
         trace.solution = solution
         nodes, chooser, values = self._inventory.nodes, self._chooser, self._ranking.values
         by_key = {claim.claim.key: json for claim, json in zip(self._ours.claims, solution.allocations(), strict=True)}
@@ -422,10 +461,12 @@ class _Decision:
         )
 
     def _unusable(self, mask: Bools) -> tuple[str, ...]:
-        """Pools of ours on these nodes that cannot be used as their driver published them."""
+        """Return the managed pools on these nodes that cannot be used as their driver published
+        them, with the problem.
+        """
         nodes = self._inventory.nodes
         found = (
-            f"pool {'/'.join(pool)} of node {node} cannot be used, {problem}; its driver must publish it anew"
+            f"pool {'/'.join(pool)} of node {node} cannot be used, {problem}; its driver must publish it again"
             for node, pool, problem in self._inventory.troubled_pools()
             if problem and self._scope.covers(pool[0]) and (row := nodes.index_of(node)) >= 0 and mask[row]
         )
@@ -433,7 +474,7 @@ class _Decision:
 
 
 class _Meter:
-    """Reports to a budget what time has passed since it did so last."""
+    """Reports the time that has passed since the previous report to a budget."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -446,7 +487,17 @@ class _Meter:
 
 
 def _most_promising(candidates: Ints, estimates: NodeEstimates) -> tuple[tuple[int, float], Ints]:
-    """The best (rank of prioritized lists, vendors' score) among the candidates (not empty), and those who have it."""
+    """Return the best (rank of prioritized lists, vendors' score) of the candidates, and the
+    candidates that have it.
+
+    `candidates`: not empty. The rank decides first, the score among equal ranks:
+
+    >>> rank, score = np.array([8, 8, 7]), np.array([1.0, 2.0, 9.0])
+    >>> estimates = NodeEstimates(rank, score, np.zeros(3), flat=False)
+    >>> promise, rows = _most_promising(np.array([0, 1, 2]), estimates)
+    >>> promise, rows.tolist()
+    ((8, 2.0), [1])
+    """
     if estimates.flat:
         return (0, 0.0), candidates
     ranks = estimates.rank[candidates]

@@ -1,11 +1,14 @@
-"""The plain case, and most pods are one: a single request by count, where nothing ties the cards of a node together.
+"""Fast path for the most frequent kind of pod: one request by count, without rules that relate the
+cards of a node.
 
-There the columns know already which cards of a node will do, so the best of them are named without looking at the others one
-by one. The rules of the search have the last word, about the named cards alone; where they object, all cards are searched as
-ever. Used by `decide.decision` for every node that it tries. Pure.
+There the columns already say which cards of a node are eligible, so the best of them are chosen
+without testing every card. The search rules then check the chosen cards alone; if they object, all
+cards of the node are searched as usual. Used by `decide.decision` for every node that it tries.
+Pure.
 
-Saves 0.16 of 0.36 ms of a decision at 1,000 nodes, with what `decide.ranked_nodes` saves, which needs it (a shared card;
-`hack/bench/decide.py`, CPython 3.11). Gangs, preemption and move plans make thousands of decisions in a row.
+Saves 0.16 of 0.36 ms of a decision at 1,000 nodes, together with `decide.ranked_nodes`, which needs
+it (a shared card; `hack/bench/decide.py`, CPython 3.11). Gangs, preemption and move plans make
+thousands of decisions in a row.
 """
 
 from collections.abc import Sequence
@@ -22,7 +25,7 @@ from controller.scheduling.scoring.chooser import PolicyChooser
 
 
 class FastPath:
-    """For one decision."""
+    """The fast path of one decision."""
 
     def __init__(
         self, inventory: Inventory, problem: AllocationInput, view: ResolvedRequest, column: RequestColumns
@@ -33,10 +36,14 @@ class FastPath:
         self._column = column
 
     def solve(self, row: int, chooser: PolicyChooser) -> Solution | None:
-        """None: for the search over all cards of the node to say."""
+        """Return the solution on the node, or None where only the search over all its cards can
+        tell.
+        """
         inventory, view = self._inventory, self._view
         rows = inventory.rows_of(row)
         rows = rows[self._column.codes[rows] == 0]
+        # Devices cut from a card depend on each other through shared counters, which columns do not
+        # cover.
         if len(rows) < view.count or inventory.devices.divided[rows].any():
             return None
         chosen = chooser.best(view, rows, self._column.ask)[: view.count]
@@ -46,6 +53,8 @@ class FastPath:
         pool = _pool(inventory.pools_on(node.metadata.name), chosen)
         if pool is None:
             return None
+        # The full rules have the last word: a pool of nothing but the chosen cards makes them the
+        # only candidates. Any objection means that other cards may do, so the search decides.
         candidates = Candidates(self._problem, node, [pool], inventory.usage)
         held = AllocatingDevices(self._problem, candidates, inventory.usage)
         for candidate in candidates.of(view):
@@ -60,7 +69,11 @@ class FastPath:
 
 
 def fast_path_of(inventory: Inventory, problem: AllocationInput, wanted: Wanted) -> FastPath | None:
-    """None where cards depend on each other, or on more than columns tell. `wanted`: nothing but the problem's requests."""
+    """Return the fast path, or None where cards depend on each other or on more than the columns
+    hold.
+
+    `wanted`: the requests of `problem`, and no others.
+    """
     if len(wanted) != 1 or not problem.features.consumable_capacity:
         return None
     [(group, [column, *others])] = wanted
@@ -70,7 +83,9 @@ def fast_path_of(inventory: Inventory, problem: AllocationInput, wanted: Wanted)
 
 
 def _pool(pools: Sequence[Pool], chosen: Sequence[Device]) -> Pool | None:
-    """The one pool that they are of, with them and no others, in their order."""
+    """Return the pool of all chosen devices, reduced to them in their order; None where they come
+    from several pools.
+    """
     driver, name, _ = chosen[0].id
     if any(device.id.driver != driver or device.id.pool != name for device in chosen):
         return None

@@ -1,7 +1,9 @@
-"""Which nodes look alike to a request: nodes whose cards agree in all that a vendor is shown have one number.
+"""Equivalence classes of nodes for a request: nodes whose cards agree in everything a vendor sees
+share a number.
 
-Asked by `decide.pre_score`. One `NodeClasses` is kept for each of the latest shapes of request and vendors, and mended for the nodes
-whose devices changed, so a decision costs little more than the number of different nodes, however many there are. Pure.
+Used by `decide.pre_score`. One `NodeClasses` is cached for each recent pair of request shape and
+vendor, and updated for the nodes whose devices changed, so a decision costs little more than the
+number of different nodes, regardless of how many nodes there are. Pure.
 """
 
 from dataclasses import dataclass
@@ -20,18 +22,20 @@ from hami_dra.api.arrays import Codes, Ints, Positions
 from hami_dra.vendors.protocol import Layout, Vendor
 
 NO_SAY: Final = -1
-"""The vendor has no layout of the node, or other vendors' devices would do as well."""
+"""The vendor has no layout of the node, or devices of other vendors are eligible too."""
 _FEW: Final = 512
-"""Up to so many changed devices their nodes are looked at one by one."""
+"""Up to this many changed devices, update their nodes individually."""
 _SHAPES_KEPT: Final = 128
 """Pairs of a request's shape and a vendor."""
 _MOST: Final = 1 << 14
-"""Numbers given; beyond that all nodes are numbered anew."""
+"""Numbers in use; beyond this many, all nodes are numbered again from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeClass:
-    """What nodes of one number have in common; `cells` and `states` by position in the layout."""
+    """The common properties of the nodes of one number; `cells` and `states` by position in the
+    layout.
+    """
 
     layout: Layout
     cells: Codes
@@ -41,6 +45,8 @@ class NodeClass:
 
 
 class NodeClasses:
+    """The node classes of one request shape and one vendor. `classes[number]` is a NodeClass."""
+
     def __init__(self, inventory: Inventory, vendor: Vendor, column: RequestColumns) -> None:
         self._inventory = inventory
         self._vendor = vendor
@@ -51,7 +57,7 @@ class NodeClasses:
         self._known: dict[bytes, int] = {}
         self._alike: list[NodeClass] = []
         self.number: Ints = np.zeros(0, dtype=np.int64)
-        """Per node row, or NO_SAY. Shape (nodes.size,)."""
+        """Number of the class by node row, or NO_SAY. Shape (nodes.size,)."""
 
     def __len__(self) -> int:
         return len(self._alike)
@@ -59,10 +65,10 @@ class NodeClasses:
     def __getitem__(self, number: int) -> NodeClass:
         return self._alike[number]
 
-    # -- keeping it up to date ---------------------------------------------------------------------------------------
+    # -- incremental update ------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """The column has been refreshed before."""
+        """Update the numbers. The column must be up to date."""
         devices = self._inventory.devices
         layout = self._inventory.layouts.numbers(self._vendor.profile.driver)
         moved = self._relaid(layout)
@@ -79,6 +85,8 @@ class NodeClasses:
             self._node = devices.node[: devices.size].copy()
             self._judge(np.flatnonzero(layout >= 0), np.flatnonzero(devices.active[: devices.size]))
             return
+        # Incremental: a changed device concerns the node it was on (`_node`) and the node it is on
+        # now.
         self.number = grown(self.number, len(layout), NO_POSITION)
         self._node = grown(self._node, devices.size, NO_POSITION)
         touched = np.unique(np.concatenate((moved, self._node[changed], devices.node[changed])))
@@ -92,14 +100,23 @@ class NodeClasses:
             self._judge(touched, np.array(rows, dtype=np.intp))
 
     def _relaid(self, layout: Ints) -> Positions:
-        """Nodes whose layout is another than when they were judged."""
+        """Return the nodes whose layout differs from the one they were numbered with."""
         known = min(len(layout), len(self._layout))
         return np.concatenate(
             (np.flatnonzero(layout[:known] != self._layout[:known]), np.arange(known, len(layout), dtype=np.intp))
         )
 
     def _judge(self, nodes: Positions, rows: Positions) -> None:
-        """Numbers these nodes. `rows`: at least all devices that they alone have."""
+        """Number these nodes. `rows`: at least all devices that only they have.
+
+        All nodes are handled at once: the cards become a table with a line for each node and a
+        column for each position of its layout, and equal lines get equal numbers. For nodes 4 and 9
+        with two cards each, the first card of node 9 in use::
+
+            place     row 4 -> 0, row 9 -> 1, others -1 (`nodes` reversed)
+            where     ([0, 0, 1, 1], [0, 1, 0, 1])       line and column of each card
+            cells     [[idle, idle], [used, idle]]       so the nodes get the numbers 0 and 1
+        """
         inventory, vendor = self._inventory, self._vendor
         devices, position = inventory.devices, inventory.layouts.position
         place = np.full(inventory.nodes.size, -1, dtype=np.int64)
@@ -110,9 +127,10 @@ class NodeClasses:
         kinds = [sample.id.driver == vendor.profile.driver for sample in devices.kind_samples]
         of_vendor = np.array(kinds, dtype=np.bool_)[devices.kind[rows]]
         known = of_vendor & (position[rows] >= 0)
-        # where other vendors' devices would do as well, the vendor cannot tell which cards are the choice
+        # If devices of other vendors are eligible too, the vendor cannot tell which cards will be
+        # chosen.
         says = np.bincount(place[devices.node[rows[eligible & ~of_vendor]]], minlength=len(nodes)) == 0
-        # parts of cards are no cards, but may be taken instead
+        # Parts of cards are not cards, but may be taken instead.
         parts = np.bincount(place[devices.node[rows[eligible & of_vendor & ~known]]], minlength=len(nodes)) > 0
         rows, eligible = rows[known], eligible[known]
         where = place[devices.node[rows]], position[rows]
@@ -131,6 +149,11 @@ class NodeClasses:
             )
 
     def _number(self, layout: int, cells: Codes, states: Codes, *, parts: bool) -> int:
+        """Return the number of the class with these contents, a new one if there is none yet.
+
+        The key holds all contents, so that equal keys mean equal classes; lines are cut to the size
+        of the layout first.
+        """
         found = self._inventory.layouts.numbered(layout)
         cells, states = cells[: found.size], states[: found.size]
         key = b"%d %d " % (layout, parts) + cells.tobytes() + states.tobytes()
@@ -141,14 +164,14 @@ class NodeClasses:
 
 
 class NodeClassCache:
-    """Those of one inventory, kept by it: a cache and nothing else."""
+    """The node classes of one inventory: a pure cache, owned by it."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._kept: LruCache[NodeClasses] = LruCache(_SHAPES_KEPT)
 
     def of(self, vendor: Vendor, column: RequestColumns) -> NodeClasses:
-        """Up to date, as the column is."""
+        """Return the classes, up to date if the column is."""
         found = self._kept.get((vendor.name, column), lambda: NodeClasses(self._inventory, vendor, column))
         found.refresh()
         return found

@@ -1,4 +1,6 @@
-"""Which nodes may take the pod, devices apart: node fit, and what the demand itself says about nodes. Pure."""
+"""Nodes that fit the pod, devices apart: node fit, and the constraints of the scheduling request
+itself. Pure.
+"""
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from hami_dra.api.selectors import node_selector_matches
 
 
 class NodeFilter:
-    """Which nodes may take the pod, devices apart, and why the others may not."""
+    """The nodes that fit the pod, devices apart, and the reasons against the others."""
 
     def __init__(self, inventory: Inventory, demand: SchedulingRequest) -> None:
         nodes = inventory.nodes
@@ -21,7 +23,7 @@ class NodeFilter:
         self.codes = fit.codes
         self.mask = fit.mask
         self.reasons: list[tuple[str, Bools]] = []
-        """What is not in `codes`: reason code and the nodes it refuses, each node once."""
+        """Reasons beyond `codes`: reason code and the nodes that it refuses, each node once."""
         if demand.required_node:
             self._require(nodes.index_of(demand.required_node))
         elif demand.refused_nodes:
@@ -37,9 +39,11 @@ class NodeFilter:
             self._refuse(names.NODE_DEVICE_PLUGIN, nodes.offers(resource) > 0)
 
     def _require(self, required: int) -> None:
-        """The pod is on that node already: whether it should be (cordon, readiness, resources) is asked by nobody any more.
+        """Restrict to the node that the pod is bound to. Fit (cordon, readiness, resources) is no
+        longer checked there.
 
-        So it was, too, when kube-scheduler bound the pod in the very moment in which its allocation was undone.
+        This also covers a pod that kube-scheduler bound at the moment when its allocation was
+        undone.
         """
         present = self.codes != ABSENT
         chosen = np.arange(self.codes.size) == required
@@ -49,6 +53,7 @@ class NodeFilter:
         )
 
     def _refuse(self, code: str, refused: Bools) -> None:
+        """Record the nodes that this reason refuses first, and take them out of the mask."""
         mine = self.mask & refused
         if mine.any():
             self.reasons.append((code, mine))
@@ -56,7 +61,7 @@ class NodeFilter:
 
 
 def _selected(inventory: Inventory, selector: NodeSelector) -> Bools:
-    """Nodes that the node selector of an allocation admits."""
+    """Return the nodes that the node selector of an allocation admits. Shape (nodes.size,)."""
     nodes = inventory.nodes
     mask = np.zeros(nodes.size, dtype=np.bool_)
     pinned = _pinned(selector)
@@ -68,7 +73,7 @@ def _selected(inventory: Inventory, selector: NodeSelector) -> Bools:
 
 
 def _pinned(selector: NodeSelector) -> tuple[str, ...] | None:
-    """The names that the selector allows, or None where labels decide."""
+    """Return the node names that the selector allows, or None where labels decide."""
     (term, *others) = selector.node_selector_terms or (None,)
     if others or term is None:
         return None

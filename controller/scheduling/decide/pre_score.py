@@ -1,9 +1,9 @@
-"""How the candidate nodes compare before any is searched: what the vendors say of the sets they could give, and which
-alternatives of prioritized lists they could meet.
+"""Upper bounds of the candidate nodes before any is searched: the vendors' score of the sets of
+cards that each node could give, and the alternatives of prioritized lists that it could meet.
 
-Called by `decide` once the candidates are known. Nodes whose cards look alike (`decide.node_equivalence`) are asked about once, and the
-vendors' answers are kept. What it says is an estimate from above: the search on the node itself
-may find less (constraints, counters), and `decide` then goes on to the next. Pure.
+Called by `decide` once the candidates are known. Vendors score each class of equivalent
+nodes (`decide.node_equivalence`), and their answers are cached. The search on the node itself may
+find less (constraints, counters); `decide` then goes on to the next node. Pure.
 """
 
 from dataclasses import dataclass, field
@@ -40,13 +40,13 @@ class NodeEstimates:
     """Columns of shape (nodes.size,); only candidates have values."""
 
     rank: Ints
-    """Upstream's score of prioritized lists, summed; higher is better."""
+    """Upstream's score of prioritized lists, summed over the requests; higher is better."""
     topology: Floats
-    """What the vendors say, summed over the requests; higher is better."""
+    """The vendors' score, summed over the requests; higher is better."""
     tie: Floats
-    """The same between nodes that are equal to the node policy too."""
+    """The vendors' score that decides between nodes equal by the node policy too."""
     flat: bool
-    """All nodes are alike: nobody has a say, and no list is prioritized."""
+    """All nodes have equal estimates: no vendor scores them, and no list is prioritized."""
     refused: dict[str, Bools] = field(default_factory=dict)
     """Reason code → candidates where no set of cards is legal."""
 
@@ -54,8 +54,11 @@ class NodeEstimates:
 def estimate_nodes(
     inventory: Inventory, policies: Policies, wanted: Wanted, candidates: Bools, *, rules: bool
 ) -> NodeEstimates:
-    """Where `estimate_if_uniform` has none. `wanted`: every request of ours with the columns of its alternatives. `rules`: ask the vendors
-    at all.
+    """Return the estimates where `estimate_if_uniform` has none.
+
+    `wanted`: every managed request with the columns of its alternatives. `rules`: ask the vendors
+    at all. A prioritized list gives a node 8 points if its first alternative can be met there, 7 if
+    only the second can, and so on.
     """
     size = inventory.nodes.size
     drivers = _arranging(inventory, policies, wanted) if rules else frozenset[str]()
@@ -90,14 +93,17 @@ def estimate_nodes(
 def estimate_if_uniform(
     inventory: Inventory, policies: Policies, wanted: Wanted, *, rules: bool
 ) -> NodeEstimates | None:
-    """Where no vendor has a say, and no list is prioritized: the same for all nodes. None: they must be looked at."""
+    """Return estimates that are equal for all nodes, or None where the nodes must be evaluated.
+
+    They are equal where no vendor scores the nodes and no list is prioritized.
+    """
     if any(group.prioritized for group, _ in wanted) or (rules and _arranging(inventory, policies, wanted)):
         return None
     return _flat(inventory.nodes.size)
 
 
 def _arranging(inventory: Inventory, policies: Policies, wanted: Wanted) -> frozenset[str]:
-    """Drivers of devices that the requests select, whose vendors may have a say about sets."""
+    """Return the drivers of selectable devices whose vendors may score sets of cards."""
     drivers = arranging_drivers(policies) & inventory.layouts.drivers()
     if not drivers:
         return drivers
@@ -113,7 +119,10 @@ def _flat(size: int) -> NodeEstimates:
 
 
 class _NodeQuestion:
-    """One request, one vendor, all candidate nodes. `number`: of `likeness`, shape (nodes,), NO_SAY where nothing is asked."""
+    """One request, one vendor, all candidate nodes.
+
+    `number`: the node classes' numbers, shape (nodes,), NO_SAY where the vendor is not asked.
+    """
 
     def __init__(
         self,
@@ -132,7 +141,12 @@ class _NodeQuestion:
         self._policies = policies
 
     def scene(self, node_class: NodeClass, mine: int, taken: int) -> NodeView:
-        """`mine`: cards of the pod's earlier requests; `taken`: the whole ones."""
+        """Return the node as the vendor sees it for this request.
+
+        `mine`, `taken`: bit masks by position, of the cards that the pod's earlier requests use,
+        and of those they use whole. With mine = 0b011 and taken = 0b001 the cards 0 and 1 are MINE
+        and no longer IDLE, and card 0 is no longer ELIGIBLE.
+        """
         cells = node_class.cells
         if mine or taken:
             cells = cells.copy()
@@ -153,12 +167,16 @@ class _NodeQuestion:
 
     @property
     def takes_whole_cards(self) -> bool:
-        """Nothing of a card is left for the pod's later requests, as far as capacities tell."""
+        """Nothing of a card is left for the pod's later requests, judging by the capacities they
+        name.
+        """
         return not self.view.names_amounts
 
 
 def _ask(estimates: NodeEstimates, asked: list[_NodeQuestion], nodes: Positions, size: int) -> None:
-    """Each group of nodes that are alike to all requests is judged once."""
+    """Fill in the estimates; each group of nodes that are equivalent for all requests is judged
+    once.
+    """
     first, group = _groups(asked)
     scores = np.zeros((len(first), 2), dtype=np.float64)
     codes = [""] * len(first)
@@ -172,11 +190,30 @@ def _ask(estimates: NodeEstimates, asked: list[_NodeQuestion], nodes: Positions,
 
 
 def _groups(asked: list[_NodeQuestion]) -> tuple[Positions, Ints]:
-    """A member of each group, and per node the number of its group."""
+    """Return a member of each group of equivalent nodes, and per node the number of its group.
+
+    Two nodes are in one group if every question has equal numbers for them. The numbers of a node
+    are the digits of one combined number (mixed radix: question i has len(node_classes) + 1 digits,
+    0 for NO_SAY). After each digit the combined numbers are replaced by their positions among those
+    that occur, so that they stay below the number of nodes and never overflow:
+
+    >>> from types import SimpleNamespace as Question
+    >>> first = Question(node_classes="ab", number=np.array([0, 0, 1, 1, 0]))
+    >>> second = Question(node_classes="abc", number=np.array([2, 2, 0, NO_SAY, NO_SAY]))
+    >>> member, group = _groups([first, second])
+
+    The first digits are [1, 1, 2, 2, 1], renumbered [0, 0, 1, 1, 0]; times 4 plus the second digits
+    [3, 3, 1, 0, 0] this is [3, 3, 5, 4, 0]:
+
+    >>> group.tolist()
+    [1, 1, 3, 2, 0]
+    >>> member.tolist()     # the last node of each group
+    [4, 1, 3, 2]
+    """
     combined = np.zeros(len(asked[0].number), dtype=np.int64)
     for each in asked:
         combined = combined * (len(each.node_classes) + 1) + each.number - NO_SAY
-        # as small as can be again, for the next request and for what is counted by it
+        # Renumber densely, before the next digit and for `bincount`.
         present = np.flatnonzero(np.bincount(combined)) if combined.max(initial=0) < _COUNTED else np.unique(combined)
         combined = np.searchsorted(present, combined)
     member = np.zeros(int(combined.max(initial=-1)) + 1, dtype=np.intp)
@@ -185,7 +222,9 @@ def _groups(asked: list[_NodeQuestion]) -> tuple[Positions, Ints]:
 
 
 def _judge(asked: list[_NodeQuestion], node: int) -> tuple[float, float, str]:
-    """The best that a node has for all requests in turn (score, tie), or the reason why it has nothing."""
+    """Return the best (score, tie) of a node for all requests in turn, or the reason code why it
+    has no legal set.
+    """
     total = tie = 0.0
     mine: dict[str, int] = {}
     taken: dict[str, int] = {}
@@ -198,10 +237,12 @@ def _judge(asked: list[_NodeQuestion], node: int) -> tuple[float, float, str]:
         best = _best(each.vendor, each.scene(node_class, mine.get(driver, 0), taken.get(driver, 0)))
         if best is None:
             continue
+        # No legal set of whole cards, but parts of cards may do: the search decides.
         if best.code and best.parts and node_class.parts:
             continue
         if best.code:
-            # a later request may have been left without a set by the first choice of an earlier one: that is for the search
+            # The choice for an earlier request may have left this one without a set: the search may
+            # choose otherwise.
             return (0.0, 0.0, best.code) if not mine else (total + _HOPELESS, tie, "")
         total += best.score
         tie += best.tie
@@ -218,12 +259,12 @@ class _Best:
     mask: int = 0
     code: str = ""
     parts: bool = False
-    """Where there is no legal set, parts of cards will do."""
+    """If there is no legal set, parts of cards will do."""
 
 
 @lru_cache(maxsize=_ANSWERS_KEPT)
 def _best(vendor: Vendor, scene: NodeView) -> _Best | None:
-    """A set of the first tier. None: the vendor has no say."""
+    """Return a set of the first tier, or None if the vendor does not score sets."""
     arrangement = vendor.arrange(scene)
     if arrangement is None:
         return None

@@ -1,4 +1,6 @@
-"""What a pod's claims ask of us and of kube-scheduler, and the columns of cards that belong to it. Pure."""
+"""Allocation inputs of a pod's claims, for hami-dra and for kube-scheduler, and their columns of
+cards. Pure.
+"""
 
 from collections.abc import Iterable
 from typing import Final
@@ -14,14 +16,20 @@ from controller.scheduling.inventory.inventory import Inventory
 from hami_dra.api.resource import ResourceClaim
 
 MOST_ALTERNATIVES: Final = 256
-"""Requests of all claims of one pod, each alternative counted: the most that Kubernetes allows in one claim (32 requests of 8
-alternatives). What a decision prepares before it searches grows with their number: 30 ms for so many."""
+"""Requests of all claims of one pod, each alternative counted: the most that Kubernetes allows in
+one claim (32 requests of 8 alternatives). Preparing a decision takes time in proportion: 30 ms for
+this many.
+"""
 
 
 def inputs_of(
     inventory: Inventory, demand: SchedulingRequest, options: Options
 ) -> tuple[AllocationInput, AllocationInput]:
-    """The claims without an allocation: those that we allocate, and those that kube-scheduler will. Raises AllocatorError."""
+    """Return the claims without an allocation: those that hami-dra allocates, and those left to
+    kube-scheduler.
+
+    Raises AllocatorError.
+    """
 
     def problem(claims: list[ResourceClaim]) -> AllocationInput:
         return prepared_of(inventory).of(claims, options.gates, {options.fence_key})
@@ -46,7 +54,7 @@ def inputs_of(
 
 
 def _require_few_alternatives(claims: Iterable[ResourceClaim]) -> None:
-    """Raise AllocatorError where the claims ask for more than one decision may look at."""
+    """Raise AllocatorError if the claims have more alternatives than one decision may evaluate."""
     count = sum(max(len(request.first_available), 1) for claim in claims for request in claim.spec.devices.requests)
     if count > MOST_ALTERNATIVES:
         raise AllocatorError(
@@ -58,7 +66,7 @@ def _require_few_alternatives(claims: Iterable[ResourceClaim]) -> None:
 def requested_devices_of(
     inventory: Inventory, demand: SchedulingRequest, problem: AllocationInput, scope: Scope
 ) -> Wanted:
-    """Every request of the problem with the columns of its alternatives, up to date."""
+    """Return every request of the problem with the columns of its alternatives, up to date."""
     prefilter = prefilter_of(inventory)
     request_preferences = demand.policies.preferences_of
     return [

@@ -1,13 +1,15 @@
-"""The quota of the pod's namespace against all nodes at once: where its requests could be within it, and which cards it refuses.
+"""The quota of the pod's namespace against all nodes at once: where the requests can stay within
+it, and which cards it refuses.
 
-Used by `decide` where the namespace has a quota for cards, and only there. In: the room that the quota leaves, the columns of
-every request of ours. Out: nodes, and reason codes as HAMi counts them. Works on columns; nodes whose cards look alike are
-walked through once. Pure.
+Used by `decide`, and only for namespaces with a quota for cards. In: the headroom of the quota, the
+columns of every managed request. Out: nodes, and reason codes as HAMi counts them. Works on
+columns; nodes with equivalent cards are walked through once. Pure.
 
-What `affordable` says is necessary, not sufficient: the search keeps the exact account. `shortage` is for reports: as in HAMi
-(Fit of each vendor) cards are gathered for one request after the other, each counts with its first failing reason, and
-the quota is asked before memory. Cheap cards are gathered first, whatever the device policy: a card that is refused
-for the quota would have been refused last too.
+`affordable` is necessary, not sufficient: the search keeps the exact account. `shortage` is for
+reports: like HAMi (Fit of each vendor) it gathers cards for one request after the other, counts
+each with its first failing reason, and checks the quota before memory. Cheap cards are gathered
+first, whatever the device policy: a card that is refused for the quota would have been refused last
+too.
 """
 
 from collections.abc import Sequence
@@ -34,17 +36,23 @@ _REFUSED: Final = NUMBER[names.RESOURCE_QUOTA_NOT_FIT]
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Where the walk through the requests ended."""
+    """The result of the walk through the requests."""
 
     request: Ints
-    """Per node the position of the request that cannot be met, -1 where all can. Shape (nodes.size,)."""
+    """Per node the index of the request that cannot be met, -1 where all can. Shape
+    (nodes.size,).
+    """
     notes: tuple[str, ...]
-    """What the quotas say that refuse cards, and how much of them is used."""
+    """The quotas that refuse cards, and how much of each is used."""
     codes: tuple[Codes, ...]
-    """Per request the codes of its last alternative, by device row, where the walk ended there with the quota's among them."""
+    """Per request the codes of its last alternative, by device row, with the quota's codes where
+    the walk ended there.
+    """
 
 
 class QuotaVerdicts:
+    """The verdicts of one namespace's quota on the requests of one pod."""
+
     def __init__(self, inventory: Inventory, room: QuotaHeadroom, wanted: Wanted) -> None:
         self._inventory = inventory
         self._room = room
@@ -52,7 +60,18 @@ class QuotaVerdicts:
         self._by_kind: dict[tuple[int, int], list[Cost]] = {}
 
     def affordable(self) -> Bools:
-        """Nodes where so many of their cheapest card for every request are within the quota. Shape (nodes.size,)."""
+        """Return the nodes where each request fits the quota with the node's cheapest card, `count`
+        times. Shape (nodes.size,).
+
+        With 24 GiB of quota left, and two requests, one for two cards and one for one:
+
+            node  cheapest card for each  total
+            n0    8 and 10                2 * 8 + 10 = 26   too much, whichever cards are chosen
+            n1    7 and 8                 2 * 7 + 8 = 22    worth a search
+
+        Amounts are limited to CARD_MOST before they become int64, so that neither products nor sums
+        overflow.
+        """
         width = len(self._room.names)
         if self._room.allows(self._room.nothing, self._most(), self._room.nothing):
             return np.ones(self._inventory.nodes.size, dtype=np.bool_)
@@ -68,7 +87,7 @@ class QuotaVerdicts:
         return affordable
 
     def shortage(self, nodes: Bools) -> Shortage:
-        """`nodes`: those that the pod could be on, devices apart."""
+        """Return why the quota is in the way. `nodes`: those that fit the pod, devices apart."""
         inventory = self._inventory
         request = np.full(inventory.nodes.size, -1, dtype=np.int64)
         codes = [columns[-1].codes.copy() for _, columns in self._wanted]
@@ -78,6 +97,11 @@ class QuotaVerdicts:
             return Shortage(request, (), tuple(codes))
         owners = inventory.devices.node[rows]
         every = [column for _, columns in self._wanted for column in columns]
+        # One line of codes per alternative and a last one of kinds, for each node: `table[node,
+        # line, place]`. Nodes with equal tables are walked once. `np.unique` compares the bytes of
+        # each table as one opaque value (void):
+        #
+        #     nodes 4 and 9 are equal, 7 is not: first = [0, 1], node_class = [0, 1, 0]
         table = np.full((inventory.nodes.size, len(every) + 1, int(places.max()) + 1), NOT_OF_CLASS, dtype=np.int64)
         table[owners, -1, places] = inventory.devices.kind[rows]
         for number, column in enumerate(every):
@@ -97,10 +121,13 @@ class QuotaVerdicts:
         notes = tuple(note for resource, note in self._room.notes if resource in blamed)
         return Shortage(request, notes, tuple(codes))
 
-    # -- what a request costs ----------------------------------------------------------------------------------------
+    # -- costs of a request ------------------------------------------------------------------------
 
     def _most(self) -> Cost:
-        """Whatever cards are chosen; of requests for all devices, which `affordable` leaves to the search, nothing."""
+        """Return an upper bound of the cost, whichever cards are chosen.
+
+        Requests for all devices count nothing: `affordable` leaves them to the search.
+        """
         total = self._room.nothing
         for number, (group, _) in enumerate(self._wanted):
             each = [
@@ -115,12 +142,14 @@ class QuotaVerdicts:
         return total
 
     def _least(self, view: ResolvedRequest, column: RequestColumns, costs: list[Cost]) -> Ints:
-        """Shape (limited resources, nodes.size)."""
+        """Return a lower bound of the cost of a request on each node. Shape (limited resources,
+        nodes.size).
+        """
         devices, size = self._inventory.devices, self._inventory.nodes.size
         least = np.zeros((len(self._room.names), size), dtype=np.int64)
         rows = np.flatnonzero(column.codes[: devices.size] == 0)
         if view.all_devices or not rows.size:
-            return least  # of all devices the search knows how many there are
+            return least  # only the search knows how many devices "all" are
         amounts_of = np.clip(np.array(costs, dtype=object), 0, CARD_MOST).astype(np.int64).T
         for position, of_kind in enumerate(amounts_of):
             amounts = of_kind[devices.kind[rows]]
@@ -134,27 +163,42 @@ class QuotaVerdicts:
         return least
 
     def _costs(self, number: int, alternative: int, view: ResolvedRequest) -> list[Cost]:
-        """By number of the kind."""
+        """Return the costs by number of the kind."""
         key = number, alternative
         if key not in self._by_kind:
             self._by_kind[key] = [self._cost(view, sample) for sample in self._inventory.devices.kind_samples]
         return self._by_kind[key]
 
     def _cost(self, view: ResolvedRequest, sample: Device) -> Cost:
+        """Return the cost of a device of this kind; nothing for admin access and where the search
+        will report an error.
+        """
         if view.admin_access:
             return self._room.nothing
         try:
             taken = view.demand(sample)
         except AllocatorError:
-            return self._room.nothing  # the search will say so
+            return self._room.nothing  # the search reports it
         if taken is None:
             taken = _nominal(view, sample)
         return self._room.cost(sample, taken, shared=view.shared(sample))
 
-    # -- the walk ----------------------------------------------------------------------------------------------------
+    # -- walk --------------------------------------------------------------------------------------
 
     def _places(self, nodes: Bools) -> tuple[Positions, Positions]:
-        """Device rows on the nodes, and for each its place among the rows of its node."""
+        """Return the device rows on the nodes, sorted by node, and for each row its place among
+        those of its node.
+
+        `searchsorted` of the sorted owners in themselves gives the index of the first row of each
+        node:
+
+        >>> from types import SimpleNamespace as Fake
+        >>> devices = Fake(size=5, active=np.ones(5, dtype=bool), node=np.array([1, 0, 1, -1, 0]))
+        >>> verdicts = QuotaVerdicts(Fake(devices=devices), None, [])
+        >>> rows, places = verdicts._places(np.array([True, True]))
+        >>> rows.tolist(), places.tolist()      # node 0 has rows 1 and 4, node 1 rows 0 and 2
+        ([1, 4, 0, 2], [0, 1, 0, 1])
+        """
         devices = self._inventory.devices
         rows = np.flatnonzero(devices.active[: devices.size] & (devices.node[: devices.size] >= 0))
         rows = rows[nodes[devices.node[rows]]]
@@ -164,10 +208,11 @@ class QuotaVerdicts:
         return rows, np.arange(len(rows)) - first
 
     def _walk(self, picture: Ints, blamed: set[str]) -> tuple[int, Ints]:
-        """One node: the request that cannot be met, or -1, and the codes of its cards then.
+        """Walk through one node: return the request that cannot be met, or -1, and the codes of its
+        cards then.
 
-        `picture`: a line of codes for each alternative of each request, then one of kinds. `blamed`: resources whose quota
-        refuses a card are added.
+        `picture`: a line of codes for each alternative of each request, then one of kinds.
+        Resources whose quota refuses a card are added to `blamed`.
         """
         kinds = picture[-1].tolist()
         spent = self._room.nothing
@@ -191,7 +236,9 @@ class QuotaVerdicts:
 
 @dataclass(slots=True)
 class _Walk:
-    """One request on one node. `codes` and `blamed` are added to; `costs`: by place, as `codes`."""
+    """One request on one node. `codes` and `blamed` are added to; `costs`: by place, like
+    `codes`.
+    """
 
     room: QuotaHeadroom
     codes: Ints
@@ -199,7 +246,21 @@ class _Walk:
     blamed: set[str]
 
     def gather(self, view: ResolvedRequest, network_attached: int, spent: Cost) -> Cost | None:
-        """What is spent with the request's cards, or None where it cannot be met."""
+        """Return the amount spent including the request's cards, or None if it cannot be met.
+
+        With 40 units of quota and cards that cost 30, 10 and 24: two cards fit, three do not, and
+        the most expensive one is refused for the quota:
+
+        >>> from types import SimpleNamespace as Fake
+        >>> room = Fake(exceeded=lambda spent, cost: ["memory"] if spent[0] + cost[0] > 40 else [])
+        >>> walk = _Walk(room, np.zeros(3, dtype=np.int64), [(30,), (10,), (24,)], set())
+        >>> walk.gather(Fake(all_devices=False, count=2), 0, (0,))
+        (34,)
+        >>> walk.gather(Fake(all_devices=False, count=3), 0, (0,)), walk.blamed
+        (None, {'memory'})
+        >>> walk.codes.tolist() == [_REFUSED, 0, 0]
+        True
+        """
         open_places = sorted(np.flatnonzero(self.codes == 0).tolist(), key=lambda place: self.costs[place])
         missing = len(open_places) if view.all_devices else view.count - network_attached
         for place in open_places:
@@ -208,13 +269,15 @@ class _Walk:
                 missing -= 1
         if missing <= 0:
             return spent
+        # HAMi checks the quota before memory: a card refused for a reason that comes later counts
+        # for the quota if the quota refuses it too.
         later = (self.codes > _REFUSED) & (self.codes != UNJUDGED) & (self.codes != NOT_OF_CLASS)
         for place in np.flatnonzero(later).tolist():
             self._within(place, spent)
         return None
 
     def _within(self, place: int, spent: Cost) -> bool:
-        """The quota allows the card; else it says so."""
+        """Return whether the quota allows the card; record the refusal if not."""
         exceeded = self.room.exceeded(spent, self.costs[place])
         if exceeded:
             self.codes[place] = _REFUSED
@@ -223,7 +286,9 @@ class _Walk:
 
 
 def _nominal(view: ResolvedRequest, device: Device) -> dict[str, int]:
-    """What a request would take of a card that is too small for it: what it names, else what the card would give."""
+    """Return what a request would take of a card that is too small for it: the amounts it names,
+    else what the card would give.
+    """
     taken: dict[str, int] = {}
     for name, capacity in device.spec.capacity.items():
         named = view.capacity_requests.get(name)

@@ -1,11 +1,13 @@
-"""The nodes that fit one shape of pod, in the order in which they would be taken: kept, and mended for nodes that changed.
+"""Nodes that fit one shape of pod, sorted by preference; cached, and updated for the nodes that
+changed.
 
-Asked by `decide` for plain pods (`decide.fast_path`) under node policies that read the kept score of a node. The replicas of one
-workload come one after the other, and between two of them a node or two changes: so neither the nodes are filtered anew nor
-the best of them looked for. A cache and nothing else; shapes that come rarely get none. Pure.
+Used by `decide` for simple pods (`decide.fast_path`) under node policies that read the stored score
+of a node. The replicas of one workload arrive one after the other, and only a node or two changes
+in between: so the nodes need not be filtered again, nor the best of them searched. A cache only;
+rare shapes have no entry. Pure.
 
-Saves 0.06 of 0.25 ms of a decision at 1,000 nodes, and 0.15 of 0.34 ms at 5,000 (a shared card; `hack/bench/decide.py`,
-CPython 3.11): without it a decision grows with the cluster.
+Saves 0.06 of 0.25 ms of a decision at 1,000 nodes, and 0.15 of 0.34 ms at 5,000 (a shared card;
+`hack/bench/decide.py`, CPython 3.11): without it a decision grows with the cluster.
 """
 
 from bisect import bisect_left, insort
@@ -24,16 +26,37 @@ from hami_dra.api.core import Pod
 
 _SHAPES_KEPT: Final = 24
 _FEW: Final = 16
-"""So many changed nodes are put in order one by one; after more of them looking at all nodes is cheaper."""
+"""Up to this many changed nodes, move each to its new position; beyond it, evaluating all nodes is
+cheaper.
+"""
 _MOST_NEWS: Final = 16 * _FEW
-"""Entries of change logs that are worth reading for that."""
+"""Entries of the change logs that are worth reading for this."""
 _OFTEN: Final = 8
-"""Pods of one shape, with few changes in between, after which its nodes are put in order: that costs as much as it saves for
-so many more."""
+"""Sort the nodes once a shape has been seen this often with few changes in between; sorting pays
+off after about as many further pods.
+"""
 
 
 class RankedNodes:
-    """`sign`: +1 where the lowest score is the best, -1 where the highest is. `offered`: resources that rule a node out."""
+    """The nodes that fit one shape of pod, sorted.
+
+    `sign`: +1 if the lowest score is the best, -1 if the highest is. `offered`: resources that rule
+    a node out. Nodes are sorted by (sign * score, rank of the name); a changed node is moved by
+    bisection:
+
+    >>> from types import SimpleNamespace as Fake
+    >>> nodes = Fake(size=3, rank=np.array([1, 0, 2]), score=np.array([5.0, 5.0, 2.0]))
+    >>> column = Fake(enough=lambda count, rows: np.ones(len(rows), dtype=bool))
+    >>> ranked = RankedNodes(Fake(nodes=nodes), column, 1, sign=-1.0, offered=())
+    >>> codes = np.zeros(3, dtype=np.uint8)
+    >>> ranked.build(codes)
+    >>> ranked.first(3).tolist()    # of equal scores the lower name
+    [1, 0, 2]
+    >>> nodes.score[2] = 9.0
+    >>> ranked.mend(codes, np.array([2]))
+    >>> ranked.first(3).tolist()
+    [2, 1, 0]
+    """
 
     def __init__(
         self, inventory: Inventory, column: RequestColumns, count: int, *, sign: float, offered: tuple[str, ...]
@@ -44,21 +67,21 @@ class RankedNodes:
         self._sign = sign
         self._offered = offered
         self._entries: list[tuple[float, int]] = []
-        """(score by `sign`, rank of the name), ascending."""
+        """(sign * score, rank of the name), ascending."""
         self._key: Floats = np.zeros(0, dtype=np.float64)
-        """By row, as in `_entries`; not a number where the node does not fit."""
+        """By row, the scores of `_entries`; NaN where the node does not fit."""
         self._row_of_rank: Positions = np.zeros(0, dtype=np.intp)
 
     def __len__(self) -> int:
-        """How many nodes fit."""
+        """Return the number of fitting nodes."""
         return len(self._entries)
 
     def first(self, most: int) -> Positions:
-        """Rows of the best ones, best first."""
+        """Return the rows of the best nodes, best first."""
         return self._row_of_rank[[rank for _, rank in self._entries[:most]]]
 
     def build(self, codes: Codes) -> None:
-        """`codes`: what nodes refuse the pod for, by row."""
+        """Sort all nodes. `codes`: by row, the reason against the pod."""
         nodes = self._inventory.nodes
         everything = np.arange(nodes.size)
         rank = nodes.rank
@@ -71,18 +94,23 @@ class RankedNodes:
         self._row_of_rank[rank] = everything
 
     def mend(self, codes: Codes, changed: Positions) -> None:
-        """`changed`: rows of nodes of which anything may be different, each once."""
+        """Move the changed nodes to their new positions. `changed`: rows of all nodes that may
+        differ, each once.
+        """
         before, now, ranks = self._key[changed], self._keys(codes, changed), self._inventory.nodes.rank[changed]
         self._key[changed] = now
         for old, new, rank in zip(before.tolist(), now.tolist(), ranks.tolist(), strict=True):
             if old == new:
                 continue
+            # NaN is a node that does not fit, and has no entry. NaN == NaN is false, so a node that
+            # still does not fit comes here too and changes nothing.
             if not isnan(old):
                 del self._entries[bisect_left(self._entries, (old, rank))]
             if not isnan(new):
                 insort(self._entries, (new, rank))
 
     def _keys(self, codes: Codes, rows: Positions) -> Floats:
+        """Return sign * score of the rows, NaN where the node does not fit. Shape (len(rows),)."""
         nodes = self._inventory.nodes
         fits = (codes[rows] == 0) & self._column.enough(self._count, rows)
         for resource in self._offered:
@@ -91,7 +119,9 @@ class RankedNodes:
 
 
 class _Known:
-    """One shape of pod: when it was asked about last, how often lately, and its nodes where it comes often."""
+    """One shape of pod: the versions it was last seen at, how often in a row, and its nodes if it
+    is frequent.
+    """
 
     def __init__(self) -> None:
         self.version: tuple[int, ...] = ()
@@ -100,7 +130,7 @@ class _Known:
 
 
 class RankedNodeCache:
-    """Those of one inventory."""
+    """The ranked nodes of one inventory."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -109,7 +139,11 @@ class RankedNodeCache:
     def of(
         self, pod: Pod, column: RequestColumns, count: int, *, sign: float, offered: tuple[str, ...]
     ) -> RankedNodes | None:
-        """Up to date, as the column is. None: look at all nodes; pods of this shape are rare, or too much has changed."""
+        """Return the sorted nodes, up to date if the column is.
+
+        Returns None where all nodes must be evaluated: pods of this shape are rare, or too much has
+        changed.
+        """
         inventory = self._inventory
         fit = inventory.plain_fit(pod)
         if fit is None or column.network_attached:
@@ -129,7 +163,20 @@ class RankedNodeCache:
         return known.standing
 
     def _changed(self, known: _Known) -> Positions | None:
-        """Nodes of which anything changed since the shape was asked about; None: too many. Notes that it is now."""
+        """Return the rows of the nodes that changed since the shape was last seen, or None where
+        they are too many.
+
+        Remembers the current versions. The first two (`arrivals`, `structure`) change when rows get
+        other nodes or devices: nothing cached by row holds then. The other three count the entries
+        of logs, so a difference is the number of entries to read::
+
+            before (7, 3, 120, 44, 900), now (7, 3, 120, 45, 902)
+            -> the load of one node changed, and the usage of two devices: at most three nodes
+            before (7, 3, ...), now (8, 3, ...)  -> a node came or went: None
+            before () (never seen)               -> None
+
+        A log that was cut in the meantime has no entries for the old version: None as well.
+        """
         nodes, devices = self._inventory.nodes, self._inventory.devices
         before = known.version
         known.version = now = (
@@ -146,6 +193,7 @@ class RankedNodeCache:
         if altered is None or loaded is None or used is None:
             return None
         rows = {*altered, *loaded, *(int(devices.node[row]) for row in {*used})}
+        # Devices that several nodes may reach are on none of them; `enough` covers them.
         rows.discard(NOWHERE)
         rows.discard(UNSEEN)
         return np.array(sorted(rows), dtype=np.intp) if len(rows) <= _FEW else None

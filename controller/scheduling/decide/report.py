@@ -1,4 +1,6 @@
-"""Why no node will do: every node or card counted once, by its first failing reason (HAMi's codes). Pure."""
+"""The reasons why no node fits: every node or card is counted once, by its first failing reason
+(HAMi's codes). Pure.
+"""
 
 from collections import Counter
 
@@ -23,7 +25,7 @@ class RefusalReport:
         self._most = most
         self.reasons: Counter[str] = Counter()
         self.nodes: dict[str, dict[str, int]] = {}
-        """At most so many of them."""
+        """At most `most` of them."""
         self._named: set[int] = set()
         """Rows of `nodes`."""
         self._counts: dict[str, Ints] = {}
@@ -38,10 +40,11 @@ class RefusalReport:
     def cards_refused(
         self, group: RequestGroup, columns: list[RequestColumns], nodes: Bools, codes: Codes | None = None
     ) -> None:
-        """`nodes` cannot meet the request: with too few cards at all, else by what is wrong with each card.
+        """Count `nodes`, which cannot meet the request: as a node if it has too few cards at all,
+        else by the reason of each card.
 
-        Of a prioritized list the last alternative speaks: what kept the pod even from that. `codes`: by device row, where
-        they are not those of its column.
+        Of a prioritized list the last alternative counts: the reason that kept the pod even from
+        that. `codes`: by device row, if they differ from those of its column.
         """
         if not nodes.any():
             return
@@ -52,7 +55,8 @@ class RefusalReport:
         codes = (column.codes if codes is None else codes)[rows]
         owners_ = self._inventory.devices.node[rows]
         cardless = nodes & ~few
-        cardless[owners_] = False  # what remains has no card of its own, and the search did not reach enough of others
+        # the rest has no card of its own, and the search did not reach enough of others
+        cardless[owners_] = False
         self._add(names.NODE_INSUFFICIENT_DEVICE, np.flatnonzero(cardless))
         for number in np.flatnonzero(np.bincount(codes)).tolist():
             if number != NOT_OF_CLASS:
@@ -60,20 +64,20 @@ class RefusalReport:
                 self._add(code, owners_[codes == number])
 
     def sets_refused(self, code: str, nodes: Bools) -> None:
-        """`nodes` have enough cards, but no set of them is legal: counted once per node."""
+        """Count nodes that have enough cards, but no legal set of them: once per node."""
         self._add(code, np.flatnonzero(nodes))
 
     @property
     def node_counts(self) -> dict[str, int]:
-        """Reason code → how many nodes have it."""
+        """Return the number of nodes by reason code."""
         return {code: int(np.count_nonzero(counts)) for code, counts in self._counts.items()}
 
     def of(self, row: int) -> dict[str, int]:
-        """The reasons of one node."""
+        """Return the reasons of one node, with counts."""
         return {code: int(counts[row]) for code, counts in self._counts.items() if counts[row]}
 
     def _add(self, code: str, node_rows: Ints | Positions) -> None:
-        """One count for each entry, which is the row of a node."""
+        """Add one count for each entry, which is the row of a node."""
         if not node_rows.size:
             return
         counts = np.bincount(node_rows, minlength=self._inventory.nodes.size)

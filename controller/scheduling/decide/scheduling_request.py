@@ -1,4 +1,6 @@
-"""What `decide` is asked: a pod and everything about it that decides its place, and how to decide."""
+"""The input of `decide`: a pod with everything that decides its placement, and the options of the
+decision.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,29 +23,34 @@ class PodClaim:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingRequest:
-    """A pod and everything about it that decides its place."""
+    """A pod and everything about it that decides its placement."""
 
     pod: Pod
     claims: tuple[PodClaim, ...]
-    """All claims of the pod in the pod's order, allocated ones included. A claim all of whose devices are foreign is
-    not allocated by us: the node is chosen where it looks satisfiable."""
+    """All claims of the pod in the pod's order, including allocated ones. A claim whose devices are
+    all foreign is not allocated by hami-dra: a node is chosen where it looks satisfiable.
+    """
     policies: Policies = Policies()
     refused_nodes: Mapping[str, str] = field(default_factory=dict)
-    """Node → why; remembered refusals of kube-scheduler."""
+    """Node → reason; remembered refusals of kube-scheduler."""
     preferred_node: str = ""
-    """`status.nominatedNodeName`: taken if it fits, whatever the scores say."""
+    """`status.nominatedNodeName`: taken if it fits, whatever the scores."""
     required_node: str = ""
     """`spec.nodeName` of a pod that skipped the scheduler."""
     companions: tuple[Companions, ...] = ()
-    """Other pods that share a claim with this one and could run: a node that fits more of them is better (`decide.company`)."""
+    """Other runnable pods that share a claim with this one: a node that fits more of them is better
+    (`decide.company`).
+    """
     refused_for_companions: Mapping[str, int] = field(default_factory=dict)
-    """Node → for how many of them kube-scheduler refused it."""
+    """Node → number of companions that kube-scheduler refused there."""
     plugin_resources: tuple[str, ...] = ()
-    """Extended resources that stand for the cards it may get: nodes whose device plugin still offers one are refused."""
+    """Extended resources of the cards it may get: nodes whose device plugin still offers one are
+    refused.
+    """
 
     @property
     def needs_full_path(self) -> bool:
-        """Something beside the pod's own shape decides which nodes may take it."""
+        """Whether more than the pod's own shape decides which nodes fit."""
         return bool(
             self.refused_nodes
             or self.preferred_node
@@ -56,13 +63,13 @@ class SchedulingRequest:
 @dataclass(frozen=True, slots=True)
 class Options:
     managed: frozenset[str] | None = None
-    """Drivers that are ours to allocate; None = every driver (`simulate`)."""
+    """Drivers that hami-dra allocates; None = every driver (`simulate`)."""
     first_fit: bool = False
-    """Upstream's own order, vendor rules off."""
+    """Upstream's own order, without vendor rules."""
     gates: FeatureGates = FeatureGates()
     fence_key: str = names.FENCE_TAINT
     report_nodes: int = 20
     search_steps: int = DEFAULT_BUDGET
-    """Of the search on one node, before it is given up."""
+    """Limit of the search on one node, in steps."""
     rank_nodes: NodeRanker = rank_nodes
-    """How nodes are compared under `fair-share`; benchmarks compare other rules with it."""
+    """Comparison of nodes under `fair-share`; benchmarks replace it to compare other rules."""

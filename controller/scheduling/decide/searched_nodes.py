@@ -1,7 +1,9 @@
-"""Nodes that were searched in vain, remembered from one turn of a decision to the next, and to the next attempt.
+"""Nodes that were searched without success, remembered from one turn of a decision to the next, and
+to the next attempt.
 
-Used by `decide.decision` where a selector budget is in force: a claim that many nodes cannot meet is searched for on some of them
-in each turn, and none of them is searched again before anything about its devices changes. A cache and nothing else. Pure.
+Used by `decide.decision` where a selector budget is in force: a claim that many nodes cannot meet
+is searched on some of them in each turn, and no node is searched again before something about its
+devices changes. A cache only: results are the same without it. Pure.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -22,7 +24,7 @@ _KEPT: Final = 64
 
 
 class NodeChanges:
-    """Which nodes changed, or a device of theirs, since somebody asked before."""
+    """The nodes that changed, themselves or in a device, since the previous call."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -31,7 +33,7 @@ class NodeChanges:
         self._changed = LogReader(inventory.nodes.changes)
 
     def touched(self) -> list[int] | slice:
-        """Return their rows; all (`slice(None)`) where that is not known, and the first time."""
+        """Return their rows; all (`slice(None)`) where they are not known, and the first time."""
         devices, nodes = self._inventory.devices, self._inventory.nodes
         versions = nodes.arrivals, devices.structure.version
         used, changed = self._used.entries(), self._changed.entries()
@@ -47,7 +49,7 @@ class NodeChanges:
 
 
 class FruitlessSearches:
-    """For one problem. By row of the node."""
+    """The unsuccessful searches of one problem, by row of the node."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -55,27 +57,29 @@ class FruitlessSearches:
         self._ended: Bools = np.zeros(0, dtype=np.bool_)
         self._given_up: Bools = np.zeros(0, dtype=np.bool_)
         self.note = ""
-        """What was said of the last search that was given up."""
+        """Message of the last search that was given up."""
 
     def refresh(self) -> None:
-        """Forget the nodes that are not what they were."""
+        """Forget the nodes that changed."""
         size = self._inventory.nodes.size
         self._ended, self._given_up = (grown(column, size) for column in (self._ended, self._given_up))
         touched = self._changes.touched()
         self._ended[touched] = self._given_up[touched] = False
 
     def add(self, row: int, *, given_up: str = "") -> None:
-        """`given_up`: the search has not ended, and what there is to say about it."""
+        """Record an unsuccessful search. `given_up`: the message, if it ended before its result was
+        known.
+        """
         (self._given_up if given_up else self._ended)[row] = True
         self.note = given_up or self.note
 
     def among(self, rows: Ints) -> Bools:
-        """Which of the rows need not be searched. Shape (len(rows),)."""
+        """Return which of the rows need no search. Shape (len(rows),)."""
         found: Bools = self._ended[rows] | self._given_up[rows]
         return found
 
     def given_up(self, rows: Ints) -> int:
-        """On how many of the rows the search was given up."""
+        """Return the number of rows on which the search was given up."""
         return int(np.count_nonzero(self._given_up[rows]))
 
 
@@ -85,7 +89,11 @@ class _CachedSearches:
 
 
 class FruitlessSearchCache:
-    """For one decision. `problems`: those that are solved on each node; `how`: whatever else a search depends on."""
+    """The unsuccessful searches of one decision.
+
+    `problems`: the inputs that are solved on each node; `how`: everything else that a search
+    depends on.
+    """
 
     def __init__(
         self, inventory: Inventory, demand: SchedulingRequest, problems: Sequence[AllocationInput], how: Hashable
@@ -98,17 +106,19 @@ class FruitlessSearchCache:
 
     @property
     def problem(self) -> Hashable:
-        """Equal for decisions whose searches on a node go alike."""
+        """Return a key that is equal for decisions whose searches on a node have equal results."""
         if self._key is None:
             self._key = self._key_of()
         return self._key
 
     def known(self) -> FruitlessSearches | None:
-        """Up to date. None where nothing was searched in vain lately, for whatever problem."""
+        """Return the searches, up to date; None where no search of any problem was unsuccessful
+        lately.
+        """
         return self.get() if len(self._kept) else None
 
     def get(self) -> FruitlessSearches:
-        """Up to date."""
+        """Return the searches, up to date."""
         if self._found is None:
             account = self._inventory.verdicts.account
             self._found = self._kept.get(self.problem, account, lambda: FruitlessSearches(self._inventory))
@@ -117,7 +127,7 @@ class FruitlessSearchCache:
 
 
 def _digest(demand: SchedulingRequest, problems: Sequence[AllocationInput]) -> bytes:
-    """Problems with equal ones are solved alike on a node."""
+    """Return a digest; problems with equal digests have equal solutions on a node."""
     claims = [claim.claim for problem in problems for claim in problem.claims]
     policies = demand.policies
     asked = (

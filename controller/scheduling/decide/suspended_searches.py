@@ -1,17 +1,19 @@
-"""What a turn of a decision leaves for the decision's next turn: the search that it had to interrupt, and nodes that it found.
+"""State of a decision between two of its turns: the search that had to be interrupted, and the
+solutions found so far.
 
-Used by `decide.decision` where a selector budget is in force. A search takes up to `Options.search_steps` steps; when the
-turn's time is over in the middle of one, the search is put aside here and goes on in the next turn of the same pod. Between
-two turns the inventory may change. A search or a solution is only used again if nothing about its node changed, because a
-search reads the node's devices and their usage as it goes on. Otherwise the node is searched from the beginning.
+Used by `decide.decision` where a selector budget is in force. A search takes up to
+`Options.search_steps` steps; if the turn's time ends in the middle of one, the search is stored
+here and continues in the next turn of the same pod. Between two turns the inventory may change. A
+search or a solution is only reused if nothing about its node changed, because a search reads the
+node's devices and their usage as it runs. Otherwise the node is searched from the beginning.
 
-    turn 1: search node a (4,000 steps) ... time is over    -> kept: the search on a
-    turn 2: a goes on (4,000 more), is found, is not as good as promised; search b ... time is over
-                                                            -> kept: the solution on a, the search on b
+    turn 1: search node a (4,000 steps) ... time is over -> kept: the search on a
+    turn 2: a continues (4,000 more), is found, is worse than estimated; search b ... time is over
+                                                         -> kept: the solution on a, search on b
     a device of b is taken by another pod
-    turn 3: the solution on a as it is; b from the beginning
+    turn 3: the solution on a is reused; b from the beginning
 
-A cache and nothing else. Pure.
+A cache only: results are the same without it. Pure.
 """
 
 from collections.abc import Callable, Hashable
@@ -34,15 +36,15 @@ class Interrupted:
     """One decision between two of its turns."""
 
     problem: Hashable
-    """What is searched for (`FruitlessSearchCache.problem`)."""
+    """The key of the problem (`FruitlessSearchCache.problem`)."""
     chooser: PolicyChooser
-    """The chooser of the searches: it knows what it said of the devices in the solutions."""
+    """The chooser of the searches: it holds the scores of the devices in the solutions."""
     searches: dict[int, Searching]
     """By row of the node."""
     found: dict[int, Solution]
     """By row of the node."""
     effort: Effort
-    """What all searches of the decision have cost."""
+    """The cost of all searches of the decision so far."""
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ class _Kept:
 
 
 class Suspended:
-    """For one decision."""
+    """The suspended state of one decision."""
 
     def __init__(self, inventory: Inventory, demand: SchedulingRequest) -> None:
         self._inventory = inventory
@@ -65,16 +67,17 @@ class Suspended:
         self._kept = inventory.derived(_Kept, _Kept).by_demand
 
     def save(self, interrupted: Interrupted) -> None:
-        """At the end of a turn."""
+        """Store the state at the end of a turn."""
         account = self._demand.pod.metadata.namespace
         slot = self._kept.get(self._key, account, lambda: _Slot(NodeChanges(self._inventory)))
         slot.changes.touched()
         slot.interrupted = interrupted
 
     def take(self, problem: Callable[[], Hashable]) -> Interrupted | None:
-        """Return what still holds of the turn before. Nothing of it is kept.
+        """Return the state of the previous turn that is still valid, and forget it.
 
-        `problem`: what is searched for now. It takes a while to say, and is asked only where something was left.
+        `problem`: the key of the current problem. It takes time to compute, so it is only called if
+        something was stored.
         """
         slot = self._kept.find(self._key) if len(self._kept) else None
         if slot is None or slot.interrupted is None:

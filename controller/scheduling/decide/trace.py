@@ -1,7 +1,7 @@
-"""What one run of `decide` looked at, for those who explain it (`controller.insight.explain`).
+"""The data that one run of `decide` evaluated, for explanations (`controller.insight.explain`).
 
-Handed out with the answer, so that nothing is computed twice. It refers to columns that are kept by difference: read it before
-the inventory changes, and let it go. Pure.
+Handed out with the answer, so that nothing is computed twice. It refers to columns that are updated
+in place: read it before the inventory changes, then drop it. Pure.
 """
 
 from collections.abc import Callable
@@ -23,24 +23,28 @@ from controller.scheduling.scoring.ranking import Ranking
 from hami_dra.api.arrays import Bools, Ints
 
 Worth = tuple[int, float]
-"""(rank of prioritized lists, what the vendors say of the sets): nodes are compared by these first."""
+"""(rank of prioritized lists, vendors' score of the sets): nodes are compared by these first."""
 
 
 @dataclass(kw_only=True)
 class Trace:
     look: Callable[[], tuple[NodeFilter, Ints]]
-    """`verdicts` and `fitting`; for plain pods nobody needed them until somebody asks here."""
+    """Computes `verdicts` and `fitting`; for simple pods they are not needed until they are read
+    here.
+    """
     wanted: Wanted
-    """Every request with the columns of its alternatives: ours, then those of other drivers."""
+    """Every request with the columns of its alternatives: managed ones first, then those of other
+    drivers.
+    """
     ours: int
-    """How many of `wanted` are ours."""
+    """Number of managed requests in `wanted`."""
     quota: QuotaVerdicts | None
     estimates: NodeEstimates
     ranking: Ranking
     chooser: PolicyChooser | None
     """None under `first-fit`: nothing was scored."""
     tried: dict[int, Worth | None] = field(default_factory=dict)
-    """Rows of the nodes that were searched: what was found there, or None."""
+    """Rows of the searched nodes: the value found there, or None."""
     solution: Solution | None = None
     _shortage: Shortage | None = None
 
@@ -58,13 +62,17 @@ class Trace:
         return self._seen[1]
 
     def shortage(self) -> Shortage | None:
-        """Where the quota of the namespace is in the way. None: it has none."""
+        """Return where the quota of the namespace is in the way; None if it has no quota."""
         if self._shortage is None and self.quota is not None:
             self._shortage = self.quota.shortage(self.verdicts.mask)
         return self._shortage
 
     def report(self, inventory: Inventory, most: int) -> RefusalReport:
-        """Why the nodes will not do. Where the pod was placed: those that were not worth a search, or searched in vain."""
+        """Return why the nodes do not fit.
+
+        If the pod was placed: the nodes that were not worth a search, or were searched without
+        success.
+        """
         report = RefusalReport(inventory, most)
         report.nodes_refused(self.verdicts)
         left = self.verdicts.mask.copy()
@@ -89,7 +97,9 @@ class Trace:
 
 
 def enough(inventory: Inventory, group: RequestGroup, columns: list[RequestColumns]) -> Bools:
-    """Nodes where some alternative may be met. A request for all devices is for the search to judge."""
+    """Return the nodes that may meet some alternative. Requests for all devices are left to the
+    search.
+    """
     some = np.zeros(inventory.nodes.size, dtype=np.bool_)
     for view, column in zip(group.alternatives, columns, strict=True):
         some |= np.True_ if view.all_devices else column.enough(view.count)

@@ -340,7 +340,7 @@ def test_a_pool_that_cannot_be_used_as_published_is_named():
     (problem,) = answer.pools
     assert problem == (
         f"pool {DRIVER}/n2 of node n2 cannot be used, incomplete: spec.pool.resourceSliceCount is 2, "
-        "slices of generation 3: 1; its driver must publish it anew"
+        "slices of generation 3: 1; its driver must publish it again"
     )
     elsewhere = demand(claim("two", [request()]), name="two", required_node="n1")
     assert refused(inventory, elsewhere).pools == ()
