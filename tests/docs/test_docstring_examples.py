@@ -14,7 +14,8 @@ MODULES = sorted(
     if ">>> " in path.read_text()
 )
 NEED_ONE = {
-    "controller.scheduling.decide": ["decision", "pre_score", "quotas", "ranked_nodes"],
+    "controller.scheduling.allocation": ["bounds", "capacity", "prefilter"],
+    "controller.scheduling.decide": ["pre_score", "quotas", "ranked_nodes"],
 }
 """By package: modules with formulas or array tricks that a reader cannot check at sight."""
 

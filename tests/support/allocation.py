@@ -9,7 +9,8 @@ import msgspec
 from controller.scheduling.allocation.chooser import Chooser, FirstFit
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.request import AllocationInput, prepare
-from controller.scheduling.allocation.search import DEFAULT_BUDGET, Solution, solve
+from controller.scheduling.allocation.result import Solution
+from controller.scheduling.allocation.search import DEFAULT_BUDGET, solve
 from controller.scheduling.inventory.model import DeviceId, Pool
 from controller.scheduling.inventory.pools import PoolBook, compile_slice
 from hami_dra.api.core import Node

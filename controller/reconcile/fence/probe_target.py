@@ -20,7 +20,8 @@ from controller.scheduling.allocation.errors import AllocatorError, BudgetExceed
 from controller.scheduling.allocation.features import FeatureGates
 from controller.scheduling.allocation.ownership import Scope
 from controller.scheduling.allocation.request import prepare
-from controller.scheduling.allocation.search import Solution, solve
+from controller.scheduling.allocation.result import Solution
+from controller.scheduling.allocation.search import solve
 from controller.scheduling.inventory.columns import NOWHERE
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import DeviceId

@@ -1,1 +1,3 @@
-"""What may be allocated: the semantics of DRA for one node. Which of it should be is `controller.scheduling.scoring`'s business."""
+"""Devices that may be allocated: the semantics of DRA for one node. `controller.scheduling.scoring`
+chooses among them.
+"""

@@ -1,7 +1,8 @@
-"""What a search holds at the moment: devices taken for requests, and how to give them back.
+"""The devices that a search holds at the moment: taken for requests, and released again.
 
-Called by the frames of a search, through `Search`. In: candidates. Out: `Taken`, to be released in reverse order.
-State: the trial, counters, constraints and the picks of each claim; they change together or not at all.
+Called by the frames of a search, through `Search`. In: candidates. Out: `Taken`, to be released in
+reverse order. State: the trial, counters, constraints and the picks of each claim; they change
+together or not at all.
 """
 
 from collections.abc import Hashable
@@ -29,7 +30,7 @@ class Taken:
 
 
 class AllocatingDevices:
-    """`spending`: the quota of the namespace, where it has one."""
+    """`spending`: the quota of the namespace, if it has one."""
 
     def __init__(
         self, problem: AllocationInput, candidates: Candidates, usage: Usage, spending: QuotaUse | None = None
@@ -45,18 +46,24 @@ class AllocatingDevices:
         self._counters = Counters(usage, groups=features.compatibility_groups)
 
     def available(self, view: ResolvedRequest, candidate: Candidate) -> bool:
-        """Not held, with room left, and within the quota, as far as the search has come."""
+        """Return whether the device is not held, has room left, and is within the quota, at this
+        point of the search.
+        """
         return not self._held(view, candidate.device) and (
             candidate.need is None
             or (self.trial.has_room(candidate.device.id, candidate.need) and self._affordable(view, candidate))
         )
 
     def take(self, view: ResolvedRequest, candidate: Candidate) -> Taken | None:
-        """Take a candidate by count: None, and nothing changed, where that is not possible now."""
+        """Take a candidate by count. Returns None, and changes nothing, if that is not possible
+        now.
+        """
         return self._take(view, candidate, must=False) if self.available(view, candidate) else None
 
     def take_all(self, view: ResolvedRequest, candidate: Candidate) -> Taken | None:
-        """Take one of all devices. Raises AllocatorError where a constraint is in the way: no other choice can help."""
+        """Take one of all devices. Raises AllocatorError if a constraint prevents it: no other
+        choice can help.
+        """
         if self._held(view, candidate.device) or not self._candidates.usable(view, candidate.device):
             return None
         if not self._affordable(view, candidate):
@@ -64,7 +71,7 @@ class AllocatingDevices:
         return self._take(view, candidate, must=True)
 
     def release(self, taken: Taken) -> None:
-        """Give back what was taken last."""
+        """Release the device that was taken last."""
         view, candidate = taken.view, taken.candidate
         assert candidate.need is not None
         self.picks[view.claim_index].pop()
@@ -76,7 +83,10 @@ class AllocatingDevices:
             self._counters.release(candidate.pool, candidate.device)
 
     def values(self, view: ResolvedRequest, device: Device) -> tuple[Hashable, ...]:
-        """What the constraints of the request know the device by. Raises AllocatorError (derived attributes)."""
+        """Return the values by which the constraints of the request compare the device.
+
+        Raises AllocatorError (derived attributes).
+        """
         return tuple(self.constraints[view.claim_index][index].value(view, device) for index in view.constraints)
 
     def _affordable(self, view: ResolvedRequest, candidate: Candidate) -> bool:
@@ -88,15 +98,19 @@ class AllocatingDevices:
         return self.trial.held(device.id)
 
     def _take(self, view: ResolvedRequest, candidate: Candidate, *, must: bool) -> Taken | None:
-        """In upstream's order: counters, constraints, then (of all devices) room."""
+        """Take a device in upstream's order: counters, constraints, then (of all devices) room."""
         device, need = candidate.device, candidate.need
         assert need is not None
+        # The counters of a shared device are charged once, by its first share; a device on its own
+        # always pays.
         charge = bool(device.spec.consumes_counters) and not (
             view.shared(device) and self.trial.shared_already(device.id)
         )
         if charge and not self._counters.take(candidate.pool, device):
             return None
         broken = self._constrain(view, device)
+        # Undo in reverse order, so that a failed attempt leaves nothing behind. Room is tested last
+        # and only for "all devices": by count, `available` tested it before.
         if broken is not None or (must and not self.trial.has_room(device.id, need)):
             if broken is None:
                 self._unconstrain(view, len(view.constraints))
@@ -115,7 +129,9 @@ class AllocatingDevices:
         return Taken(view, candidate, charge)
 
     def _constrain(self, view: ResolvedRequest, device: Device) -> int | None:
-        """Add the device to all constraints, or to none: then the position of the first that it breaks."""
+        """Add the device to all constraints, or to none; then return the position of the first that
+        it breaks.
+        """
         of_claim = self.constraints[view.claim_index]
         for added, index in enumerate(view.constraints):
             if not of_claim[index].add(view, device):

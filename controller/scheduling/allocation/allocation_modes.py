@@ -1,13 +1,14 @@
-"""The points of decision of a search: which alternative, which devices.
+"""The decision points of a search: which alternative, which devices.
 
-Made and driven by `search.Search`: `advance` makes the next choice, `next` opens the decision after it, `retract` takes the
-choice back because nothing after it worked. No recursion, so that claims may be as long as they like.
+Created and driven by `search.Search`: `advance` makes the next choice, `next` opens the decision
+after it, `retract` undoes the choice because nothing after it worked. No recursion, so the length
+of claims is not limited by the stack.
 
-A choice that takes long is made in portions: `advance` returns None when the search is to pause, and goes on where it stopped
-when it is called again.
+A choice that takes long is made in portions: `advance` returns None when the search is to pause,
+and continues where it stopped when it is called again.
 
-`exceeded` is upstream's special failure: the claim would hold more than 32 results. It ends every choice of devices before
-it in the claim at once, up to an alternative that needs fewer.
+`exceeded` is upstream's special failure: the claim would hold more than 32 results. It ends every
+choice of devices before it in the claim at once, up to an alternative that needs fewer.
 """
 
 from collections import Counter
@@ -28,13 +29,16 @@ class Frame(Protocol):
     exceeded: bool
 
     def advance(self) -> bool | None:
-        """Make the first or next choice. False: there is none left, and nothing is held. None: pause, and call again."""
+        """Make the first or next choice.
+
+        Returns False if there is none left, and nothing is held; None to pause: call again.
+        """
 
     def next(self) -> "Frame | None":
-        """The decision that comes after the choice, None after the last."""
+        """Return the decision after this choice, None after the last."""
 
     def retract(self, *, exceeded: bool) -> None:
-        """Give back the choice. `exceeded`: why nothing after it worked."""
+        """Undo the choice. `exceeded`: whether too many results are why nothing after it worked."""
 
 
 class Alternatives:
@@ -59,7 +63,7 @@ class Alternatives:
 
 
 class AllDevices:
-    """A request for all devices: no choice, only whether each can be had."""
+    """A request for all devices: no choice, only whether each of them can be taken."""
 
     def __init__(self, search: "Search", view: ResolvedRequest) -> None:
         self._search = search
@@ -75,12 +79,14 @@ class AllDevices:
         self._tried = True
         search, view = self._search, self._view
         candidates = search.candidates.all_of(view)
+        # As upstream: a request for all devices needs at least one device.
         if not candidates:
             return False
         if not search.room_for_results(view):
             self.exceeded = True
             return False
         devices = [candidate.device for candidate in candidates]
+        # A device that the chooser leaves out is refused, and "all" cannot do without it.
         if len(search.chooser.order(view, devices, search.held.trial)) < len(devices):
             return False
         for candidate in candidates:
@@ -104,7 +110,20 @@ class AllDevices:
 
 
 class ExactCount:
-    """A request by count: sets that the chooser names, or else ascending combinations of the devices in its order."""
+    """A request by count: the chooser's sets, or else ascending combinations in its order.
+
+    Combinations are made depth first. `_positions` holds the index at which each depth continues.
+    For two of the devices a, b and c:
+
+        taken []   positions [0]      take a
+        taken [a]  positions [1, 1]   take b: the set {a, b}
+        retract: b is released
+        taken [a]  positions [1, 2]   take c: the set {a, c}
+        retract: c is released
+        taken [a]  positions [1, 3]   none left: a is released
+        taken []   positions [1]      take b
+        taken [b]  positions [2, 2]   take c: the set {b, c}
+    """
 
     def __init__(self, search: "Search", view: ResolvedRequest, before: "ExactCount | None") -> None:
         self._search = search
@@ -116,9 +135,9 @@ class ExactCount:
         self._sets: Iterator[Sequence[Candidate]] | None = None
         self._in_upstream_order = False
         self._positions: list[int] = [0]
-        """Where the next try starts, for each device chosen and the one to come."""
+        """Index at which each depth continues, one for each chosen device and one for the next."""
         self._failed: list[set[Hashable]] = [set()]
-        """Kinds that led nowhere, at the same depths."""
+        """Kinds of device without a solution, at the same depths."""
         self._failed_sets: set[Hashable] = set()
         if not self.exceeded:
             self._ask_chooser(before)
@@ -135,10 +154,13 @@ class ExactCount:
         if ordered is eligible:
             self._in_upstream_order = True
             self._entries = entries
+            # Equal requests: {a, b} then {c, d} is no other solution than {c, d} then {a, b},
+            # so this one starts at the first device of the one before.
             if before is not None and before.is_twin_of(view):
                 self._positions = [before.first_position]
         else:
-            # devices that cannot be judged come last: an order of our own gives no reason to meet them earlier
+            # Devices that cannot be judged come last: an order other than upstream's is no reason
+            # to reach them earlier.
             by_device = {candidate.device: candidate for candidate in entries}
             self._entries = [by_device[device] for device in ordered] + [
                 candidate for candidate in entries if candidate.error is not None
@@ -148,7 +170,9 @@ class ExactCount:
             self._sets = self._read_sets(sets)
 
     def is_twin_of(self, view: ResolvedRequest) -> bool:
-        """The two requests differ in nothing, so their devices may be swapped: only ascending ones need be tried."""
+        """Whether the requests differ in nothing, so that their devices may be swapped: only
+        ascending choices are tried.
+        """
         mine = self._view
         return (
             self._in_upstream_order
@@ -175,6 +199,7 @@ class ExactCount:
         return self._search.enter(self.claim_index, view.request_index + 1, before)
 
     def retract(self, *, exceeded: bool) -> None:
+        # The claim has too many results: no other devices for this request can change their number.
         if exceeded:
             self.exceeded = True
             self._release()
@@ -196,7 +221,7 @@ class ExactCount:
         return True
 
     def _take_next(self) -> bool | None:
-        """Take one more device, at or after the position of this depth. None: pause."""
+        """Take one more device, at or after the index of this depth. Returns None to pause."""
         search, view, entries = self._search, self._view, self._entries
         depth = len(self._taken)
         failed = self._failed[depth]
@@ -207,15 +232,23 @@ class ExactCount:
                 return None
             candidate = entries[position]
             if candidate.error is not None:
+                # Upstream ends the search when it reaches a device that it cannot judge; whether it
+                # reaches this one depends on the devices before it.
                 if search.held.available(view, candidate):
                     search.defer_error(candidate.error)
                 continue
+            # Too few devices are left for the rest of the set, and none of them has an error to
+            # report.
             too_few = search.prunes and len(entries) - position < missing
             if too_few and all(candidate.error is None for candidate in entries[position:]):
                 return False
+            # An equal device failed at this depth: with this one the search would go the same way.
+            # No step, but some time.
             if failed and search.kind(candidate) in failed:
                 search.pause_at -= 1
                 continue
+            # The quota must cover this device and the cheapest of the rest; a later, cheaper device
+            # may do.
             if missing > 1 and not search.affords_set(view, candidate, entries[position + 1 :], missing - 1):
                 continue
             taken = search.take(view, candidate)
@@ -228,7 +261,7 @@ class ExactCount:
         return False
 
     def _drop_last(self) -> None:
-        """Give back the device chosen last; its kind is of no use at this depth."""
+        """Release the device chosen last; its kind has no solution at this depth."""
         self._positions.pop()
         self._failed.pop()
         taken = self._taken.pop()
@@ -244,9 +277,11 @@ class ExactCount:
                     if candidate.error is not None and search.held.available(self._view, candidate):
                         search.defer_error(candidate.error)
                 return False
+            # A set of the same kinds failed: {a, b} fails like {c, d} if a equals c and b equals d.
             if self._failed_sets and self._kinds(candidates) in self._failed_sets:
                 search.pause_at -= 1
                 continue
+            # A set is taken whole or not at all.
             for candidate in candidates:
                 taken = search.take(view, candidate)
                 if taken is None:

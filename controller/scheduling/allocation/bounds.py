@@ -1,7 +1,8 @@
-"""Reasons why a search cannot succeed, found by counting instead of trying.
+"""Proofs that a search cannot succeed, found by counting instead of trying.
 
-Called once by a search that has become long. In: the problem, the candidates, the constraints. Out: True only where no
-solution exists. Of a `firstAvailable` request the least of all its alternatives is counted.
+Called once by a search that has become long. In: the problem, the candidates, the constraints. Out:
+True only if no solution exists. A `firstAvailable` request counts with the least of all its
+alternatives.
 """
 
 from collections import Counter, defaultdict
@@ -20,17 +21,18 @@ _PLENTY = 1 << 20
 def is_infeasible(
     problem: AllocationInput, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
 ) -> bool:
-    """Return whether some count shows that there is no solution."""
+    """Return whether some count proves that there is no solution."""
     return any(counts(problem, candidates, constraints, usage))
 
 
 def counts(
     problem: AllocationInput, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
 ) -> Iterator[bool]:
-    """Yield after each part of the counting whether it shows that there is no solution.
+    """Yield after each part of the counting whether it proves that there is no solution.
 
-    One part takes at most some milliseconds. A claim may have 32 constraints on 32 requests of 8 alternatives each, so all
-    parts together may take seconds: a caller that has others to serve pauses between two of them.
+    One part takes at most some milliseconds. A claim may have 32 constraints on 32 requests of 8
+    alternatives each, so all parts together may take seconds: a caller with other work pauses
+    between two of them.
     """
     needs = [
         _Needed(group, candidates)
@@ -51,7 +53,10 @@ def counts(
 
 
 def any_unjudged(problem: AllocationInput, candidates: Candidates) -> bool:
-    """Some device cannot be judged for some request: the search may end with that error, and nothing should keep it."""
+    """Return whether some device cannot be judged for some request.
+
+    The search may end with that error, and must not be cut short then.
+    """
     return any(
         candidate.error is not None
         for view in problem.views
@@ -61,7 +66,8 @@ def any_unjudged(problem: AllocationInput, candidates: Candidates) -> bool:
 
 
 def parts(problem: AllocationInput) -> Iterator[AllocationInput]:
-    """The whole, each claim, and each request of a claim: what has no solution as a part has none in the whole.
+    """Yield the whole problem, each claim, and each request of a claim: a part without a solution
+    has none in the whole.
 
     The other claims stay in their places, without requests.
     """
@@ -82,7 +88,9 @@ def _only(problem: AllocationInput, wanted: ClaimRequests, requests: tuple[Reque
 
 
 class _Needed:
-    """A request: how many devices it needs at least, and which could be those, whatever its alternative."""
+    """A request: the least number of devices that it needs, and all devices of any of its
+    alternatives.
+    """
 
     def __init__(self, group: RequestGroup, candidates: Candidates) -> None:
         self.alternatives = [
@@ -101,7 +109,20 @@ class _Needed:
 
 
 def _too_few_devices(needs: Iterable[_Needed]) -> bool:
-    """Hall's condition for the sets of devices that occur: what can only be met from a set needs no more than it has."""
+    """Whether some set of devices is too small for the requests that only it can meet.
+
+    This is Hall's condition, for the sets of devices that occur. Two requests need three of the
+    devices a, b and c together; if both can only have a and b, there is no solution:
+
+    >>> from types import SimpleNamespace as Needed
+    >>> two = Needed(exclusive=True, count=2, devices=frozenset("ab"))
+    >>> one_of_three = Needed(exclusive=True, count=1, devices=frozenset("abc"))
+    >>> one_of_two = Needed(exclusive=True, count=1, devices=frozenset("ab"))
+    >>> _too_few_devices([two, one_of_three])      # a, b: 2 <= 2; a, b, c: 2 + 1 <= 3
+    False
+    >>> _too_few_devices([two, one_of_two])        # a, b: 2 + 1 > 2
+    True
+    """
     exclusive = [needed for needed in needs if needed.exclusive]
     return any(
         sum(needed.count for needed in exclusive if needed.devices <= devices) > len(devices)
@@ -110,7 +131,11 @@ def _too_few_devices(needs: Iterable[_Needed]) -> bool:
 
 
 def _too_little_room(needs: Iterable[_Needed], usage: Usage) -> bool:
-    """Requests of one shape take the same of each device: so many fit, and no more."""
+    """Whether the requests of one shape need more shares than their devices have left.
+
+    Requests of one shape take equal amounts of each device, so the number of shares that fit is
+    known: 24 GiB left on each of two cards hold 2 * (24 // 10) = 4 requests of 10 GiB, not 5.
+    """
     counts: Counter[int] = Counter()
     slots: dict[int, int] = {}
     for needed in needs:
@@ -123,7 +148,12 @@ def _too_little_room(needs: Iterable[_Needed], usage: Usage) -> bool:
 
 
 def _too_little_in_all(needs: Sequence[_Needed], usage: Usage) -> bool:
-    """Of some capacity all requests together take more than all their devices have left, however they are spread."""
+    """Whether all requests together take more of some capacity than their devices have left,
+    however they are spread.
+
+    Three shares of 10 GiB and two of 4 GiB do not fit on two cards with 18 GiB left each:
+    38 > 36.
+    """
     asked: defaultdict[str, Amount] = defaultdict(int)
     left: dict[DeviceId, dict[str, Amount]] = {}
     for needed in needs:
@@ -147,7 +177,7 @@ def _too_little_in_all(needs: Sequence[_Needed], usage: Usage) -> bool:
 
 
 def _slots(view: ResolvedRequest, candidate: Candidate, usage: Usage) -> int:
-    """How many shares of this size the device still holds."""
+    """Return the number of shares of this size that still fit on the device."""
     device, need = candidate.device, candidate.need
     if not view.shared(device) or need is None:
         return 1
@@ -159,7 +189,12 @@ def _slots(view: ResolvedRequest, candidate: Candidate, usage: Usage) -> int:
 
 
 def _unmet(constraint: Constraint, needs: Sequence[_Needed], usage: Usage) -> Iterator[bool]:
-    """Yield whether more devices are to share a value, or to have different ones, than values allow: the last one says."""
+    """Yield whether the values do not suffice: for devices with a common value, or all with
+    different ones.
+
+    The last item is the result. Three devices that match, with 2 of model A and 2 of model B: 3 >
+    2. Three distinct values among A and B: 3 > 2.
+    """
     count = sum(needed.count for needed in needs)
     room: dict[object, dict[Device, int]] = defaultdict(dict)
     for view, found in (alternative for needed in needs for alternative in needed.alternatives):

@@ -1,10 +1,12 @@
-"""Which devices of a node a request may use at all, before anything else is chosen.
+"""The devices of a node that a request may use at all, before anything else is chosen.
 
-Called by the search, once per shape of request and node; the answer is kept. In: the pools of the node, the ledger.
-Out: `Candidate`s in upstream's order. What changes while searching (shares, counters, constraints) is not looked at here.
+Called by the search, once per shape of request and node; the answer is cached. In: the pools of the
+node, the ledger. Out: `Candidate`s in upstream's order. Everything that changes during a search
+(shares, counters, constraints) is tested elsewhere.
 
-Order of checks, as upstream, for it decides which devices can fail with an error: in use, selectors of the class, selectors
-of the request, capacity, then what can only refuse: gates, taints.
+The order of checks is upstream's, because it decides which devices can fail with an error: in use,
+selectors of the class, selectors of the request, capacity, then the checks that can only refuse:
+gates, taints.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -23,7 +25,9 @@ _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A device that the request may use, or one that cannot even be judged (`error`, raised when the search gets there)."""
+    """A device that the request may use, or one that cannot be judged (`error`, raised when the
+    search reaches it).
+    """
 
     device: Device
     pool: Pool
@@ -32,7 +36,7 @@ class Candidate:
 
 
 class _Test:
-    """A selector, compiled once a device has come so far."""
+    """A selector, compiled when the first device reaches it."""
 
     __slots__ = ("run", "selector")
 
@@ -41,13 +45,13 @@ class _Test:
         self.run: Test | None = None
 
     def prepared(self) -> Test:
-        """Raises as the test does."""
+        """Compile the selector. Raises as the test does."""
         self.run = self.selector.judge.test(self.selector.expression, self.selector.payer)
         return self.run
 
 
 class Candidates:
-    """Of one problem on one node."""
+    """The candidates of one problem on one node."""
 
     def __init__(self, problem: AllocationInput, node: Node, pools: Sequence[Pool], usage: Usage) -> None:
         self._problem = problem
@@ -61,14 +65,16 @@ class Candidates:
         self._standings: dict[int, dict[Device, Candidate]] = {}
 
     def of(self, view: ResolvedRequest) -> tuple[Candidate, ...]:
-        """For a request by count. Devices of pools that are incomplete or invalid are left out."""
+        """Return the candidates of a request by count. Devices of incomplete or invalid pools are
+        left out.
+        """
         found = self._by_shape.get(view.shape_index)
         if found is None:
             found = self._by_shape[view.shape_index] = tuple(self._scan(view))
         return found
 
     def all_of(self, view: ResolvedRequest) -> tuple[Candidate, ...]:
-        """Every device that a request for all devices means, in use or not.
+        """Return every device that a request for all devices includes, in use or not.
 
         Raises AllocatorError: a pool is incomplete or invalid, or a device cannot be judged.
         """
@@ -78,7 +84,9 @@ class Candidates:
         return found
 
     def standing(self, view: ResolvedRequest, device: Device) -> Hashable:
-        """What the device is to the request, equal for devices that are alike to it. Raises AllocatorError."""
+        """Return a value that is equal for devices that the request cannot tell apart. Raises
+        AllocatorError.
+        """
         standings = self._standings.get(view.shape_index)
         if standings is None:
             candidates = self.all_of(view) if view.all_devices else self.of(view)
@@ -91,7 +99,7 @@ class Candidates:
         return candidate.need.amounts, self.usable(view, device)
 
     def usable(self, view: ResolvedRequest, device: Device) -> bool:
-        """Taints and feature gates allow it."""
+        """Return whether taints and feature gates allow the device."""
         return self._supported(device) and tolerates(view, device, self._problem.ignored_taints)
 
     def _scan(self, view: ResolvedRequest) -> Iterator[Candidate]:
@@ -144,13 +152,14 @@ class Candidates:
         features = self._problem.features
         if device.spec.consumes_counters and not features.partitionable_devices:
             return False
-        if device.slice.spec.skip_node_operations and features.experimental:  # else upstream does not know the field
+        # else upstream does not know the field
+        if device.slice.spec.skip_node_operations and features.experimental:
             return features.optional_node_operations and OPTIONAL_NODE_OPERATIONS in self._node.status.declared_features
         return True
 
 
 def blocking_taint(view: ResolvedRequest, device: Device, ignored: frozenset[str]) -> DeviceTaint | None:
-    """The first taint that keeps the request away. Keys in `ignored` do not count."""
+    """Return the first taint that the request does not tolerate. Keys in `ignored` do not count."""
     if view.features.device_taints and (device.spec.taints or device.extra_taints):
         for taint in device.taints:
             if (
@@ -167,7 +176,10 @@ def tolerates(view: ResolvedRequest, device: Device, ignored: frozenset[str]) ->
 
 
 def _tolerated(taint: DeviceTaint, tolerations: Sequence[Toleration]) -> bool:
-    """Empty effect and empty key match any; without operator the value must be equal (resourceclaim.ToleratesTaint)."""
+    """Return whether a toleration matches the taint (resourceclaim.ToleratesTaint).
+
+    An empty effect and an empty key match any; without an operator the value must be equal.
+    """
     for toleration in tolerations:
         if toleration.effect and toleration.effect != taint.effect:
             continue

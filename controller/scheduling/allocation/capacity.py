@@ -1,10 +1,12 @@
-"""How much of a device a request takes: consumable capacity and its rounding rules.
+"""The amounts of a device that a request takes: consumable capacity and its rounding rules.
 
-Called by `ResolvedRequest` (once per request shape and capacity; the arithmetic is cached) and by `result`. In: quantities of
-the request and of the device. Out: exact quantities. Must not know about usage: what is left is the search's business.
+Called by `ResolvedRequest` (once per request shape and capacity; the arithmetic is cached) and by
+`result`. In: quantities of the request and of the device. Out: exact quantities. Must not know
+about usage: the search compares with what is left.
 
-Rules: k8s.io/dynamic-resource-allocation v0.37 structured/internal/experimental/consumable_capacity.go. Names are compared
-verbatim. Amounts are whole numbers of the capacity's unit where they are whole, which is nearly always, else exact
+Rules: k8s.io/dynamic-resource-allocation v0.37
+structured/internal/experimental/consumable_capacity.go. Names are compared verbatim. Amounts are
+whole numbers of the capacity's unit if they are whole, which is nearly always the case, else exact
 fractions.
 """
 
@@ -23,12 +25,14 @@ _NANOS_PER_MILLI: Final = NANO // 1000
 
 
 class CapacityError(ValueError):
-    """An amount that upstream refuses to calculate with; it ends the allocation, whatever other devices there are."""
+    """An amount that upstream refuses to calculate with; it ends the allocation, regardless of
+    other devices.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one request takes of one capacity of a device."""
+    """The amount that one request takes of one capacity of a device."""
 
     amount: Amount
     total: Amount
@@ -39,17 +43,23 @@ class Share:
 
 
 def whole(amount: Amount) -> int:
-    """Rounded up to whole units, as the ledger and scoring count."""
+    """Return the amount rounded up to whole units, as the ledger and scoring count.
+
+    >>> from fractions import Fraction
+    >>> whole(3), whole(Fraction(5, 2))
+    (3, 3)
+    """
     return amount if isinstance(amount, int) else -(-amount.numerator // amount.denominator)
 
 
 def take(
     requests: Mapping[str, str], capacities: Mapping[str, api.DeviceCapacity], *, fractional: bool
 ) -> dict[str, Share] | None:
-    """Capacity name → share, for every capacity of the device; None where the request names one it does not have.
+    """Return the share of every capacity of the device by name; None if the request names one that
+    it does not have.
 
-    Raises CapacityError, InvalidQuantity. Amounts are rounded up to what the policy offers; above its maximum a share is
-    not `allowed`.
+    Raises CapacityError, InvalidQuantity. Amounts are rounded up to the next one that the policy
+    offers; above its maximum a share is not `allowed`.
     """
     if not requests.keys() <= capacities.keys():
         return None
@@ -58,9 +68,14 @@ def take(
 
 @lru_cache(maxsize=4_096)
 def percentage(capacity: api.DeviceCapacity, percent: int) -> Share:
-    """floor(capacity x percent / 100) in whole units, which no step rounds: our driver limits memory to the byte.
+    """Return floor(capacity x percent / 100) in whole units, not rounded to a step: our driver
+    limits memory to the byte.
 
-    Only where the hardware comes in fixed sizes (`validValues`) the next one is taken.
+    Only if the hardware has fixed sizes (`validValues`), the next one is taken.
+
+    >>> share = percentage(api.DeviceCapacity(value="1000"), 33)
+    >>> share.amount, share.total
+    (330, 1000)
     """
     total = Quantity.parse(_text(capacity.value))
     taken = Quantity.from_int(total.nanos * percent // (100 * NANO), Format.BINARY_SI)
@@ -74,13 +89,18 @@ def percentage(capacity: api.DeviceCapacity, percent: int) -> Share:
 
 @lru_cache(maxsize=4_096)
 def parts(capacity: api.DeviceCapacity, percent: int) -> Share:
-    """ceil(capacity x percent / 100): as many of the equal parts of the hardware as hold that much of it."""
+    """Return ceil(capacity x percent / 100): the number of equal parts of the hardware that hold
+    this percentage of it.
+
+    >>> parts(api.DeviceCapacity(value="4"), 30).amount     # 1.2 of 4 parts
+    2
+    """
     total = Quantity.parse(_text(capacity.value))
     taken = Quantity.from_int(-(-total.nanos * percent // (100 * NANO)), Format.DECIMAL_SI)
     return Share(amount_of(taken), amount_of(total), taken, allowed=True)
 
 
-@lru_cache(maxsize=8_192)  # by the spelling, not by the amount: results keep it
+@lru_cache(maxsize=8_192)  # by the spelling, not by the amount: results contain it
 def _share(requested: str | None, capacity: api.DeviceCapacity, fractional: bool) -> Share:
     total = Quantity.parse(_text(capacity.value))
     request = _parsed(requested)
@@ -101,7 +121,7 @@ def _share(requested: str | None, capacity: api.DeviceCapacity, fractional: bool
 
 
 def _round_up_to_range(request: Quantity, valid: api.CapacityRange, fractional: bool) -> Quantity:
-    """Up to min, then up to min + n x step; above max is for `_allows` to find."""
+    """Round up to min, then up to min + n x step. `_allows` tests the maximum."""
     minimum, step = Quantity.parse(_text(valid.min)), _parsed(valid.step)
     if request < minimum:
         return minimum
@@ -116,6 +136,11 @@ def _round_up_to_range(request: Quantity, valid: api.CapacityRange, fractional: 
 
 
 def _next_step(value: int, minimum: int, step: int, request: Quantity) -> int:
+    """Return the least `minimum` + n * `step` that is not below `value`. Raises CapacityError.
+
+    >>> _next_step(25, 10, 8, Quantity.parse("25"))     # 10, 18, 26
+    26
+    """
     if step <= 0:
         raise CapacityError(f"requestPolicy.validRange.step is {step}, it must be above 0")
     rounded = minimum + -(-(value - minimum) // step) * step
@@ -125,7 +150,9 @@ def _next_step(value: int, minimum: int, step: int, request: Quantity) -> int:
 
 
 def _round_up_to_values(request: Quantity, policy: api.CapacityRequestPolicy) -> Quantity:
-    """The first of the (ascending) values that is large enough, or the request where none is."""
+    """Return the first of the (ascending) values that is large enough, or the request if
+    none is.
+    """
     return next((value for value in map(Quantity.parse, map(_text, policy.valid_values)) if request <= value), request)
 
 
@@ -145,7 +172,10 @@ def _allows(policy: api.CapacityRequestPolicy, taken: Quantity, fractional: bool
 
 
 def _counts_in_milli(valid: api.CapacityRange, fractional: bool) -> bool:
-    """With the gate on, and only where all limits are whole numbers of milli units (and fit an int64)."""
+    """Whether amounts are counted in thousandths.
+
+    With the gate on, and only if all limits are whole numbers of milli units (and fit an int64).
+    """
     limits = [limit for limit in (_parsed(valid.min), _parsed(valid.max), _parsed(valid.step)) if limit is not None]
     step = _parsed(valid.step)
     return fractional and all(map(_is_milli, limits)) and (step is None or _milli(step) >= 1)
@@ -156,7 +186,7 @@ def _is_milli(quantity: Quantity) -> bool:
 
 
 def _milli(quantity: Quantity) -> int:
-    """Raises CapacityError where the amount is no whole number of milli units."""
+    """Return the amount in milli units. Raises CapacityError if it is no whole number of them."""
     if not _is_milli(quantity):
         raise CapacityError(f"a request of {quantity} is not a whole number of thousandths in range")
     return quantity.nanos // _NANOS_PER_MILLI
@@ -167,5 +197,7 @@ def _parsed(text: QuantityText | None) -> Quantity | None:
 
 
 def _text(text: QuantityText) -> str:
-    """Numbers in YAML may come as int or float; their shortest spelling is what the user wrote."""
+    """Return the text of a number. Numbers in YAML may be int or float; their shortest spelling is
+    what the user wrote.
+    """
     return str(text)

@@ -1,7 +1,9 @@
-"""The seam between what may be allocated and what should be: the order in which the search tries devices.
+"""The interface between what may be allocated and what should be: the order in which the search
+tries devices.
 
-`controller.scheduling.scoring` implements `Chooser`; `FirstFit` is upstream's own order. The search asks once for each request it
-comes to (again after turning round), and checks constraints, counters and capacity itself.
+`controller.scheduling.scoring` implements `Chooser`; `FirstFit` is upstream's own order. The search
+calls it once for each request that it reaches (again after backtracking), and checks constraints,
+counters and capacity itself.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -18,23 +20,28 @@ class Chooser(Protocol):
     """Ranks devices for one request. Must be a pure function of its arguments."""
 
     def order(self, request: ResolvedRequest, devices: Sequence[Device], trial: TentativeUsage) -> Sequence[Device]:
-        """Eligible devices (selectors, taints, capacity and in-use checked, in upstream's order) → those to try, best first.
+        """Return the devices to try, best first.
 
-        Leaving one out refuses it. Not asked for requests for all devices, where there is no choice, except to refuse:
-        if one is left out, the request is not met on this node.
+        `devices`: the eligible ones (selectors, taints, capacity and in-use checked, in upstream's
+        order). Leaving one out refuses it. For a request for all devices there is no choice but to
+        refuse: if one is left out, the request is not met on this node.
         """
 
     def sets(
         self, request: ResolvedRequest, devices: Sequence[Device], count: int, trial: TentativeUsage
     ) -> Iterable[Sequence[Device]] | None:
-        """Whole sets of `count` devices to try, best first, or None: then ascending combinations of `order`.
+        """Return whole sets of `count` devices to try, best first, or None for ascending
+        combinations of `order`.
 
-        `devices` is what `order` returned. An exhausted iterable means that no set will do.
+        `devices`: the result of `order`. An exhausted iterable means that no set is acceptable.
         """
 
     def kind(self, device: Device) -> Hashable:
-        """Devices of one kind are the same to this chooser in everything but order: it never refuses one of them where it
-        would not refuse the other in the same state of use. Lets the search skip what must fail again.
+        """Return a value that is equal for devices that this chooser treats alike in everything but
+        order.
+
+        It never refuses one of them if it would not refuse the other in the same state of use. Lets
+        the search skip what must fail again.
         """
 
 

@@ -1,11 +1,13 @@
-"""matchAttribute and distinctAttribute: what the devices of a claim must have in common, or apart.
+"""matchAttribute and distinctAttribute: attributes that the devices of a claim must have in common,
+or must not.
 
-Called by the search: `add` before a device is taken, `remove` in reverse order. In: requests and devices.
-Out: yes or no. A device without the attribute is refused by both.
+Called by the search: `add` before a device is taken, `remove` in reverse order. In: requests and
+devices. Out: yes or no. Both refuse a device without the attribute.
 
-Rules: upstream's matchAttributeConstraint and distinctAttributeConstraint (v0.37). With DRAListTypeAttributes a value is a
-set (one element for a plain attribute): all must share an element, or be disjoint in pairs. Without it lists are unknown
-values: a constraint accepts one as its first device and never another.
+Rules: upstream's matchAttributeConstraint and distinctAttributeConstraint (v0.37). With
+DRAListTypeAttributes a value is a set (one element for a plain attribute): all must share an
+element, or be disjoint in pairs. Without it lists are unknown values: a constraint accepts one as
+its first device and never another.
 """
 
 from collections.abc import Sequence
@@ -17,23 +19,31 @@ from hami_dra.api import resource as api
 
 Scalar = int | bool | str
 Value = tuple[str, frozenset[Scalar]]
-"""Type and elements; one element where lists are not in play. Values of different types are never equal."""
+"""Type and elements; one element if there are no lists. Values of different types are never
+equal.
+"""
 UNKNOWN: Value = ("", frozenset())
 
 
 class Constraint(Protocol):
     def add(self, view: ResolvedRequest, device: Device) -> bool:
-        """Count the device in, unless it breaks the constraint. Raises AllocatorError (derived attributes)."""
+        """Add the device, unless it breaks the constraint. Raises AllocatorError (derived
+        attributes).
+        """
 
     def remove(self) -> None:
-        """Take back the latest successful `add`."""
+        """Undo the latest successful `add`."""
 
     def value(self, view: ResolvedRequest, device: Device) -> Value | None:
-        """What the constraint knows the device by; None where it has no such attribute. Raises AllocatorError."""
+        """Return the device's value for the constraint; None if it has no such attribute. Raises
+        AllocatorError.
+        """
 
 
 def build(claim: api.ResourceClaim, *, lists: bool) -> tuple[Constraint, ...]:
-    """One for each constraint of the claim, in order, empty. Whom they cover is `ResolvedRequest.constraints`."""
+    """Return the claim's constraints in order, without devices. `ResolvedRequest.constraints` says
+    which requests they cover.
+    """
     return tuple(
         Match(constraint.match_attribute, lists=lists)
         if constraint.match_attribute is not None
@@ -49,7 +59,7 @@ class _Attribute:
         self._known: dict[tuple[Device, int | None], Value | None] = {}
 
     def value(self, view: ResolvedRequest, device: Device) -> Value | None:
-        # only a derived attribute depends on the request
+        # Only a derived attribute depends on the request.
         key = (device, view.shape_index if self._name in view.derived else None)
         if key not in self._known:
             derived = view.derived.get(self._name)
@@ -59,7 +69,16 @@ class _Attribute:
 
 
 class Match(_Attribute):
-    """`_common` is what all devices so far share, after each of them."""
+    """matchAttribute. `_common` holds the values shared by all devices, after each of them.
+
+    With lists, devices on the NUMA nodes {0, 1}, {1} and {0}: after two devices {1} is common, so
+    the third breaks the constraint. `remove` returns to the state before:
+
+        add {0, 1}   _common [{0, 1}]
+        add {1}      _common [{0, 1}, {1}]
+        add {0}      refused: {1} & {0} is empty
+        remove       _common [{0, 1}]: now {0} would fit
+    """
 
     def __init__(self, name: str, *, lists: bool) -> None:
         super().__init__(name, lists=lists)
@@ -83,6 +102,8 @@ class Match(_Attribute):
 
 
 class Distinct(_Attribute):
+    """distinctAttribute. `_values` holds the value of each device."""
+
     def __init__(self, name: str, *, lists: bool) -> None:
         super().__init__(name, lists=lists)
         self._values: list[Value] = []
@@ -101,7 +122,7 @@ class Distinct(_Attribute):
 
 
 def _value(attribute: api.DeviceAttribute, *, lists: bool) -> Value:
-    """Versions compare as text: semver has one spelling for each."""
+    """Return the typed value. Versions compare as text: semver has one spelling for each."""
     plural: Sequence[tuple[str, Sequence[Scalar]]] = (
         ("int", attribute.ints or ()),
         ("bool", attribute.bools or ()),

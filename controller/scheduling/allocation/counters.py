@@ -1,7 +1,8 @@
-"""Shared counters of partitionable devices, and the compatibility groups that go with them.
+"""Shared counters of partitionable devices, and their compatibility groups.
 
-Called by the search for devices that consume counters. In: pools with their counter sets, the ledger. Out: yes or no, with
-the counters taken until they are given back. Rules: upstream's checkAvailableCounters and compatibility_groups.go.
+Called by the search for devices that consume counters. In: pools with their counter sets, the
+ledger. Out: yes or no, with the counters taken until they are released. Rules: upstream's
+checkAvailableCounters and compatibility_groups.go.
 """
 
 from weakref import WeakKeyDictionary
@@ -14,13 +15,17 @@ from hami_dra.api.resource import Counter
 CounterName = tuple[str, str]
 """(counter set, counter)."""
 Groups = frozenset[str] | None
-"""The compatibility groups that all devices on a counter set have in common; None: none of them declares any."""
+"""The compatibility groups common to all devices on a counter set; None: none of them
+declares any.
+"""
 
 _CONSUMPTION: WeakKeyDictionary[Device, tuple[tuple[CounterName, Amount], ...]] = WeakKeyDictionary()
 
 
 def consumption(device: Device) -> tuple[tuple[CounterName, Amount], ...]:
-    """What the device takes of the counters of its pool, once however many share it. Raises AllocatorError."""
+    """Return what the device takes of the counters of its pool, once for all its shares. Raises
+    AllocatorError.
+    """
     found = _CONSUMPTION.get(device)
     if found is None:
         sums: dict[CounterName, Amount] = {}
@@ -33,14 +38,16 @@ def consumption(device: Device) -> tuple[tuple[CounterName, Amount], ...]:
 
 
 def declared_groups(device: Device) -> tuple[tuple[str, Groups], ...]:
-    """(counter set, groups) for every counter set of the device."""
+    """Return (counter set, groups) for every counter set of the device."""
     return tuple(
         (entry.counter_set, frozenset(entry.compatibility_groups) or None) for entry in device.spec.consumes_counters
     )
 
 
 class Counters:
-    """Of all pools of one node. What is left is worked out once per pool, when first asked."""
+    """The counters of all pools of one node. What is left is computed once per pool, at
+    first use.
+    """
 
     def __init__(self, usage: Usage, *, groups: bool) -> None:
         """`groups`: compatibility groups are enforced (DRADeviceCompatibilityGroups)."""
@@ -49,9 +56,10 @@ class Counters:
         self._pools: dict[tuple[str, str], _PoolCounters] = {}
 
     def take(self, pool: Pool, device: Device) -> bool:
-        """False, and nothing taken, where a counter or the groups of the devices beside it do not allow the device.
+        """Take the device's counters.
 
-        Raises AllocatorError: a counter that is no quantity.
+        Returns False, and takes nothing, if a counter or the groups of neighbouring devices do not
+        allow it. Raises AllocatorError: a counter that is no quantity.
         """
         counters = self._of(pool)
         if self._enforce_groups and not counters.admits(device):
@@ -62,7 +70,7 @@ class Counters:
         return True
 
     def release(self, pool: Pool, device: Device) -> None:
-        """Take back the latest `take`."""
+        """Undo the latest `take`."""
         counters = self._of(pool)
         counters.leave(device)
         counters.release(device)
@@ -76,6 +84,13 @@ class Counters:
 
 
 class _PoolCounters:
+    """The counters of one pool.
+
+    A card of 8 memory slices, with a MIG device of 4 allocated: 4 are left, so another device of 4
+    fits and the whole card (8) does not. `_groups` is a stack for each counter set: the common
+    groups after each device that joined, so that `leave` only pops.
+    """
+
     def __init__(self, pool: Pool, usage: Usage) -> None:
         self._left: dict[CounterName, Amount] = {
             (counter_set.name, name): _amount(
@@ -84,13 +99,14 @@ class _PoolCounters:
             for counter_set in pool.counter_sets.values()
             for name, counter in counter_set.counters.items()
         }
-        # per counter set what the devices on it have in common, after each device that joined
+        # By counter set, the common groups of its devices after each device that joined.
         self._groups: dict[str, list[Groups]] = {}
         for device in (*pool.devices, *pool.elsewhere):
             if device.spec.consumes_counters and _allocated(device, usage):
                 self.release(device, sign=-1)
                 self.join(device)
-        # An overdrawn counter (its set shrank, or somebody else over-allocated) blocks every device with counters.
+        # An overdrawn counter (its set shrank, or another component over-allocated) blocks every
+        # device with counters.
         self._overdrawn = any(left < 0 for left in self._left.values())
 
     def take(self, device: Device) -> bool:
@@ -105,7 +121,9 @@ class _PoolCounters:
                 self._left[name] += sign * amount
 
     def admits(self, device: Device) -> bool:
-        """Devices on one counter set have a group in common, or none of them has any."""
+        """Return whether the device and those on its counter sets have a group in common, or none
+        of them declares any.
+        """
         for counter_set, groups in declared_groups(device):
             history = self._groups.get(counter_set)
             if history:

@@ -1,6 +1,8 @@
-"""Attributes that a request derives from those of a device by CEL (alpha gate DRADerivedAttributes).
+"""Attributes that a request derives from those of a device by CEL (alpha gate
+DRADerivedAttributes).
 
-Made by `prepare`, evaluated by constraints. In: an expression and a device. Out: an attribute as if it were published.
+Created by `prepare`, evaluated by constraints. In: an expression and a device. Out: an attribute as
+if it were published.
 """
 
 from dataclasses import dataclass
@@ -19,11 +21,13 @@ class DerivedAttribute:
     origin: Origin
 
     def of_claim(self, key: str) -> "DerivedAttribute":
-        """The same in another ResourceClaim."""
+        """Return the equal attribute of another ResourceClaim."""
         return DerivedAttribute(self.expression, self.origin.of_claim(key))
 
     def of(self, device: Device) -> api.DeviceAttribute:
-        """Raises AllocatorError: it does not compile, or it fails on this device."""
+        """Evaluate on a device. Raises AllocatorError: the expression does not compile, or fails on
+        this device.
+        """
         try:
             return compile_attribute(self.expression).evaluate(device.selector_input)
         except CompileError as error:

@@ -1,7 +1,9 @@
-"""What one request would take of each kind of device, and why it could never have a device of some kinds.
+"""The amounts that one request takes of each kind of device, and the reasons why it can never have
+a device of some kinds.
 
-Called by `controller.scheduling.allocation.prefilter`. In: a request, and one device of each kind, which stands for all of them. Out:
-columns by number of the kind. Must not look at what is in use: that differs between devices of one kind.
+Called by `controller.scheduling.allocation.prefilter`. In: a request, and one device of each kind,
+which represents all of them. Out: columns by number of the kind. Must not read what is in use: that
+differs between devices of one kind.
 """
 
 from typing import Final
@@ -20,14 +22,20 @@ from hami_dra.vendors.reasons import NUMBER
 from hami_dra.vendors.registry import VENDORS
 
 NOT_OF_CLASS: Final = 255
-"""The row is free, or its device is not of the request's class: not a card as far as this request is concerned."""
+"""The row is free, or its device is not of the request's class: no card for this request."""
 UNJUDGED: Final = 254
-"""The device cannot be judged (negative amounts): the search must come by to report it."""
+"""The device cannot be judged (negative amounts): the search must reach it to report the error."""
 _NUMBER_OF_VENDOR: Final = {vendor.profile.driver: number for number, vendor in enumerate(VENDORS)}
 
 
 class DeviceEquivalence:
-    """What the request takes of each kind of device; one entry per number of `DeviceColumns.kinds`."""
+    """The amounts that the request takes of each kind of device; one entry per number of
+    `DeviceColumns.kinds`.
+
+    A column by device is then one indexing operation: with kinds 0 = A100 and 1 = L4, `slots = [1,
+    0]`, `memory = [40960, 0]` and `code = [0, CARD_INSUFFICIENT_MEMORY]`, four devices of the kinds
+    [0, 1, 1, 0] have `code[kind] = [0, code, code, 0]`.
+    """
 
     def __init__(self, view: ResolvedRequest, scope: Scope) -> None:
         self._view = view
@@ -56,7 +64,7 @@ class DeviceEquivalence:
         self.code = np.array(codes, dtype=np.uint8)
         self.slots, self.cores, self.memory = (np.ascontiguousarray(amounts[:, role]) for role in range(3))
         self.limited = np.array([self._view.shared(sample) for sample in samples], dtype=np.bool_)
-        # slots that nobody publishes only count for scores
+        # Slots that are not published only count for scores.
         self.slots_limited = self.limited & np.array(
             [sample.profile.shares in sample.totals for sample in samples], dtype=np.bool_
         )
@@ -74,7 +82,7 @@ class DeviceEquivalence:
 
 
 def _impossible(view: ResolvedRequest, device: Device) -> str:
-    """Why a device could never meet the capacity that a request asks for, however idle it is."""
+    """Return why a device could never meet the requested capacity, even if it were idle."""
     profile = device.profile
     for role, reason in (
         (profile.memory, names.CARD_INSUFFICIENT_MEMORY),
@@ -87,7 +95,9 @@ def _impossible(view: ResolvedRequest, device: Device) -> str:
 
 
 def _alone_fails(view: ResolvedRequest, device: Device, role: str) -> bool:
-    """The request, or else the policy's default, is more than the device has; or the device has no such capacity."""
+    """Return whether the request, or else the policy's default, is more than the device has, or it
+    has no such capacity.
+    """
     published = device.spec.capacity.get(role)
     wanted: QuantityText | None = view.capacity_requests.get(role)
     if published is None:

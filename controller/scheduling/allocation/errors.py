@@ -1,4 +1,6 @@
-"""What can end an allocation without an answer. "No solution" is not among them: then `solve` returns None."""
+"""Errors that end an allocation without an answer. "No solution" is none of them: then `solve`
+returns None.
+"""
 
 from typing import Final
 
@@ -6,20 +8,25 @@ from controller.scheduling.inventory.selector_budget import Overrun
 
 
 class AllocatorError(Exception):
-    """The allocator cannot search for this pod at all: an object must be fixed first. The message names it.
+    """The allocator cannot search for this pod at all: an object, named in the message, must be
+    fixed first.
 
-    Raised by `prepare`, and by `solve` for what depends on devices (a selector that fails on one). Ends the decision.
+    Raised by `prepare`, and by `solve` for errors that depend on devices (a selector that fails on
+    one). Ends the decision.
     """
 
 
 class NotAllowedByClass(AllocatorError):
-    """The claim asks for what its DeviceClass does not allow (a field that is final, less than the minimum)."""
+    """The claim asks for something that its DeviceClass does not allow (a final field, less than
+    the minimum).
+    """
 
 
 class SelectorOverBudget(Exception):
-    """A selector takes more time than it may: refuse the claim, and look at it again much later. The message names the selector.
+    """A selector, named in the message, exceeds its time limit: refuse the claim, and retry much
+    later.
 
-    Not an `AllocatorError`: it says nothing about a device, so no search may go on after it.
+    Not an `AllocatorError`: it says nothing about a device, so no search may continue after it.
     """
 
     def __init__(self, origin: str, overrun: Overrun) -> None:
@@ -31,14 +38,16 @@ class SelectorOverBudget(Exception):
 class InvalidPools(AllocatorError):
     """This node offers no solution and has a pool that breaks the rules. Other nodes may be tried.
 
-    To be shown only when no node fits, as upstream does.
+    To be shown only if no node fits, as upstream does.
     """
 
 
 class BudgetExceeded(Exception):
-    """The search on this node took more steps than its budget. Treat the node as unfit, and say why.
+    """The search on this node took more steps than its budget. Treat the node as unfit, and report
+    why.
 
-    The counterpart of kube-scheduler's filter timeout, in steps, so that a decision is the same on every machine.
+    Corresponds to kube-scheduler's filter timeout, but in steps, so that a decision is the same on
+    every machine.
     """
 
     def __init__(self, budget: int) -> None:

@@ -1,7 +1,8 @@
-"""Kubernetes feature gates, as far as they change what the allocator does.
+"""Kubernetes feature gates that change what the allocator does.
 
-Made by the CLI (`--feature-gates A=true,B=false`) or left at the defaults; read by `controller.scheduling.allocation` and by what
-gathers pools for it. Defaults are those of Kubernetes 1.37 (k8s.io/kubernetes v1.37.1 pkg/features/kube_features.go).
+Created by the CLI (`--feature-gates A=true,B=false`) or left at the defaults; read by
+`controller.scheduling.allocation` and by the code that gathers pools for it. Defaults are those of
+Kubernetes 1.37 (k8s.io/kubernetes v1.37.1 pkg/features/kube_features.go).
 """
 
 from dataclasses import dataclass, replace
@@ -11,12 +12,16 @@ from controller.scheduling.inventory.pools import PoolGates
 
 
 class UnknownGate(ValueError):
-    """A name that is no gate of DRA, or a value that is not true or false; the message lists the gates."""
+    """A name that is no gate of DRA, or a value that is not true or false; the message lists the
+    gates.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """Every gate is a bool. Gates that only the API server, kubelet or kube-scheduler read are accepted and not kept."""
+    """The state of every gate. Gates that only the API server, kubelet or kube-scheduler read are
+    accepted and ignored.
+    """
 
     admin_access: bool = True
     prioritized_list: bool = True
@@ -33,12 +38,16 @@ class FeatureGates:
 
     @property
     def binding_conditions(self) -> bool:
-        """Devices with binding conditions may be used: needs two gates, as in kube-scheduler."""
+        """Whether devices with binding conditions may be used: needs two gates, as in
+        kube-scheduler.
+        """
         return self.device_binding_conditions and self.claim_device_status
 
     @property
     def experimental(self) -> bool:
-        """An alpha gate is on that makes kube-scheduler choose the variant of its allocator that knows all of them."""
+        """Whether an alpha gate makes kube-scheduler use the variant of its allocator that
+        implements all of them.
+        """
         return (
             self.list_type_attributes
             or self.compatibility_groups
@@ -48,12 +57,16 @@ class FeatureGates:
 
     @property
     def pool_gates(self) -> PoolGates:
-        """What the inventory must know of them."""
+        """The gates that the inventory reads."""
         return PoolGates(self.partitionable_devices, self.compatibility_groups)
 
     @classmethod
     def parse(cls, text: str) -> "FeatureGates":
-        """`A=true,B=false`, later entries win, empty = defaults. Raises UnknownGate."""
+        """Parse `A=true,B=false`: later entries win, empty = defaults. Raises UnknownGate.
+
+        >>> FeatureGates.parse("DRAAdminAccess=false").admin_access
+        False
+        """
         changes: dict[str, bool] = {}
         for entry in filter(None, (part.strip() for part in text.split(","))):
             name, _, value = (part.strip() for part in entry.partition("="))

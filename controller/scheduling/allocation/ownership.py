@@ -1,4 +1,4 @@
-"""Which drivers' devices a search may touch, and whose business a claim is (docs/decision.md).
+"""The drivers whose devices a search may use, and the owner of a claim (docs/decision.md).
 
 Called by `decide`, `reconcile` and `simulation`. Pure.
 """
@@ -20,7 +20,7 @@ from hami_dra.api.resource import ResourceClaim
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """`managed`: drivers that are ours to allocate, None = all. A scope covers those, or with `foreign` the others."""
+    """A set of drivers: the managed ones, or with `foreign` all others. `managed`: None = all."""
 
     managed: frozenset[str] | None = None
     foreign: bool = False
@@ -35,12 +35,14 @@ class Scope:
 
 
 class Owner(Enum):
-    """Whose business a claim is, by the drivers of the devices that match it."""
+    """The owner of a claim, by the drivers of the devices that match it."""
 
     MANAGED = "managed"
     FOREIGN = "foreign"
     MIXED = "mixed"
-    """Some requests can only be met by managed devices, others only by foreign ones: it must be split."""
+    """Some requests can only be met by managed devices, others only by foreign ones: it must be
+    split.
+    """
     UNKNOWN = "unknown"
     """No device matches it now, or it cannot be evaluated."""
 
@@ -49,15 +51,18 @@ class Owner(Enum):
 class ClaimOwnership:
     owner: Owner
     drivers: frozenset[str] = frozenset()
-    """The managed ones whose devices it may get; devices that an administrator merely looks at are not got."""
+    """The managed drivers whose devices it may get; devices with admin access are not allocated, so
+    they do not count.
+    """
 
 
 def ownership_of(
     inventory: Inventory, claim: ResourceClaim, managed: frozenset[str] | None, features: FeatureGates
 ) -> ClaimOwnership:
-    """A claim that cannot be evaluated (missing class, bad parameters, over budget) is UNKNOWN: `decide` says why.
+    """Return the owner of a claim. Raises SliceSpent.
 
-    Raises SliceSpent.
+    A claim that cannot be evaluated (missing class, bad parameters, over budget) is UNKNOWN:
+    `decide` reports why.
     """
     try:
         problem = prepared_of(inventory).of([claim], features, checks_namespaces=False)
@@ -70,7 +75,10 @@ def ownership_of(
 
 
 def owners(inventory: Inventory, problem: AllocationInput, managed: frozenset[str] | None) -> list[Owner]:
-    """By claim of the problem. A class that matches both kinds is ours: only managed devices are candidates then."""
+    """Return the owner of each claim of the problem.
+
+    A class that matches both kinds of driver is managed: only managed devices are candidates then.
+    """
     return [_owner(inventory, [group.alternatives for group in claim.requests], managed) for claim in problem.claims]
 
 
@@ -88,8 +96,11 @@ def _owner(inventory: Inventory, requests: list[tuple[ResolvedRequest, ...]], ma
 
 
 def _drivers(inventory: Inventory, view: ResolvedRequest, managed: frozenset[str] | None) -> frozenset[str]:
-    """Drivers of the devices that class and request select. Where nothing that the class selects is managed, it is no concern of
-    ours what the request's own selectors cost. Raises SelectorOverBudget, SliceSpent.
+    """Return the drivers of the devices that class and request select. Raises SelectorOverBudget,
+    SliceSpent.
+
+    If no device selected by the class is managed, the cost of the request's own selectors does not
+    matter.
     """
     try:
         return matching_drivers(inventory, view)
@@ -105,7 +116,10 @@ def _expressions(selectors: Iterable[Selector]) -> tuple[str, ...]:
 
 
 def matching_drivers(inventory: Inventory, view: ResolvedRequest) -> frozenset[str]:
-    """Drivers of the devices that class and request select, in use or not. Raises SelectorOverBudget, SliceSpent."""
+    """Return the drivers of the devices that class and request select, in use or not.
+
+    Raises SelectorOverBudget, SliceSpent.
+    """
     try:
         return inventory.verdicts.drivers(_expressions(view.selectors), _expressions(view.class_selectors))
     except OverBudget as error:

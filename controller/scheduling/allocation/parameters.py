@@ -1,7 +1,9 @@
-"""Opaque parameters of our own drivers: what of class and claim holds for a request, and the minimums of its class.
+"""Opaque parameters of our own drivers: those of class and claim that apply to a request, and the
+minimums of its class.
 
-Called by `prepare`, and by `scoring.policy_resolution` for what vendors read there. In: the configuration entries of a class and a
-claim. Out: `DeviceConfig` by driver. Of other drivers' parameters only this is asked: can they be passed on (`require_readable`)?
+Called by `prepare`, and by `scoring.policy_resolution` for the values that vendors read there. In:
+the configuration entries of a class and a claim. Out: `DeviceConfig` by driver. Other drivers'
+parameters are only tested for whether they can be passed on (`require_readable`).
 """
 
 from collections import defaultdict
@@ -23,10 +25,12 @@ Minimums = Mapping[str, Mapping[str, Quantity]]
 def device_configs(
     device_class: api.DeviceClass, claim: api.ResourceClaim, request_names: frozenset[str]
 ) -> dict[str, DeviceConfig]:
-    """Return, for each driver of ours, the parameters of class and claim that hold for one request (`config.merge`).
+    """Return, for each of our drivers, the parameters of class and claim that apply to one request
+    (`config.merge`).
 
-    `request_names`: the request's names (`request`, and `request/subrequest`); an entry without requests is for all.
-    Raises AllocatorError, and NotAllowedByClass for a claim that sets what its class marks final.
+    `request_names`: the request's names (`request`, and `request/subrequest`); an entry without
+    requests applies to all. Raises AllocatorError, and NotAllowedByClass for a claim that sets a
+    field marked final by its class.
     """
     of_class: defaultdict[str, list[DeviceConfig]] = defaultdict(list)
     of_claim: defaultdict[str, list[DeviceConfig]] = defaultdict(list)
@@ -57,7 +61,10 @@ def minimums_of(configs: Mapping[str, DeviceConfig]) -> Minimums:
 
 
 def check_minimums(where: str, class_name: str, asked: Mapping[str, str], minimums: Minimums) -> None:
-    """Raises NotAllowedByClass for a named amount below the class's minimum. `asked`: capacity → quantity as the claim spells it."""
+    """Raise NotAllowedByClass for a named amount below the class's minimum.
+
+    `asked`: capacity → quantity as the claim spells it.
+    """
     for least_of in minimums.values():
         for name, least in least_of.items():
             if name in asked and Quantity.parse(asked[name]) < least:
@@ -68,7 +75,7 @@ def check_minimums(where: str, class_name: str, asked: Mapping[str, str], minimu
 
 
 def require_readable(claim: api.ResourceClaim) -> None:
-    """Raises AllocatorError for a claim of which a part could not be read; see `hami_dra.api.opaque`."""
+    """Raise AllocatorError for a claim with an unreadable part; see `hami_dra.api.opaque`."""
     if claim.spec.unreadable:
         raise AllocatorError(f"ResourceClaim {claim.key}: cannot be read: {claim.spec.unreadable}")
     for index, entry in enumerate(claim.spec.devices.config):
@@ -76,7 +83,7 @@ def require_readable(claim: api.ResourceClaim) -> None:
 
 
 def require_readable_class(device_class: api.DeviceClass) -> None:
-    """Raises AllocatorError. As `require_readable`."""
+    """Raise AllocatorError for a class with an unreadable part."""
     for index, entry in enumerate(device_class.spec.config):
         _require(entry.opaque, f"DeviceClass {device_class.key}: spec.config[{index}].opaque.parameters")
 

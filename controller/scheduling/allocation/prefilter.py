@@ -1,11 +1,13 @@
-"""Which cards a request could take, for the whole cluster at once: columns of reason codes, kept by difference.
+"""Cards that a request could take, for the whole cluster at once: columns of reason codes, updated
+incrementally.
 
-Called by `decide` before it searches single nodes. For each shape of request (class, selectors, capacity, tolerations) one
-`RequestColumns` is kept: per device row the first reason that rules the card out (0 = it fits), and per node how many fit.
-A decision recomputes only the rows that changed since the last one, so its cost does not grow with the cluster.
+Called by `decide` before it searches single nodes. For each shape of request (class, selectors,
+capacity, tolerations) one `RequestColumns` is cached: per device row the first reason that rules
+the card out (0 = it fits), and per node the number of fitting cards. A decision recomputes only the
+rows that changed since the previous one, so its cost does not grow with the cluster.
 
-What it says is necessary, not sufficient: constraints, counters and several requests on one card are the search's business
-(`search.solve`). It never rules out a card that the search would take.
+The result is necessary, not sufficient: constraints, counters and several requests on one card are
+left to the search (`search.solve`). It never rules out a card that the search would take.
 """
 
 from typing import Final
@@ -31,7 +33,7 @@ from hami_dra.vendors.reasons import NUMBER
 from hami_dra.vendors.registry import VENDORS
 
 _ABOUT_AMOUNTS: Final = np.zeros(256, dtype=np.bool_)
-"""By number of a reason."""
+"""By number of a reason: it depends on amounts."""
 _ABOUT_AMOUNTS[
     [
         NUMBER[names.CARD_TIME_SLICING_EXHAUSTED],
@@ -40,7 +42,7 @@ _ABOUT_AMOUNTS[
     ]
 ] = True
 _NEVER: Final = np.zeros(256, dtype=np.bool_)
-"""The same: cards that will not do however idle they are."""
+"""By number of a reason: the card does not fit even if it is idle."""
 _NEVER[
     [
         NOT_OF_CLASS,
@@ -59,13 +61,15 @@ _NEVER[
 ] = True
 _SHAPES_KEPT: Final = 128
 _FEW: Final = 512
-"""Up to so many changed rows the counts are mended one by one."""
+"""Up to this many changed rows, update the counts individually."""
 _STATES_KEPT: Final = 1 << 11
-"""Of cards, per shape of request: what was said of a card in that state holds for the next."""
+"""States of cards cached per shape of request: the code of a card holds for the next one in the
+same state.
+"""
 
 
 class Prefilter:
-    """The kept columns of one inventory."""
+    """The cached columns of one inventory."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -78,7 +82,7 @@ class Prefilter:
         ignored_taints: frozenset[str],
         request_preferences: RequestPreferences = NO_WISHES,
     ) -> "RequestColumns":
-        """Up to date. Raises SelectorOverBudget, SliceSpent."""
+        """Return the columns, up to date. Raises SelectorOverBudget, SliceSpent."""
         key = (view.shape, scope, ignored_taints, request_preferences)
         columns = self._kept.get(
             key,
@@ -90,12 +94,23 @@ class Prefilter:
 
 
 def prefilter_of(inventory: Inventory) -> Prefilter:
-    """Kept as long as the inventory lives. A cache and nothing else: without it the answers are the same, later."""
+    """Return the prefilter of the inventory. A pure cache: results are identical without it, only
+    slower.
+    """
     return inventory.derived(Prefilter, Prefilter)
 
 
 class RequestColumns:
-    """`codes` uint8 per device row; `fitting` int64 per node row; `roaming`: fitting cards that no single node owns."""
+    """The verdicts on all cards for one shape of request.
+
+    `codes`: uint8 per device row; `fitting`: int64 per node row; `network_attached`: fitting cards
+    that no single node owns. Cards 0 and 1 are on node 0, card 2 is on node 1, card 3 on none; card
+    1 is full:
+
+        codes            [0, CARD_INSUFFICIENT_MEMORY, 0, 0]
+        fitting          [1, 1]
+        network_attached 1        so `enough(2)` is [True, True] and `enough(3)` [False, False]
+    """
 
     def __init__(
         self,
@@ -116,7 +131,7 @@ class RequestColumns:
         self._structure = LogReader(inventory.devices.structure)
         self._node: Ints = np.zeros(0, dtype=np.int64)
         self._published: Codes = np.zeros(0, dtype=np.uint8)
-        """`codes` as they were if nobody used the cards; UNJUDGED among them."""
+        """The codes as if no card were in use; UNJUDGED among them."""
         self._known: dict[tuple[int, ...], int] = {}
         """State of a card → its code."""
         self.codes: Codes = np.zeros(0, dtype=np.uint8)
@@ -124,33 +139,41 @@ class RequestColumns:
         self.network_attached = 0
 
     def enough(self, count: int, rows: Positions | None = None) -> Bools:
-        """Nodes that may have `count` cards for the request. `rows`: only these nodes; None: all, shape (nodes.size,)."""
+        """Return the nodes that may have `count` cards for the request.
+
+        `rows`: only these nodes; None: all, shape (nodes.size,).
+        """
         fitting = self.fitting[: self._inventory.nodes.size] if rows is None else self.fitting[rows]
         return fitting + self.network_attached >= count
 
     def cards(self) -> Ints:
-        """Cards of the request's class per node, fitting or not. Shape (nodes.size,). Looks at every row: for refusals."""
+        """Return the cards of the request's class per node, fitting or not. Shape (nodes.size,).
+
+        Reads every row: only for refusals.
+        """
         rows = np.flatnonzero(self.codes != NOT_OF_CLASS)
         return self._per_node(rows)
 
     def rows_on(self, nodes: Bools) -> Positions:
-        """Rows of the class's cards on some nodes."""
+        """Return the rows of the class's cards on some nodes."""
         mine = np.flatnonzero((self.codes != NOT_OF_CLASS) & (self._node >= 0))
         return mine[nodes[self._node[mine]]]
 
     def could(self, rows: Positions) -> Bools:
-        """Whether the cards in some rows would do if nobody used them."""
+        """Return whether the cards in some rows would fit if they were idle."""
         mine: Bools = ~_NEVER[self.codes[rows]] & (self._kinds.code[self._inventory.devices.kind[rows]] == 0)
         return mine
 
     def ask(self, rows: Positions) -> CardRequest:
-        """What the request would take of the devices in some rows; nothing where it never could."""
+        """Return the amounts that the request takes of the devices in some rows; 0 if it never
+        could.
+        """
         kind = self._inventory.devices.kind[rows]
         return CardRequest(
             slots=self._kinds.slots[kind], cores=self._kinds.cores[kind], memory=self._kinds.memory[kind]
         )
 
-    # -- keeping it up to date ---------------------------------------------------------------------------------------
+    # -- incremental update ------------------------------------------------------------------------
 
     def refresh(self) -> None:
         devices, nodes = self._inventory.devices, self._inventory.nodes
@@ -184,11 +207,13 @@ class RequestColumns:
         self.network_attached = int((self._node[fits] == NOWHERE).sum())
 
     def _some(self, rows: list[int], republished: Positions) -> None:
-        """`republished`: those of them whose device changed, not only what is used of it."""
+        """Update some rows. `republished`: those whose device changed, not only its usage."""
         if republished.size:
             self._published[republished] = self._judge_published(republished)
         for row in rows:
             code = self._code(row)
+            # Take the old verdict off the count of the node that had the card, then add the new one
+            # to the node that has it now.
             if self.codes[row] == 0:
                 self._count(int(self._node[row]), -1)
             self.codes[row] = code
@@ -197,7 +222,7 @@ class RequestColumns:
                 self._count(int(self._node[row]), +1)
 
     def _code(self, row: int) -> int:
-        """`_judge` of one row; cards in the same state share the answer."""
+        """Return the `_judge` of one row; cards in the same state share it."""
         state = int(self._published[row]), *self._inventory.devices.state(row)
         code = self._known.get(state)
         if code is None:
@@ -216,10 +241,13 @@ class RequestColumns:
         nodes = self._node[rows]
         return np.bincount(nodes[nodes >= 0], minlength=self._inventory.nodes.size).astype(np.int64)
 
-    # -- judging rows ------------------------------------------------------------------------------------------------
+    # -- judging rows ------------------------------------------------------------------------------
 
     def _judge(self, rows: Positions) -> Codes:
-        """The first failing reason of each row, in HAMi's order. What was published has been judged before."""
+        """Return the first failing reason of each row, in HAMi's order.
+
+        The published part of the device was judged before.
+        """
         codes = self._published[rows]
         if not self._view.admin_access:
             self._judge_usage(codes, rows, self._inventory.devices.kind[rows])
@@ -227,7 +255,9 @@ class RequestColumns:
         return codes
 
     def _judge_published(self, rows: Positions) -> Codes:
-        """The same, as if nobody used the cards; UNJUDGED where the search must come by."""
+        """Return the first failing reason as if no card were in use; UNJUDGED where the search must
+        report an error.
+        """
         devices = self._inventory.devices
         self._kinds.learn(devices.kind_samples)
         kind = devices.kind[rows]
@@ -235,13 +265,17 @@ class RequestColumns:
         codes[~devices.active[rows]] = NOT_OF_CLASS
         for selector in self._view.class_selectors:
             codes[~self._selected(selector, rows, codes != NOT_OF_CLASS)] = NOT_OF_CLASS
-        late = codes.copy()  # what the kind says comes after health and selectors
+        late = codes.copy()  # the reasons of the kind come after health and selectors
         codes[codes != NOT_OF_CLASS] = 0
         _where(codes, self._taint_codes()[devices.taint_kind[rows]])
         if self._scope.vendor_rules:
             self._judge_lists(
-                codes, rows, kind
-            )  # before selectors, which a converted pod has for the same: they know why
+                codes,
+                rows,
+                kind,
+                # before selectors, which a converted pod has for the same purpose: lists give the
+                # better reason
+            )
         for selector in self._view.selectors:
             still_open = codes == 0
             refused = still_open & ~self._selected(selector, rows, still_open)
@@ -275,14 +309,18 @@ class RequestColumns:
             self._judge_vendors(codes, rows, kind)
 
     def _judge_lists(self, codes: Codes, rows: Positions, kind: Ints) -> None:
-        """Cards that a use or nouse list rules out: by name, so one by one, and only where there is such a list."""
+        """Judge cards by use and nouse lists: by name, so one by one, and only if there are such
+        lists.
+        """
         for number, (vendor, preferences) in enumerate(self._wishes):
             if preferences.lists:
                 for position in np.flatnonzero((self._kinds.vendor[kind] == number) & (codes == 0)).tolist():
                     codes[position] = refused_by_lists(self._inventory, vendor, preferences, int(rows[position]))
 
     def _judge_vendors(self, codes: Codes, rows: Positions, kind: Ints) -> None:
-        """Vendors' reasons stand before or after amounts, by their numbers."""
+        """Judge cards by vendor. The vendors' reasons come before or after amounts, by their
+        numbers.
+        """
         kinds = self._kinds
         for number, (vendor, preferences) in enumerate(self._wishes):
             mine = np.flatnonzero((kinds.vendor[kind] == number) & ((codes == 0) | _ABOUT_AMOUNTS[codes]))
@@ -292,7 +330,8 @@ class RequestColumns:
                 codes[mine] = np.where((found > 0) & ((before == 0) | (found < before)), found, before)
 
     def _selected(self, selector: Selector, rows: Positions, among: Bools) -> Bools:
-        """Which of the rows the selector selects. Rows that are not `among` those it is asked about are not evaluated.
+        """Return which of the rows the selector selects. Rows that are not `among` the given ones
+        are not evaluated.
 
         Raises SelectorOverBudget, SliceSpent.
         """
@@ -315,6 +354,12 @@ class RequestColumns:
 
 
 def _where(codes: Codes, later: Codes | Ints) -> None:
-    """Rows without a reason take the later one."""
+    """Give rows without a reason the later one.
+
+    >>> codes = np.array([0, 3, 0], dtype=np.uint8)
+    >>> _where(codes, np.array([5, 5, 0], dtype=np.uint8))
+    >>> codes.tolist()      # the first reason stays
+    [5, 3, 0]
+    """
     open_rows = codes == 0
     codes[open_rows] = later[open_rows]

@@ -1,11 +1,11 @@
-"""What a search has spent of its namespace's quota, and whether it may take one card more.
+"""The part of its namespace's quota that a search has spent, and whether it may take one more card.
 
-Made by `Search` where the namespace has a quota for cards, asked by `AllocatingDevices` before each card is taken. In: requests and
-candidates. State: the sum of what is taken; given back as the search turns round. Must not know about usage: what is left
-comes with the `QuotaHeadroom`.
+Created by `Search` if the namespace has a quota for cards, called by `AllocatingDevices` before
+each card is taken. In: requests and candidates. State: the sum of the cards taken; reduced again as
+the search backtracks. Must not know about usage: the headroom comes with the `QuotaHeadroom`.
 
-A card is refused where the quota would not hold with it; a smaller card may. What all later requests must take at least is
-kept back for them, so that a search that cannot end well does not try every way to fail.
+A card is refused if it exceeds the quota; a smaller card may fit. The least that all later requests
+must take is reserved for them, so that a search that cannot succeed does not try every way to fail.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,13 +25,15 @@ class QuotaUse:
         self._costs: dict[tuple[int, Device], Cost] = {}
         self._reserves: dict[tuple[int, int], Cost] = {}
         self.hopeless = False
-        """The cheapest cards of all requests together are too much."""
+        """The cheapest cards of all requests together exceed the quota."""
         self._reserve(problem, candidates)
 
     def allows(
         self, view: ResolvedRequest, candidate: Candidate, others: Sequence[Candidate] = (), missing: int = 0
     ) -> bool:
-        """Whether the candidate may be taken, and `missing` more of the `others` for the same request."""
+        """Return whether the candidate may be taken, and `missing` more of the `others` for the
+        same request.
+        """
         if view.admin_access:
             return True
         later = self._reserves[view.claim_index, view.request_index]
@@ -46,7 +48,7 @@ class QuotaUse:
         self._add(view, device, -1)
 
     def cost(self, view: ResolvedRequest, device: Device) -> Cost:
-        """Raises AllocatorError where the device cannot be judged."""
+        """Return the cost of a device. Raises AllocatorError if it cannot be judged."""
         if view.admin_access:
             return self._room.nothing
         key = view.shape_index, device
@@ -58,14 +60,18 @@ class QuotaUse:
             )
         return found
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _add(self, view: ResolvedRequest, device: Device, sign: int) -> None:
         for position, amount in enumerate(self.cost(view, device)):
             self._spent[position] += sign * amount
 
     def _reserve(self, problem: AllocationInput, candidates: Candidates) -> None:
-        """From the last request to the first: what those after it take at least. Of alternatives the cheapest counts."""
+        """Compute, from the last request to the first, the least that the requests after it take.
+
+        The cheapest alternative counts. For requests of at least 8, 10 or 6, and 4 GiB: 6 + 4 = 10
+        are reserved during the first, 4 during the second, 0 during the last; 18 in all.
+        """
         later = self._room.nothing
         for claim in reversed(problem.claims):
             for group in reversed(claim.requests):
@@ -79,11 +85,13 @@ class QuotaUse:
         try:
             found = candidates.all_of(view) if view.all_devices else candidates.of(view)
         except AllocatorError:
-            return self._room.nothing  # the search will say so
+            return self._room.nothing  # the search reports it
         return self._least(view, found, len(found) if view.all_devices else view.count)
 
     def _least(self, view: ResolvedRequest, candidates: Iterable[Candidate], count: int) -> Cost:
-        """Resource by resource the sum of the `count` cheapest; nobody knows what those cost that cannot be judged."""
+        """Return, by resource, the sum of the `count` cheapest; devices that cannot be judged count
+        0.
+        """
         costs = [self._room.nothing if each.error else self.cost(view, each.device) for each in candidates]
         return tuple(sum(nsmallest(count, amounts)) for amounts in zip(*costs, strict=True)) or self._room.nothing
 

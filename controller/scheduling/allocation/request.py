@@ -1,7 +1,9 @@
-"""What a pod's claims ask for, resolved once per decision: classes, selectors, counts, capacities, parameters.
+"""The requests of a pod's claims, resolved once per decision: classes, selectors, counts,
+capacities, parameters.
 
-Called by `decide`. In: the claims that are still to be allocated, in pod order, and the DeviceClasses. Out: a `AllocationInput`, good
-for every node, or AllocatorError. Must not look at nodes or devices.
+Called by `decide`. In: the claims that are still to be allocated, in pod order, and the
+DeviceClasses. Out: an `AllocationInput`, valid for every node, or AllocatorError. Must not read
+nodes or devices.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -56,13 +58,14 @@ def prepare(
     ignored_taints: AbstractSet[str] = frozenset(),
     judge: Judge = PLAIN,
 ) -> AllocationInput:
-    """Resolve claims that have no allocation yet (allocated ones are skipped). `classes` is by name.
+    """Resolve claims that have no allocation yet (allocated ones are skipped). `classes` is by
+    name.
 
-    `admin_namespaces`: those with the label `resource.kubernetes.io/admin-access: "true"`; None = not checked, which is
-    what the upstream allocator does. `ignored_taints`: keys of taints that do not count (our own fence). `judge` will
-    evaluate the selectors.
-    Raises AllocatorError: missing class, unsupported request, gate off, bad parameters, more than 32 devices. A selector
-    that does not compile is an error only when it is evaluated on a device, as upstream.
+    `admin_namespaces`: those with the label `resource.kubernetes.io/admin-access: "true"`; None =
+    not checked, like the upstream allocator. `ignored_taints`: keys of taints that do not count
+    (our own fence). `judge` evaluates the selectors. Raises AllocatorError: missing class,
+    unsupported request, gate off, bad parameters, more than 32 devices. A selector that does not
+    compile is an error only when it is evaluated on a device, as upstream.
     """
     resolver = _Resolver(classes, features, admin_namespaces, judge)
     waiting = [claim for claim in claims if claim.status.allocation is None]
@@ -225,7 +228,10 @@ class _Resolver:
 
 
 def require_space(claim: api.ResourceClaim, counts: Sequence[tuple[str, int]]) -> None:
-    """`counts`: request name and the fewest devices it needs, in order. Raises AllocatorError above 32 for the claim."""
+    """Raise AllocatorError if the claim needs more than 32 devices.
+
+    `counts`: request name and the fewest devices it needs, in order.
+    """
     total = 0
     for name, count in counts:
         if count > MAX_RESULTS - total:
@@ -237,7 +243,7 @@ def require_space(claim: api.ResourceClaim, counts: Sequence[tuple[str, int]]) -
 
 
 def _count(where: str, spec: api.ExactDeviceRequest) -> int:
-    """An absent count is 1, as the API server would have filled in."""
+    """Return the count. An absent one is 1, as the API server would have set it."""
     if spec.allocation_mode not in {EXACT_COUNT, ""}:
         raise AllocatorError(
             f"{where}: allocationMode {spec.allocation_mode!r} is not known; use {EXACT_COUNT} or {ALL}"

@@ -1,6 +1,8 @@
-"""Requests as the search and choosers see them: everything resolved, and what each takes of a device.
+"""Requests as the search and choosers see them: everything resolved, with the amounts that each
+takes of a device.
 
-Made by `request.prepare`, good for every node. In: devices, one at a time. Out: amounts. Must not look at nodes or usage.
+Created by `request.prepare`, valid for every node. In: devices, one at a time. Out: amounts. Must
+not read nodes or usage.
 """
 
 from collections.abc import Hashable, Mapping
@@ -23,12 +25,12 @@ from hami_dra.api.quantity import InvalidQuantity
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """What one request takes of one device, usage apart."""
+    """The amounts that one request takes of one device, usage apart."""
 
     amounts: tuple[tuple[str, Amount, Amount], ...]
     """(capacity name, amount taken, total of the device)."""
     demand: Mapping[str, int]
-    """As `ResolvedRequest.demand`."""
+    """See `ResolvedRequest.demand`."""
     spelled: Mapping[str, str]
     """By capacity name, as the allocation result spells the amounts."""
 
@@ -37,7 +39,9 @@ _NEEDS_KEPT: Final = 1 << 12
 
 
 class ConsumptionCache:
-    """What requests of one shape take, by device. Cards of one model come in rows: the next is mostly like the last."""
+    """Amounts by device, for requests of one shape. Cards of one model are adjacent: the next is
+    mostly like the last.
+    """
 
     __slots__ = ("_last", "_last_need", "by_device")
 
@@ -47,6 +51,9 @@ class ConsumptionCache:
         self._last_need: Consumption | None = None
 
     def matches_last(self, device: Device) -> Consumption | None:
+        """Return the consumption of the last device if the driver, the sharing and the capacities
+        are equal.
+        """
         last = self._last
         if last is None or last.id.driver != device.id.driver or last.shared is not device.shared:
             return None
@@ -61,7 +68,9 @@ class ConsumptionCache:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class ResolvedRequest:
-    """One request, or one alternative of a `firstAvailable` request. Devices are chosen for it. Not to be changed."""
+    """One request, or one alternative of a `firstAvailable` request, for which devices are chosen.
+    Immutable.
+    """
 
     claim: api.ResourceClaim
     claim_key: str
@@ -71,15 +80,15 @@ class ResolvedRequest:
     request_index: int
     """Position among the requests of its claim."""
     alternative: int
-    """Rank in `firstAvailable`, 0 is the most wanted; 0 for a plain request."""
+    """Rank in `firstAvailable`, 0 is preferred most; 0 for a plain request."""
     name: str
     """As allocation results spell it: `request`, or `request/subrequest`."""
     parent_name: str
-    """The request's own name; the same as `name` for a plain request."""
+    """The request's own name; equal to `name` for a plain request."""
     spec: api.ExactDeviceRequest
     device_class: api.DeviceClass
     count: int
-    """How many devices; 0 for all devices (`all_devices`)."""
+    """Number of devices; 0 for all devices (`all_devices`)."""
     all_devices: bool
     admin_access: bool
     tolerations: tuple[Toleration, ...]
@@ -89,27 +98,34 @@ class ResolvedRequest:
     capacity_requests: Mapping[str, str]
     """Capacity name → quantity as the claim spells it."""
     memory_percents: Mapping[str, int]
-    """Driver → percent of the card's memory that is taken instead of `memory` in `capacity_requests`."""
+    """Driver → percentage of the card's memory that is taken instead of `memory` in
+    `capacity_requests`.
+    """
     minimums: Minimums
-    """The least that the class lets a request take. Devices that would give less (a percentage of a small card) do not fit."""
+    """The least that the class lets a request take. Devices that give less (a percentage of a small
+    card) do not fit.
+    """
     constraints: tuple[int, ...]
     """Positions of the claim's constraints that cover this request."""
     match_attributes: tuple[str, ...]
     """Names of the matchAttribute constraints among them."""
     distinct_attributes: tuple[str, ...]
     shape: Hashable
-    """Requests of one shape have the same candidates and take the same of each device. Made of values, not identities:
-    equal across decisions, and different once the class changes."""
+    """Requests of one shape have the same candidates and take equal amounts of each device. Made of
+    values, not identities: equal across decisions, and different once the class changes.
+    """
     shape_index: int
-    """The same as a small number, within the problem."""
+    """Small number of the shape, within the problem."""
     derived: Mapping[str, DerivedAttribute]
-    """Attributes that the request derives from those of a device, by the name under which constraints find them."""
+    """Attributes that the request derives from those of a device, by the name under which
+    constraints find them.
+    """
     features: FeatureGates
     _needs: ConsumptionCache = field(repr=False)
     """Memo, shared by requests of one shape."""
 
     def for_claim(self, claim: api.ResourceClaim) -> "ResolvedRequest":
-        """The same request of a claim whose spec is equal."""
+        """Return the equal request of a claim whose spec is equal."""
         key = claim.key
         return ResolvedRequest(
             claim=claim,
@@ -142,26 +158,30 @@ class ResolvedRequest:
 
     @property
     def all_selectors(self) -> tuple[Selector, ...]:
-        """Those of the class, then its own."""
+        """The selectors of the class, then its own."""
         return self.class_selectors + self.selectors
 
     @property
     def names_amounts(self) -> bool:
-        """Some part of each device is asked for; else what its driver gives by default, as a rule all of it."""
+        """Whether a part of each device is requested; else the driver's default is taken, usually
+        all of it.
+        """
         return bool(self.capacity_requests or self.memory_percents)
 
     def demand(self, device: Device) -> Mapping[str, int] | None:
-        """Capacity name → what this request takes of the device, rounded as its policy says, in whole units.
+        """Return what this request takes of the device by capacity name, rounded by its policy, in
+        whole units.
 
-        Every capacity of the device is listed. A device that cannot be shared is taken whole: its totals. None where the
-        request can never be met by this device (a capacity it does not have, above the policy's maximum or the total).
-        Usage plays no part. Raises AllocatorError where upstream gives up (negative or unrepresentable amounts).
+        Every capacity of the device is listed. A device that cannot be shared is taken whole: its
+        totals. None if the device can never meet the request (a capacity it does not have, above
+        the policy's maximum or the total). Usage plays no part. Raises AllocatorError where
+        upstream gives up (negative or unrepresentable amounts).
         """
         need = self.need(device)
         return None if need is None else need.demand
 
     def need(self, device: Device) -> Consumption | None:
-        """As `demand`, exact. Raises AllocatorError."""
+        """Return the exact `demand` with spellings. Raises AllocatorError."""
         try:
             return self._needs.by_device[device]
         except KeyError:
@@ -176,7 +196,7 @@ class ResolvedRequest:
         return need
 
     def shared(self, device: Device) -> bool:
-        """Several allocations may hold the device at a time."""
+        """Return whether several allocations may hold the device at a time."""
         return device.shared and self.features.consumable_capacity
 
     def _calculate(self, device: Device) -> Consumption | None:
@@ -186,12 +206,15 @@ class ResolvedRequest:
         percent = self.memory_percents.get(device.id.driver)
         requests = self.capacity_requests
         if percent is not None:
-            if names.CAP_MEMORY not in capacities or is_part(device):  # a percentage is one of the whole card
+            # a percentage is one of the whole card
+            if names.CAP_MEMORY not in capacities or is_part(device):
                 return None
             requests = {name: amount for name, amount in requests.items() if name != names.CAP_MEMORY}
         shares = capacity.take(requests, capacities, fractional=self.features.fractional_capacity_range)
         if shares is None:
             return None
+        # A percentage of the memory also takes the parts of the hardware that hold it, unless the
+        # request names them: 30 % of a card of 4 parts takes ceil(1.2) = 2 of them.
         if percent is not None:
             shares[names.CAP_MEMORY] = capacity.percentage(capacities[names.CAP_MEMORY], percent)
             parts = device.profile.parts
@@ -212,7 +235,7 @@ class ResolvedRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestGroup:
-    """One request of a claim. `prioritized`: the first alternative that leads to a solution is taken."""
+    """One request of a claim. `prioritized`: the first alternative with a solution is taken."""
 
     name: str
     alternatives: tuple[ResolvedRequest, ...]
@@ -230,7 +253,7 @@ class ClaimRequests:
     requests: tuple[RequestGroup, ...]
 
     def for_claim(self, claim: api.ResourceClaim) -> "ClaimRequests":
-        """The same of a claim whose spec is equal."""
+        """Return the equal requests of a claim whose spec is equal."""
         return ClaimRequests(claim, tuple([group.for_claim(claim) for group in self.requests]))
 
 
@@ -249,9 +272,10 @@ class AllocationInput:
 
     @property
     def selector_errors(self) -> tuple[AllocatorError, ...]:
-        """Selectors that do not compile: an error of the pod only where a device is held against them, as upstream.
+        """Selectors that do not compile: an error of the pod only when a device is tested against
+        them, as upstream.
 
-        When nothing fits they are the reason to give.
+        If nothing fits they are the reason to report.
         """
         return tuple(
             error

@@ -1,21 +1,25 @@
-"""The allocation as the API wants it: what was chosen for one claim, with its configuration and where it can be used.
+"""The solution of a search, and the allocation in the form of the API: devices, configuration and
+node selector.
 
-Called through `Solution.allocations`. In: the claim's requests and the chosen devices. Out: `status.allocation` as plain
-JSON, without shareID and allocationTimestamp. A result of a shared device has the key `consumedCapacity`, be it empty: it is
-due a shareID. Rules: upstream's Allocate and createNodeSelector (v0.37).
+Called through `Solution.allocations`. In: the claim's requests and the chosen devices. Out:
+`status.allocation` as plain JSON, without shareID and allocationTimestamp. A result of a shared
+device has the key `consumedCapacity`, even if empty: such a result gets a shareID. Rules:
+upstream's Allocate and createNodeSelector (v0.37).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from controller.scheduling.allocation.errors import AllocatorError
-from controller.scheduling.allocation.resolved import ClaimRequests, Consumption, ResolvedRequest
+from controller.scheduling.allocation.resolved import AllocationInput, ClaimRequests, Consumption, ResolvedRequest
 from controller.scheduling.inventory.model import Device
 from hami_dra.api import resource as api
 from hami_dra.api.core import NodeSelectorRequirement
+
+_PRIORITIZED_LIST_SIZE: Final = 8
 
 Json = dict[str, Any]
 
@@ -29,8 +33,46 @@ class Pick:
     need: Consumption
 
 
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Devices for every claim of the problem."""
+
+    node: str
+    problem: AllocationInput
+    picks: tuple[tuple[Pick, ...], ...]
+    """By claim of the problem, in the order they were chosen."""
+    steps: int
+
+    @property
+    def rank(self) -> int:
+        """Upstream's score of prioritized lists; higher is better.
+
+        8 - alternative, summed over the `firstAvailable` requests: the first alternative of one
+        request and the third of another are 8 + 6 = 14.
+        """
+        chosen = {
+            (pick.request.claim_index, pick.request.request_index): pick.request.alternative
+            for picks in self.picks
+            for pick in picks
+            if pick.request.name != pick.request.parent_name
+        }
+        return sum(_PRIORITIZED_LIST_SIZE - alternative for alternative in chosen.values())
+
+    def allocations(self) -> tuple[dict[str, Any], ...]:
+        """Return the AllocationResult of each claim as plain JSON. Raises AllocatorError.
+
+        shareID and allocationTimestamp are missing: `stamping` adds them.
+        """
+        return tuple(
+            allocation_result(claim, picks, self.node)
+            for claim, picks in zip(self.problem.claims, self.picks, strict=True)
+        )
+
+
 def allocation_result(claim: ClaimRequests, picks: Sequence[Pick], node_name: str) -> Json:
-    """Raises AllocatorError: a slice with a node selector that cannot be merged."""
+    """Return the allocation. Raises AllocatorError: a slice with a node selector that cannot be
+    merged.
+    """
     chosen = {pick.request.request_index: pick.request for pick in picks}
     devices: Json = {"results": [_device_result(pick) for pick in picks]}
     config = _configuration(claim, chosen)
@@ -66,13 +108,15 @@ def _device_result(pick: Pick) -> Json:
     return result
 
 
-# --- configuration -----------------------------------------------------------------------------------------------------
+# --- configuration --------------------------------------------------------------------------------
 
 
 def _configuration(claim: ClaimRequests, chosen: Mapping[int, ResolvedRequest]) -> list[Json]:
-    """Of the classes first, each class once for all requests that use it; then of the claim, where it concerns a request.
+    """Return the entries of the classes, each class once for all requests that use it, then those
+    of the claim.
 
-    What concerns every request is written without requests, which means the same.
+    Entries of the claim are left out if they concern no request. An entry that concerns every
+    request is written without requests, which is equivalent.
     """
     views = [chosen[index] for index in range(len(claim.requests))]
     users: dict[str, list[ResolvedRequest]] = {}
@@ -104,11 +148,14 @@ def _source(source: str, opaque: api.OpaqueDeviceConfiguration | None) -> Json:
     return {"source": source, "opaque": {"driver": opaque.driver, "parameters": msgspec.json.decode(opaque.parameters)}}
 
 
-# --- where it can be used ------------------------------------------------------------------------------------------------
+# --- node selector --------------------------------------------------------------------------------
 
 
 def _node_selector(picks: Sequence[Pick], node_name: str) -> Json | None:
-    """This node where a device is local to it or binds to it, else all conditions of the slices; None = everywhere."""
+    """Return the nodes where all devices can be used; None = everywhere.
+
+    This node if a device is local to it or binds to it, else all conditions of the slices.
+    """
     fields: list[NodeSelectorRequirement] = []
     expressions: list[NodeSelectorRequirement] = []
     for pick in picks:

@@ -1,19 +1,22 @@
-"""The search for devices on one node: upstream's depth-first search, with the order of devices left to a chooser.
+"""The search for devices on one node: upstream's depth-first search, with the order of devices left
+to a chooser.
 
-Called by `decide` for every node it tries. In: a `AllocationInput`, the node and its pools, the ledger. Out: a `Solution` or None.
-Pure; steps are counted, never seconds.
+Called by `decide` for every node it tries. In: an `AllocationInput`, the node and its pools, the
+ledger. Out: a `Solution` or None. Pure; steps are counted, never seconds.
 
-A search is a generator: whoever has others to serve runs it in portions (`searching`), and may put it aside between two of them
-as long as nothing changes of what it reads. What it finds does not depend on the portions.
+A search is a generator: a caller with other work runs it in portions (`searching`), and may suspend
+it between two of them while nothing changes that it reads. The result does not depend on the
+portions.
 
-Claims are met in order, and the requests of each in order; the first complete solution counts. `allocation_modes` holds the points of
-decision, this module the state they share: what has been taken, and how to give it back.
+Claims are met in order, and the requests of each in order; the first complete solution counts.
+`allocation_modes` holds the decision points, this module the state they share: the devices taken,
+and how to release them.
 """
 
 import sys
 from collections.abc import Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from controller.scheduling.allocation.allocating import AllocatingDevices, Taken
 from controller.scheduling.allocation.allocation_modes import AllDevices, Alternatives, ExactCount, Frame
@@ -25,34 +28,34 @@ from controller.scheduling.allocation.errors import AllocatorError, BudgetExceed
 from controller.scheduling.allocation.quota_use import QuotaUse
 from controller.scheduling.allocation.request import MAX_RESULTS, require_space
 from controller.scheduling.allocation.resolved import AllocationInput, ResolvedRequest
-from controller.scheduling.allocation.result import Pick, allocation_result
+from controller.scheduling.allocation.result import Solution
 from controller.scheduling.allocation.tentative import Undivided
 from controller.scheduling.inventory.model import Device, Pool, Usage
 from controller.scheduling.quota.headroom import QuotaHeadroom
 from hami_dra.api.core import Node
 
 DEFAULT_BUDGET: Final = 100_000
-"""Steps before the search is given up; a step takes some microseconds. It is a device tried, a request entered, or that
-request's devices ordered, so many of them a step."""
+"""Steps before the search is given up; a step takes some microseconds. One step is a device tried,
+a request entered, or ORDERED_PER_STEP of its devices ordered.
+"""
 ORDERED_PER_STEP: Final = 16
 LOOK_UP_AFTER: Final = 256
-"""The step at which a search asks whether it can succeed at all; most have long ended."""
+"""The step at which a search tests whether it can succeed at all; most end long before."""
 MOST_EFFORT: Final = 4 * DEFAULT_BUDGET
-"""Steps of all searches of one decision, on however many nodes."""
+"""Steps of all searches of one decision together, on any number of nodes."""
 PORTION: Final = 256
-"""Steps of one portion, one or two milliseconds. What is passed over without a step counts as well."""
+"""Steps of one portion, one or two milliseconds. Devices skipped without a step count as well."""
 ENDLESS: Final = sys.maxsize
 """A portion that never ends."""
 _PART_BUDGET: Final = 4_096
-"""Steps for each question whether a part can be met alone."""
-_PRIORITIZED_LIST_SIZE: Final = 8
+"""Steps for each test whether a part can be met alone."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
 class Effort:
-    """What the searches of one decision have cost. Those that end soon are free: there may be one for each of many nodes."""
+    """The cost of the searches of one decision. Short ones are free, as there may be many."""
 
     spent: int = 0
 
@@ -64,37 +67,8 @@ class Effort:
         self.spent += max(0, steps - LOOK_UP_AFTER)
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """Devices for every claim of the problem."""
-
-    node: str
-    problem: AllocationInput
-    picks: tuple[tuple[Pick, ...], ...]
-    """By claim of the problem, in the order they were chosen."""
-    steps: int
-
-    @property
-    def rank(self) -> int:
-        """Upstream's score of prioritized lists: 8 - alternative, summed over `firstAvailable` requests. Higher is better."""
-        chosen = {
-            (pick.request.claim_index, pick.request.request_index): pick.request.alternative
-            for picks in self.picks
-            for pick in picks
-            if pick.request.name != pick.request.parent_name
-        }
-        return sum(_PRIORITIZED_LIST_SIZE - alternative for alternative in chosen.values())
-
-    def allocations(self) -> tuple[dict[str, Any], ...]:
-        """AllocationResult of each claim as plain JSON, without shareID and allocationTimestamp. Raises AllocatorError."""
-        return tuple(
-            allocation_result(claim, picks, self.node)
-            for claim, picks in zip(self.problem.claims, self.picks, strict=True)
-        )
-
-
 Searching = Generator[None, None, Solution | None]
-"""A search on one node. It stops after each portion, and returns the solution."""
+"""A search on one node. Yields after each portion, and returns the solution."""
 
 
 def solve(
@@ -110,8 +84,8 @@ def solve(
 ) -> Solution | None:
     """Return the first complete solution in the chooser's order, or None.
 
-    `effort` is what this search shares with others of the same decision. `room`: what the quota of the namespace leaves.
-    Raises AllocatorError, InvalidPools, BudgetExceeded.
+    `effort`: shared with the other searches of the decision. `room`: headroom of the namespace's
+    quota. Raises AllocatorError, InvalidPools, BudgetExceeded.
     """
     return completed(searching(problem, node, pools, usage, chooser, budget=budget, effort=effort, room=room))
 
@@ -128,7 +102,7 @@ def searching(
     room: QuotaHeadroom | None = None,
     portion: int = ENDLESS,
 ) -> Searching:
-    """Do as `solve` does, `portion` steps at a time."""
+    """Search like `solve`, `portion` steps at a time."""
     effort = effort or Effort()
     budget = min(budget, effort.left)
     search = Search(problem, node, pools, usage, chooser, budget=budget, room=room, portion=portion)
@@ -147,7 +121,7 @@ def searching(
 
 
 def completed(generator: Generator[None, None, Result]) -> Result:
-    """Run a generator to its end and return what it returns."""
+    """Run a generator to its end and return its result."""
     while True:
         try:
             next(generator)
@@ -157,11 +131,11 @@ def completed(generator: Generator[None, None, Result]) -> Result:
 
 
 class _Infeasible(Exception):
-    """There is no solution, however long one searches."""
+    """There is no solution, regardless of further steps."""
 
 
 class Search:
-    """What the frames of one search share."""
+    """The state that the frames of one search share."""
 
     def __init__(
         self,
@@ -179,12 +153,14 @@ class Search:
         self.problem = problem
         self.chooser = chooser
         self.prunes = True
-        """Skip what must fail. Not in upstream's order where a constraint may end the search with an error (a request for all
-        devices, a derived attribute): whether upstream meets such an error depends on which devices were tried before."""
+        """Skip what must fail. Not in upstream's order if a constraint may end the search with an
+        error (a request for all devices, a derived attribute): whether upstream meets such an error
+        depends on the devices tried before.
+        """
         self._node = node
         self._pools = pools
         self._look_up = look_up
-        self._in_upstream_order = type(chooser) is FirstFit  # what extends it reorders
+        self._in_upstream_order = type(chooser) is FirstFit  # subclasses reorder
         self._stumbled: AllocatorError | None = None
         self.usage = usage if problem.features.consumable_capacity else Undivided(usage)
         self.candidates = Candidates(problem, node, pools, self.usage)
@@ -193,7 +169,7 @@ class Search:
         self.steps = 0
         self.steps_for_parts = 0
         self.pause_at = 0
-        """When `steps` has come so far, frames return to `_run`. Lowered for work that is no step."""
+        """Value of `steps` at which frames return to `_run`; lowered for work that is no step."""
         self._portion = portion
         self._portion_ends = portion
         self._set_pause()
@@ -201,7 +177,10 @@ class Search:
         self._kinds: dict[Device, Hashable] = {}
 
     def run(self) -> Generator[None, None, bool]:
-        """Search, and stop after each portion. Returns whether there is a solution: `held.picks`. Raises AllocatorError."""
+        """Search, and yield after each portion. Returns whether there is a solution: `held.picks`.
+        Raises AllocatorError.
+        """
+        # As upstream: a claim that needs more than 32 devices fails before any device is tried.
         for claim in self.problem.claims:
             require_space(
                 claim.claim,
@@ -217,27 +196,32 @@ class Search:
         return found
 
     def _run(self) -> Generator[None, None, bool]:
+        """Walk depth first. `stack`: the decisions before `frame`, each with a choice."""
         stack: list[Frame] = []
         frame = self.enter(0, 0)
         while frame is not None:
             if self.steps >= self.pause_at:
                 yield from self._pause()
             advanced = frame.advance()
+            # A choice was made: go on to the next decision; after the last one all claims are met.
             if advanced:
                 stack.append(frame)
                 frame = frame.next()
                 continue
+            # The frame pauses in the middle of its choice, and is called again after the pause.
             if advanced is None:
                 continue
+            # No choice is left here. Without an earlier decision there is no solution; else that
+            # one must choose again.
             if not stack:
                 return False
             failed, frame = frame, stack.pop()
-            # that a claim cannot hold more results says nothing about the claims before it
+            # "Too many results" concerns one claim: it says nothing about the claims before it.
             frame.retract(exceeded=failed.exceeded and failed.claim_index == frame.claim_index)
         return True
 
     def _pause(self) -> Iterator[None]:
-        """Stop where the portion has ended. Before the step `LOOK_UP_AFTER`: look whether there is hope. Raises _NoHope."""
+        """Yield at the end of a portion; once, test whether there is hope. Raises _Infeasible."""
         passed_over = self._next_pause - self.pause_at
         self._portion_ends -= passed_over
         if self._look_up and self.steps >= LOOK_UP_AFTER - 1:
@@ -253,10 +237,10 @@ class Search:
         self._next_pause = min(self._portion_ends, LOOK_UP_AFTER - 1) if self._look_up else self._portion_ends
         self.pause_at = self._next_pause
 
-    # -- for frames ----------------------------------------------------------------------------------------------------
+    # -- for frames --------------------------------------------------------------------------------
 
     def enter(self, claim_index: int, request_index: int, before: "ExactCount | None" = None) -> Frame | None:
-        """The decision for the request at this place, or None past the last. `before`: the one for the request before it."""
+        """Return the decision for this request, None past the last. `before`: the previous one."""
         claims = self.problem.claims
         while claim_index < len(claims) and request_index >= len(claims[claim_index].requests):
             claim_index, request_index, before = claim_index + 1, 0, None
@@ -266,7 +250,7 @@ class Search:
         return Alternatives(self, group) if group.prioritized else self.open(group.alternatives[0], before)
 
     def open(self, view: ResolvedRequest, before: "ExactCount | None" = None) -> Frame:
-        """The choice of devices for one request."""
+        """Return the choice of devices for one request."""
         if view.all_devices:
             self.step()
             return AllDevices(self, view)
@@ -301,13 +285,21 @@ class Search:
             return None
 
     def defer_error(self, error: AllocatorError) -> None:
-        """Here upstream ends the search. In an order of our own that would be chance: it ends so only if nothing is found."""
+        """Record an error at which upstream ends the search. In an order other than upstream's,
+        when it is met is chance: so the search only ends with it if nothing is found.
+        """
         if self._in_upstream_order:
             raise error
         self._stumbled = self._stumbled or error
 
     def kind(self, candidate: Candidate) -> Hashable:
-        """Devices of one kind are interchangeable for the rest of this search: with one of them it goes as with the other."""
+        """Return the kind of a device: devices of one kind are interchangeable for the rest of this
+        search.
+
+        The static part (capacity, selectors, constraints, usage in the ledger) is computed once per
+        device, the rest is what this search has done to it. If a fails at some depth, b of the same
+        kind fails there too and is skipped.
+        """
         device = candidate.device
         if not self.prunes:
             return device.id
@@ -322,27 +314,30 @@ class Search:
         return static, self.held.trial.state(device.id)
 
     def _may_fail(self, view: ResolvedRequest) -> bool:
-        """A constraint may end the search with an error here."""
+        """Return whether a constraint may end the search with an error here."""
         derives = not view.derived.keys().isdisjoint((*view.match_attributes, *view.distinct_attributes))
         return derives or bool(view.all_devices and view.constraints and self.candidates.all_of(view))
 
     def affords_set(
         self, view: ResolvedRequest, candidate: Candidate, others: Sequence[Candidate], missing: int
     ) -> bool:
-        """The quota allows the candidate and so many of the others after it."""
+        """Return whether the quota allows the candidate and `missing` of the others."""
         if self.spending is None:
             return True
         self.pause_at -= len(others)
         return self.spending.allows(view, candidate, others, missing)
 
-    # -- is there hope? ------------------------------------------------------------------------------------------------
+    # -- feasibility -------------------------------------------------------------------------------
 
     def _affords_any(self) -> bool:
-        """The quota does not rule out every solution. Devices that cannot be judged are met all the same, for their error."""
+        """Whether the quota leaves a solution, or a device that cannot be judged and its error."""
         return self.spending is None or not self.spending.hopeless or any_unjudged(self.problem, self.candidates)
 
     def _hopeless(self) -> Generator[None, None, bool]:
-        """Nothing more to find: by counting, or because a part of the problem, taken alone in any order, has no solution."""
+        """Return whether there is no solution: by counting, or because a part of the problem alone
+        has none.
+        """
+        # A device that cannot be judged may still end the search with an error.
         if any_unjudged(self.problem, self.candidates):
             return False
         for shown in counts(self.problem, self.candidates, self.held.constraints, self.usage):
@@ -350,6 +345,8 @@ class Search:
                 return True
             if self._portion < ENDLESS:
                 yield
+        # Each claim and each request alone, in any order: a failure there is a failure of the
+        # whole. The whole itself only if the chooser's order is not the one already being searched.
         for part in parts(self.problem):
             is_asked = part is not self.problem or not self._in_upstream_order
             if is_asked and self.steps_for_parts <= self._budget and (yield from self._unsolvable(part)):
@@ -357,7 +354,7 @@ class Search:
         return False
 
     def _unsolvable(self, problem: AllocationInput) -> Generator[None, None, bool]:
-        """Without the chooser's refusals, so with every chooser."""
+        """Return whether the part has no solution with any chooser: this one refuses nothing."""
         search = Search(
             problem,
             self._node,

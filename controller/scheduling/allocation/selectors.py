@@ -1,7 +1,8 @@
-"""Device selectors of classes and requests, and where they came from.
+"""Device selectors of classes and requests, with their origin.
 
-Called by `prepare` and by `candidates` (evaluate). The only place of this package that knows the CEL library.
-In: API selectors. Out: verdicts, or AllocatorError that names the object and the selector.
+Called by `prepare` and by `candidates` (evaluate). The only module of this package that imports the
+CEL library. In: API selectors. Out: verdicts, or AllocatorError that names the object and the
+selector.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from hami_dra.api import resource as api
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an expression stands, for messages."""
+    """The place of an expression, for messages."""
 
     owner: str
     """The object, such as `DeviceClass x`."""
@@ -27,24 +28,27 @@ class Origin:
         return f"{self.owner}: {self.field}"
 
     def of_claim(self, key: str) -> "Origin":
-        """The same field of another ResourceClaim."""
+        """Return this field of another ResourceClaim."""
         return Origin(owner_of_claim(key), self.field)
 
 
 Test = Callable[[Device], bool]
 FAILURES: Final = (cel.CompileError, cel.EvaluationError, OverBudget)
-"""What a test may fail with. `SliceSpent` is none: it says nothing about selector or device."""
+"""Errors that a test may raise. `SliceSpent` is not among them: it says nothing about selector or
+device.
+"""
 
 
 class Judge(Protocol):
-    """Who evaluates expressions: `inventory.verdicts`, which keeps what it found, or `PlainJudge`."""
+    """Evaluates expressions: `inventory.verdicts`, which caches results, or `PlainJudge`."""
 
     def compiled(self, expression: str, payer: Payer) -> cel.Selector | cel.CompileError:
         """Raises OverBudget, SliceSpent."""
 
     def test(self, expression: str, payer: Payer) -> Test:
-        """Return what tells whether a device matches. Good until a device is published. Both may raise CompileError,
-        EvaluationError, OverBudget, SliceSpent.
+        """Return a function that tests whether a device matches. Valid until a device is published.
+
+        Both may raise CompileError, EvaluationError, OverBudget, SliceSpent.
         """
 
 
@@ -67,7 +71,7 @@ PLAIN: Final = PlainJudge()
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """One CEL selector. It is compiled when a device is first looked at, and no earlier: as upstream."""
+    """One CEL selector. It is compiled when the first device is tested, not before: as upstream."""
 
     expression: str
     origin: Origin
@@ -75,12 +79,14 @@ class Selector:
     judge: Judge
 
     def of_claim(self, key: str) -> "Selector":
-        """The same selector in another ResourceClaim."""
+        """Return the equal selector of another ResourceClaim."""
         return Selector(self.expression, self.origin.of_claim(key), self.payer, self.judge)
 
     def matches(self, device: Device) -> bool:
-        """Return whether the device matches. Raises AllocatorError: the expression does not compile, or it fails on this
-        device; neither means "does not match". Raises SelectorOverBudget, SliceSpent.
+        """Return whether the device matches. Raises AllocatorError, SelectorOverBudget, SliceSpent.
+
+        AllocatorError: the expression does not compile, or it fails on this device; neither means
+        "does not match".
         """
         try:
             return self.judge.test(self.expression, self.payer)(device)
@@ -88,7 +94,7 @@ class Selector:
             raise self.failure(error, device) from error
 
     def failure(self, error: Exception, device: Device) -> AllocatorError | SelectorOverBudget:
-        """What one of `FAILURES` means to the user."""
+        """Return the error to report for one of `FAILURES`."""
         match error:
             case cel.CompileError():
                 return self._error(error)
@@ -101,13 +107,15 @@ class Selector:
                 )
 
     def compile_error(self) -> AllocatorError | None:
-        """Raises SelectorOverBudget, SliceSpent."""
+        """Return the error if the selector does not compile. Raises SelectorOverBudget,
+        SliceSpent.
+        """
         compiled = self._compiled()
         return self._error(compiled) if isinstance(compiled, cel.CompileError) else None
 
     @property
     def asks_for_uuid(self) -> bool:
-        """It reads an attribute whose bare name is `uuid`."""
+        """Whether it reads an attribute whose bare name is `uuid`."""
         compiled = self._compiled()
         return not isinstance(compiled, cel.CompileError) and any(name == "uuid" for _, name in compiled.attributes)
 
@@ -122,23 +130,24 @@ class Selector:
 
 
 def over_budget(selectors: Sequence[Selector], error: OverBudget) -> SelectorOverBudget:
-    """Return the error that says which of the selectors went over budget."""
+    """Return the error for the selector that exceeded its budget."""
     expression = error.overrun.expression
     origin = next((str(each.origin) for each in selectors if each.expression == expression), "a selector")
     return SelectorOverBudget(origin, error.overrun)
 
 
 def owner_of_claim(key: str) -> str:
-    """How messages name a claim."""
+    """Return how messages name a claim."""
     return f"ResourceClaim {key}"
 
 
 def selectors_of(
     selectors: Sequence[api.DeviceSelector], owner: str, field: str, payer: Payer, judge: Judge
 ) -> tuple[Selector, ...]:
-    """`owner` and `field`: where they stand, such as `DeviceClass x` and `spec.selectors`. Raises AllocatorError: no expression.
+    """Return the selectors. Raises AllocatorError: no expression.
 
-    As in kube-scheduler feature gates do not matter: what the API server once let in is evaluated.
+    `owner` and `field`: their place, such as `DeviceClass x` and `spec.selectors`. As in
+    kube-scheduler feature gates do not matter: what the API server admitted is evaluated.
     """
     result = []
     for index, selector in enumerate(selectors):

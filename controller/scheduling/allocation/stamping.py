@@ -1,6 +1,8 @@
-"""What `decide` leaves out of an allocation so that it stays pure: the moment, and the id of each share.
+"""The parts of an allocation that `decide` leaves out to stay pure: the timestamp, and the id of
+each share.
 
-Called by `reconcile` right before the status is written, and by `simulate`. The only place that knows who is due a share id.
+Called by `reconcile` right before the status is written, and by `simulate`. The only module that
+decides which results get a share id.
 """
 
 import uuid
@@ -15,10 +17,12 @@ Json = dict[str, Any]
 
 
 def stamped(allocation: Mapping[str, Any], now: datetime, new_share_id: Callable[[], str]) -> Json:
-    """The AllocationResult (JSON) with an allocation timestamp, and a share id for each result that takes a share.
+    """Return the AllocationResult (JSON) with an allocation timestamp, and a share id for each
+    result that takes a share.
 
-    Without the timestamp kube-scheduler (1.36 and later) can never reserve the claim; without a share id it counts the
-    whole device as taken. A result takes a share when it says what it consumes, be it nothing.
+    Without the timestamp kube-scheduler (1.36 and later) can never reserve the claim; without a
+    share id it counts the whole device as taken. A result takes a share if it has
+    `consumedCapacity`, even an empty one.
     """
     result = deepcopy(dict(allocation))
     for device in (result.get("devices") or {}).get("results") or ():
@@ -29,5 +33,5 @@ def stamped(allocation: Mapping[str, Any], now: datetime, new_share_id: Callable
 
 
 def new_share_id() -> str:
-    """A random UUID in lower case, as the API server wants it."""
+    """Return a random UUID in lower case, as the API server requires."""
     return str(uuid.uuid4())

@@ -1,7 +1,7 @@
-"""Usage on top of the ledger: what a search has chosen so far, and takes back when it turns round.
+"""Usage on top of the ledger: the choices of a search so far, undone when it backtracks.
 
-Made by `solve`, shown to choosers. In: allocations one at a time, released in reverse order. Must not change the ledger,
-which must not change meanwhile.
+Created by `solve`, passed to choosers. In: allocations one at a time, released in reverse order.
+Must not change the ledger, which must not change meanwhile.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,9 @@ _NOTHING: Final[Mapping[str, Amount]] = {}
 
 
 class Undivided(Usage):
-    """A ledger without DRAConsumableCapacity: who holds a share of a device holds the device, as in kube-scheduler."""
+    """A ledger without DRAConsumableCapacity: a share holds the whole device, as in
+    kube-scheduler.
+    """
 
     def __init__(self, base: Usage) -> None:
         self._base = base
@@ -32,37 +34,43 @@ class Undivided(Usage):
 
 @dataclass(slots=True)
 class Delta:
-    """What the search adds to one device."""
+    """The additions of the search to one device."""
 
     device: Device
     exclusive: int = 0
-    """1 when the device is taken whole."""
+    """1 if the device is taken whole."""
     shares: int = 0
     consumed: dict[str, int] = field(default_factory=dict)
-    """Capacity name → amount in whole units; of a device taken whole its totals."""
+    """Capacity name → amount in whole units; for a device taken whole its totals."""
     views: list[ResolvedRequest] = field(default_factory=list)
-    """The requests that hold it, in the order they came."""
+    """The requests that hold it, in order."""
 
 
 @dataclass(slots=True)
 class _Shared:
-    """Shares of one device, those with admin access included (upstream counts them while it searches)."""
+    """Shares of one device, including those with admin access (upstream counts them while it
+    searches).
+    """
 
     count: int = 0
     amounts: dict[str, Amount] = field(default_factory=dict)
 
 
 class TentativeUsage(Usage):
-    """The ledger plus the allocations tried so far, those of earlier claims and requests of the same pod included."""
+    """The ledger plus the tentative allocations, including those of earlier claims and requests of
+    the pod.
+    """
 
     def __init__(self, base: Usage) -> None:
         self.base = base
         self.added: dict[DeviceId, Delta] = {}
-        """Only what the search added, without admin access (it consumes nothing). For scoring to add to its columns."""
+        """Only the additions of the search, without admin access (it consumes nothing). Scoring
+        adds them to its columns.
+        """
         self._holders: dict[DeviceId, list[int]] = {}
         self._shared: dict[DeviceId, _Shared] = {}
 
-    # -- Usage: what scoring reads -----------------------------------------------------------------------------------
+    # -- Usage, read by scoring --------------------------------------------------------------------
 
     def in_use(self, device: DeviceId) -> bool:
         delta = self.added.get(device)
@@ -79,18 +87,22 @@ class TentativeUsage(Usage):
             return before
         return {**before, **{name: before.get(name, 0) + amount for name, amount in delta.consumed.items()}}
 
-    # -- what the search asks ------------------------------------------------------------------------------------------
+    # -- queries of the search ---------------------------------------------------------------------
 
     def held(self, device: DeviceId) -> bool:
-        """Some claim of this search holds the whole device, with or without admin access, or the ledger says so."""
+        """Return whether a claim of this search, with or without admin access, or the ledger holds
+        the whole device.
+        """
         return bool(self._holders.get(device)) or self.base.in_use(device)
 
     def held_by(self, device: DeviceId, claim_index: int) -> bool:
-        """This claim holds the whole device already (admin access may join others, but not twice in one claim)."""
+        """Return whether this claim holds the whole device (admin access may join others, but not
+        twice in one claim).
+        """
         return claim_index in self._holders.get(device, ())
 
     def has_room(self, device: DeviceId, need: Consumption) -> bool:
-        """The rest of every capacity is enough. That the totals are enough is known from `need`."""
+        """Return whether the rest of every capacity is enough. `need` already fits the totals."""
         used = self.base.consumed(device)
         mine = self._shared.get(device)
         if mine is None and not used:
@@ -99,19 +111,19 @@ class TentativeUsage(Usage):
         return all(used.get(name, 0) + amounts.get(name, 0) + amount <= total for name, amount, total in need.amounts)
 
     def shared_already(self, device: DeviceId) -> bool:
-        """An earlier share has paid the counters of the device."""
+        """Return whether an earlier share has paid the counters of the device."""
         mine = self._shared.get(device)
         return (mine is not None and mine.count > 0) or self.base.shares(device) > 0 or bool(self.base.consumed(device))
 
     def state(self, device: DeviceId) -> tuple[object, ...] | None:
-        """What this search has done to the device, comparable; None for nothing."""
+        """Return what this search has done to the device, comparable; None for nothing."""
         holders, shared = self._holders.get(device), self._shared.get(device)
         if not holders and (shared is None or not shared.count):
             return None
         amounts = tuple(sorted(shared.amounts.items())) if shared is not None and shared.count else ()
         return tuple(sorted(holders or ())), amounts
 
-    # -- what the search does ------------------------------------------------------------------------------------------
+    # -- changes by the search ---------------------------------------------------------------------
 
     def take(self, view: ResolvedRequest, device: Device, need: Consumption) -> None:
         if view.shared(device):
@@ -125,7 +137,7 @@ class TentativeUsage(Usage):
             self._count(view, device, need, 1)
 
     def release(self, view: ResolvedRequest, device: Device, need: Consumption) -> None:
-        """Take back the latest `take` of this device."""
+        """Undo the latest `take` of this device."""
         if view.shared(device):
             shared = self._shared[device.id]
             shared.count -= 1

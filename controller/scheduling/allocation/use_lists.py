@@ -1,7 +1,7 @@
-"""Use and nouse lists of users (`nvidia.com/use-gpuuuid`): whether they let a card be taken.
+"""Use and nouse lists of users (`nvidia.com/use-gpuuuid`): whether they allow a card.
 
-Called by the prefilter (a column of rows) and the chooser (the cards of one node). Names are looked at one by one, so only
-where there is a list.
+Called by the prefilter (a column of rows) and the chooser (the cards of one node). Names are
+compared one by one, so only if there is a list.
 """
 
 from controller.scheduling.inventory.inventory import Inventory
@@ -12,7 +12,9 @@ from hami_dra.vendors.reasons import NUMBER
 
 
 def refused_by_lists(inventory: Inventory, vendor: Vendor, preferences: Preferences, row: int) -> int:
-    """Number of the reason why the lists of a wish keep the device of this row away; 0 where they do not."""
+    """Return the number of the reason why the lists refuse the device of this row; 0 if they do
+    not.
+    """
     if not preferences.lists:
         return 0
     device = inventory.devices.device(row)

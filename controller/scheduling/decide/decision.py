@@ -1,6 +1,4 @@
-"""One run of `decide`: sort claims by owner, filter nodes over columns, search the best of them.
-Pure.
-"""
+"""One run of `decide`: filter the nodes over columns, then search the best of them. Pure."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -18,13 +16,20 @@ from controller.scheduling.allocation.errors import (
     SelectorOverBudget,
 )
 from controller.scheduling.allocation.ownership import Scope
-from controller.scheduling.allocation.search import ENDLESS, PORTION, Effort, Searching, Solution, completed, searching
+from controller.scheduling.allocation.result import Solution
+from controller.scheduling.allocation.search import ENDLESS, PORTION, Effort, Searching, completed, searching
 from controller.scheduling.decide.allocation_config import with_allocation_config
 from controller.scheduling.decide.answers import Answer, ClaimAllocation, Decision, Score, Unfinished, Unschedulable
 from controller.scheduling.decide.company import Company
 from controller.scheduling.decide.fast_path import FastPath, fast_path_of
 from controller.scheduling.decide.node_filter import NodeFilter
-from controller.scheduling.decide.pre_score import NodeEstimates, Wanted, estimate_if_uniform, estimate_nodes
+from controller.scheduling.decide.pre_score import (
+    NodeEstimates,
+    Wanted,
+    estimate_if_uniform,
+    estimate_nodes,
+    most_promising,
+)
 from controller.scheduling.decide.problems import inputs_of, requested_devices_of
 from controller.scheduling.decide.quotas import QuotaVerdicts
 from controller.scheduling.decide.ranked_nodes import ranked_nodes_of
@@ -33,7 +38,7 @@ from controller.scheduling.decide.searched_nodes import FruitlessSearchCache
 from controller.scheduling.decide.suspended_searches import Interrupted, Suspended
 from controller.scheduling.decide.trace import Trace, Worth, enough
 from controller.scheduling.inventory.inventory import Inventory
-from controller.scheduling.inventory.selector_budget import Budget, SliceSpent
+from controller.scheduling.inventory.selector_budget import SliceSpent, TimeMeter
 from controller.scheduling.quota.headroom import headroom_of
 from controller.scheduling.scoring.chooser import PolicyChooser
 from controller.scheduling.scoring.formulas import best_node, ranked_nodes, sort_sign
@@ -59,8 +64,7 @@ def decide(inventory: Inventory, demand: SchedulingRequest, options: Options) ->
 
 
 def decide_slice(inventory: Inventory, demand: SchedulingRequest, options: Options) -> Answer:
-    """Run `decide` under a selector budget (`inventory.verdicts.within`), which may end it with
-    `Unfinished`.
+    """Run `decide` under a selector budget (`inventory.verdicts.within`); may return `Unfinished`.
 
     Call it again then: each call continues where the previous one stopped.
     """
@@ -105,9 +109,7 @@ class _Decision:
         self._suspended = Suspended(inventory, demand)
 
     def run(self) -> Decision | Unschedulable:
-        """Raises AllocatorError, SelectorOverBudget, and SliceSpent, which saves all progress for
-        the next turn.
-        """
+        """Raises AllocatorError, SelectorOverBudget, SliceSpent; the last saves all progress."""
         self._resume()
         try:
             return self._run()
@@ -133,9 +135,8 @@ class _Decision:
         flat = estimate_if_uniform(
             self._inventory, self._demand.policies, wanted[: self._ours_wanted], rules=self._scope.vendor_rules
         )
-        # The fast path reads only columns. `first-fit` has another order, foreign claims need a
-        # search of their own on the node, and a quota must be charged card by card: all of these
-        # take the full path.
+        # Columns alone cannot tell for `first-fit` (another order), foreign claims (another search)
+        # and quotas (charged card by card): these take the full path.
         if flat is not None and not (self._options.first_fit or self._foreign.claims or self._room):
             self._fast_path = fast_path_of(self._inventory, self._ours, wanted)
             if self._fast_path is not None and (found := self._decide_fast(wanted, self._fast_path, flat)) is not None:
@@ -143,9 +144,7 @@ class _Decision:
         return self._decide_full(wanted, flat)
 
     def _decide_fast(self, wanted: Wanted, fast_path: FastPath, estimates: NodeEstimates) -> Decision | None:
-        """Fast path for a simple pod of a recently seen shape. Returns None when every node must be
-        evaluated.
-        """
+        """Fast path for a simple pod of a recent shape. None when every node must be evaluated."""
         demand, inventory, policies = self._demand, self._inventory, self._demand.policies
         if not reads_kept_score(policies) or demand.needs_full_path or inventory.troubled_nodes():
             return None
@@ -213,9 +212,7 @@ class _Decision:
         return self._decision(node, solution, trace, ranked, int(fitting.size))
 
     def _candidates(self, wanted: Wanted) -> tuple[NodeFilter, Bools]:
-        """Return the nodes that are worth a search, by columns alone. `RankedNodes` holds the same
-        set, sorted, for simple pods.
-        """
+        """Return the nodes worth a search, by columns alone; see also `RankedNodes`."""
         verdicts = NodeFilter(self._inventory, self._demand)
         candidates = verdicts.mask
         for group, columns in wanted:
@@ -249,9 +246,7 @@ class _Decision:
         return sum(len(claim.requests) for claim in self._ours.claims)
 
     def _rows(self, troubled: Iterable[str]) -> Bools:
-        """Return the nodes whose pools cannot be used as published: they are searched so that the
-        error names the pool.
-        """
+        """Return the nodes whose pools cannot be used: the search there names the pool."""
         mask = np.zeros(self._inventory.nodes.size, dtype=np.bool_)
         for name in troubled:
             row = self._inventory.nodes.index_of(name)
@@ -262,8 +257,7 @@ class _Decision:
     # -- searching -----------------------------------------------------------------------------------
 
     def _search(self, candidates: Ints, estimates: NodeEstimates) -> tuple[int, Solution] | None:
-        """Return the best node that can satisfy every claim. Raises AllocatorError, because
-        upstream ends the pod's attempt there.
+        """Return the best node for every claim. Raises AllocatorError, as upstream ends there.
 
         The nominated node comes first, then the nodes that fit the most pods sharing a claim.
         """
@@ -282,8 +276,7 @@ class _Decision:
         return None
 
     def _best_of(self, candidates: Ints, estimates: NodeEstimates) -> tuple[int, Solution] | None:
-        """Return the best of the candidates, searching as few of them as possible. Raises
-        AllocatorError.
+        """Return the best candidate, searching as few as possible. Raises AllocatorError.
 
         An estimate is an upper bound. If the search finds less on a node, its solution waits until
         no other node has a higher estimate:
@@ -298,9 +291,8 @@ class _Decision:
         second_best: tuple[Worth, int, Solution] | None = None
         disappointments = 0
         while candidates.size and self._exhausted < _BUDGETS:
-            promise, most = _most_promising(candidates, estimates)
-            # No estimate beats the best solution so far, or too many estimates were wrong to go on
-            # looking for an exact one.
+            promise, most = most_promising(candidates, estimates)
+            # No estimate beats the best solution so far, or too many estimates were wrong.
             if second_best is not None and (second_best[0] >= promise or disappointments == _DISAPPOINTMENTS):
                 break
             best = best_node(self._ranking.values, nodes.rank, most, self._demand.policies.node, tie)
@@ -318,13 +310,11 @@ class _Decision:
         return second_best[1:] if second_best is not None else None
 
     def _solve_within_budget(self, row: int) -> Solution | None:
-        """Search the node; a search that runs out of steps counts as "does not fit". Raises
-        AllocatorError, SliceSpent.
-        """
+        """Search the node; out of steps means "does not fit". Raises AllocatorError, SliceSpent."""
         budget, given_up = self._inventory.verdicts.budget, ""
         if (found := self._found.get(row)) is not None:
             return found
-        meter = _Meter(budget) if budget is not None else None
+        meter = TimeMeter(budget) if budget is not None else None
         try:
             found = completed(self._solve(row, ENDLESS)) if meter is None else self._solve_in_portions(row, meter)
         except InvalidPools as error:
@@ -341,10 +331,8 @@ class _Decision:
             meter.spend()
         return found
 
-    def _solve_in_portions(self, row: int, meter: "_Meter") -> Solution | None:
-        """Search in portions. Raises as `_solve` does, and SliceSpent: then the search continues in
-        the next turn.
-        """
+    def _solve_in_portions(self, row: int, meter: TimeMeter) -> Solution | None:
+        """Search in portions. Raises as `_solve`; after SliceSpent the search continues next turn."""
         search = self._searches.pop(row, None) or self._solve(row, PORTION)
         while True:
             try:
@@ -359,11 +347,7 @@ class _Decision:
                 raise
 
     def _without_searched(self, candidates: Ints) -> Ints:
-        """Return the candidates that neither an earlier turn of this decision nor an equal one
-        searched without success.
-
-        Only used under a selector budget.
-        """
+        """Return the candidates that neither an earlier turn nor an equal decision searched in vain."""
         known = self._in_vain.known() if self._inventory.verdicts.budget is not None else None
         if known is None:
             return candidates
@@ -374,9 +358,7 @@ class _Decision:
         return candidates[~in_vain]
 
     def _solve(self, row: int, portion: int) -> Searching:
-        """Search the node for all claims: the fast path, then foreign claims, then our own. Yields
-        after each portion.
-        """
+        """Search the node: the fast path, then foreign claims, then managed ones. In portions."""
         node = self._inventory.nodes.node(row)
         pools = self._inventory.pools_on(node.metadata.name)
         usage = self._inventory.usage
@@ -415,9 +397,7 @@ class _Decision:
     # -- answers -----------------------------------------------------------------------------------
 
     def _decision(self, row: int, solution: Solution, trace: Trace, ranked: Ints, fitting: int) -> Decision:
-        """Build the answer. `ranked`: rows of the best nodes; `fitting`: the number of fitting
-        nodes.
-        """
+        """Build the answer. `ranked`: rows of the best nodes; `fitting`: number of fitting nodes."""
         trace.solution = solution
         nodes, chooser, values = self._inventory.nodes, self._chooser, self._ranking.values
         by_key = {claim.claim.key: json for claim, json in zip(self._ours.claims, solution.allocations(), strict=True)}
@@ -461,9 +441,7 @@ class _Decision:
         )
 
     def _unusable(self, mask: Bools) -> tuple[str, ...]:
-        """Return the managed pools on these nodes that cannot be used as their driver published
-        them, with the problem.
-        """
+        """Return the managed pools on these nodes that cannot be used as published, and why."""
         nodes = self._inventory.nodes
         found = (
             f"pool {'/'.join(pool)} of node {node} cannot be used, {problem}; its driver must publish it again"
@@ -471,36 +449,3 @@ class _Decision:
             if problem and self._scope.covers(pool[0]) and (row := nodes.index_of(node)) >= 0 and mask[row]
         )
         return tuple(islice(found, _POOLS_NAMED))
-
-
-class _Meter:
-    """Reports the time that has passed since the previous report to a budget."""
-
-    def __init__(self, budget: Budget) -> None:
-        self._budget = budget
-        self._since = budget.clock()
-
-    def spend(self) -> None:
-        """Raises SliceSpent."""
-        before, self._since = self._since, self._budget.clock()
-        self._budget.spend(self._since - before)
-
-
-def _most_promising(candidates: Ints, estimates: NodeEstimates) -> tuple[tuple[int, float], Ints]:
-    """Return the best (rank of prioritized lists, vendors' score) of the candidates, and the
-    candidates that have it.
-
-    `candidates`: not empty. The rank decides first, the score among equal ranks:
-
-    >>> rank, score = np.array([8, 8, 7]), np.array([1.0, 2.0, 9.0])
-    >>> estimates = NodeEstimates(rank, score, np.zeros(3), flat=False)
-    >>> promise, rows = _most_promising(np.array([0, 1, 2]), estimates)
-    >>> promise, rows.tolist()
-    ((8, 2.0), [1])
-    """
-    if estimates.flat:
-        return (0, 0.0), candidates
-    ranks = estimates.rank[candidates]
-    candidates = candidates[ranks == ranks.max()]
-    scores = estimates.topology[candidates]
-    return (int(ranks.max()), float(scores.max())), candidates[scores == scores.max()]

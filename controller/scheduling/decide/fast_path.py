@@ -17,7 +17,7 @@ from controller.scheduling.allocation.allocating import AllocatingDevices
 from controller.scheduling.allocation.candidates import Candidates
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.resolved import AllocationInput, ResolvedRequest
-from controller.scheduling.allocation.search import Solution
+from controller.scheduling.allocation.result import Solution
 from controller.scheduling.decide.pre_score import Wanted
 from controller.scheduling.inventory.inventory import Inventory
 from controller.scheduling.inventory.model import Device, Pool

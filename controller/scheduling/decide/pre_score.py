@@ -102,6 +102,26 @@ def estimate_if_uniform(
     return _flat(inventory.nodes.size)
 
 
+def most_promising(candidates: Ints, estimates: NodeEstimates) -> tuple[tuple[int, float], Ints]:
+    """Return the best (rank of prioritized lists, vendors' score) of the candidates, and the
+    candidates that have it.
+
+    `candidates`: not empty. The rank decides first, the score among equal ranks:
+
+    >>> rank, score = np.array([8, 8, 7]), np.array([1.0, 2.0, 9.0])
+    >>> estimates = NodeEstimates(rank, score, np.zeros(3), flat=False)
+    >>> promise, rows = most_promising(np.array([0, 1, 2]), estimates)
+    >>> promise, rows.tolist()
+    ((8, 2.0), [1])
+    """
+    if estimates.flat:
+        return (0, 0.0), candidates
+    ranks = estimates.rank[candidates]
+    candidates = candidates[ranks == ranks.max()]
+    scores = estimates.topology[candidates]
+    return (int(ranks.max()), float(scores.max())), candidates[scores == scores.max()]
+
+
 def _arranging(inventory: Inventory, policies: Policies, wanted: Wanted) -> frozenset[str]:
     """Return the drivers of selectable devices whose vendors may score sets of cards."""
     drivers = arranging_drivers(policies) & inventory.layouts.drivers()

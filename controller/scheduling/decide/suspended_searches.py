@@ -20,7 +20,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from controller.scheduling.allocation.search import Effort, Searching, Solution
+from controller.scheduling.allocation.result import Solution
+from controller.scheduling.allocation.search import Effort, Searching
 from controller.scheduling.decide.scheduling_request import SchedulingRequest
 from controller.scheduling.decide.searched_nodes import NodeChanges
 from controller.scheduling.inventory.changes import Shared

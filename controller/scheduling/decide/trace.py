@@ -12,7 +12,7 @@ import numpy as np
 
 from controller.scheduling.allocation.prefilter import RequestColumns
 from controller.scheduling.allocation.request import RequestGroup
-from controller.scheduling.allocation.search import Solution
+from controller.scheduling.allocation.result import Solution
 from controller.scheduling.decide.node_filter import NodeFilter
 from controller.scheduling.decide.pre_score import NodeEstimates, Wanted
 from controller.scheduling.decide.quotas import QuotaVerdicts, Shortage

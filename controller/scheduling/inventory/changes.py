@@ -1,4 +1,4 @@
-"""Who changed since when: lets derived columns be mended instead of made anew, keeps the recent ones, knows who is gone."""
+"""Change logs for incremental updates of derived columns, LRU caches, and tracking of uids that are gone."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable

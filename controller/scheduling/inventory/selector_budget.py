@@ -73,6 +73,19 @@ class Budget(Protocol):
         """Other work took so long, and its result is kept. Raises SliceSpent."""
 
 
+class TimeMeter:
+    """Reports the time that has passed since the previous report to a budget."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._since = budget.clock()
+
+    def spend(self) -> None:
+        """Raises SliceSpent."""
+        before, self._since = self._since, self._budget.clock()
+        self._budget.spend(self._since - before)
+
+
 class Heartbeat:
     """Limits nothing beyond what Kubernetes does; `beat` is called often while selectors are evaluated, and may raise."""
 

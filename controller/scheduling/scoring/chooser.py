@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from controller.scheduling.allocation.chooser import ResolvedRequest, TentativeUsage
-from controller.scheduling.allocation.search import Solution
+from controller.scheduling.allocation.result import Solution
 from controller.scheduling.allocation.use_lists import refused_by_lists
 from controller.scheduling.inventory.changes import LruCache
 from controller.scheduling.inventory.inventory import Inventory
