@@ -1,5 +1,6 @@
 """Write what is made from code: `deviceclasses/` from the vendors, `resourceslices/` from the reference machines, the golden
-outputs of `hami-dra convert`, `simulate` and `whatif`, the pictures of the documents, Grafana's dashboard, and the stubs of kubelet's gRPC interfaces.
+outputs of `hami-dra convert`, `simulate` and `whatif`, the JSON Schema of driver profiles, the pictures of the documents,
+Grafana's dashboard, and the stubs of kubelet's gRPC interfaces.
 
     python -m hack.generate           write them (make generate)
     python -m hack.generate --check   change nothing; fail if a file is not what it should be
@@ -9,6 +10,7 @@ A test does the check, so a change of what we publish is seen as a diff. Files t
 """
 
 import argparse
+import json
 import re
 import shlex
 import sys
@@ -32,11 +34,13 @@ from hami_dra.driver.simulated import machine, machine_names, summary
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.driver.yaml_text import yaml_text
 from hami_dra.kube.documents import Document, read_documents
+from hami_dra.vendors.driver_profile_file import driver_profile_schema
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CLASSES: Final = "deviceclasses"
 SLICES: Final = "resourceslices"
+PROFILE_SCHEMA: Final = "driverprofiles/schema.json"
 PROTO: Final = "hami_dra/driver/kubelet/proto"
 CONVERT: Final = "tests/golden/convert"
 SIMULATE: Final = "tests/golden/simulate"
@@ -70,6 +74,7 @@ def generated() -> dict[str, str]:
         files[f"{case}/output"] = output
         if notes:
             files[f"{case}/notes"] = notes
+    files[PROFILE_SCHEMA] = json.dumps(driver_profile_schema(), indent=2) + "\n"
     files[DASHBOARD] = dashboard()
     return files | pictures() | package_picture() | stubs()
 

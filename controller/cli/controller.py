@@ -13,6 +13,7 @@ import typer
 from controller.cli.durations import seconds
 from controller.cli.errors import CommandError
 from controller.cli.page import DashboardAuth, Readings, page_settings, serve_page
+from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import Gate, Kubeconfig, LogFormat, Mode
 from hami_dra.api import names
 
@@ -35,6 +36,8 @@ Examples:
     hami-dra controller --kubeconfig ~/.kube/config --no-leader-elect -v 4
 
     hami-dra controller --manage gpu.nvidia.com --device-policy binpack
+
+    hami-dra controller --manage-profile driverprofiles/gpu.amd.com.yaml
 
     hami-dra controller --mode native
 
@@ -62,6 +65,7 @@ def controller(
         list[str] | None,
         typer.Option(metavar="DRIVER", help="A DRA driver to manage in addition to hami-dra's own; may be repeated."),
     ] = None,
+    manage_profile: ManageProfile = None,
     node_policy: Annotated[
         str, typer.Option(help="Default below annotations: binpack, spread or fair-share.")
     ] = names.BINPACK,
@@ -184,11 +188,13 @@ def controller(
         device_policy, first_fit = names.SPREAD, True
     else:
         first_fit = False
+    profiles = driver_profiles(manage_profile)
     settings = _settings(
-        _managed(manage or []),
+        _managed([*(manage or ()), *profiles.given]),
         _policies(node_policy, device_policy, default or [], packing_weights),
         _options(feature_gates, first_fit=first_fit),
         _lease(lease_duration, renew_deadline, retry_period, write_timeout),
+        profiles=profiles,
         installation=installation,
         namespace=namespace,
         mode=mode.value,

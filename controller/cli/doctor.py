@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli.errors import CommandError
+from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import Mode
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 from hami_dra.api import names
@@ -56,6 +57,7 @@ def doctor(
         list[str] | None,
         typer.Option(help="A driver that the controller manages in addition to hami-dra's own; may be repeated."),
     ] = None,
+    manage_profile: ManageProfile = None,
     namespace: Annotated[str, typer.Option(help="Namespace in which hami-dra is installed.")] = names.SYSTEM_NAMESPACE,
     installation: Annotated[
         str, typer.Option(help="The controller's --installation: claims of other installations are ignored.")
@@ -68,14 +70,15 @@ def doctor(
     from controller.cli.seen import seen
     from controller.insight.doctor.examine import examine
 
-    chosen = _Chosen(None if mode is None else mode.value, manage or [], namespace, installation)
+    profiles = driver_profiles(manage_profile)
+    chosen = _Chosen(None if mode is None else mode.value, [*(manage or ()), *profiles.given], namespace, installation)
     connection = Connection(kubeconfig, context)
     with Progress() as progress:
         if files:
-            state = chosen.state(seen(read_state(files, connection, progress=progress)), None)
+            state = chosen.state(seen(read_state(files, connection, progress=progress), profiles), None)
         else:
             read = _read(connection, namespace, progress)
-            state = chosen.state(seen(read.documents), read)
+            state = chosen.state(seen(read.documents, profiles), read)
     report = examine(state)
     if output is Output.json:
         _print_json(report)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from controller.cli.errors import CommandError
+from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 from hami_dra.api import names
 
@@ -92,6 +93,7 @@ def explain(
             metavar="NAME=VALUE", help="The controller's --default, for vendors' annotations; may be repeated."
         ),
     ] = None,
+    manage_profile: ManageProfile = None,
     feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
     node: Annotated[
         list[str] | None,
@@ -113,7 +115,12 @@ def explain(
         found = asyncio.run(_kept(controller, token_file, kind, key, ca_file=ca_file))
     else:
         settings = simulation_settings(
-            node_policy, device_policy, default or (), feature_gates, packing_weights=packing_weights
+            node_policy,
+            device_policy,
+            default or (),
+            feature_gates,
+            packing_weights=packing_weights,
+            profiles=driver_profiles(manage_profile),
         )
         found = _computed(files, Connection(kubeconfig, context), kind, key, settings)
         if not files:

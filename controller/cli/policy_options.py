@@ -16,6 +16,7 @@ from controller.scheduling.scoring.policies import (
 )
 from controller.scheduling.scoring.policy_resolution import check_preferences
 from hami_dra.api import names
+from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 from hami_dra.vendors.registry import WISH_ANNOTATIONS
 
 
@@ -57,6 +58,7 @@ def simulation_settings(
     *,
     packing_weights: str = "",
     prefix: str = "--",
+    profiles: DriverProfiles = BUILT_IN_PROFILES,
 ) -> SimulationSettings:
     """Return settings from the policy options of a command. Raises CommandError.
 
@@ -82,4 +84,4 @@ def simulation_settings(
         annotations=default_annotations(default),
         packing=default_packing(packing_weights, f"{prefix}packing-weights"),
     )
-    return SimulationSettings(policies=defaults, first_fit=first_fit, gates=gates)
+    return SimulationSettings(policies=defaults, first_fit=first_fit, gates=gates, profiles=profiles)

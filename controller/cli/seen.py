@@ -20,6 +20,7 @@ from hami_dra.api.core import Node
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object, ObjectMeta
 from hami_dra.kube.documents import Document
+from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 
 T = TypeVar("T", bound=Object)
 
@@ -36,14 +37,14 @@ class Seen:
         return tuple(item.object for item in self.items[kind.name])
 
 
-def seen(documents: Iterable[Document]) -> Seen:
+def seen(documents: Iterable[Document], profiles: DriverProfiles = BUILT_IN_PROFILES) -> Seen:
     """Return the state that the documents describe.
 
     Unused kinds are silently left out. Raises CommandError for a document that cannot be read as
     its kind.
     """
     gates = FeatureGates()
-    found = Seen(Inventory(PoolGates(gates.partitionable_devices, gates.compatibility_groups)))
+    found = Seen(Inventory(PoolGates(gates.partitionable_devices, gates.compatibility_groups), profiles=profiles))
     try:
         gathered = gather(documents)
     except BadManifest as error:

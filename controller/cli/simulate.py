@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controller.cli.errors import CommandError
+from controller.cli.profile_options import ManageProfile, driver_profiles
 
 if TYPE_CHECKING:
     from controller.insight.simulation import SimulationReport
@@ -31,6 +32,8 @@ Examples:
     hami-dra simulate -f n1.yaml -f examples/claims -o json --fail-unplaced
 
     hami-dra simulate -f n1.yaml -f examples/claims --device-policy first-fit
+
+    hami-dra simulate -f amd.yaml -f pods.yaml --manage-profile driverprofiles/gpu.amd.com.yaml
 
 Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on bad input.
 """
@@ -73,6 +76,7 @@ def simulate(
             help="Default for a vendor's annotation, unless pod, claim, template or class set it; may be repeated.",
         ),
     ] = None,
+    manage_profile: ManageProfile = None,
     feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
     fail_unplaced: Annotated[
         bool, typer.Option("--fail-unplaced", help="Exit with status 1 if a pod stays unplaced.")
@@ -85,7 +89,12 @@ def simulate(
     from controller.insight.simulation import simulate as run
 
     settings = simulation_settings(
-        node_policy, device_policy, default or [], feature_gates, packing_weights=packing_weights
+        node_policy,
+        device_policy,
+        default or [],
+        feature_gates,
+        packing_weights=packing_weights,
+        profiles=driver_profiles(manage_profile),
     )
     try:
         with Progress() as progress:

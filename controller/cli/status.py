@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from controller.cli.errors import CommandError
+from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from controller.scheduling.quota.model import QuotaLine
     from hami_dra.api.core import Pod
     from hami_dra.api.resource import ResourceClaim
+    from hami_dra.vendors.profiles import DriverProfiles
 
 HELP = """Show the cards of the cluster: memory, cores and shares in use, health, and the pods that hold them.
 
@@ -80,23 +82,25 @@ def status(
         bool, typer.Option("--watch", help="Keep showing changes until Ctrl-C; with -o json, one line for each.")
     ] = False,
     output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
+    manage_profile: ManageProfile = None,
     files: Files = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     connection = Connection(kubeconfig, context)
+    profiles = driver_profiles(manage_profile)
     wanted = _Selection(by, vendor or [], node or [], namespace, quota=quota)
     if watch and files:
         raise CommandError("--watch needs a live cluster, because files do not change: leave out --watch or -f")
     if watch:
-        _watch(wanted, connection, output)
+        _watch(wanted, connection, output, profiles)
         return
     from controller.cli.progress import Progress
     from controller.cli.seen import seen
     from hami_dra.api import kinds
 
     with Progress() as progress:
-        state = seen(read_state(files, connection, progress=progress))
+        state = seen(read_state(files, connection, progress=progress), profiles)
     for text in state.notes:
         note(text)
     picture = wanted.of(state.inventory, state.of(kinds.RESOURCE_CLAIM), state.of(kinds.POD))
@@ -212,17 +216,17 @@ def _print(lines: "list[Line]") -> None:
 # --- watching -------------------------------------------------------------------------------------
 
 
-def _watch(wanted: _Selection, connection: Connection, output: Output) -> None:
+def _watch(wanted: _Selection, connection: Connection, output: Output, profiles: "DriverProfiles") -> None:
     import sys
 
     from controller.cli.service import run_service
 
     if output is Output.table and not sys.stdout.isatty():
         raise CommandError("--watch needs a terminal, and stdout is not one: use -o json, one line for each change")
-    run_service(_watching(wanted, connection, output))
+    run_service(_watching(wanted, connection, output, profiles))
 
 
-async def _watching(wanted: _Selection, connection: Connection, output: Output) -> None:
+async def _watching(wanted: _Selection, connection: Connection, output: Output, profiles: "DriverProfiles") -> None:
     """Show updates until cancelled. Raises ClusterError, ConfigError."""
     from controller.cli.state import NEEDED
     from controller.reconcile.runtime.clock import LoopClock
@@ -236,7 +240,7 @@ async def _watching(wanted: _Selection, connection: Connection, output: Output) 
         for kind in NEEDED:
             # A reflector retries indefinitely; report a missing right or a wrong address now.
             await cluster.list(kind, field_selector="metadata.name=-")
-        inventory = Inventory()
+        inventory = Inventory(profiles=profiles)
         world = Informers(cluster, inventory, LoopClock(), await taint_rule_kind(cluster))
         changed = asyncio.Event()
         for feed in world.feeds():

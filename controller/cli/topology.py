@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli.errors import CommandError
+from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.service_options import Context, Kubeconfig
 from controller.cli.tables import print_wide
 
@@ -49,6 +50,7 @@ def topology(
         list[Path] | None,
         typer.Option("-f", "--filename", help="Files with ResourceSlices, and ResourceClaims if any."),
     ] = None,
+    manage_profile: ManageProfile = None,
     publish_as: Annotated[str, typer.Option(help="With --machine: imitate another driver.")] = "",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -66,7 +68,9 @@ def topology(
         (slices, claims), where = _of_cluster(node, kubeconfig, context), "the cluster"
     else:
         raise CommandError("name a node, or choose one of --machine and --filename")
-    cards = [card for card in cards_of(slices, claims) if node is None or card.node == node]
+    cards = [
+        card for card in cards_of(slices, claims, driver_profiles(manage_profile)) if node is None or card.node == node
+    ]
     if not cards:
         of_node = f" of node {node}" if node else ""
         raise CommandError(f"{where}: no devices{of_node} are published in ResourceSlices there")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli.errors import CommandError
+from controller.cli.profile_options import ManageProfile, driver_profiles
 from controller.cli.state import Connection, Context, Files, Kubeconfig, note, read_state
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def whatif(
     replace: Annotated[
         bool, typer.Option("--replace", help="Place all pods that have devices again, oldest first.")
     ] = False,
+    manage_profile: ManageProfile = None,
     feature_gates: Annotated[str, typer.Option(help="Kubernetes gates, A=true,B=false; defaults of 1.37.")] = "",
     output: Annotated[Output, typer.Option("-o", "--output", help="Output format.")] = Output.table,
     fail_unplaced: Annotated[
@@ -108,12 +110,14 @@ def whatif(
     from controller.insight.simulation import BadManifest
     from controller.insight.whatif import BadChange, Change, compare
 
+    profiles = driver_profiles(manage_profile)
     present = simulation_settings(
         present_node_policy,
         present_device_policy,
         (),
         feature_gates,
         packing_weights=present_packing_weights,
+        profiles=profiles,
         prefix="--present-",
     )
     change = Change(
@@ -123,6 +127,7 @@ def whatif(
             (),
             feature_gates,
             packing_weights=packing_weights or present_packing_weights,
+            profiles=profiles,
         ),
         present=present,
         policies=_policies(node_policy, device_policy, packing_weights),

@@ -61,7 +61,9 @@ class WhatIfRuns:
     def _change(self, query: Mapping[str, str]) -> Change:
         """Return the change that the form describes. Raises Refused."""
         source = self._source
-        present = SimulationSettings(policies=source.policies, first_fit=source.first_fit)
+        present = SimulationSettings(
+            policies=source.policies, first_fit=source.first_fit, profiles=source.inventory.profiles
+        )
         node, device = query.get("node-policy", ""), query.get("device-policy", "")
         said = [(NODE_AXIS, node)] if node else []
         said += [(DEVICE_AXIS, device)] if device else []
@@ -79,7 +81,7 @@ class WhatIfRuns:
         if len(without) > MOST_NODES:
             raise Refused(f"at most {MOST_NODES} nodes can be left out here")
         return Change(
-            settings=SimulationSettings(policies=chosen, first_fit=first_fit),
+            settings=replace(present, policies=chosen, first_fit=first_fit),
             present=present,
             policies=tuple(said),
             override="override" in query,

@@ -76,7 +76,7 @@ class Controller:
     ) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.inventory = Inventory()
+        self.inventory = Inventory(profiles=settings.profiles)
         self.metrics.begin(settings.managed, exclusive=settings.mode is Mode.EXCLUSIVE)
         self.decision_log = DecisionLog()
         self.world: Informers | None = None

@@ -15,7 +15,7 @@ from hami_dra.api import names
 from hami_dra.api.hardware import PcieDistance
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import Device, DeviceAttribute, ResourceClaim, ResourceSlice
-from hami_dra.vendors.profiles import profile_of
+from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 from hami_dra.vendors.protocol import DriverProfile
 
 SELF: Final = "X"
@@ -111,12 +111,18 @@ def usage_of(claims: Iterable[ResourceClaim]) -> dict[DeviceKey, DeviceUse]:
     return usage
 
 
-def cards_of(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim] = ()) -> list[CardView]:
+def cards_of(
+    slices: Iterable[ResourceSlice],
+    claims: Iterable[ResourceClaim] = (),
+    profiles: DriverProfiles = BUILT_IN_PROFILES,
+) -> list[CardView]:
     """Return cards and partitions in the order of node, driver, index, name; numbers in names count
     as numbers.
     """
     usage = usage_of(claims)
-    cards = [_card(item, device, usage) for item in slices for device in item.spec.devices]
+    cards = [
+        _card(item, device, usage, profiles.of(item.spec.driver)) for item in slices for device in item.spec.devices
+    ]
     return sorted(
         cards,
         key=lambda card: (_natural(card.node), card.driver, card.index is None, card.index or 0, _natural(card.device)),
@@ -165,9 +171,10 @@ def spans(cards: Sequence[CardView]) -> str:
     return ", ".join(words)
 
 
-def _card(item: ResourceSlice, device: Device, usage: Mapping[DeviceKey, DeviceUse]) -> CardView:
+def _card(
+    item: ResourceSlice, device: Device, usage: Mapping[DeviceKey, DeviceUse], profile: DriverProfile
+) -> CardView:
     driver = item.spec.driver
-    profile = profile_of(driver)
     key = DeviceKey(driver, item.spec.pool.name, device.name)
     use = usage.get(key, DeviceUse())
 
@@ -191,15 +198,18 @@ def _card(item: ResourceSlice, device: Device, usage: Mapping[DeviceKey, DeviceU
     def capacity(name: str | None) -> str:
         return str(device.capacity[name].value) if name in device.capacity else ""
 
-    group = number(profile.link_group)
+    group, partition = number(profile.link_group), text(profile.partition)
+    index = number(profile.index)
+    if index is None and profile.number_in_name is not None:
+        index = profile.number_of(device.name)
     return CardView(
         key=key,
         node=item.spec.node_name or item.spec.pool.name,
         product=text(profile.product),
         uuid=text(profile.uuid),
-        index=number(profile.index),
+        index=index,
         numa=number(profile.numa),
-        root=text(names.ATTR_PCIE_ROOT),
+        root=text(profile.pcie_root),
         group=str(group) if group is not None and group > 0 else text(profile.link_group),
         links=text(profile.links),
         distance=text(profile.distance),
@@ -207,7 +217,7 @@ def _card(item: ResourceSlice, device: Device, usage: Mapping[DeviceKey, DeviceU
         cores=capacity(profile.cores),
         shares=capacity(profile.shares or names.CAP_SHARES)
         or str(profile.default_shares if device.allow_multiple_allocations else 1),
-        partition=text(profile.partition),
+        partition=partition if partition and profile.means_part(partition) else "",
         free=_free(device, use, profile),
         taken=use.claims > 0,
         taints=tuple(f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}" for taint in device.taints),

@@ -1,12 +1,16 @@
 """Driver profiles: the roles of a DRA driver's published names in scoring.
 
-Called by the inventory for every driver it meets. hami-dra's own drivers are read by their vendors'
-profiles; foreign drivers that can be managed (`--manage`) are listed here with the names that they
-publish. Unknown drivers are read with hami-dra's own attribute names, which costs nothing if they
-do not publish them.
+Called by the inventory once per ResourceSlice, and by the commands that show published devices.
+hami-dra's own drivers are read as their vendors define. For another driver that is managed
+(`--manage`) the profile comes from a file (`--manage-profile`, `driver_profile_file`) or from the
+list below. A driver without either is read by hami-dra's own attribute names, as far as it publishes
+them.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from hami_dra.vendors.protocol import DriverProfile
@@ -60,11 +64,23 @@ FOREIGN: Final[tuple[DriverProfile, ...]] = (
 _BY_DRIVER: Final = {profile.driver: profile for profile in FOREIGN}
 
 
+@dataclass(frozen=True, slots=True)
+class DriverProfiles:
+    """The profiles of all drivers: those from files first, then the built-in ones."""
+
+    given: Mapping[str, DriverProfile] = field(default_factory=lambda: MappingProxyType({}))
+    """Driver → its profile from a file."""
+
+    def of(self, driver: str) -> DriverProfile:
+        return self.given.get(driver) or profile_of(driver)
+
+
+BUILT_IN_PROFILES: Final = DriverProfiles()
+
+
 @lru_cache(maxsize=256)
 def profile_of(driver: str) -> DriverProfile:
-    """Return the profile of a driver. Unknown drivers are read with hami-dra's own
-    attribute names.
-    """
+    """Return the built-in profile; unknown drivers are read by hami-dra's own attribute names."""
     vendor = vendor_of(driver)
     known = vendor.profile if vendor is not None else _BY_DRIVER.get(driver)
     return known or DriverProfile(driver=driver, default_shares=HAMI_SLOTS)

@@ -8,17 +8,22 @@ device's driver, not on how it was requested. Everything here is pure: what a ve
 of earlier decisions it reads from usage and marks, which come from the allocations themselves.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntFlag
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Ints, Positions
 from hami_dra.vendors.preferences import Preferences
+
+_MOST_DIGITS: Final = 9
+_ONLY_NUMBER: Final = re.compile(rf"[^0-9]*([0-9]{{1,{_MOST_DIGITS}}})")
+_NUMBER: Final = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +50,37 @@ class DriverProfile:
     as many as it needs.
     """
     partition: str | None = None
-    """Attribute that only partitions of a card carry (MIG profiles): such a device does not count
-    as a card.
+    """Attribute that tells parts of a card (MIG profiles), which are no cards of their own."""
+    partition_values: frozenset[str] = frozenset()
+    """The values of `partition` that mean a part; empty: any value does."""
+    number_in_name: int | None = None
+    """Which number in a device's name is its index, from 1, if no attribute is: 2 reads 128 from
+    `gpu-0-128`. None: the only number in the name, if there is exactly one.
     """
+    pcie_root: str | None = names.ATTR_PCIE_ROOT
     default_shares: int = 1
     """Slots of a shared device that publishes no `shares` capacity (an exclusive device always has
     1).
     """
+
+    def number_of(self, device_name: str) -> int | None:
+        """Return the index that the name of a device tells, or None.
+
+        >>> DriverProfile("gpu.example.com", number_in_name=2).number_of("gpu-0-128")
+        128
+        >>> DriverProfile("gpu.example.com").number_of("neurondevice3")
+        3
+        >>> DriverProfile("gpu.example.com").number_of("gpu-0-128")  # which of the two?
+        """
+        if self.number_in_name is None:
+            only = _ONLY_NUMBER.fullmatch(device_name)
+            return int(only[1]) if only else None
+        numbers = _NUMBER.findall(device_name)[self.number_in_name - 1 :]
+        return int(numbers[0]) if numbers and len(numbers[0]) <= _MOST_DIGITS else None
+
+    def means_part(self, value: str | None) -> bool:
+        """Return whether a device with this value of the attribute `partition` is part of a card."""
+        return not self.partition_values or value in self.partition_values
 
 
 @dataclass(slots=True)

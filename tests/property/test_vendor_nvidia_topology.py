@@ -13,6 +13,7 @@ from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.nvidia.preferences import NvidiaPreferences
 from hami_dra.vendors.nvidia.rules import Nvidia
+from hami_dra.vendors.profiles import profile_of
 from hami_dra.vendors.protocol import CardState, Layout, NodeView
 
 DRIVER = "nvidia.hami.io"
@@ -23,7 +24,10 @@ LETTERS = {"X": 10, "C": 20, "H": 30, "M": 40, "S": 50, "B": 60, "0": 0, "-": 0}
 def layout(name):
     (body,) = slice_bodies(machine_pools(machine(name, "n")))
     published = msgspec.convert(body, ResourceSlice, strict=False)
-    devices = [Device(DeviceId(DRIVER, "n", each.name), each, published) for each in published.spec.devices]
+    devices = [
+        Device(DeviceId(DRIVER, "n", each.name), each, published, profile=profile_of(DRIVER))
+        for each in published.spec.devices
+    ]
     return layout_of(devices)
 
 

@@ -51,7 +51,7 @@ def question(
     """
     gathered = gather(documents)
     items = gathered.items
-    view = SimulatedCluster(settings.gates)
+    view = SimulatedCluster(settings.gates, settings.profiles)
     nodes = [item.object for item in items if item.kind is kinds.NODE]
     pods = [(item.source, item.raw) for item in items if item.kind is kinds.POD]
     workloads = Workloads(items, nodes)

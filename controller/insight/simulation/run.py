@@ -30,6 +30,7 @@ from hami_dra.api.core import Pod, PodResourceClaim
 from hami_dra.api.podstate import is_finished, other_gates
 from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.kube.documents import Document
+from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 from hami_dra.vendors.registry import plugin_resources
 
 _UNGATED: Final = ConvertOptions(gate=False)
@@ -45,6 +46,8 @@ class SimulationSettings:
     policies: Policies = Policies()
     first_fit: bool = False
     gates: FeatureGates = FeatureGates()
+    profiles: DriverProfiles = BUILT_IN_PROFILES
+    """How devices of drivers that hami-dra does not ship are read."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     """Time that the allocations carry."""
     new_share_id: Callable[[], str] = new_share_id
@@ -76,7 +79,7 @@ def simulate(documents: Iterable[Document], settings: SimulationSettings, on_pod
 def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: OnPod = _quiet) -> Played:
     """Run a simulation and keep the cluster. Raises BadManifest, and what `on_pod` raises."""
     gathered = gather(documents)
-    view = SimulatedCluster(settings.gates)
+    view = SimulatedCluster(settings.gates, settings.profiles)
     for item in gathered.items:
         if item.kind is not kinds.POD and item.kind not in kinds.WORKLOADS:
             view.feed(item)

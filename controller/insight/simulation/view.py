@@ -23,6 +23,7 @@ from hami_dra.api.resource import (
     ResourceClaim,
     ResourceSlice,
 )
+from hami_dra.vendors.profiles import DriverProfiles
 
 IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of the extended resource that every DeviceClass implies, followed by its name
@@ -32,8 +33,10 @@ _ASSUMED: Final = "(assumed)"
 
 
 class SimulatedCluster:
-    def __init__(self, gates: FeatureGates) -> None:
-        self.inventory = Inventory(PoolGates(gates.partitionable_devices, gates.compatibility_groups))
+    def __init__(self, gates: FeatureGates, profiles: DriverProfiles) -> None:
+        self.inventory = Inventory(
+            PoolGates(gates.partitionable_devices, gates.compatibility_groups), profiles=profiles
+        )
         self.claims: dict[str, ResourceClaim] = {}
         """By key, without generated claims, which belong to one pod each."""
         self.generated: dict[str, ResourceClaim] = {}

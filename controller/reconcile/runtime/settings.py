@@ -13,6 +13,7 @@ from controller.scheduling.scoring.policies import Policies
 from hami_dra.api import names
 from hami_dra.kube.lease import Timings
 from hami_dra.kube.protocol import MOST_WRITE_SECONDS, ConfigError
+from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 
 
 class Mode(StrEnum):
@@ -81,6 +82,8 @@ class Settings:
     """The managed drivers that publish the fence taint themselves if the cluster has no
     DeviceTaintRule.
     """
+    profiles: DriverProfiles = BUILT_IN_PROFILES
+    """How devices of other drivers are read (`--manage-profile`)."""
     policies: Policies = Policies()
     options: Options = field(default_factory=Options)
     """Passed to `decide`; `managed` above replaces `options.managed`."""

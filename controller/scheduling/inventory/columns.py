@@ -6,7 +6,7 @@ have node NOWHERE. Columns hold what whole-cluster arithmetic needs; everything 
 
 from collections import defaultdict
 from collections.abc import Hashable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Final, TypeVar
 
 import numpy as np
@@ -207,7 +207,7 @@ class DeviceColumns:
         """Taints of one kind keep the same requests away; since when a taint is there makes no difference."""
         number = self.taint_kinds.number(tuple((taint.key, taint.value, taint.effect) for taint in device.taints))
         if number == len(self.taint_samples):
-            self.taint_samples.append(Device(device.id, device.spec, device.slice, extra_taints=device.extra_taints))
+            self.taint_samples.append(replace(device, row=-1))
         return number
 
     def _next_row(self) -> int:

@@ -31,6 +31,7 @@ from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.heldclaims import HeldClaim, InvalidHeldClaims, decode
 from hami_dra.api.names import ADMIN_ACCESS_LABEL, HELD_CLAIMS
 from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 from hami_dra.vendors.registry import OWN_DRIVERS
 
 _NONE: Amounts = (0, 0, 0)
@@ -41,14 +42,17 @@ class Inventory:
     """Devices as columns (`devices`), nodes as columns (`nodes`), who holds what (`usage`), selectors (`verdicts`).
 
     `node_pools`: drivers with one pool a node, named after it. Of these a slice in any other pool is left out: a node speaks
-    for itself only. Pools of other drivers may span nodes, as upstream's.
+    for itself only. Pools of other drivers may span nodes, as upstream's. `profiles`: how devices are read.
     """
 
     def __init__(
         self,
         gates: PoolGates = PoolGates(),  # noqa: B008 (frozen)
         node_pools: Collection[str] = OWN_DRIVERS,
+        *,
+        profiles: DriverProfiles = BUILT_IN_PROFILES,
     ) -> None:
+        self.profiles = profiles
         self.devices = DeviceColumns()
         self.nodes = NodeColumns()
         self.usage = Ledger()
@@ -197,7 +201,7 @@ class Inventory:
             # before its devices are read: they come up as used as they are
             self._hear_held(new, believed=speaks_for_node and not problem)
             if not problem:
-                compiled = compile_slice(new)
+                compiled = compile_slice(new, self.profiles)
                 self._rules.apply(compiled.devices)
                 touched.add(self._pools.put(compiled))
         for key in touched:

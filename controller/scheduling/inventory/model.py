@@ -5,7 +5,6 @@ Totals are integers in the capacity's own unit (bytes, percent, slots). What is 
 whole where it is whole, which is nearly always, else a fraction.
 """
 
-import re
 from collections.abc import Container, Hashable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -16,13 +15,11 @@ from hami_dra.api import resource as api
 from hami_dra.api.quantity import NANO, InvalidQuantity, Quantity
 from hami_dra.api.semver import InvalidVersion, SemVer
 from hami_dra.cel import DeviceInput
-from hami_dra.vendors.profiles import profile_of
 from hami_dra.vendors.protocol import DriverProfile
 
 Amount = int | Fraction
 UNNUMBERED: Final = 1 << 30
 """Index of a device that has none: behind all that have."""
-_NUMBERED_NAME: Final = re.compile(r"[^0-9]*([0-9]{1,9})")
 
 
 class DeviceId(NamedTuple):
@@ -44,15 +41,14 @@ class Device:
     id: DeviceId
     spec: api.Device
     slice: api.ResourceSlice
+    profile: DriverProfile = field(kw_only=True)
     row: int = -1
     extra_taints: tuple[api.DeviceTaint, ...] = ()
     """From DeviceTaintRules; the slice's own are in `spec.taints`."""
     shared: bool = field(init=False)
-    profile: DriverProfile = field(init=False)
 
     def __post_init__(self) -> None:
         self.shared = bool(self.spec.allow_multiple_allocations)
-        self.profile = profile_of(self.id.driver)
 
     @cached_property
     def selector_input(self) -> DeviceInput:
@@ -82,14 +78,15 @@ class Device:
 
     @cached_property
     def index(self) -> int:
-        """Its number on the node: the published one, else the one number in its name (`neurondevice3`), else UNNUMBERED."""
-        named = _NUMBERED_NAME.fullmatch(self.id.device)
-        return self.int_attribute(self.profile.index, int(named[1]) if named else UNNUMBERED)
+        """Its number on the node: the published one, else the one in its name (`neurondevice3`), else UNNUMBERED."""
+        named = self.profile.number_of(self.id.device)
+        return self.int_attribute(self.profile.index, UNNUMBERED if named is None else named)
 
     @cached_property
     def is_part(self) -> bool:
         """It is cut from a card, which is published too."""
-        return self.attribute(self.profile.partition) is not None
+        found = self.attribute(self.profile.partition)
+        return found is not None and self.profile.means_part(found.string)
 
     @property
     def taints(self) -> tuple[api.DeviceTaint, ...]:

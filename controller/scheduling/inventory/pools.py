@@ -15,6 +15,7 @@ from controller.scheduling.inventory.model import Device, DeviceId, Pool
 from hami_dra.api import resource as api
 from hami_dra.api.core import Node, NodeSelector
 from hami_dra.api.selectors import node_selector_matches
+from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 
 PoolKey = tuple[str, str]
 """(driver, pool name)"""
@@ -213,11 +214,16 @@ def misplaced(slice_: api.ResourceSlice) -> str:
     return f"it is of {node} and in pool {spec.pool.name}, but {spec.driver} names the pool of a node after the node"
 
 
-def compile_slice(slice_: api.ResourceSlice) -> Compiled:
+def compile_slice(slice_: api.ResourceSlice, profiles: DriverProfiles = BUILT_IN_PROFILES) -> Compiled:
+    """Return the slice with its devices, which are read through the profile of its driver."""
     spec = slice_.spec
+    profile = profiles.of(spec.driver)
     return Compiled(
         slice_,
-        tuple(Device(DeviceId(spec.driver, spec.pool.name, device.name), device, slice_) for device in spec.devices),
+        tuple(
+            Device(DeviceId(spec.driver, spec.pool.name, device.name), device, slice_, profile=profile)
+            for device in spec.devices
+        ),
     )
 
 

@@ -253,8 +253,7 @@ def _core_units(table: CardTable, rows: Positions, limit: Ints) -> Ints:
     """
     by_driver = np.ones(max(len(table.drivers), 1), dtype=np.bool_)
     for number in set(np.unique(table.driver[rows]).tolist()):
-        vendor = vendor_of(table.drivers[number])
-        by_driver[number] = vendor is None or vendor.profile.cores == names.CAP_CORES
+        by_driver[number] = table.inventory.profiles.of(table.drivers[number]).cores in {None, names.CAP_CORES}
     units: Ints = np.where(by_driver[table.driver[rows]], PERCENT, np.maximum(limit, 1))
     return units
 
