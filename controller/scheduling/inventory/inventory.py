@@ -49,7 +49,6 @@ class Inventory:
         self,
         gates: PoolGates = PoolGates(),  # noqa: B008 (frozen)
         node_pools: Collection[str] = OWN_DRIVERS,
-        *,
         profiles: DriverProfiles = BUILT_IN_PROFILES,
     ) -> None:
         self.profiles = profiles
@@ -65,7 +64,6 @@ class Inventory:
         self.quotas = QuotaBook(self.usage.counted, self._published)
         self._pools = PoolBook(gates)
         self._node_pools = frozenset(node_pools)
-        """What pods ask for, by shape."""
         self._rules = TaintRules()
         self._spread = SpreadCounts(self.nodes)
         self._fits = NodeFits(self.nodes, self._spread, lambda resource: resource in self._delegated)
@@ -138,9 +136,7 @@ class Inventory:
         return None if self._pods.placed(pod.metadata.uid) is not None else self._fits.plain(pod)
 
     def left(self, pod: Pod, resource: str) -> Ints:
-        """What the nodes have left of a resource as `node_fit` counts it, `MOST` less what is used where a node does not
-        say. Shape (nodes.size,).
-        """
+        """Return per node what is left of a resource; without a total, `MOST` less the use. Shape (nodes.size,)."""
         return self._fits.left(resource, self._pods.placed(pod.metadata.uid))
 
     def is_even(self, pod: Pod, node_name: str) -> bool:
