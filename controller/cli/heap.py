@@ -1,9 +1,11 @@
-"""Make the C library return freed memory to the operating system. Called once, when a long-running command starts.
+"""Make the C library return freed memory to the operating system. Called once, when a long-running
+command starts.
 
-glibc raises its threshold for memory that is mapped separately to the largest block that was ever freed. After one long list answer,
-blocks of megabytes therefore come from the heap, and whatever small object lies above them keeps them from being returned: a
-controller that once listed a cluster of hostile objects kept 12 MiB that nobody used. With a fixed threshold such
-blocks are mapped and unmapped one by one.
+glibc raises its threshold for memory that is mapped separately to the largest block that was ever
+freed. After one long list answer, blocks of megabytes therefore come from the heap, and any small
+object above them keeps them from being returned: a controller that once listed a cluster of hostile
+objects kept 12 MiB of unused memory. With a fixed threshold such blocks are mapped and unmapped one
+by one.
 """
 
 import ctypes

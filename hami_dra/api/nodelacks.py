@@ -1,6 +1,8 @@
-"""What containers on a node would lack, as its driver publishes it: an annotation on the first slice of its pool.
+"""Lacks of a node: what its containers would miss, as its driver publishes it in an annotation on
+the first slice of its pool.
 
-Written by the node driver, read by `hami-dra doctor`. JSON: a list of `Lack`. Nobody decides by it.
+Written by the node driver, read by `hami-dra doctor`. JSON: a list of `Lack`. No decision depends
+on it.
 """
 
 from collections.abc import Sequence
@@ -17,11 +19,11 @@ _MOST_MESSAGE: Final = 1_000
 
 class LackKind(StrEnum):
     LIBRARIES = "libraries"
-    """Of the vendor: programs do not find the device."""
+    """The vendor's libraries: programs do not find the device."""
     LIMITS = "limits"
-    """Nothing keeps a container to its share."""
+    """Containers are not limited to their share."""
     PARTITIONS = "partitions"
-    """Parts of cards (MIG) cannot be made or opened."""
+    """Partitions (MIG) cannot be created or opened."""
 
 
 class Lack(msgspec.Struct, frozen=True):
@@ -35,7 +37,7 @@ class InvalidLacks(ValueError):
 
 
 def encode(lacks: Sequence[Lack]) -> str:
-    """Return the annotation; empty where nothing is lacking."""
+    """Return the annotation; empty if nothing is lacking."""
     kept: list[Lack] = []
     for lack in lacks[:_MOST_LACKS]:
         kept.append(Lack(lack.kind, lack.message[:_MOST_MESSAGE]))
@@ -46,7 +48,7 @@ def encode(lacks: Sequence[Lack]) -> str:
 
 
 def decode(text: str) -> tuple[Lack, ...]:
-    """Raises InvalidLacks."""
+    """Return the lacks in an annotation. Raises InvalidLacks."""
     try:
         found = msgspec.json.decode(text, type=tuple[Lack, ...])
     except (msgspec.DecodeError, RecursionError) as error:

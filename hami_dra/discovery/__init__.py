@@ -1,1 +1,1 @@
-"""How hardware is found; the answer is always records of `hami_dra.api.hardware`."""
+"""Discovery of hardware; the results are always records of `hami_dra.api.hardware`."""

@@ -1,7 +1,9 @@
-"""What every back end is: something that finds the cards of one vendor in this machine and tells how they are.
+"""The interface of every back end: it finds the cards of one vendor in this machine and reports
+their health.
 
-Called by the node driver, from a thread: every call may block for as long as the hardware takes, up to a limit of the back
-end's own. Out: `Findings` and `Health`. One broken card never hides the others: a problem names it.
+Called by the node driver, from a thread: every call may block for as long as the hardware takes, up
+to the back end's own limit. Out: `Findings` and `Health`. One broken card never hides the others: a
+problem names it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,45 +20,51 @@ __all__ = ["LOST", "Backend", "Findings", "Health", "Listing", "PolledBackend", 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was found."""
+    """The result of a discovery."""
 
     cards: tuple[Card, ...]
-    """By index: the cards that are there, and after them those that were there before (`present` is False, fault `lost`)."""
+    """By index: the present cards, followed by missing ones that were present before (`present` is
+    False, fault `lost`).
+    """
     problems: tuple[str, ...] = ()
-    """Sentences for people: what could not be read, and where."""
+    """Sentences for people: values that could not be read, and where."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How the cards are."""
+    """The health of the cards."""
 
     faults: Mapping[str, tuple[Fault, ...]] = field(default_factory=dict)
-    """Uuid of every card that was ever discovered → what speaks against using it; empty = healthy."""
+    """Uuid of every card that was ever discovered → its faults; empty = healthy."""
     problems: tuple[str, ...] = ()
     outdated: bool = False
-    """A new card, another number of a known one, or one that is back: `discover` would tell something else now."""
+    """A new card, another number of a known one, or one that is back: `discover` would return
+    another result now.
+    """
 
 
 class Backend(Protocol):
-    """All methods raise DiscoveryError: ToolMissing, ToolFailed or Unreadable."""
+    """A back end. All methods raise DiscoveryError: ToolMissing, ToolFailed or Unreadable."""
 
     vendor: str
-    """`Card.vendor` of what it finds."""
+    """`Card.vendor` of its cards."""
     tells_events: bool
-    """`health` wakes up by itself when something happens; else it answers at once and is to be asked again."""
+    """`health` waits for events; else it returns at once and has to be polled."""
 
     def discover(self) -> Findings:
         """Read the hardware again."""
 
     def health(self, patience: float = 0.0) -> Health:
-        """Return how the discovered cards are. A back end that tells events waits up to `patience` seconds for news."""
+        """Return the health of the discovered cards. A back end with events waits up to `patience`
+        seconds for one.
+        """
 
     def close(self) -> None:
-        """Let go of the hardware. May be called twice."""
+        """Release the hardware. Idempotent."""
 
 
 class PolledBackend:
-    """A vendor whose hardware is read by asking a tool again and again. Implements Backend."""
+    """A vendor whose hardware is read by polling a tool. Implements Backend."""
 
     tells_events = False
 
@@ -68,7 +76,9 @@ class PolledBackend:
         witnesses: Callable[[], Iterable[Trace]] = tuple,
         memory: CardMemory | None = None,
     ) -> None:
-        """`read`: the best listing that answers. `witnesses`: what all other listings show, asked before a card is called lost."""
+        """Set up a back end. `read`: the best listing that answers. `witnesses`: the content of all
+        other listings, read before a card is called lost.
+        """
         self.vendor = vendor
         self._read = read
         self._witnesses = witnesses
@@ -77,7 +87,7 @@ class PolledBackend:
     def discover(self) -> Findings:
         listing = self._read()
         if self._memory.new_in(listing):
-            # an output with a slip in it is seldom wrong twice in the same way
+            # a glitch in an output rarely occurs twice in the same way
             listing = self._agreed(listing, self._read())
         judged = self._memory.judge(listing, self._witnesses, confirmed=True)
         cards, problems = self._memory.update(judged)
@@ -89,10 +99,10 @@ class PolledBackend:
         return Health(judged.faults, listing.problems, judged.outdated)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
     def _agreed(self, first: Listing, second: Listing) -> Listing:
-        """The second reading without the new cards that the first one does not show."""
+        """Return the second reading without the new cards that are missing in the first one."""
         before = self._memory.new_in(first)
         new = self._memory.new_in(second)
         same = assigned([trace_of(card) for card in before], new)
@@ -118,10 +128,11 @@ def settled(
     seen: Sequence[Trace] = (),
     none_is_fine: bool = False,
 ) -> Listing:
-    """Return the cards by index, each index and uuid once: of two, the later one is left out and named.
+    """Return the cards by index, each index and uuid once: of two, the later one is left out and
+    named.
 
-    `seen`: what was listed and could not be read. Raises Unreadable when nothing is left, unless the tool itself said that there
-    is nothing (`none_is_fine`).
+    `seen`: listed devices that could not be read. Raises Unreadable when nothing is left, unless
+    the tool itself reported that there is nothing (`none_is_fine`).
     """
     kept: dict[int, Card] = {}
     uuids: dict[str, int] = {}

@@ -1,8 +1,10 @@
-"""The CDI devices that specifications of others offer, found as container runtimes find them. Pure but for reading files.
+"""The CDI devices in specifications of other programs, found as container runtimes find them. Pure
+but for reading files.
 
-Used by `host`. In: folders, those of higher priority last. Out: devices, and what is wrong with some of them. The rules are those of
-the CDI library (container-device-interface, pkg/cdi/cache.go and spec-dirs.go): files end in .json or .yaml; a device in a folder of higher
-priority replaces one of the same name; one that two files of one folder describe is a conflict, and no runtime resolves it.
+Used by `host`. In: folders, those of higher priority last. Out: devices, and problems with some of
+them. The rules are those of the CDI library (container-device-interface, pkg/cdi/cache.go and
+spec-dirs.go): files end in .json or .yaml; a device in a folder of higher priority replaces one of
+the same name; one that two files of one folder describe is a conflict, and no runtime resolves it.
 """
 
 import json
@@ -19,21 +21,23 @@ from hami_dra.api.containers import CdiDevice, CommonEdits, DeviceNode, Edits, H
 
 _SUFFIXES: Final = (".json", ".yaml")
 _MOST: Final = 8 << 20
-"""Bytes of a file that is read."""
+"""Maximum bytes read of a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """What a runtime resolves, by qualified name; and sentences about what it does not."""
+    """Devices that a runtime resolves, by qualified name; and sentences about those that it does
+    not.
+    """
 
     devices: dict[str, CdiDevice]
     problems: tuple[str, ...] = ()
     common: tuple[CommonEdits, ...] = ()
-    """Those of the folder of highest priority first."""
+    """Common edits, those of the folder of highest priority first."""
 
 
 def registry_of(folders: Sequence[Sequence[Path]]) -> Registry:
-    """`folders`: the files of each, in order."""
+    """Return the devices. `folders`: the files of each, in order."""
     devices: dict[str, CdiDevice] = {}
     conflicts: dict[str, str] = {}
     common: list[CommonEdits] = []
@@ -54,14 +58,16 @@ def registry_of(folders: Sequence[Sequence[Path]]) -> Registry:
 
 @dataclass(frozen=True, slots=True)
 class _Specification:
-    """What one file offers."""
+    """The content of one file."""
 
     devices: Mapping[str, CdiDevice] = field(default_factory=dict)
     common: CommonEdits | None = None
 
 
 def _specification(file: Path) -> _Specification:
-    """A file that cannot be read offers nothing: its owner will hear of it from the container runtime."""
+    """Return the content of a file; nothing if it cannot be read: the container runtime reports
+    that to its owner.
+    """
     if file.suffix not in _SUFFIXES:
         return _Specification()
     try:
@@ -73,7 +79,7 @@ def _specification(file: Path) -> _Specification:
 
 @lru_cache(maxsize=64)
 def _read(file: Path, _changed: int, _size: int) -> _Specification:
-    """Vendors' specifications are long; they are read again when they change."""
+    """Read a file once per change, because vendors' specifications are long."""
     try:
         with file.open("rb") as content:
             text = content.read(_MOST).decode(errors="replace")
@@ -97,7 +103,9 @@ def _read(file: Path, _changed: int, _size: int) -> _Specification:
 
 
 def _common_edits(file: Path, kind: str, raw: Any) -> CommonEdits | None:
-    """None: there are none, or some that this version does not understand; part of them would be worse than nothing."""
+    """Return the common edits; None if there are none, or some that this version does not support:
+    a part of them would be worse than nothing.
+    """
     if not isinstance(raw, dict) or not raw:
         return None
     try:
@@ -136,7 +144,7 @@ class _RawHook(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _RawEdits(msgspec.Struct, frozen=True, rename="camel"):
-    """`containerEdits` of a CDI specification, as far as NVIDIA's tools write it."""
+    """The fields of `containerEdits` in a CDI specification that NVIDIA's tools write."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[_RawNode, ...] = ()
@@ -145,7 +153,7 @@ class _RawEdits(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _paths(holder: dict[str, Any], kind: str) -> Iterator[str]:
-    """On the host."""
+    """Yield the paths on the host."""
     edits = holder.get("containerEdits")
     entries = edits.get(kind) if isinstance(edits, dict) else None
     for entry in entries if isinstance(entries, list) else ():

@@ -1,6 +1,7 @@
 """A small file that outlives the program: written as a whole and to the disk, or not at all.
 
-Used by what back ends remember (`memory`, `unpartitioned`, `noted_faults`). Blocks. Raises NotKept, whose message names the file.
+Used for the state of back ends (`memory`, `unpartitioned`, `noted_faults`). Blocks. Raises NotKept,
+whose message names the file.
 """
 
 import os
@@ -15,7 +16,7 @@ class NotStored(Exception):
 
 
 class DurableFile:
-    """Its folder need not be there before the first `write`."""
+    """A durable file. Its folder may be missing before the first `write`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -23,11 +24,11 @@ class DurableFile:
 
     @property
     def changed(self) -> bool:
-        """Somebody else wrote or removed it since the last `read` or `write`."""
+        """Return whether another process wrote or removed it since the last `read` or `write`."""
         return self._now() != self._stamp
 
     def read(self) -> bytes | None:
-        """None: there is no such file."""
+        """Return the content; None if the file does not exist."""
         try:
             self._stamp = self._now()
             return self.path.read_bytes()
@@ -37,7 +38,7 @@ class DurableFile:
             raise NotStored(f"{self.path} cannot be read: {error.strerror}") from error
 
     def write(self, content: bytes) -> None:
-        """The old content stays until the new one is on the disk."""
+        """Write the file; the old content stays until the new one is on the disk."""
         new = self.path.with_suffix(".new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +53,7 @@ class DurableFile:
         self._stamp = self._now()
 
     def set_aside(self) -> None:
-        """Keep a damaged file for people, under another name; where that is impossible it stays."""
+        """Rename a damaged file for inspection; if that is impossible it stays."""
         try:
             self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
         except OSError:
@@ -67,7 +68,7 @@ class DurableFile:
 
 
 def boot_id(path: Path = BOOT_ID) -> str:
-    """Return what is another text after each boot; empty where the kernel does not tell it."""
+    """Return a text that differs after each boot; empty if the kernel does not report it."""
     try:
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

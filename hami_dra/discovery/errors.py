@@ -1,38 +1,44 @@
-"""What goes wrong while hardware is read. Raised by the back ends, caught by whoever asked them."""
+"""Errors while hardware is read. Raised by the back ends, caught by their callers."""
 
 _SHOWN = 160
 """Characters of a tool's own text in a message."""
 
 
 class DiscoveryError(Exception):
-    """The hardware of one vendor cannot be read; the message says what to look at."""
+    """The hardware of one vendor cannot be read; the message says what to check."""
 
 
 class ToolMissing(DiscoveryError):
-    """The vendor's tool or library is not on this machine: no such hardware, or its driver is not installed."""
+    """The vendor's tool or library is not on this machine: no such hardware, or its driver is not
+    installed.
+    """
 
 
 class ToolFailed(DiscoveryError):
-    """The tool was started (or the library called) and gave no answer; the message carries its own words."""
+    """The tool was started (or the library called) and did not answer; the message quotes it."""
 
 
 class Unexpected(ValueError):
-    """A word is not what stands there otherwise. Parsers turn it into a problem or into Unreadable, with the place."""
+    """A word differs from the expected form. Parsers turn it into a problem or into Unreadable,
+    with the place.
+    """
 
     def __init__(self, expected: str, got: str) -> None:
         super().__init__(f"expected {expected}, got {shown(got)}")
 
 
 class Unreadable(DiscoveryError):
-    """The tool answered, and no card can be made of the answer; the message names the line and what was expected."""
+    """The tool answered, and the answer has no usable card; the message names the line and the
+    expected form.
+    """
 
 
 def shown(text: str) -> str:
-    """Another program's text, safe and short enough for a message."""
+    """Return another program's text, safe and short enough for a message."""
     clean = "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
     return f'"{clean}"' if len(clean) <= _SHOWN else f'"{clean[:_SHOWN]}..."'
 
 
 def at_line(tool: str, number: int, line: str, error: Unexpected) -> str:
-    """The sentence for a problem in one line of a tool's output; `number` counts from 1."""
+    """Return the sentence for a problem in one line of a tool's output; `number` counts from 1."""
     return f"{tool}, line {number} {shown(line)}: {error}"

@@ -1,7 +1,7 @@
-"""A root file system that lies in a folder, such as that of a driver container: lookups that never leave it.
+"""A root file system in a folder, such as that of a driver container: lookups that never leave it.
 
-Used by `host` and by the NVML back end. Reads only. An absolute symlink inside (`/usr/lib64 -> /usr/lib`) means a place below the
-same root, as it does for a process that has it as its root.
+Used by `host` and by the NVML back end. Reads only. An absolute symlink inside (`/usr/lib64 ->
+/usr/lib`) means a place below the same root, as it does for a process that has it as its root.
 """
 
 import os
@@ -52,5 +52,5 @@ class FolderTree:
             return ""
 
     def on_disk(self, path: str) -> Path:
-        """Return where this process finds a resolved path."""
+        """Return the path of a resolved path for this process."""
         return self._root / path.lstrip("/")

@@ -1,7 +1,8 @@
-"""The machine as containers' edits see it: which files and device nodes there are, what the kernel says, what CDI offers.
+"""The machine for containers' edits: its files and device nodes, the kernel's data, CDI devices.
 
-Made by the node driver, once; every question is answered from the files as they are now. Reads only. On simulated machines `/sys` and
-`/proc` are looked for below another folder, and device nodes in that of the settings.
+Created by the node driver, once; every query reads the files as they are now. Reads only. On
+simulated machines `/sys` and `/proc` are below another folder, and device nodes in that of the
+settings.
 """
 
 import logging
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 _KERNEL: Final = ("/sys/", "/proc/")
 _MOST: Final = 8 << 20
-"""Bytes of a file that is read."""
+"""Maximum bytes read of a file."""
 
 
 class MachineHost:
@@ -33,8 +34,8 @@ class MachineHost:
         not_from: Collection[str] = (),
         driver_root: Path | None = None,
     ) -> None:
-        """`not_from`: CDI kinds that are our own, whose files are not read. `driver_root`: where this process sees the
-        driver root of the settings.
+        """Set up the machine. `not_from`: hami-dra's own CDI kinds, whose files are not read.
+        `driver_root`: path of the settings' driver root in this process.
         """
         self.settings = settings or HostSettings()
         self._root = kernel_root
@@ -45,7 +46,9 @@ class MachineHost:
 
     @property
     def cdi_devices(self) -> Mapping[str, CdiDevice]:
-        """What runtimes do not resolve is left out, and told once."""
+        """Return the CDI devices. Those that runtimes do not resolve are left out, and
+        logged once.
+        """
         registry = self._registry()
         for problem in registry.problems:
             if problem not in self._told:
@@ -61,7 +64,7 @@ class MachineHost:
         return registry_of([[file for file in _listing(each) if not self._is_ours(file)] for each in self._cdi_folders])
 
     def exists(self, path: str) -> bool:
-        """Whether it can be opened or mounted: a symlink that leads nowhere is nothing."""
+        """Return whether it can be opened or mounted: a dangling symlink cannot."""
         try:
             return self._place(path).exists()
         except OSError:

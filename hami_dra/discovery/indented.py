@@ -1,4 +1,6 @@
-"""The indented `key : value` listings of `xpu-smi -q` and `efsmi -q`, as entries that know their sections. Pure."""
+"""The indented `key : value` listings of `xpu-smi -q` and `efsmi -q`, as entries with their
+sections. Pure.
+"""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ class Entry:
     """One line."""
 
     number: int
-    """Of the line, from 1."""
+    """Number of the line, from 1."""
     path: tuple[str, ...]
     """Headings above it, outermost first, and its own name last."""
     value: str | None
@@ -22,7 +24,9 @@ class Entry:
 
 
 def entries(text: str) -> Iterator[Entry]:
-    """A heading holds what is indented deeper than itself. Empty lines are skipped."""
+    """Yield the entries. A heading holds the lines indented deeper than itself. Empty lines are
+    skipped.
+    """
     open_headings: list[tuple[int, str]] = []
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.expandtabs(_TAB).rstrip()

@@ -1,9 +1,12 @@
-"""Which of the cards that are known a listing speaks of: by uuid, else serial number, else PCI address, else number.
+"""Matching of listed devices to known cards: by uuid, else serial number, else PCI address, else
+number.
 
-Called by the back ends' memory. In: cards that are known, and cards or traces of a listing. Out: pairs. Pure.
+Called by the back ends' memory. In: known cards, and cards or traces of a listing. Out: pairs.
+Pure.
 
-Listings of one tool differ in what they tell. One may show `GPU-00c1...`, another only the serial number, a third one only
-`/dev/neuron3`. A card that two listings name differently is one card, unless they contradict each other:
+Listings of one tool differ in their data. One may show `GPU-00c1...`, another only the serial
+number, a third one only `/dev/neuron3`. A card that two listings name differently is one card,
+unless they contradict each other:
 
     known: uuid GPU-1, serial S1, at 0000:1b:00.0
     listed: serial S1                      → the known card
@@ -22,7 +25,7 @@ from hami_dra.api.hardware import Card, Fault, IdentitySource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """By what a listing names a card; empty or None: it does not say."""
+    """The names of a card in a listing; empty or None: not given."""
 
     uuid: str = ""
     serial: str = ""
@@ -30,16 +33,18 @@ class Trace:
     minor: int | None = None
     index: int | None = None
     faults: tuple[Fault, ...] | None = None
-    """What the listing says against the card; None: its health cannot be told either."""
+    """The card's faults in the listing; None: its health is unknown too."""
 
     @property
     def anonymous(self) -> bool:
-        """Something was listed, and nobody can tell which card it is."""
+        """Return whether a listed device cannot be identified."""
         return not any(_is_told(key(self)) for key in _KEYS)
 
 
 def trace_of(card: Card) -> Trace:
-    """Return all by which the card can be recognised. A uuid that was made of its place says no more than the place."""
+    """Return all keys by which the card can be recognised. A uuid derived from its place is no
+    better than the place.
+    """
     uuid = "" if card.provenance.identified_by is IdentitySource.PLACE else card.uuid
     serial = card.serial or (card.uuid if card.provenance.identified_by is IdentitySource.SERIAL else "")
     return Trace(uuid=uuid, serial=serial, bus_id=card.pci_bus_id, minor=card.minor, index=card.index)
@@ -51,10 +56,11 @@ def assigned(known: Sequence[Trace], found: Sequence[Card]) -> dict[int, int]:
 
 
 def touched(known: Sequence[Trace], seen: Iterable[Trace], missing: Collection[int]) -> dict[int, Trace]:
-    """Return for those of `missing` (positions in `known`) that the traces speak of, the first trace that does.
+    """Return for those of `missing` (positions in `known`) that the traces match, the first trace
+    that does.
 
-    Each trace counts by its strongest key that fits any card. A number that a card has which is not missing is that card's: the
-    numbers of missing ones may have gone to others.
+    Each trace counts by its strongest key that matches any card. A number that a present card has
+    is that card's: the numbers of missing ones may have gone to others.
     """
     found: dict[int, Trace] = {}
     for trace in seen:
@@ -102,7 +108,7 @@ def _paired(known: Sequence[Trace], found: Sequence[Trace], true_uuid: Sequence[
 
 
 def _contradict(known: Trace, found: Trace, strength: int, *, true_uuid: bool) -> bool:
-    """Whether what is stronger than the key that agrees, or the uuid, speaks of two cards."""
+    """Return whether a key stronger than the one that agrees, or the uuid, belongs to two cards."""
     if strength == _UUID:
         return False
     if true_uuid and known.uuid and known.uuid not in (found.uuid, known.serial):

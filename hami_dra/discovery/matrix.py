@@ -1,6 +1,7 @@
-"""Topology matrices as `nvidia-smi topo -m` made them known and other vendors' tools print them too.
+"""Topology matrices in the format of `nvidia-smi topo -m`, which other vendors' tools print too.
 
-Called by the back ends of MetaX and Enflame. In: the tool's output. Out: who is linked to whom, and how far on PCIe. Pure.
+Called by the back ends of MetaX and Enflame. In: the tool's output. Out: links between cards, and
+their distances on PCIe. Pure.
 """
 
 import re
@@ -27,7 +28,7 @@ _MAX_LANES: Final = 99
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """By card index, as each card's row says it."""
+    """The matrix by card index, from each card's row."""
 
     links: Mapping[int, Mapping[int, int]]
     distances: Mapping[int, Mapping[int, PcieDistance]]
@@ -35,9 +36,11 @@ class Matrix:
 
 
 def parse_matrix(text: str, tool: str, *, devices: tuple[str, ...], link: str) -> Matrix:
-    """`devices`: how rows begin (`GPU` for GPU0); `link`: the word of the fast link, with or without a number of lanes.
+    """Parse a matrix. `devices`: the start of rows (`GPU` for GPU0); `link`: the word of the fast
+    link, with or without a number of lanes.
 
-    Columns of other devices (network cards) and of affinities are skipped. Raises Unreadable without a header.
+    Columns of other devices (network cards) and of affinities are skipped. Raises Unreadable
+    without a header.
     """
     header = re.compile(rf"(?:{'|'.join(devices)})\s*([0-9]{{1,4}})", re.IGNORECASE)
     linked = re.compile(rf"(?:{link})([0-9]{{0,2}})")
@@ -68,7 +71,7 @@ def parse_matrix(text: str, tool: str, *, devices: tuple[str, ...], link: str) -
 
 
 def _cells(row: int, columns: list[int], words: list[str]) -> dict[int, str]:
-    """Peer → word."""
+    """Return peer → word."""
     if len(words) < len(columns):
         raise Unexpected(f"{len(columns)} columns", " ".join(words))
     cells = dict(zip(columns, (word.upper() for word in words), strict=False))
@@ -78,7 +81,7 @@ def _cells(row: int, columns: list[int], words: list[str]) -> dict[int, str]:
 
 
 def _lanes(cell: str, linked: re.Pattern[str]) -> int:
-    """0: no link. A link without a number counts as one lane."""
+    """Return the lanes; 0: no link. A link without a number counts as one lane."""
     if found := linked.fullmatch(cell):
         return whole(found[1], at_most=_MAX_LANES) if found[1] else 1
     if said(cell) and cell not in WORDS:

@@ -1,16 +1,19 @@
-"""What a back end remembers of the cards of this machine, so that a slip of a tool changes neither a card's identity nor its name.
+"""A back end's memory of the cards of this machine, so that a glitch of a tool changes neither a
+card's identity nor its name.
 
-Used by all back ends. In: listings, as parsers make them. Out: cards with the identity and the name number that they had before,
-and what speaks against each. Kept in a file beside the driver's checkpoint, over restarts and reboots.
+Used by all back ends. In: listings, from parsers. Out: cards with the identity and the name number
+that they had before, and the faults of each. Kept in a file next to the driver's checkpoint, over
+restarts and reboots.
 
-- A uuid stays with its card, whatever listing tells of it later (`matching`). So does the number in its published name; a new card
-  gets a free one.
-- A listing that tells less than the best one so far changes nothing of a record but the number and the faults; a value that is not told
-  this time stays as it was.
-- A card that no listing shows any more is `lost`. One that was listed and could not be read is `unreadable`; one that is missing while
-  a listing that used to show it does not answer is `unseen`. Both keep their record.
-- A card that was lost before the driver started is lost. It is forgotten once the machine was booted without it and it stayed
-  away for `FORGET_SECONDS`.
+- A uuid stays with its card, whatever a listing reports later (`matching`). So does the number in
+  its published name; a new card gets a free one.
+- A listing with less data than the best one so far changes nothing of a record but the number and
+  the faults; a value that is missing this time stays as it was.
+- A card that no listing shows any more is `lost`. One that was listed and could not be read is
+  `unreadable`; one that is missing while a listing that used to show it does not answer is
+  `unseen`. Both keep their record.
+- A card that was lost before the driver started is lost. It is forgotten once the machine was
+  booted without it and it stayed away for `FORGET_SECONDS`.
 """
 
 import logging
@@ -29,39 +32,43 @@ from hami_dra.discovery.matching import Trace, assigned, touched, trace_of
 log = logging.getLogger(__name__)
 
 LOST: Final = "lost"
-"""Code of the fault of a card that was found before, and that no listing shows now."""
+"""Fault code of a card that was found before, and that no listing shows now."""
 UNREADABLE: Final = "unreadable"
 UNSEEN: Final = "unseen"
 CARDS_FILE: Final = "cards.json"
 FORGET_SECONDS: Final = 3600.0
 _MOST_ABSENT: Final = 16
-"""Cards that are remembered and not there: a tool that invents cards must not fill the slice with them."""
+"""Maximum number of missing cards in memory: a tool that invents cards must not fill the slice with
+them.
+"""
 _VERSION: Final = 1
 _NOT_A_VALUE: Final = ("", None, ())
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a vendor's tool shows at one look."""
+    """The output of a vendor's tool at one time."""
 
     cards: tuple[Card, ...]
     """By index."""
     problems: tuple[str, ...] = ()
     seen: tuple[Trace, ...] = ()
-    """What was listed, and of what no record could be made."""
+    """Listed devices without a record."""
     failed: frozenset[str] = frozenset()
-    """Listings that did not answer, or not to the end: a card that one of them used to show may well be there."""
+    """Listings that did not answer, or not completely: a card that one of them used to show may be
+    present.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A listing, compared with what is known."""
+    """A listing, compared with the known cards."""
 
     present: Mapping[str, Card]
     """Uuid of a known card → its record in the listing."""
     new: tuple[Card, ...]
     faults: Mapping[str, tuple[Fault, ...]]
-    """Of every known card."""
+    """Faults of every known card."""
     outdated: bool
     """`CardMemory.update` would change something that matters to containers or to the slices."""
 
@@ -71,7 +78,7 @@ class _RememberedCard:
     card: Card
     """Without faults."""
     boot: str
-    """Id of the boot in which it was last there."""
+    """Id of the boot in which it was last present."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -85,7 +92,9 @@ class _MemoryFile(msgspec.Struct, frozen=True):
 
 
 class CardMemory:
-    """`record`: the type of the vendor's cards. `file`: need not be there; None: nothing outlives the program. Not for several threads."""
+    """The known cards. `record`: the type of the vendor's cards. `file`: may be missing; None:
+    nothing outlives the program. Not thread-safe.
+    """
 
     def __init__(
         self,
@@ -101,17 +110,17 @@ class CardMemory:
         self._now = now
         self._kept: dict[str, _RememberedCard] | None = None
         self._faults: dict[str, tuple[Fault, ...]] = {}
-        """What the best listing said last."""
+        """Faults in the last best listing."""
         self._missing_since: dict[str, float] = {}
         self._unwritten = False
 
     @property
     def cards(self) -> Mapping[str, Card]:
-        """By uuid: all that are known."""
+        """Return all known cards by uuid."""
         return {uuid: kept.card for uuid, kept in self._read().items()}
 
     def new_in(self, listing: Listing) -> list[Card]:
-        """Return the cards that are not known."""
+        """Return the unknown cards."""
         known = list(self._read())
         same = assigned(self._traces(), listing.cards) if known else {}
         return [card for position, card in enumerate(listing.cards) if position not in same]
@@ -119,8 +128,11 @@ class CardMemory:
     def judge(
         self, listing: Listing, witnesses: Callable[[], Iterable[Trace]] = tuple, *, confirmed: bool = False
     ) -> Judged:
-        """Compare. `witnesses`: what all other listings show; asked only where a known card is missing. `confirmed`: the new cards of the
-        listing are there for sure, so that those in whose places they are must be gone.
+        """Compare a listing with the known cards.
+
+        `witnesses`: the content of all other listings; read only if a known card is missing.
+        `confirmed`: the new cards of the listing are certain, so that cards that were in their
+        places must be gone.
         """
         kept = self._read()
         uuids, traces = list(kept), self._traces()
@@ -157,7 +169,7 @@ class CardMemory:
         return Judged(present, new, faults, outdated=bool(new) or moved)
 
     def update(self, judged: Judged) -> tuple[tuple[Card, ...], tuple[str, ...]]:
-        """Take the listing over. Out: all cards, with faults; problems."""
+        """Take the listing over. Returns all cards, with faults; problems."""
         before = self._read()
         after = _joined({uuid: kept.card for uuid, kept in before.items()}, judged)
         lost = [uuid for uuid, faults in judged.faults.items() if any(fault.code == LOST for fault in faults)]
@@ -181,7 +193,9 @@ class CardMemory:
     # --- faults ---
 
     def _faults_of(self, known: Card, found: Card) -> tuple[Fault, ...]:
-        """A listing that tells less than the best one is no ground to call a card well again."""
+        """Return the faults. A listing with less data than the best one is no reason to call a card
+        healthy again.
+        """
         if found.provenance.rank <= known.provenance.rank:
             self._faults[known.uuid] = found.faults
             return found.faults
@@ -200,7 +214,7 @@ class CardMemory:
         )
 
     def _read(self) -> dict[str, _RememberedCard]:
-        """A file that another instance of the driver wrote meanwhile counts."""
+        """Read the file, which another instance of the driver may have written meanwhile."""
         if self._file is None:
             return self._kept or {}
         if self._kept is not None and not self._file.changed:
@@ -211,7 +225,7 @@ class CardMemory:
                 self._kept = self._decoded(text)
         except (NotStored, msgspec.MsgspecError) as error:
             self._file.set_aside()
-            log.error(  # noqa: TRY400 (the sentence says it all)
+            log.error(  # noqa: TRY400 (the sentence is complete)
                 "%s, which says how the cards of this node are called, cannot be used: %s: it is set aside, and cards are called "
                 "what they are found as now",
                 self._file.path,
@@ -241,7 +255,7 @@ class CardMemory:
 
 
 def _joined(known: Mapping[str, Card], judged: Judged) -> list[Card]:
-    """All cards as they are known from now on."""
+    """Return all known cards after the update."""
     moved_to = {known[uuid].index: card.index for uuid, card in judged.present.items()}
     renumbered = any(before != after for before, after in moved_to.items())
     taken_numbers = {card.name_number for card in known.values()}
@@ -260,7 +274,7 @@ def _joined(known: Mapping[str, Card], judged: Judged) -> list[Card]:
         lost = any(fault.code == LOST for fault in judged.faults.get(uuid, ()))
         kept = replace(card, present=card.present and not (lost or moved), faults=())
         if moved:
-            # its neighbours have other numbers now, so what it knew of them is not true any more
+            # its neighbours have other numbers now, so its data about them is outdated
             index = _first_free(taken) if card.index in taken else card.index
             kept = replace(kept, index=index, links={}, distances={})
         taken.add(kept.index)
@@ -269,7 +283,7 @@ def _joined(known: Mapping[str, Card], judged: Judged) -> list[Card]:
 
 
 def _refreshed(known: Card, found: Card, moved_to: Mapping[int, int]) -> Card:
-    """The record of a known card after it was found again."""
+    """Return the record of a known card after it was found again."""
     if found.provenance.rank > known.provenance.rank:
         minor = known.minor if found.minor is None else found.minor
         return _readdressed(replace(known, index=found.index, minor=minor, present=True, faults=()), moved_to)
@@ -287,7 +301,7 @@ def _refreshed(known: Card, found: Card, moved_to: Mapping[int, int]) -> Card:
 
 
 def _readdressed(card: Card, moved_to: Mapping[int, int]) -> Card:
-    """With peers under the numbers that they have now; those that are gone are left out."""
+    """Return the card with peers under their present numbers; missing ones are left out."""
     return replace(
         card,
         links={moved_to[peer]: lanes for peer, lanes in card.links.items() if peer in moved_to},
@@ -296,7 +310,7 @@ def _readdressed(card: Card, moved_to: Mapping[int, int]) -> Card:
 
 
 def _first_free(taken: Iterable[int]) -> int:
-    """The lowest number above all that are taken, which no tool gave to any card."""
+    """Return the lowest number above all taken ones, which no tool gave to any card."""
     return max(taken, default=-1) + 1
 
 

@@ -1,6 +1,7 @@
-"""Where a card sits, as the kernel tells it: root complex, NUMA node and distances on PCIe, from `/sys`.
+"""The kernel's data on the place of a card: root complex, NUMA node and distances on PCIe, from
+`/sys`.
 
-Called by all back ends. In: PCI bus ids. Out: places; what cannot be read is simply not known. Reads only.
+Called by all back ends. In: PCI bus ids. Out: places; unreadable values are unknown. Reads only.
 """
 
 import itertools
@@ -21,7 +22,7 @@ AnyCard = TypeVar("AnyCard", bound=Card)
 
 @dataclass(frozen=True, slots=True)
 class PciLocation:
-    """Of one PCI device."""
+    """The place of one PCI device."""
 
     bus_id: str
     root: str = ""
@@ -32,7 +33,7 @@ class PciLocation:
 
 
 def text_of(path: Path) -> str | None:
-    """The content of a small file, stripped; None when it cannot be read."""
+    """Return the content of a small file, stripped; None when it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(_MAX_FILE).decode(errors="replace").strip()
@@ -41,7 +42,7 @@ def text_of(path: Path) -> str | None:
 
 
 def place_of(bus_id: str, sys: Path = SYS) -> PciLocation:
-    """`bus_id` in the form `0000:1b:00.0`."""
+    """Return the place. `bus_id` in the form `0000:1b:00.0`."""
     device = sys / "bus" / "pci" / "devices" / bus_id
     try:
         parts = device.resolve(strict=True).parts
@@ -58,7 +59,7 @@ def place_of(bus_id: str, sys: Path = SYS) -> PciLocation:
 
 
 def distance(one: PciLocation, other: PciLocation) -> PcieDistance | None:
-    """As `nvidia-smi topo` counts it; None when it is not known."""
+    """Return the distance, as counted by `nvidia-smi topo`; None when it is not known."""
     if not one.root or not other.root:
         return None
     if one.root != other.root:
@@ -70,13 +71,14 @@ def distance(one: PciLocation, other: PciLocation) -> PcieDistance | None:
     shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.bridges, other.bridges)))  # noqa: B905 (paths differ in length)
     if shared == 0:
         return PcieDistance.HOST_BRIDGE
-    # below a switch each card has a downstream port of its own; more bridges than that are further switches
+    # below a switch each card has a downstream port of its own; more bridges than that are further
+    # switches
     own = max(len(one.bridges), len(other.bridges)) - shared
     return PcieDistance.SINGLE_SWITCH if own <= 1 else PcieDistance.MULTIPLE_SWITCHES
 
 
 def placed(cards: Iterable[AnyCard], sys: Path = SYS) -> list[AnyCard]:
-    """The cards with their places filled in. What a card knows already from its own tool stays."""
+    """Return the cards with their places. Values from a card's own tool stay."""
     given = list(cards)
     places = {card.index: place_of(card.pci_bus_id, sys) for card in given if card.pci_bus_id}
     result = []

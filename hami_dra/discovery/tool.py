@@ -1,7 +1,8 @@
-"""Runs a vendor's command line tool and gives its output, whatever the tool does.
+"""Run a vendor's command line tool and return its output, whatever the tool does.
 
-Called by the back ends. In: which tool, its arguments. Out: its standard output as text, or an error that says what to do.
-A tool that hangs is killed with everything it started; one that floods is cut off.
+Called by the back ends. In: the tool, its arguments. Out: its standard output as text, or an error
+that says what to do. A tool that hangs is killed with everything it started; one that floods is cut
+off.
 """
 
 import contextlib
@@ -19,9 +20,11 @@ from hami_dra.discovery.errors import ToolFailed, ToolMissing, shown
 
 _CHUNK: Final = 1 << 16
 _LOOK: Final = 0.2
-"""Seconds between looks whether the tool has ended while something it started keeps its output open."""
+"""Seconds between checks whether the tool has ended while a child process keeps its output open."""
 _GRACE: Final = 2.0
-"""Seconds to wait for a killed tool: one that hangs inside the kernel never ends, and is left behind."""
+"""Seconds to wait for a killed tool: one that hangs inside the kernel never ends, and is left
+behind.
+"""
 _PLAIN: Final = {"LC_ALL": "C", "LANG": "C", "TERM": "dumb", "NO_COLOR": "1"}
 
 
@@ -31,14 +34,16 @@ class Tool:
 
     name: str
     folders: tuple[Path, ...] = ()
-    """Where it is when it is not in PATH (a service of systemd has a short one)."""
+    """Further folders of the tool when it is not in PATH (a service of systemd has a short one)."""
     timeout: float = 20.0
     """Seconds for one run."""
     limit: int = 8 << 20
-    """Bytes of output that are read."""
+    """Maximum bytes of output."""
 
     def run(self, *arguments: str) -> str:
-        """What the tool prints; bytes that are no UTF-8 are replaced. Raises ToolMissing, ToolFailed."""
+        """Return the output; bytes that are not UTF-8 are replaced. Raises ToolMissing,
+        ToolFailed.
+        """
         said = " ".join([self.name, *arguments])
         with self.start(*arguments) as process:
             try:
@@ -51,7 +56,9 @@ class Tool:
         return output.decode(errors="replace")
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Runs it, with pipes for what it prints, until `end`; who calls reads and waits. Raises ToolMissing, ToolFailed."""
+        """Run it, with pipes for its output, until `end`; the caller reads and waits. Raises
+        ToolMissing, ToolFailed.
+        """
         command = [str(self._find()), *arguments]
         try:
             return subprocess.Popen(  # noqa: S603 (no shell; the arguments are constants of the back ends)
@@ -113,7 +120,7 @@ class Tool:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kills the tool, if it runs, and what it started."""
+    """Kill the tool, if it runs, and its children."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     try:
@@ -124,10 +131,10 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def last_words(text: str) -> str:
-    """What a tool said in the end, for a message."""
+    """Return the end of a tool's output, for a message."""
     return shown(text.strip()[-1_000:]) if text.strip() else "nothing"
 
 
 def ending(code: int) -> str:
-    """Of an exit code, in words."""
+    """Describe an exit code in words."""
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"

@@ -1,7 +1,8 @@
 """One vendor as one object: everything that the rest of hami-dra knows of it.
 
-Made by the `__init__` of each vendor's folder as `PLUGIN`, collected by `registry`. Whatever reads hardware (libraries, tools)
-is behind a function that imports it when it is called, so that the controller and the commands load none of it.
+Created by the `__init__` of each vendor's folder as `PLUGIN`, collected by `registry`. Code that
+reads hardware (libraries, tools) is behind a function that imports it when it is called, so that
+the controller and the commands load none of it.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from hami_dra.vendors.publishing import PublishingVendor
 
 
 class InvalidPlugin(ValueError):
-    """A plugin contradicts itself or another one; the message names it, what is wrong and the fix."""
+    """A plugin contradicts itself or another one; the message names the problem and the fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,9 @@ class VendorPlugin:
     In: the folder for what must outlive the program; None: nothing does. Touches no hardware.
     """
     sampler: Callable[[Backend], Sampler | None]
-    """Make the sampler for the cards that this back end finds; None if there is none. Touches no hardware."""
+    """Make the sampler for the cards that this back end finds; None if there is none. Touches no
+    hardware.
+    """
     partitioner: Callable[[Backend], Partitioner] | None = None
     """Create the partitioner that works with this back end. None: no partitions."""
     use_driver_root: Callable[[Path], None] | None = None

@@ -1,9 +1,10 @@
 """Claims that one container must not use together, since kubelet could not keep them apart later.
 Pure.
 
-Called by `pod_assessment` before a pod is decided. A node driver of ours refuses such a container when it
-prepares the claims (`hami_dra.driver.prepare.container_views`): what a container is given depends on all of
-its claims, and a pod that joins one of them later would be given the devices of the others too.
+Called by `pod_assessment` before a pod is decided. hami-dra's node drivers refuse such a container
+when they prepare the claims (`hami_dra.driver.prepare.container_views`): the edits of a container
+depend on all of its claims, and a pod that joins one of them later would be given the devices of
+the others too.
 """
 
 from collections.abc import Mapping
@@ -12,12 +13,12 @@ from hami_dra.api.core import Pod
 
 
 def joined_in_a_container(pod: Pod, joinable: Mapping[str, bool], driver_of: Mapping[str, str]) -> str:
-    """Return what to change where a container uses a claim that other pods may join together with
-    another one.
+    """Return the fix if a container uses a claim that other pods may join together with another
+    one.
 
-    Empty where there is nothing to change. `joinable`: name in the pod -> whether the claim may be
-    used by other pods. `driver_of`: name in the pod -> the driver of ours that all of its devices
-    are of; other claims are left out.
+    Empty if nothing has to change. `joinable`: name in the pod -> whether the claim may be used by
+    other pods. `driver_of`: name in the pod -> the driver of hami-dra that all of its devices
+    belong to; other claims are left out.
     """
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         used = list(dict.fromkeys(entry.name for entry in container.resources.claims if entry.name in driver_of))

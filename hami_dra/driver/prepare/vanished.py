@@ -1,5 +1,4 @@
-"""Check on the API server whether the prepared claims still exist, and publish which devices are held
-for those that do not.
+"""Find deleted claims that are still prepared, and publish which devices they hold.
 
 A claim can be deleted under its running pod. Its devices stay prepared until kubelet unprepares
 them, but nothing in the cluster shows it any more. The node driver publishes the value of

@@ -1,4 +1,4 @@
-"""Machines that nobody has at hand: reference machines as data, and slices as other drivers publish them."""
+"""Simulated hardware: reference machines as data, and slices as other drivers publish them."""
 
 from hami_dra.driver.simulated.machines import UnknownMachine, machine, machine_names, summary
 

@@ -1,11 +1,12 @@
 """Reference machines, read from the YAML files of the folder `data/`: one file per machine.
 
-Called by the fleet, by `hami-dra slices` and by tests. In: the name of a machine and of a node. Out: a `Machine` record, as
-discovery would find it there; the same names always give the same uuids. Must not talk to a cluster or to hardware.
+Called by the fleet, by `hami-dra slices` and by tests. In: the name of a machine and of a node.
+Out: a `Machine` record, as discovery would find it there; equal names always give equal uuids. Must
+not talk to a cluster or to hardware.
 
-How far two cards are apart follows from where they sit: below the same switch (`a/1` is a switch below switch `a`), on
-the same root complex, on the same NUMA node, or none of it. Cards of one `island` have `lanes` fast-link lanes to each other;
-`links` names further pairs, and their lanes.
+The distance of two cards follows from their places: below one switch (`a/1` is a switch below
+switch `a`), on one root complex, on one NUMA node, or none of it. Cards of one `island` have
+`lanes` fast-link lanes to each other; `links` names further pairs, and their lanes.
 """
 
 import dataclasses
@@ -31,11 +32,11 @@ Amount = Annotated[int, PlainValidator(lambda text: Quantity.parse(text).value()
 
 
 class UnknownMachine(ValueError):
-    """No reference machine has this name; the message lists those there are."""
+    """No reference machine has this name; the message lists the existing ones."""
 
 
 class CardLocation(ConfigModel):
-    """Where a card sits."""
+    """The place of a card."""
 
     pci: str
     root: str
@@ -45,24 +46,24 @@ class CardLocation(ConfigModel):
 
 
 class Software(ConfigModel):
-    """What a DrivenCard has beyond a Card."""
+    """The fields of a DrivenCard beyond a Card."""
 
     driver_version: str
     runtime_version: str = ""
 
 
 class Gpu(Software):
-    """What a GpuRecord has beyond a Card."""
+    """The fields of a GpuRecord beyond a Card."""
 
     brand: str
     architecture: str
     compute_capability: str
     mig: bool | None = None
-    """In MIG mode or not; left out: cannot be cut."""
+    """In MIG mode or not; left out: without MIG."""
 
 
 class Neuron(Software):
-    """What a NeuronRecord has beyond a Card."""
+    """The fields of a NeuronRecord beyond a Card."""
 
     cores: int
     logical_cores: int
@@ -101,12 +102,12 @@ def machine_names() -> tuple[str, ...]:
 
 
 def summary(name: str) -> str:
-    """One line for people."""
+    """Return one line for people."""
     return _read(name).summary
 
 
 def machine(name: str, node: str) -> Machine:
-    """The machine `name` as the node `node` would be. Raises UnknownMachine."""
+    """Return the machine `name` on the node `node`. Raises UnknownMachine."""
     described = _read(name)
     return Machine(
         name=node,

@@ -1,8 +1,9 @@
 """Partitions of simulated cards: a `Partitioner` in memory, for simulated machines and for tests.
 
-Called by the node driver. It follows the hardware's rules: instances lie where the profile allows, beside each other, and no more
-compute slices than there are. A file makes them outlive the process, as those of real GPUs do. The MIG mode of a card is off while it is
-noted as uncut, in a file beside it.
+Called by the node driver. It follows the hardware's rules: instances lie where the profile allows,
+without overlap, and with no more compute slices than the card has. With a file they outlive the
+process, as those of real GPUs do. The MIG mode of a card is off while it is noted as uncut, in a
+file next to it.
 """
 
 import threading
@@ -26,7 +27,9 @@ class SimulatedPartitioner:
     """Implements `hami_dra.api.containers.Partitioner`; safe to call from threads."""
 
     def __init__(self, cards: Iterable[Card], file: Path | None = None) -> None:
-        """`file`: need not be there; read at each call, since another process may have written it (one at a time)."""
+        """Set up the partitioner. `file`: may be missing; read at each call, since another process
+        may have written it (one at a time).
+        """
         self._cards = {card.uuid: card for card in cards}
         self._file = file
         self._uncut = UnpartitionedCards(file.with_name(UNCUT_FILE) if file else None)
@@ -91,7 +94,7 @@ class SimulatedPartitioner:
         return frozenset(self._uncut.known())
 
     def _stored(self) -> dict[str, dict[int, MigInstance]]:
-        """By card, by id."""
+        """Return instances by card, by id."""
         if self._file is None:
             return self._memory
         try:

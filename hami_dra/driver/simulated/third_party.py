@@ -1,8 +1,10 @@
-"""Devices as other people's drivers publish them, for `--manage` and for the compatibility with HAMi-DRA.
+"""Devices as other projects' drivers publish them, for `--manage` and for the compatibility with
+HAMi-DRA.
 
-Called by the fleet and by tests. In: a machine. Out: devices as plain JSON, by the driver that is imitated. Pure.
-Shapes as published in 2026 by: kubernetes-sigs/dra-driver-nvidia-gpu (gate ConsumableShares, mode `memory`), the AWS Neuron
-DRA driver (names and values from slices captured on trn1 and trn2), Project-HAMi/k8s-dra-driver (HAMi-DRA's NVIDIA driver).
+Called by the fleet and by tests. In: a machine. Out: devices as plain JSON, by the imitated driver.
+Pure. Shapes as published in 2026 by: kubernetes-sigs/dra-driver-nvidia-gpu (gate ConsumableShares,
+mode `memory`), the AWS Neuron DRA driver (names and values from slices captured on trn1 and trn2),
+Project-HAMi/k8s-dra-driver (HAMi-DRA's NVIDIA driver).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +25,7 @@ class NotPublishedBy(ValueError):
 
 
 def foreign_devices(driver: str, machine: Machine) -> list[Json]:
-    """What `driver` would publish on the machine. Raises NotPublishedBy."""
+    """Return the devices that `driver` would publish on the machine. Raises NotPublishedBy."""
     if driver not in DRIVERS:
         raise NotPublishedBy(f"there is no imitation of driver {driver!r}; choose one of: {', '.join(DRIVERS)}")
     vendor, publish = DRIVERS[driver]
@@ -73,7 +75,7 @@ def _hami_device(_machine: Machine, cards: Sequence[Card]) -> list[Json]:
 
 
 def _neuron_device(machine: Machine, cards: Sequence[Card]) -> list[Json]:
-    """Whole devices."""
+    """Return whole devices."""
     groups = device_groups(cards)
     devices = []
     for card in cards:
@@ -99,4 +101,4 @@ DRIVERS: Final[dict[str, tuple[str, Callable[[Machine, Sequence[Card]], list[Jso
     "hami-core-gpu.project-hami.io": ("nvidia", _hami_device),
     "neuron.aws.com": ("neuron", _neuron_device),
 }
-"""Driver → the vendor whose cards it publishes, and how."""
+"""Driver → the vendor of its cards, and the function that creates the devices."""

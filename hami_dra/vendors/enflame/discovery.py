@@ -1,7 +1,8 @@
 """Enflame GCUs, through `efsmi`.
 
-Called by the node driver. `efsmi -q` tells nearly everything (older drivers under other names); the table of plain `efsmi`
-adds what a card is virtualised as and fills gaps; `efsmi --topo -m` tells links where this version knows it. Parsers are pure.
+Called by the node driver. `efsmi -q` has nearly all data (older drivers under other names); the
+table of plain `efsmi` adds the virtualisation of a card and fills gaps; `efsmi --topo -m` has links
+if this version supports it. Parsers are pure.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ _TOPOLOGY: Final = "efsmi --topo -m"
 
 _WITHOUT_MATRIX: Final = 1
 _WITHOUT: Final[Mapping[str, int]] = {_TABLE: 2, _QUERY: 4}
-"""Ranks of a record (`Provenance.rank`), by what did not show the card."""
+"""Ranks of a record (`Provenance.rank`), by the listings in which the card is missing."""
 
 _DEVICE: Final = re.compile(r"DEV ID\s+(\S+)")
 _FIRST: Final = re.compile(r"(\d+)\s+(.+)")
@@ -44,7 +45,9 @@ _MAKER: Final = "Enflame "
 
 @dataclass(frozen=True, slots=True)
 class ListedDevice:
-    """What one listing says about a card; empty = nothing. Values as they stand, after a first look at their form."""
+    """A card in one listing; empty = nothing. Values as written, after a first check of
+    their form.
+    """
 
     index: int
     product: str = ""
@@ -60,22 +63,22 @@ class ListedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What one listing says of all cards."""
+    """All cards in one listing."""
 
     devices: Mapping[int, ListedDevice] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     seen: tuple[Trace, ...] = ()
-    """Of what cannot be read."""
+    """Traces of unreadable entries."""
 
 
 def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    """`state_folder`: for what must outlive the program."""
+    """Return the back end. `state_folder`: for state that must outlive the program."""
     memory = CardMemory(EnflameRecord, state_folder and state_folder / CARDS_FILE)
     return PolledBackend(VENDOR, lambda: read(tool, sys), memory=memory)
 
 
 def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
-    """All Enflame cards of this machine. Raises DiscoveryError."""
+    """Return all Enflame cards of this machine. Raises DiscoveryError."""
     query = parse_query(tool.run("-q"))
     failed: set[str] = set()
     try:
@@ -85,7 +88,7 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
         failed.add(_TABLE)
     matrix: Matrix | None = None
     if len(query.devices) > 1:
-        # most versions cannot tell; the distances then come from the kernel
+        # most versions do not report it; the distances then come from the kernel
         with contextlib.suppress(DiscoveryError):
             matrix = parse_topology(tool.run("--topo", "-m"))
     found = join(query, table, matrix)
@@ -93,7 +96,9 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
 
 
 def join(query: Devices, table: Devices, matrix: Matrix | None = None) -> Listing:
-    """Both listings as cards. Raises Unreadable when no card has an identity, a name and memory."""
+    """Join both listings to cards. Raises Unreadable when no card has an identity, a name and
+    memory.
+    """
     problems = [*query.problems, *table.problems, *(matrix.problems if matrix else ())]
     seen = [*query.seen, *table.seen]
     rows = dict(table.devices)
@@ -114,8 +119,8 @@ def join(query: Devices, table: Devices, matrix: Matrix | None = None) -> Listin
 
 
 def _row_of(device: ListedDevice, rows: Mapping[int, ListedDevice]) -> int | None:
-    """Where the table shows the same card. Cards may be numbered otherwise a moment later, so the number alone counts only where nothing
-    else is told.
+    """Return the table's row of the same card. Numbers may change between listings, so the number
+    alone counts only without other keys.
     """
     for number, row in rows.items():
         if device.serial and row.serial == device.serial:
@@ -130,7 +135,7 @@ def _row_of(device: ListedDevice, rows: Mapping[int, ListedDevice]) -> int | Non
 
 
 def parse_query(text: str) -> Devices:
-    """`efsmi -q`, whole or with `-d`. Raises Unreadable when no device is listed."""
+    """Parse `efsmi -q`, whole or with `-d`. Raises Unreadable when no device is listed."""
     found, problems = blocks(text)
     devices = {}
     seen = [Trace()] * len(problems)  # headings without a number
@@ -149,7 +154,9 @@ def parse_query(text: str) -> Devices:
 
 
 def blocks(text: str) -> tuple[dict[int, list[Entry]], list[str]]:
-    """The entries of each device of `efsmi -q`, and problems of headings. Raises Unreadable when there is none."""
+    """Return the entries of each device of `efsmi -q`, and problems of headings. Raises Unreadable
+    when there is none.
+    """
     found_blocks: dict[int, list[Entry]] = {}
     problems: list[str] = []
     block: list[Entry] | None = None
@@ -168,7 +175,9 @@ def blocks(text: str) -> tuple[dict[int, list[Entry]], list[str]]:
 
 
 def parse_table(text: str) -> Devices:
-    """The table of plain `efsmi`: two lines for each card. Raises Unreadable when no card can be read."""
+    """Parse the table of plain `efsmi`: two lines for each card. Raises Unreadable when no card can
+    be read.
+    """
     driver = _DRIVER.search(text)
     version = name_if_said(driver[1]) if driver else ""
     devices: dict[int, ListedDevice] = {}
@@ -193,12 +202,14 @@ def parse_table(text: str) -> Devices:
 
 
 def parse_topology(text: str) -> Matrix:
-    """No output of it is public; read as the matrix that other tools print. Raises Unreadable."""
+    """Parse the topology as the matrix that other tools print, because none of its outputs is
+    public. Raises Unreadable.
+    """
     return parse_matrix(text, _TOPOLOGY, devices=("GCU", "DEV", "GPU"), link=_LINK)
 
 
 def values_of(block: Iterable[Entry]) -> dict[tuple[str, str], str]:
-    """(section, key) → what is said: `Dev` of PCIe Info is another thing than `ListedDevice ID`."""
+    """Return (section, key) → value: `Dev` of PCIe Info differs from `ListedDevice ID`."""
     values: dict[tuple[str, str], str] = {}
     for entry in block:
         section = entry.path[-2] if len(entry.path) > 1 else ""
@@ -258,7 +269,7 @@ def _table_device(cells: list[str], below: list[str], version: str) -> ListedDev
 
 
 def _record(device: ListedDevice, row: ListedDevice, matrix: Matrix | None, shown_by: tuple[str, ...]) -> EnflameRecord:
-    """`row`: the same card in the table, which fills the gaps."""
+    """Return the record. `row`: the same card in the table, which fills the gaps."""
     size = device.memory or row.memory
     if not size:
         raise Unexpected("an amount of memory (Device Mem Info, Total Size)", "")

@@ -1,10 +1,12 @@
 """Kunlunxin XPUs, through `xpu-smi`.
 
-Called by the node driver. `xpu-smi -q -x` (XML) tells all; where a version of the tool cannot do that, `xpu-smi -q` (text) and
-then `xpu-smi -m` (columns) are read. Intel has a tool of the same name, which is recognised and refused. Parsers are pure.
+Called by the node driver. `xpu-smi -q -x` (XML) has all data; for versions of the tool without it,
+`xpu-smi -q` (text) and then `xpu-smi -m` (columns) are read. Intel has a tool of the same name,
+which is recognised and refused. Parsers are pure.
 
-No listing shows XPULink. On the OAM board of eight, cards 0 to 3 and 4 to 7 are linked all to all (a wing), and each card to
-its counterpart in the other wing; lanes are not counted, so each link is one.
+No listing shows XPULink. On the OAM board of eight, cards 0 to 3 and 4 to 7 are linked all to all
+(a wing), and each card to its counterpart in the other wing; lanes are not counted, so each link is
+one.
 """
 
 import contextlib
@@ -43,7 +45,9 @@ _MOST_DIGITS: Final = 4
 _XPU_HEADING: Final = re.compile(r"XPU\s+(\S+)")
 
 Values = Mapping[str, str]
-"""Names of the XML elements below <xpu>, with / between, → text. The other listings are brought to the same names."""
+"""Names of the XML elements below <xpu>, with / between, → text. The other listings are mapped to
+these names.
+"""
 
 _TEXT_NAMES: Final[Mapping[str, str]] = {
     "Product Name": "product_name",
@@ -65,13 +69,15 @@ _TEXT_NAMES: Final[Mapping[str, str]] = {
 
 
 def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    """`state_folder`: for what must outlive the program."""
+    """Return the back end. `state_folder`: for state that must outlive the program."""
     memory = CardMemory(KunlunxinRecord, state_folder and state_folder / CARDS_FILE)
     return PolledBackend(VENDOR, lambda: read(tool, sys), witnesses=lambda: witnesses(tool), memory=memory)
 
 
 def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
-    """All XPUs of this machine, as the best listing that answers shows them. Raises DiscoveryError: what all of them said."""
+    """Return all XPUs of this machine, from the best listing that answers. Raises DiscoveryError
+    with the answers of all of them.
+    """
     refused: list[str] = []
     failed: set[str] = set()
     for rank, (listing, arguments, parse) in enumerate(_listings()):
@@ -93,7 +99,9 @@ def _ranked(card: Card, rank: int, listing: str) -> Card:
 
 
 def witnesses(tool: Tool) -> Iterator[Trace]:
-    """What the listings show that are read only where the best one does not answer, or misses something."""
+    """Yield the devices in the listings that are read only if the best one fails or is
+    incomplete.
+    """
     for _, arguments, parse in _listings()[1:]:
         with contextlib.suppress(ToolFailed, Unreadable):
             found = parse(tool.run(*arguments))
@@ -102,21 +110,26 @@ def witnesses(tool: Tool) -> Iterator[Trace]:
 
 
 def _listings() -> tuple[tuple[str, tuple[str, ...], Callable[[str], Listing]], ...]:
-    """Name, arguments, parser; those that tell most first."""
+    """Return name, arguments, parser; those with most data first."""
     return (_XML, ("-q", "-x"), parse_xml), (_QUERY, ("-q",), parse_query), (_COLUMNS, ("-m",), parse_columns)
 
 
 def parse_xml(text: str) -> Listing:
-    """Output that breaks off keeps the cards before the break. Raises Unreadable without a card."""
+    """Parse the XML. Output that breaks off keeps the cards before the break. Raises Unreadable
+    without a card.
+    """
     machine, blocks, problems = xml_blocks(text)
     found = _listing(_XML, machine, blocks, problems)
     return replace(found, failed=frozenset({_XML})) if problems else found
 
 
 def xml_blocks(text: str) -> tuple[Values, list[tuple[str, Values]], list[str]]:
-    """What is said of the machine, of each card with its place in words, and problems. Raises Unreadable for what is no such listing."""
+    """Return the values of the machine, those of each card with its place in words, and problems.
+    Raises Unreadable for another kind of text.
+    """
     if "<!ENTITY" in text:
-        raise Unreadable(f"{_XML}: expected no entity declarations")  # they could blow a few bytes up to gigabytes
+        # a few bytes could expand to gigabytes
+        raise Unreadable(f"{_XML}: expected no entity declarations")
     machine: dict[str, str] = {}
     blocks: list[tuple[str, Values]] = []
     problems: list[str] = []
@@ -134,7 +147,7 @@ def xml_blocks(text: str) -> tuple[Values, list[tuple[str, Values]], list[str]]:
 
 
 def parse_query(text: str) -> Listing:
-    """Raises Unreadable without a card."""
+    """Parse the text listing. Raises Unreadable without a card."""
     machine: dict[str, str] = {}
     blocks: list[tuple[str, dict[str, str]]] = []
     heading = ""
@@ -155,7 +168,9 @@ def parse_query(text: str) -> Listing:
 
 
 def parse_columns(text: str) -> Listing:
-    """`xpu-smi -m`: one card a line, quoted as a shell would; no uuid, no driver. Raises Unreadable without a card."""
+    """Parse `xpu-smi -m`: one card a line, quoted as in a shell; no uuid, no driver. Raises
+    Unreadable without a card.
+    """
     cards, problems, seen = [], [], []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
@@ -178,7 +193,7 @@ def parse_columns(text: str) -> Listing:
 
 
 def column_words(line: str) -> list[str]:
-    """Of one line of `xpu-smi -m`. Raises Unexpected."""
+    """Split one line of `xpu-smi -m`. Raises Unexpected."""
     try:
         words = shlex.split(line)
     except ValueError as error:
@@ -189,10 +204,12 @@ def column_words(line: str) -> list[str]:
 
 
 def _below_root(text: str) -> Iterator[ET.Element]:
-    """The complete elements right below the root, in their order. Raises ParseError after the last one that is complete."""
+    """Yield the complete elements right below the root, in their order. Raises ParseError after the
+    last one that is complete.
+    """
     parser: ET.XMLPullParser[Any] = ET.XMLPullParser(["start", "end"])
     parser.feed(text)
-    # other shapes belong to events that are not asked for
+    # other shapes belong to events that are not requested
     events = cast(Iterator[tuple[str, ET.Element]], parser.read_events())
     depth = 0
     for event, element in events:
@@ -238,7 +255,9 @@ def _listing(tool: str, machine: Values, blocks: Iterable[tuple[str, Values]], p
 
 
 def _record(values: Values, machine: Values, position: int) -> KunlunxinRecord:
-    """The index is the minor number, which stays when a card vanishes; `position` where it is not told."""
+    """Return the record. The index is the minor number, which stays when a card vanishes;
+    `position` if it is missing.
+    """
     brand = said(values.get("product_brand"))
     if brand and brand.lower() != _BRAND:
         raise Unexpected("the product brand KUNLUNXIN (another vendor's tool is called xpu-smi too)", brand)
@@ -271,12 +290,12 @@ def _faults(values: Values) -> Iterator[Fault]:
 
 
 def _on_board(cards: Iterable[KunlunxinRecord]) -> list[KunlunxinRecord]:
-    """OAM cards with their links."""
+    """Return OAM cards with their links."""
     given = list(cards)
     linked = [card.index for card in given if _OAM in card.product.upper() and card.index < _BOARD]
 
     def peers(index: int) -> dict[int, int]:
-        """In the wing, and the counterpart."""
+        """Return the other cards of the wing, and the counterpart."""
         return {
             peer: 1
             for peer in linked

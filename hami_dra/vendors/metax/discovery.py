@@ -1,8 +1,9 @@
 """MetaX GPUs, through `mx-smi`.
 
-Called by the node driver. Three listings are joined: `mx-smi -L` (which cards, uuids, state), `mx-smi` (memory, versions,
-sGPU mode; its table has changed with the versions, so it is read by its header) and `mx-smi topo -m` (MetaXLink, PCIe).
-Where the table shows no memory for a card, `mx-smi dmon` answers. Parsers are pure: text in, records out.
+Called by the node driver. Three listings are joined: `mx-smi -L` (cards, uuids, state), `mx-smi`
+(memory, versions, sGPU mode; its table has changed with the versions, so it is read by its header)
+and `mx-smi topo -m` (MetaXLink, PCIe). If the table has no memory for a card, `mx-smi dmon` is
+read. Parsers are pure: text in, records out.
 """
 
 import contextlib
@@ -51,7 +52,7 @@ class Listed:
     model: str
     bus_id: str
     state: str
-    """`Available`, or what else the tool calls it; empty = not said."""
+    """`Available`, or another state of the tool; empty = not given."""
     uuid: str
 
 
@@ -75,17 +76,17 @@ class Table:
     runtime_version: str = ""
     problems: tuple[str, ...] = ()
     seen: tuple[Trace, ...] = ()
-    """Of rows that cannot be read."""
+    """Traces of unreadable rows."""
 
 
 def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    """`state_folder`: for what must outlive the program."""
+    """Return the back end. `state_folder`: for state that must outlive the program."""
     memory = CardMemory(MetaxRecord, state_folder and state_folder / CARDS_FILE)
     return PolledBackend(VENDOR, lambda: read(tool, sys), witnesses=lambda: witnesses(tool), memory=memory)
 
 
 def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
-    """All MetaX cards of this machine. Raises DiscoveryError."""
+    """Return all MetaX cards of this machine. Raises DiscoveryError."""
     text = tool.run("-L")
     listed, problems = parse_list(text)
     seen = unread(text, len(listed))
@@ -116,7 +117,7 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
             cards.append(_record(line, table, sizes[line.bus_id], matrix))
         else:
             problems.append(f"{_TABLE}: expected the memory of GPU {line.index} ({line.bus_id}), got none")
-            # where no listing of memory answers, nothing is wrong with this card alone
+            # if no listing of memory answers, nothing is wrong with this card alone
             faults = _faults(line) or (None if memory_told else ())
             seen.append(Trace(uuid=line.uuid, bus_id=line.bus_id, index=line.index, faults=faults))
     named = {line.bus_id for line in listed}
@@ -127,7 +128,7 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
 
 
 def witnesses(tool: Tool) -> tuple[Trace, ...]:
-    """What the listing shows that is read only where the others miss something."""
+    """Return the devices in the listing that is read only if the others are incomplete."""
     with contextlib.suppress(DiscoveryError):
         sizes, _ = parse_memory(tool.run(*_MEMORY_QUERY))
         return tuple(Trace(bus_id=address) for address in sizes)
@@ -135,7 +136,9 @@ def witnesses(tool: Tool) -> tuple[Trace, ...]:
 
 
 def parse_list(text: str) -> tuple[list[Listed], list[str]]:
-    """Cards, and problems of lines that name a GPU and cannot be read. Raises Unreadable when no line can be read."""
+    """Return cards, and problems of unreadable lines that name a GPU. Raises Unreadable when no
+    line can be read.
+    """
     listed, problems = [], []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip().startswith("GPU#"):
@@ -150,7 +153,7 @@ def parse_list(text: str) -> tuple[list[Listed], list[str]]:
 
 
 def unread(text: str, listed: int) -> list[Trace]:
-    """What `mx-smi -L` shows of the cards beyond the `listed` ones that can be read."""
+    """Return traces of the cards in `mx-smi -L` beyond the `listed` ones that can be read."""
     traces = []
     for line in text.splitlines():
         if not line.strip().startswith("GPU#"):
@@ -168,7 +171,7 @@ def unread(text: str, listed: int) -> list[Trace]:
 
 
 def parse_table(text: str) -> Table:
-    """Raises Unreadable when there is no table or no row of it can be read."""
+    """Parse the table. Raises Unreadable when there is no table or no row of it can be read."""
     versions = {what: name_if_said(value) for what, value in _VERSION.findall(text)}
     header: tuple[list[str], list[str]] | None = None
     rows: dict[int, TableRow] = {}
@@ -195,7 +198,9 @@ def parse_table(text: str) -> Table:
 
 
 def parse_memory(text: str) -> tuple[dict[str, int], list[str]]:
-    """`mx-smi dmon` as CSV (names, units, then one row per die) → PCI bus id → bytes. Raises Unreadable."""
+    """Parse `mx-smi dmon` as CSV (names, units, then one row per die) → PCI bus id → bytes. Raises
+    Unreadable.
+    """
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if "," in line]
     table = [[cell.strip() for cell in row] for row in csv.reader((line for _, line in lines), quoting=csv.QUOTE_NONE)]
     if len(table) < 2 or not {"total", "bdfid"} <= set(table[0]):
@@ -212,7 +217,9 @@ def parse_memory(text: str) -> tuple[dict[str, int], list[str]]:
 
 
 def parse_topology(text: str) -> Matrix:
-    """`MX` is a MetaXLink; its number of lanes is not told. Raises Unreadable."""
+    """Parse the topology. `MX` is a MetaXLink; its number of lanes is not given. Raises
+    Unreadable.
+    """
     return parse_matrix(text, _TOPOLOGY, devices=("GPU",), link="MX")
 
 
@@ -230,7 +237,7 @@ def _listed(line: str) -> Listed:
 
 
 def _groups(text: str) -> Iterator[list[tuple[int, str]]]:
-    """Runs of table lines (`| ... |`) between rules, up to the table of processes."""
+    """Yield runs of table lines (`| ... |`) between rules, up to the table of processes."""
     group: list[tuple[int, str]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         bare = line.strip()
@@ -246,12 +253,14 @@ def _groups(text: str) -> Iterator[list[tuple[int, str]]]:
 
 
 def _cells(line: str) -> list[str]:
-    """`| 0  MetaX C500 | 0  Off |` → both cells, inner runs of spaces made one."""
+    """Return both cells: `| 0  MetaX C500 | 0  Off |`, inner runs of spaces joined to one."""
     return [" ".join(cell.split()) for cell in line.strip().strip("|").split("|")]
 
 
 def _table_row(header: tuple[list[str], list[str]], first: list[str], second: list[str]) -> TableRow:
-    """`first` and `second` are the two lines of one GPU. Since 2.2.9 the first column is the board and the second the GPU."""
+    """Return a row; `first` and `second` are the two lines of one GPU. Since 2.2.9 the first column
+    is the board and the second the GPU.
+    """
     names, names_below = header
     if len(first) != len(names) or len(second) != len(names_below) or "memory-usage" not in names_below:
         raise Unexpected(f"{len(names)} cells and {len(names_below)} below them", " | ".join(first + second))

@@ -1,11 +1,14 @@
-"""AWS Neuron devices, through `neuron-ls` and the kernel driver's files below `/sys/devices/virtual/neuron_device`.
+"""AWS Neuron devices, through `neuron-ls` and the kernel driver's files below
+`/sys/devices/virtual/neuron_device`.
 
-Called by the node driver. `neuron-ls --json-output` tells devices, memory, neighbours and PCI; the files tell names, serial
-numbers and error counts, and stand in where the tool is missing. Parsers are pure.
+Called by the node driver. `neuron-ls --json-output` has devices, memory, neighbours and PCI; the
+files have names, serial numbers and error counts, and replace the tool if it is missing. Parsers
+are pure.
 
-The kernel driver's source of 2.24.7 (neuron_sysfs_metrics.c) shows where the files are. Driver 2.31 moved several of them ("not
-backwards compatible": Neuron Sysfs User Guide of SDK 2.33.0), and no public source shows where to. So a file that is not at its old place
-is looked for by its name in the whole folder of the device, and a device without it is named among the problems.
+The kernel driver's source of 2.24.7 (neuron_sysfs_metrics.c) shows the places of the files. Driver
+2.31 moved several of them ("not backwards compatible": Neuron Sysfs User Guide of SDK 2.33.0), and
+no public source shows where to. So a file that is not at its old place is searched by its name in
+the whole folder of the device, and a device without it is named among the problems.
 """
 
 import contextlib
@@ -44,11 +47,11 @@ _JSON: Final = "neuron-ls --json-output"
 _TABLE: Final = "neuron-ls"
 _FILES: Final = "devices/virtual/neuron_device"
 _CLASS: Final = "class/neuron_device"
-"""The kernel lists the devices of a class there, wherever their own folders are."""
+"""The kernel lists the devices of a class there, independent of their own folders."""
 _FOLDER: Final = re.compile(r"neuron(\d{1,4})")
 _OTHERS: Final = re.compile(r"neuron_core\d+|power|subsystem|device")
 _DEEPEST: Final = 5
-"""Folders inside each other that are searched."""
+"""Maximum depth of searched folders."""
 _ECC_COUNTERS: Final = ("mem_ecc_uncorrected", "sram_ecc_uncorrected")
 _WITHOUT_NAME: Final = 1
 _WITHOUT_LISTING: Final = 2
@@ -62,38 +65,38 @@ _INSTANCE_TYPE: Final = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+")
 
 @dataclass(frozen=True, slots=True)
 class DeviceFiles:
-    """What the kernel driver tells about one device; empty or None = nothing."""
+    """The kernel driver's data about one device; empty or None = nothing."""
 
     index: int
     device_name: str = ""
     serial: str = ""
     architecture: str = ""
     instance_type: str = ""
-    """Of the device's kind: `Trn1`."""
+    """Instance type of the device's kind: `Trn1`."""
     cores: int | None = None
     connected: tuple[int, ...] = ()
     faults: tuple[Fault, ...] = ()
     problems: tuple[str, ...] = ()
-    """What will not be noticed, since the file that tells it is nowhere."""
+    """Events that will go unnoticed, since the file that reports them is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the kernel tells about the whole machine; empty = nothing."""
+    """The kernel's data about the whole machine; empty = nothing."""
 
     driver_version: str
     instance_type: str
-    """`trn1.32xlarge`: EC2 calls the machine's product so."""
+    """`trn1.32xlarge`: EC2's name of the machine's product."""
 
 
 def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    """`state_folder`: for what must outlive the program."""
+    """Return the back end. `state_folder`: for state that must outlive the program."""
     memory = CardMemory(NeuronRecord, state_folder and state_folder / CARDS_FILE)
     return PolledBackend(VENDOR, lambda: read(tool, sys), witnesses=lambda: witnesses(tool), memory=memory)
 
 
 def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
-    """All Neuron devices of this machine. Raises DiscoveryError: what the tool said, when the files do not help."""
+    """Return all Neuron devices. Raises DiscoveryError with the tool's text without files."""
     files = read_files(sys)
     refused: list[DiscoveryError] = []
     failed: set[str] = set()
@@ -129,7 +132,7 @@ def read(tool: Tool = TOOL, sys: Path = SYS) -> Listing:
 
 
 def witnesses(tool: Tool) -> Iterator[Trace]:
-    """What the table shows, which is read only where the JSON does not answer, or misses something."""
+    """Yield the devices of the table, which is read only if the JSON fails or is incomplete."""
     with contextlib.suppress(DiscoveryError):
         found = parse_table(tool.run())
         yield from (trace_of(card) for card in found.cards)
@@ -137,7 +140,7 @@ def witnesses(tool: Tool) -> Iterator[Trace]:
 
 
 def parse_json(text: str) -> Listing:
-    """A list of devices, or an object that holds one. Raises Unreadable."""
+    """Parse a list of devices, or an object that holds one. Raises Unreadable."""
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -158,7 +161,7 @@ def parse_json(text: str) -> Listing:
 
 
 def parse_table(text: str) -> Listing:
-    """The table of `neuron-ls`, and the first one of `neuron-ls --topology`. Raises Unreadable."""
+    """Parse the table of `neuron-ls` (of `--topology`, the first one). Raises Unreadable."""
     rows = [
         (number, line, [cell.strip() for cell in line.strip().strip("|").split("|")])
         for number, line in enumerate(text.splitlines(), start=1)
@@ -183,7 +186,7 @@ def parse_table(text: str) -> Listing:
 
 
 def read_files(sys: Path = SYS) -> dict[int, DeviceFiles]:
-    """Index → what the kernel driver tells; empty without the driver."""
+    """Return index → data of the kernel driver; empty without the driver."""
     found: dict[int, DeviceFiles] = {}
     for place in (_FILES, _CLASS):
         try:
@@ -198,10 +201,7 @@ def read_files(sys: Path = SYS) -> dict[int, DeviceFiles]:
 
 
 def from_files(files: Mapping[int, DeviceFiles]) -> Listing:
-    """Devices without the tool: what a device is tells its memory, and how its cores are joined by default.
-
-    Raises Unreadable.
-    """
+    """Return devices without the tool, with the cores of the model. Raises Unreadable."""
     cards, problems = [], []
     for index, device in files.items():
         known = device_of(device.device_name)
@@ -254,7 +254,7 @@ def _from_json(device: object) -> NeuronRecord:
 
 
 def _integer(device: Mapping[str, Any], key: str, at_most: int) -> int:
-    """More than none, but for the number of the device."""
+    """Return a positive number; the number of the device may be 0."""
     value = device.get(key)
     least = 0 if key == "neuron_device" else 1
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= at_most:
@@ -289,14 +289,14 @@ def _from_row(row: Mapping[str, str]) -> NeuronRecord:
 
 
 def _identity(serial: str, index: int, address: str) -> tuple[str, IdentitySource]:
-    """The serial number; without one a name that is unique on this machine only."""
+    """Return the serial number; without one a name that is unique on this machine only."""
     if serial:
         return serial, IdentitySource.SERIAL
     return f"neuron-{address or index}", IdentitySource.PLACE
 
 
 def _trace(device: object) -> Trace:
-    """Of a device of the JSON list that cannot be read."""
+    """Return the trace of an unreadable device of the JSON list."""
     if not isinstance(device, dict):
         return Trace()
     number = device.get("neuron_device")
@@ -313,7 +313,7 @@ def _about(sys: Path) -> About:
 
 
 def _completed(card: NeuronRecord, files: Mapping[int, DeviceFiles], about: About, listing: Provenance) -> NeuronRecord:
-    """With what only the kernel tells. `listing`: that shows the card."""
+    """Add the data that only the kernel has. `listing`: the one that shows the card."""
     device = files.get(card.index, DeviceFiles(card.index))
     instance = instance_of(about.instance_type)
     uuid, identified_by = _identity(device.serial, card.index, card.pci_bus_id)
@@ -338,7 +338,7 @@ def _device_files(index: int, folder: Path) -> DeviceFiles:
     moved = functools.cache(lambda: _by_name(folder))
 
     def path(*parts: str) -> Path:
-        """Where it always was, else wherever a file or folder of that name is."""
+        """Return the old path, else that of any file or folder of that name."""
         known = folder.joinpath(*parts)
         return known if known.exists() else moved().get(parts[-1], known)
 
@@ -370,7 +370,7 @@ def _device_files(index: int, folder: Path) -> DeviceFiles:
 
 
 def _by_name(folder: Path) -> dict[str, Path]:
-    """What lies below a device's folder, without what belongs to its cores or to the kernel's power management. The nearest counts."""
+    """Return a device's files by name, the nearest of each; not those of its cores or of power."""
     found: dict[str, Path] = {}
     level = [folder]
     for _ in range(_DEEPEST):
@@ -389,7 +389,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _serial(text: str) -> str:
-    """Empty where there is none; a device without one has zeros."""
+    """Return the serial number; empty without one, which the device shows as zeros."""
     try:
         return identity(text, "a serial number") if text.strip("0x") else ""
     except Unexpected:
@@ -397,7 +397,7 @@ def _serial(text: str) -> str:
 
 
 def _faults(counters: Iterable[Path]) -> Iterator[Fault]:
-    """Errors in memory that could not be corrected, since the driver was loaded."""
+    """Yield uncorrectable errors in memory since the driver was loaded."""
     for path in counters:
         count = text_of(path) or text_of(path / "total") or ""
         if count.isdecimal() and count.strip("0"):
@@ -408,4 +408,4 @@ _LISTINGS: Final[tuple[tuple[str, tuple[str, ...], Callable[[str], Listing]], ..
     (_JSON, ("--json-output",), parse_json),
     (_TABLE, (), parse_table),
 )
-"""Name, arguments, parser; those that tell most first."""
+"""Name, arguments, parser; those with most data first."""

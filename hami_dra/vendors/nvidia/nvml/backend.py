@@ -1,11 +1,15 @@
-"""NVIDIA GPUs, as a back end: NVML opened once, cards read when asked, health from events and from looking.
+"""NVIDIA GPUs, as a back end: NVML opened once, cards read on request, health from events and
+checks.
 
-Called by the node driver, one call at a time (calls wait for each other). A call that hangs is given up after a time (`visits`).
+Called by the node driver, one call at a time (calls wait for each other). A call that hangs is
+given up after a time (`visits`).
 
-An XID that speaks of the hardware stays a fault until the machine is booted (`noted_faults`): nothing tells when a GPU is well
-again. XIDs that come from the programs on the GPU are no faults.
+An XID that reports a hardware error stays a fault until the machine is booted (`noted_faults`):
+nothing reports when a GPU is healthy again. XIDs that come from the programs on the GPU are no
+faults.
 
-A GPU is lost when NVML says so, or knows its uuid no more. Any other error of one call says nothing about the GPU: it is unreadable.
+A GPU is lost when NVML reports it, or does not know its uuid any more. Any other error of one call
+says nothing about the GPU: it is unreadable.
 """
 
 import contextlib
@@ -45,12 +49,12 @@ APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """Caused by programs (illegal access, reset channel, ...): the list of NVIDIA's device plugin."""
 _WANTED: Final = EVENT_XID | EVENT_DOUBLE_BIT_ECC
 _MOST_EVENTS: Final = 1000
-"""Of one call of `health`; a GPU that fails can send them faster than they are read."""
+"""Maximum for one call of `health`; a failing GPU can send them faster than they are read."""
 _NO_INSTANCE: Final = 0xFFFFFFFF
 
 
 class _State(NamedTuple):
-    """Of one GPU."""
+    """The state of one GPU."""
 
     faults: tuple[Fault, ...]
     lost: bool = False
@@ -77,8 +81,9 @@ class NvmlBackend:
         noted: NotedFaults | None = None,
         open_library: Callable[[], Library] = open_library,
     ) -> None:
-        """`timeout`: seconds for one visit to the hardware, beyond the patience of `health`. `uncut`: GPUs whose MIG mode is off for a
-        time; they are told as they will be again.
+        """Set up the back end. `timeout`: seconds for one visit to the hardware, beyond the
+        patience of `health`. `uncut`: GPUs whose MIG mode is off for a time; they are reported as
+        partitionable.
         """
         self._sys = sys
         self._uncut = uncut or UnpartitionedCards()
@@ -94,7 +99,9 @@ class NvmlBackend:
 
     @classmethod
     def at(cls, state_folder: Path | None = None) -> "NvmlBackend":
-        """`state_folder`: for what must outlive the program; None: nothing does."""
+        """Return the back end. `state_folder`: for state that must outlive the program; None:
+        nothing does.
+        """
         if state_folder is None:
             return cls()
         return cls(
@@ -117,7 +124,9 @@ class NvmlBackend:
                 self._visits.run(self._let_go)
 
     def look(self, read: Callable[[Library, Mapping[str, Handle]], T]) -> T:
-        """What `read` tells of the GPUs that were found, by uuid, while nobody else asks NVML: for what is no business of discovery.
+        """Return the result of `read` for the discovered GPUs, by uuid, with NVML locked: for
+        readings other than discovery.
+
         Raises DiscoveryError.
         """
 
@@ -130,12 +139,14 @@ class NvmlBackend:
             return self._visits.run(visit)
 
     def partitioner(self) -> NvmlPartitioner:
-        """Of these GPUs."""
+        """Return the partitioner of these GPUs."""
         return NvmlPartitioner(uncut=self._uncut, aside=self._aside)
 
     @contextlib.contextmanager
     def _aside(self) -> Iterator[None]:
-        """Lets go of all GPUs meanwhile: a GPU that anybody has open, if only for its events, is not reset. Raises DiscoveryError."""
+        """Release all GPUs meanwhile: a GPU that is open anywhere, if only for its events, cannot
+        be reset. Raises DiscoveryError.
+        """
         with self._lock:
             was_open = self._library is not None
             if was_open:
@@ -144,7 +155,7 @@ class NvmlBackend:
                 yield
             finally:
                 if was_open:
-                    with contextlib.suppress(DiscoveryError):  # the next discovery says it again
+                    with contextlib.suppress(DiscoveryError):  # the next discovery reports it again
                         self._visits.run(self._discover)
 
     def _let_go(self) -> None:
@@ -176,7 +187,7 @@ class NvmlBackend:
         return Findings(shown, (*listing.problems, *problems, *troubles, *self._noted_problems()))
 
     def _answering(self, library: Library) -> Iterator[Trace]:
-        """Known GPUs that the numbers do not lead to, and that NVML knows all the same."""
+        """Yield known GPUs that no number leads to, but that NVML knows."""
         for uuid in self._memory.cards:
             if uuid not in self._handles and not self._look(library, uuid).lost:
                 yield Trace(uuid=uuid)
@@ -193,7 +204,7 @@ class NvmlBackend:
         return Health(faults, (*problems, *self._noted_problems()), outdated=back)
 
     def _look(self, library: Library, uuid: str, mig: MigState | None = None) -> "_State":
-        """What shows without an event. `mig`: as it was read last."""
+        """Return the state that is visible without an event. `mig`: as last read."""
         try:
             handle = self._handle(library, uuid)
         except NvmlFailed as failed:
@@ -209,7 +220,9 @@ class NvmlBackend:
         return _State((*remapping, *permission))
 
     def _handle(self, library: Library, uuid: str) -> Handle:
-        """One that leads to this GPU now: handles may have gone to others. Raises NvmlFailed, NOT_FOUND for a GPU that is gone."""
+        """Return a handle of this GPU: old handles may belong to others now. Raises NvmlFailed,
+        NOT_FOUND for a missing GPU.
+        """
         handle = self._handles.get(uuid)
         if handle is not None:
             try:
@@ -229,7 +242,9 @@ class NvmlBackend:
         return self._library
 
     def _start_anew(self, library: Library) -> None:
-        """NVML as a whole failed (the driver is reloaded, say): the next call opens it again; no handle outlives that."""
+        """Close NVML after it failed as a whole (the driver is reloaded, say): the next call opens
+        it again; no handle outlives that.
+        """
         self._library, self._events, self._handles = None, None, {}
         with contextlib.suppress(NvmlFailed):
             library.close()
@@ -237,7 +252,7 @@ class NvmlBackend:
     # --- events ---
 
     def _listen(self, library: Library) -> list[str]:
-        """To all GPUs that are there now. GPUs that tell no events are named."""
+        """Listen to all present GPUs. Returns problems of GPUs without events."""
         problems = []
         old, self._events = self._events, library.event_set()
         for uuid, handle in self._handles.items():
@@ -258,7 +273,7 @@ class NvmlBackend:
         return self._drain(library, self._events, int(patience * 1000))
 
     def _drain(self, library: Library, events: Handle, milliseconds: int) -> list[str]:
-        """All events that are there, after waiting for the first."""
+        """Read all pending events, after waiting for the first."""
         for _ in range(_MOST_EVENTS):
             try:
                 event = library.wait(events, milliseconds)
@@ -282,7 +297,9 @@ class NvmlBackend:
             self._noted.note(uuid, fault)
 
     def _meant(self, library: Library, event: NvmlEvent) -> list[str]:
-        """The GPU of the event; all of them, when it cannot be told (as NVIDIA's device plugin does)."""
+        """Return the GPU of the event; all of them, if it is unknown (as NVIDIA's device plugin
+        does).
+        """
         for uuid, handle in self._handles.items():
             if same(handle, event.device):
                 return [uuid]

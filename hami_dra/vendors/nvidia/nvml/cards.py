@@ -1,10 +1,12 @@
 """The GPUs of this machine as records, through NVML.
 
-Called by `backend`, in its thread. A GPU without a uuid, a name or memory is left out and named, and what was seen of it is noted;
-whatever else a GPU or driver does not know stays empty. A GPU that is lost while it is read is left out too.
+Called by `backend`, in its thread. A GPU without a uuid, a name or memory is left out and named,
+and its trace is noted; other values that a GPU or driver does not know stay empty. A GPU that is
+lost while it is read is left out too.
 
-GPUs that share the memory of the machine (GB10, Jetson Thor) have no memory info: NVML answers NOT_SUPPORTED, and NVIDIA's own DRA driver
-publishes them without memory (nvlib.go). Here they have all memory of the machine, each its part where there are several.
+GPUs that share the memory of the machine (GB10, Jetson Thor) have no memory info: NVML answers
+NOT_SUPPORTED, and NVIDIA's own DRA driver publishes them without memory (nvlib.go). Here they have
+all memory of the machine, each an equal part if there are several.
 """
 
 import contextlib
@@ -60,7 +62,7 @@ _BRANDS: Final[Mapping[int, str]] = {
     15: "GeForceRTX",
     16: "TitanRTX",
 }
-"""nvmlBrandType_t, named as NVIDIA's own DRA driver names them."""
+"""nvmlBrandType_t, with the names of NVIDIA's own DRA driver."""
 _ARCHITECTURES: Final[Mapping[int, str]] = {
     2: "Kepler",
     3: "Maxwell",
@@ -89,11 +91,11 @@ class NvmlReading:
     access: dict[int, dict[int, bool]] = field(default_factory=lambda: defaultdict(dict))
     problems: list[str] = field(default_factory=list)
     seen: list[Trace] = field(default_factory=list)
-    """GPUs that answer, and of which no record could be made."""
+    """GPUs that answer, but have no record."""
 
 
 def read_all(library: Library, sys: Path = SYS, meminfo: Path = MEMINFO) -> NvmlReading:
-    """Raises NvmlFailed when not even the GPUs can be counted."""
+    """Read all GPUs. Raises NvmlFailed when not even the GPUs can be counted."""
     reading = NvmlReading()
     driver = _optional(library.driver_version, "", reading.problems.append)
     cuda = _optional(library.cuda_version, "", reading.problems.append)
@@ -141,7 +143,7 @@ def _read_one(library: Library, index: int, reading: NvmlReading) -> None:
 
 
 def _trace(library: Library, index: int) -> Trace:
-    """Whatever of it can be read."""
+    """Return the readable keys of a GPU."""
     uuid = ""
     with contextlib.suppress(NvmlFailed):
         uuid = library.uuid(library.gpu(index))
@@ -149,7 +151,7 @@ def _trace(library: Library, index: int) -> Trace:
 
 
 def _share_memory(reading: NvmlReading, meminfo: Path) -> None:
-    """Give the memory of the machine to the GPUs that have none of their own."""
+    """Give the memory of the machine to the GPUs without their own memory."""
     without = [index for index, card in reading.cards.items() if not card.memory]
     if not without:
         return
@@ -170,7 +172,7 @@ def _share_memory(reading: NvmlReading, meminfo: Path) -> None:
 
 
 def _memory(library: Library, gpu: Handle) -> int:
-    """Bytes; 0: it has none of its own."""
+    """Return bytes; 0: it has no memory of its own."""
     try:
         memory = library.memory(gpu)
     except NvmlFailed as failed:
@@ -227,7 +229,9 @@ def _drop_if_lost(library: Library, index: int, reading: NvmlReading) -> None:
 
 
 def _optional(read: Callable[[], T], otherwise: T, problem: Callable[[str], None]) -> T:
-    """`otherwise` where there is no such thing, or it cannot be read. Raises NvmlFailed when the GPU is lost."""
+    """Return `otherwise` if the value is missing or unreadable. Raises NvmlFailed when the GPU is
+    lost.
+    """
     try:
         return read()
     except NvmlFailed as failed:

@@ -1,7 +1,8 @@
-"""NVML with types: each function that discovery and the node driver use, as plain values or NvmlFailed.
+"""NVML with types: the functions used by discovery and the node driver, as values or NvmlFailed.
 
-Called by the other modules of this package only. nvidia-ml-py has no types and answers with ctypes; nothing of that leaves here
-but handles, which are passed back as they came. NVML loads nothing but `libnvidia-ml.so.1`, once in a process.
+Called by the other modules of this package only. nvidia-ml-py has no types and answers with ctypes;
+only handles leave this module, which are passed back unchanged. NVML loads nothing but
+`libnvidia-ml.so.1`, once in a process.
 """
 
 import ctypes
@@ -13,7 +14,7 @@ from hami_dra.api.hardware import MigPlacement, MigProfile
 from hami_dra.discovery.errors import Unexpected
 
 Handle = Any
-"""Of a GPU, an instance, a MIG device or an event set: opaque."""
+"""Handle of a GPU, an instance, a MIG device or an event set: opaque."""
 T = TypeVar("T")
 
 NOT_SUPPORTED: Final = 3
@@ -25,9 +26,9 @@ RESET_REQUIRED: Final = 16
 IN_USE: Final = 19
 INSUFFICIENT_RESOURCES: Final = 23
 _LOST: Final = {15, RESET_REQUIRED, 28}
-"""GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: the GPU answers no more."""
+"""GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: the GPU does not answer any more."""
 _ABSENT: Final = {2, NOT_SUPPORTED, 6, 13}
-"""INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND: this GPU or driver has no such thing."""
+"""INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND: not on this GPU or driver."""
 _NO_SUCH_VERSION: Final = {13, 25}
 """FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH: an older driver."""
 _GARBLED: Final = -1
@@ -37,7 +38,7 @@ PROFILE_NUMBERS: Final = range(0x12)
 _COMPUTE_PROFILE_NUMBERS: Final = range(8)
 """NVML_COMPUTE_INSTANCE_PROFILE_COUNT."""
 _MEDIA_EXTENSIONS: Final = {7, 8}
-"""Profile numbers whose name ends in +me (1_SLICE_REV1, 2_SLICE_REV1), for drivers that tell no name."""
+"""Profile numbers named +me (1_SLICE_REV1, 2_SLICE_REV1), if the driver has no name."""
 MAX_LANES: Final = 36
 """NVML_NVLINK_MAX_LINKS."""
 SWITCH: Final = 2
@@ -59,18 +60,18 @@ class NvmlFailed(Exception):
 
     @property
     def lost(self) -> bool:
-        """The GPU is gone, so that nothing more can be asked of it."""
+        """Return whether the GPU is gone, so that no more calls are possible."""
         return self.code in _LOST
 
     @property
     def absent(self) -> bool:
-        """There is no such thing on this GPU or in this driver; nothing is broken."""
+        """Return whether this GPU or driver lacks the feature; nothing is broken."""
         return self.code in _ABSENT
 
 
 @dataclass(frozen=True, slots=True)
 class NvmlEvent:
-    """What nvmlEventSetWait tells."""
+    """The result of nvmlEventSetWait."""
 
     device: Handle
     type: int
@@ -81,14 +82,14 @@ class NvmlEvent:
 
 
 class Library:
-    """NVML, loaded when made. Raises NvmlFailed, also from every method."""
+    """NVML, loaded on creation. Raises NvmlFailed, also from every method."""
 
     def __init__(self) -> None:
         import pynvml  # a machine without NVIDIA hardware need not have it loaded
 
         self._nvml: Any = pynvml
         self.current = ""
-        """The function that runs now, or ran last."""
+        """The current function, or the last one."""
         self._call("nvmlInitWithFlags", 0)
 
     def close(self) -> None:
@@ -100,7 +101,7 @@ class Library:
         return str(self._call("nvmlSystemGetDriverVersion"))
 
     def cuda_version(self) -> str:
-        """12040 → 12.4"""
+        """Return the version: 12040 → 12.4"""
         number = int(self._call("nvmlSystemGetCudaDriverVersion_v2"))
         return f"{number // 1000}.{number % 1000 // 10}"
 
@@ -116,7 +117,7 @@ class Library:
     # --- one GPU ---
 
     def uuid(self, device: Handle) -> str:
-        """Of a GPU or a MIG device."""
+        """Return the uuid of a GPU or a MIG device."""
         return str(self._call("nvmlDeviceGetUUID", device))
 
     def name(self, gpu: Handle) -> str:
@@ -129,11 +130,11 @@ class Library:
         return int(self._call("nvmlDeviceGetMinorNumber", gpu))
 
     def memory(self, gpu: Handle) -> int:
-        """Bytes, all there is."""
+        """Return all bytes."""
         return int(self._call("nvmlDeviceGetMemoryInfo", gpu).total)
 
     def bus_id(self, gpu: Handle) -> str:
-        """`00000000:1B:00.0`"""
+        """Return the id: `00000000:1B:00.0`"""
         return str(self._field(self._call("nvmlDeviceGetPciInfo", gpu), "busId"))
 
     def brand(self, gpu: Handle) -> int:
@@ -147,20 +148,20 @@ class Library:
         return f"{major}.{minor}"
 
     def numa_node(self, gpu: Handle) -> int | None:
-        """The nearest one; None when several or none are."""
+        """Return the nearest node; None when several or none are."""
         nodes = sum(
             word << (_BITS * place) for place, word in enumerate(self._call("nvmlDeviceGetMemoryAffinity", gpu, 4, 0))
         )
         return nodes.bit_length() - 1 if nodes.bit_count() == 1 else None
 
     def remapping_failed(self, gpu: Handle) -> bool:
-        """A broken row of the memory could not be replaced by a spare one."""
+        """Return whether a broken row of the memory could not be replaced by a spare one."""
         return bool(self._call("nvmlDeviceGetRemappedRows", gpu)[3])
 
     # --- one GPU at work ---
 
     def memory_in_use(self, gpu: Handle) -> tuple[int, int]:
-        """Bytes in use by programs, and all there is. Drivers before 510 count what they reserve for themselves as in use."""
+        """Return bytes in use and all bytes. Drivers before 510 count their reserve as in use."""
         function = "nvmlDeviceGetMemoryInfo"
         try:
             found = self._call(function, gpu, self._nvml.nvmlMemory_v2)
@@ -171,16 +172,16 @@ class Library:
         return int(found.used), int(found.total)
 
     def utilization(self, gpu: Handle) -> tuple[int, int]:
-        """Percent of the last moment: of the GPU, of its memory controller."""
+        """Return percent of the last moment: of the GPU, of its memory controller."""
         found = self._call("nvmlDeviceGetUtilizationRates", gpu)
         return int(found.gpu), int(found.memory)
 
     def temperature(self, gpu: Handle) -> int:
-        """Degrees Celsius."""
+        """Return degrees Celsius."""
         return int(self._call("nvmlDeviceGetTemperature", gpu, self._nvml.NVML_TEMPERATURE_GPU))
 
     def memory_temperature(self, gpu: Handle) -> int:
-        """Degrees Celsius."""
+        """Return degrees Celsius."""
         function = "nvmlDeviceGetFieldValues"
         (found,) = self._call(function, gpu, [self._nvml.NVML_FI_DEV_MEMORY_TEMP])
         if found.nvmlReturn:
@@ -188,15 +189,15 @@ class Library:
         return int(found.value.uiVal)
 
     def power(self, gpu: Handle) -> int:
-        """Milliwatts."""
+        """Return milliwatts."""
         return int(self._call("nvmlDeviceGetPowerUsage", gpu))
 
     def fan(self, gpu: Handle) -> int:
-        """Percent of the highest speed."""
+        """Return percent of the maximum speed."""
         return int(self._call("nvmlDeviceGetFanSpeed", gpu))
 
     def ecc_errors(self, gpu: Handle, *, corrected: bool) -> int:
-        """In memory, since the driver was loaded."""
+        """Return errors in memory since the driver was loaded."""
         kind = (
             self._nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED if corrected else self._nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
         )
@@ -214,7 +215,7 @@ class Library:
         return bool(self._call("nvmlDeviceGetNvLinkState", gpu, lane))
 
     def lane_bus_id(self, gpu: Handle, lane: int) -> str:
-        """Of what is at the other end."""
+        """Return the id of the device at the other end."""
         return str(self._field(self._call("nvmlDeviceGetNvLinkRemotePciInfo", gpu, lane), "busId"))
 
     def lane_type(self, gpu: Handle, lane: int) -> int:
@@ -223,12 +224,12 @@ class Library:
     # --- MIG ---
 
     def mig_mode(self, gpu: Handle) -> tuple[bool, bool]:
-        """Now, after the next reset."""
+        """Return the mode now, and after the next reset."""
         current, pending = self._call("nvmlDeviceGetMigMode", gpu)
         return bool(current), bool(pending)
 
     def mig_profile(self, gpu: Handle, number: int) -> MigProfile:
-        """`number`: one of PROFILE_NUMBERS."""
+        """Return a profile. `number`: one of PROFILE_NUMBERS."""
         try:
             info = self._call("nvmlDeviceGetGpuInstanceProfileInfo", gpu, number)
             name = str(self._field(info, "name")).removeprefix("MIG ")
@@ -269,7 +270,7 @@ class Library:
         return list(found[: count.value])
 
     def gpu_instance(self, instance: Handle) -> tuple[int, MigPlacement]:
-        """Its id and where it lies."""
+        """Return its id and its placement."""
         info = self._call("nvmlGpuInstanceGetInfo", instance)
         return int(info.id), MigPlacement(start=info.placement.start, size=info.placement.size)
 
@@ -280,14 +281,14 @@ class Library:
         return self._call("nvmlDeviceGetMigDeviceHandleByIndex", gpu, number)
 
     def instance_ids(self, mig_device: Handle) -> tuple[int, int]:
-        """Of its GPU instance and its compute instance."""
+        """Return the ids of its GPU instance and its compute instance."""
         return (
             int(self._call("nvmlDeviceGetGpuInstanceId", mig_device)),
             int(self._call("nvmlDeviceGetComputeInstanceId", mig_device)),
         )
 
     def process_ids(self, gpu: Handle) -> list[int]:
-        """Of the programs that use the GPU itself or a part of it, as far as this driver tells; empty where it does not."""
+        """Return the programs on the GPU or its parts; empty if the driver lists none."""
         found: set[int] = set()
         for function in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
             try:
@@ -300,7 +301,7 @@ class Library:
     # --- MIG, changes ---
 
     def set_mig_mode(self, gpu: Handle, *, enabled: bool) -> None:
-        """Raises NvmlFailed also when the mode is only pending: the reset that activates it (GPUs before Hopper) was not possible."""
+        """Raises NvmlFailed also for a pending mode: its reset (before Hopper) failed."""
         function = "nvmlDeviceSetMigMode"
         status = int(self._call(function, gpu, int(enabled)))
         if status:
@@ -317,7 +318,7 @@ class Library:
         return self._call("nvmlDeviceGetGpuInstanceById", gpu, instance_id)
 
     def create_compute_instance(self, instance: Handle) -> None:
-        """The one that spans its GPU instance: the compute profile with most slices that the instance has."""
+        """Create the one that spans its GPU instance: its largest compute profile."""
         function = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
         found = []
         for number in _COMPUTE_PROFILE_NUMBERS:
@@ -332,7 +333,7 @@ class Library:
         self._call("nvmlGpuInstanceCreateComputeInstance", instance, profile_id)
 
     def _compute_profile(self, function: str, instance: Handle, number: int) -> tuple[int, int]:
-        """Slices, id of the profile."""
+        """Return slices, id of the profile."""
         try:
             info = self._call(function, instance, number, 0)
         except NvmlFailed as failed:
@@ -363,7 +364,7 @@ class Library:
         self._call("nvmlDeviceRegisterEvents", gpu, types, events)
 
     def wait(self, events: Handle, milliseconds: int) -> NvmlEvent | None:
-        """None when nothing happened in that time."""
+        """Wait for an event; return None after that time."""
         try:
             data = self._call("nvmlEventSetWait_v2", events, milliseconds)
         except NvmlFailed as failed:
@@ -379,7 +380,7 @@ class Library:
         return self._guarded(function, lambda: getattr(self._nvml, function)(*arguments))
 
     def _field(self, structure: Any, field: str) -> Any:
-        """Texts are decoded when they are read."""
+        """Return a field. Texts are decoded on access."""
         return self._guarded(f"{self.current}, {field}", lambda: getattr(structure, field))
 
     def _guarded(self, what: str, work: Callable[[], T]) -> T:
@@ -392,7 +393,7 @@ class Library:
 
 
 def same(one: Handle, other: Handle) -> bool:
-    """Whether two handles are of one thing."""
+    """Return whether two handles refer to one object."""
 
     def address(handle: Handle) -> int | None:
         return ctypes.cast(handle, ctypes.c_void_p).value

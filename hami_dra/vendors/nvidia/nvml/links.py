@@ -1,7 +1,8 @@
-"""NVLink lanes between the GPUs of a machine, also where they all end at NVSwitches.
+"""NVLink lanes between the GPUs of a machine, including lanes that end at NVSwitches.
 
-Called by `cards`. In: handles and PCI bus ids. Out: lanes per pair. Counted as HAMi's newest version does: lanes that end at the
-peer itself; where there are none and both GPUs have lanes to NVSwitch, the smaller of the two counts of such lanes.
+Called by `cards`. In: handles and PCI bus ids. Out: lanes per pair. Counted as in HAMi's newest
+version: lanes that end at the peer itself; without any, if both GPUs have lanes to NVSwitch, the
+smaller of the two counts of such lanes.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from hami_dra.vendors.nvidia.nvml.library import MAX_LANES, SWITCH, Handle, Libr
 
 @dataclass(slots=True)
 class Lanes:
-    """Of one GPU."""
+    """The lanes of one GPU."""
 
     to_bus: dict[str, int] = field(default_factory=dict)
     """PCI bus id at the other end → lanes."""
@@ -22,7 +23,7 @@ class Lanes:
 
 
 def lanes_of(library: Library, gpu: Handle, problem: Callable[[str], None]) -> Lanes:
-    """Lanes that are up. Raises NvmlFailed when the GPU is lost."""
+    """Return lanes that are up. Raises NvmlFailed when the GPU is lost."""
     lanes = Lanes()
     for lane in range(MAX_LANES):
         try:
@@ -44,7 +45,7 @@ def lanes_of(library: Library, gpu: Handle, problem: Callable[[str], None]) -> L
 
 
 def links(lanes: Mapping[int, Lanes], buses: Mapping[int, str]) -> dict[int, dict[int, int]]:
-    """GPU index → peer → lanes, as each side sees them."""
+    """Return GPU index → peer → lanes, as reported by each side."""
     result: dict[int, dict[int, int]] = {}
     for index, own in lanes.items():
         found = {}
@@ -57,7 +58,9 @@ def links(lanes: Mapping[int, Lanes], buses: Mapping[int, str]) -> dict[int, dic
 
 
 def one_sided(found: Mapping[int, Mapping[int, int]]) -> list[str]:
-    """Sentences for pairs whose two sides count differently: a lane is down, and such pairs score as not linked."""
+    """Return sentences for pairs whose two sides count differently: a lane is down, and such pairs
+    score as not linked.
+    """
     return [
         f"NVLink: GPU {index} has {count} lanes to GPU {peer}, which has {found[peer].get(index, 0)} back"
         for index, peers in found.items()

@@ -1,4 +1,4 @@
-"""How a GPU can be cut, and how it is cut now. Called by `cards` and `partitions`. Reads only."""
+"""The MIG profiles and instances of a GPU. Called by `cards` and `partitions`. Reads only."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -10,7 +10,7 @@ NOT_PERMITTED: Final = "mig-not-permitted"
 
 
 def mig_state(library: Library, gpu: Handle, problem: Callable[[str], None]) -> MigState | None:
-    """None for a GPU that cannot be cut. Raises NvmlFailed when the GPU is lost."""
+    """Return the MIG state; None for a GPU without MIG. Raises NvmlFailed when the GPU is lost."""
     try:
         enabled, pending = library.mig_mode(gpu)
     except NvmlFailed as failed:
@@ -26,11 +26,11 @@ def mig_state(library: Library, gpu: Handle, problem: Callable[[str], None]) -> 
 
 
 def permission_fault(library: Library, gpu: Handle, state: MigState | None) -> tuple[Fault, ...]:
-    """Return a fault where NVML shows this process no MIG instances of a GPU in MIG mode.
+    """Return a fault if NVML shows this process no MIG instances of a GPU in MIG mode.
 
-    Then none can be made, and nobody can tell what of the GPU is in use: every claim for it or a part of it would be refused.
-    NVIDIA's container runtime hides what is needed from containers without NVIDIA_MIG_CONFIG_DEVICES. `state`: as last
-    read. Raises NvmlFailed when the GPU is lost.
+    Then none can be created, and the usage of the GPU is unknown: every claim for it or a part of
+    it would be refused. NVIDIA's container runtime hides the instances from containers without
+    NVIDIA_MIG_CONFIG_DEVICES. `state`: as last read. Raises NvmlFailed when the GPU is lost.
     """
     if state is None or not state.profiles:
         return ()
@@ -80,7 +80,9 @@ def _instances(
 
 
 def _devices(library: Library, gpu: Handle, problem: Callable[[str], None]) -> dict[int, tuple[int, str]]:
-    """Id of the GPU instance → id of its compute instance, uuid of the MIG device. Numbers of MIG devices have gaps."""
+    """Return id of the GPU instance → id of its compute instance, uuid of the MIG device. Numbers
+    of MIG devices have gaps.
+    """
     found: dict[int, tuple[int, str]] = {}
     try:
         for device, instance, compute in _mig_devices(library, gpu):
@@ -94,12 +96,14 @@ def _devices(library: Library, gpu: Handle, problem: Callable[[str], None]) -> d
 
 
 def compute_instances(library: Library, gpu: Handle, instance: int) -> list[int]:
-    """Ids of the compute instances in a GPU instance; `instance`: its id. Raises NvmlFailed."""
+    """Return ids of the compute instances in a GPU instance; `instance`: its id. Raises
+    NvmlFailed.
+    """
     return [compute for _, owner, compute in _mig_devices(library, gpu) if owner == instance]
 
 
 def _mig_devices(library: Library, gpu: Handle) -> Iterator[tuple[Handle, int, int]]:
-    """MIG device, ids of its GPU and compute instance."""
+    """Yield MIG device, ids of its GPU and compute instance."""
     for number in range(library.most_mig_devices(gpu)):
         try:
             device = library.mig_device(gpu, number)

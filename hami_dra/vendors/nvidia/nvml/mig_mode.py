@@ -1,6 +1,8 @@
-"""MIG mode of one GPU switched on and off, where nobody uses it. Called by `partitions`, in its thread; remembers nothing.
+"""Switch the MIG mode of one idle GPU on and off. Called by `partitions`, in its thread; keeps no
+state.
 
-In: an open library, a GPU. Out: nothing, or `PartitionRefused` with the way out. Raises NvmlFailed when the GPU does not answer.
+In: an open library, a GPU. Out: nothing, or `PartitionRefused` with the fix. Raises NvmlFailed when
+the GPU does not answer.
 """
 
 import contextlib
@@ -19,13 +21,15 @@ from hami_dra.vendors.nvidia.nvml.library import (
 
 
 class NotSwitched(PartitionRefused):
-    """`as_before`: the MIG mode is as it was; else a new one waits for a reset."""
+    """The switch failed. `as_before`: the MIG mode is unchanged; else a new one waits for a
+    reset.
+    """
 
     as_before = False
 
 
 def check_unused(card_uuid: str, state: MigState, *, ours: bool) -> None:
-    """`ours`: switching it off was begun before."""
+    """Check that the GPU is unused. `ours`: this driver had begun to switch the mode off."""
     what = f"GPU {card_uuid} cannot be used as one"
     if state.enabled != state.pending and not ours:
         raise PartitionRefused(
@@ -41,7 +45,7 @@ def check_unused(card_uuid: str, state: MigState, *, ours: bool) -> None:
 
 
 def switch(library: Library, gpu: Handle, card_uuid: str, *, enabled: bool) -> None:
-    """Where it is refused, no change is left pending, as far as NVML allows that."""
+    """Switch the mode. On a refusal, no change is left pending, if NVML allows that."""
     try:
         _check_idle(library, gpu)
         library.set_mig_mode(gpu, enabled=enabled)
@@ -60,7 +64,7 @@ def switch(library: Library, gpu: Handle, card_uuid: str, *, enabled: bool) -> N
 
 
 def _check_idle(library: Library, gpu: Handle) -> None:
-    """NVML itself does not say who is in the way."""
+    """Check for processes, because NVML itself does not report them."""
     processes = library.process_ids(gpu)
     if processes:
         shown = ", ".join(map(str, processes))

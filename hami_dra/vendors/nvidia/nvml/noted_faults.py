@@ -1,7 +1,9 @@
-"""Faults that NVIDIA's driver reported once, remembered until the machine is booted: nothing tells when a GPU is well again.
+"""Faults that NVIDIA's driver reported once, stored until the machine is booted: nothing reports
+when a GPU is healthy again.
 
-Used by `backend`. In a file beside the driver's checkpoint, so that an update of the driver does not call a broken GPU well. A reboot
-resets the GPUs; where an operator reset one without it, the file is to be removed and the driver restarted.
+Used by `backend`. In a file next to the driver's checkpoint, so that an update of the driver does
+not call a broken GPU healthy. A reboot resets the GPUs; after a reset without one, remove the file
+and restart the driver.
 """
 
 from pathlib import Path
@@ -22,14 +24,14 @@ class _FaultsFile(msgspec.Struct, frozen=True):
 
 
 class NotedFaults:
-    """`file`: need not be there; None: kept in memory only. Not for several threads."""
+    """The faults. `file`: may be missing; None: kept in memory only. Not thread-safe."""
 
     def __init__(self, file: Path | None = None, *, boot: str | None = None) -> None:
         self._file = None if file is None else DurableFile(file)
         self._boot = boot_id() if boot is None else boot
         self._noted: dict[str, dict[str, str]] | None = None
         self.problem = ""
-        """Why they would not outlive the program, or empty."""
+        """The reason why they would not outlive the program, or empty."""
 
     def of(self, uuid: str) -> tuple[Fault, ...]:
         """Return the faults of one GPU, oldest first."""

@@ -1,12 +1,14 @@
-"""MIG instances made and removed through NVML: the `Partitioner` of NVIDIA's cards.
+"""MIG instances created and removed through NVML: the `Partitioner` of NVIDIA's cards.
 
-Called by the node driver when a claim is prepared and given back, from any thread (calls wait for each other). A part is a GPU
-instance with one compute instance that spans it; what of it is there already is kept, so a call that was cut off can be made
-again.
+Called by the node driver when a claim is prepared and unprepared, from any thread (calls wait for
+each other). A partition is a GPU instance with one compute instance that spans it; existing parts
+of it are kept, so an interrupted call can be repeated.
 
-A GPU that is used as one has its MIG mode switched off, and on again before it is cut: only of GPUs whose mode is on when somebody wants
-them as one, and only while nobody uses them. That the mode is off because of us is noted (`UnpartitionedCards`) before it is switched, and
-forgotten after it is on again. GPUs before Hopper are reset for that, which NVML does itself and refuses where anything has the GPU open.
+A GPU that is used as one has its MIG mode switched off, and on again before it is partitioned: only
+GPUs whose mode is on when a claim needs them as one, and only while they are unused. That this
+driver switched the mode off is noted (`UnpartitionedCards`) before the switch, and forgotten after
+it is on again. GPUs before Hopper are reset for that, which NVML does itself and refuses if any
+process has the GPU open.
 """
 
 import contextlib
@@ -44,7 +46,7 @@ _WHY: Final = {
 
 
 class _Gone(PartitionRefused):
-    """The GPU is not there."""
+    """The GPU is missing."""
 
 
 class NvmlPartitioner:
@@ -57,7 +59,9 @@ class NvmlPartitioner:
         uncut: UnpartitionedCards | None = None,
         aside: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
-        """`timeout`: seconds for one visit. `aside`: while it is entered, nothing else in this process has a GPU open."""
+        """Set up the partitioner. `timeout`: seconds for one visit. `aside`: while it is entered,
+        nothing else in this process has a GPU open.
+        """
         self._uncut = uncut or UnpartitionedCards()
         self._aside = aside
         self._lock = threading.Lock()
@@ -93,7 +97,9 @@ class NvmlPartitioner:
         return frozenset(self._uncut.known())
 
     def _switched(self, card_uuid: str, *, enabled: bool) -> bool:
-        """False: the GPU is not there. Raises PartitionRefused where its mode cannot be changed now."""
+        """Switch the mode; return False if the GPU is missing. Raises PartitionRefused if its mode
+        cannot be changed now.
+        """
         try:
             if self._visit(card_uuid, lambda library, gpu: library.mig_mode(gpu)) == (enabled, enabled):
                 return True
@@ -102,7 +108,7 @@ class NvmlPartitioner:
         except _Gone:
             return False
         except NotSwitched as refused:
-            # a mode that is as before needs no note; one that stays pending is ours to mend
+            # an unchanged mode needs no note; a pending one must be repaired by this driver
             if not enabled and refused.as_before:
                 self._uncut.forget(card_uuid)
             raise
@@ -157,7 +163,7 @@ def _create(library: Library, gpu: Handle, place: PartitionPlace) -> MigInstance
 
 
 def _take_back(library: Library, gpu: Handle, card_uuid: str, instance_id: int) -> None:
-    """As far as that is possible; what stays is half made, and the next call completes it."""
+    """Remove a half created instance if possible; otherwise the next call completes it."""
     with contextlib.suppress(NvmlFailed, PartitionRefused):
         _destroy(library, gpu, card_uuid, instance_id)
 
@@ -184,13 +190,13 @@ def _wanted(library: Library, gpu: Handle, place: PartitionPlace, what: str) -> 
 def _wholly_read(library: Library, gpu: Handle, card_uuid: str) -> MigState | None:
     problems: list[str] = []
     state = mig_state(library, gpu, problems.append)
-    if problems:  # not a refusal: nobody may take instances for gone that were not seen
+    if problems:  # not a refusal: unseen instances must not be taken for removed
         raise ToolFailed(f"GPU {card_uuid}: its MIG instances cannot be told for sure: {'; '.join(problems)}")
     return state
 
 
 def _existing(library: Library, gpu: Handle, card_uuid: str, *, uncut: bool = False) -> tuple[MigInstance, ...]:
-    """`uncut`: its MIG mode is off because of us."""
+    """Return the instances. `uncut`: this driver switched its MIG mode off."""
     state = _wholly_read(library, gpu, card_uuid)
     if uncut and state is not None and not state.enabled:
         return ()
@@ -226,7 +232,7 @@ def _refused(what: str, failed: NvmlFailed) -> PartitionRefused:
 
 
 def _beside(there: Sequence[MigInstance]) -> str:
-    """What else lies on the GPU, for people."""
+    """Describe the other instances on the GPU for people."""
     if not there:
         return ""
     ends = [(found.placement.start, found.placement.start + found.placement.size - 1) for found in there]

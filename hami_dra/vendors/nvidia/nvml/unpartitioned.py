@@ -1,9 +1,11 @@
-"""Cards that can be cut and are used as one for a time: that their MIG mode is off because of us, and how they can be cut.
+"""Partitionable cards that are used as one for a time: a note that this driver switched their MIG
+mode off, and their profiles.
 
-Written by partitioners before they switch the mode off, forgotten after they switched it on again. Read by the back end at each
-discovery, since NVML says of such a GPU that it is not in MIG mode, and need not tell its profiles: it goes on being published as it was.
-Kept in a file, so that it outlives the program and the machine. Raises ToolFailed when the file cannot be used: nobody may then take a
-card for one that cannot be cut.
+Written by partitioners before they switch the mode off, forgotten after they switched it on again.
+Read by the back end at each discovery, since NVML reports that such a GPU is not in MIG mode, and
+need not report its profiles: it is still published as before. Kept in a file, so that it outlives
+the program and the machine. Raises ToolFailed when the file cannot be used: the card must not be
+taken for one without MIG then.
 """
 
 import threading
@@ -23,7 +25,7 @@ UNCUT_FILE: Final = "uncut-cards.json"
 
 
 class UnpartitionedCards:
-    """`file`: need not be there; None: kept in memory only. Safe to use from threads."""
+    """The notes. `file`: may be missing; None: kept in memory only. Thread-safe."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = None if file is None else DurableFile(file)
@@ -31,7 +33,7 @@ class UnpartitionedCards:
         self._lock = threading.Lock()
 
     def known(self) -> Mapping[str, MigState]:
-        """By uuid, as they were before."""
+        """Return the cards by uuid, as they were before."""
         if self._file is None:
             return dict(self._memory)
         try:
@@ -44,7 +46,7 @@ class UnpartitionedCards:
             ) from error
 
     def note(self, card_uuid: str, before: MigState) -> None:
-        """On the disk when this returns. What is noted already stays."""
+        """Store a note, which is on the disk on return. An existing one stays."""
         with self._lock:
             known = dict(self.known())
             if card_uuid not in known:
@@ -67,7 +69,9 @@ class UnpartitionedCards:
 
 
 def as_cut(card: GpuRecord, uncut: Mapping[str, MigState]) -> GpuRecord:
-    """The card as it will be again. A card whose mode is on is as NVML says."""
+    """Return the card as it will be again. A card whose mode is on is returned as read from
+    NVML.
+    """
     before = uncut.get(card.uuid)
     if before is None or (card.mig is not None and card.mig.enabled):
         return card

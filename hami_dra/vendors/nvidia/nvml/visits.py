@@ -1,7 +1,7 @@
 """Visits to NVML that are given up after a time. Used by `backend` and `partitions`.
 
-NVML can hang inside the kernel, where nothing ends it: every visit runs in a thread of its own. One that hangs is left behind, and
-until it comes back each further visit fails at once.
+NVML can hang inside the kernel, where nothing ends it: every visit runs in its own thread. One that
+hangs is left behind, and until it returns each further visit fails at once.
 """
 
 import ctypes
@@ -21,10 +21,12 @@ _LIBRARY: Final = "libnvidia-ml.so.1"
 
 
 class Visits:
-    """One at a time: who calls has a lock."""
+    """Run visits, one at a time: the caller holds a lock."""
 
     def __init__(self, timeout: float, doing: Callable[[], str]) -> None:
-        """`timeout`: seconds; `doing`: the function of NVML that runs now, for messages."""
+        """Set up visits. `timeout`: seconds; `doing`: the current function of NVML, for
+        messages.
+        """
         self._timeout = timeout
         self._doing = doing
         self._visit: threading.Thread | None = None
@@ -34,7 +36,9 @@ class Visits:
         return self._visit is not None and self._visit.is_alive()
 
     def run(self, work: Callable[[], T], patience: float = 0.0) -> T:
-        """`patience`: seconds that the work itself may wait. Raises ToolFailed in place of NvmlFailed, and whatever else `work` raises."""
+        """Run `work`. `patience`: seconds that the work itself may wait. Raises ToolFailed in place
+        of NvmlFailed, and any other error of `work`.
+        """
         if self.hangs:
             raise ToolFailed(f"NVML still hangs in {self._doing()}; restart the driver once the kernel log is clean")
         results: list[T] = []
@@ -43,7 +47,7 @@ class Visits:
         def visit() -> None:
             try:
                 results.append(work())
-            except BaseException as error:  # noqa: BLE001 (raised again in the thread that asked)
+            except BaseException as error:  # noqa: BLE001 (raised again in the calling thread)
                 errors.append(error)
 
         self._visit = threading.Thread(target=visit, name="nvml", daemon=True)
@@ -63,16 +67,20 @@ class Visits:
 
 
 _driver_root: list[FolderTree] = []
-"""At most one. A process loads NVML once, whoever asks for it."""
+"""At most one. A process loads NVML once for all users."""
 
 
 def use_driver_root(root: Path) -> None:
-    """Look for NVML below this folder first, also later: a driver container may install it after this process started."""
+    """Search NVML below this folder first, also later: a driver container may install it after this
+    process started.
+    """
     _driver_root[:] = [FolderTree(root)]
 
 
 def _load_from_driver_root() -> None:
-    """Load the library by its path. What then asks for libnvidia-ml.so.1 is given this one (dlopen goes by SONAME)."""
+    """Load the library by its path. Later loads of libnvidia-ml.so.1 get this one (dlopen goes by
+    SONAME).
+    """
     for tree in _driver_root:
         for folder in ("/", *LIBRARY_FOLDERS):
             path = tree.resolve(f"{folder}/{_LIBRARY}")
@@ -86,7 +94,7 @@ def _load_from_driver_root() -> None:
 
 
 def open_library() -> Library:
-    """Raises ToolMissing, NvmlFailed."""
+    """Open NVML. Raises ToolMissing, NvmlFailed."""
     _load_from_driver_root()
     try:
         return Library()
