@@ -1,1 +1,3 @@
-"""What better means: policies, node and device scores, the order in which devices are tried. HAMi's semantics."""
+"""Scores and orders: policies, node and device scores, the order in which devices are tried. HAMi's
+semantics.
+"""

@@ -1,9 +1,10 @@
-"""The device axis: in which order the search tries the cards of a node, by HAMi's policies and the vendors' rules.
+"""The device axis: the order in which the search tries the cards of a node, by HAMi's policies and
+the vendors' rules.
 
-Made by `decide` for one decision; called by `allocation.search`. In: the cards that Kubernetes' own rules allow. Out: those
-that the vendor's rules allow too, best first; or, where the vendor arranges cards in sets, whole sets. Works on the few cards
-of one node, with what the search has already chosen for earlier requests of the pod added, so that the second container sees
-the first.
+Created by `decide` for one decision; called by `allocation.search`. In: the cards that Kubernetes'
+own rules allow. Out: those that the vendor's rules allow too, best first; or, if the vendor
+arranges cards in sets, whole sets. Works on the few cards of one node, including what the search
+has already chosen for earlier requests of the pod, so that the second container sees the first.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -45,9 +46,9 @@ _ORDERS_KEPT: Final = 1 << 12
 
 
 class _Orders(LruCache[tuple[list[int], list[float]]]):
-    """Of one inventory: for cards in some states, the order of their positions and their scores.
+    """The order of cards in some states, and their scores. A cache only.
 
-    A cache and nothing else. Saves 0.05 of 0.24 ms of a decision (a shared card; `hack/bench/decide.py` at 1,000 nodes,
+    Saves 0.05 of 0.24 ms of a decision (a shared card; `hack/bench/decide.py` at 1,000 nodes,
     CPython 3.11).
     """
 
@@ -70,7 +71,7 @@ class PolicyChooser:
         self._scores: dict[CardOfRequest, float] = {}
         self._topology: dict[_Chosen, float] = {}
         self.ranking: Ranking | None = None
-        """Of the nodes, where the node policy has a say in the choice of cards."""
+        """The ranking of nodes, if the node policy also chooses the cards."""
 
     @cached_property
     def _arranging(self) -> frozenset[str]:
@@ -98,9 +99,9 @@ class PolicyChooser:
     def best(
         self, request: ResolvedRequest, rows: Positions, ask: Callable[[Positions], CardRequest]
     ) -> Sequence[Device]:
-        """`order` where nothing was chosen before, of whole cards of one node that the vendors' rules are known to allow.
+        """Return the `order` of allowed whole cards of one node, if nothing was chosen before.
 
-        `ask`: what the request takes of the cards in some rows. Cards in the same states are ordered alike, so that is kept.
+        `ask`: the amounts that the request takes of some rows. Cards in equal states share it.
         """
         devices = [self._columns.device(row) for row in rows.tolist()]
         policy = self._policies.for_claim(request.claim_key)
@@ -142,7 +143,7 @@ class PolicyChooser:
     def sets(
         self, request: ResolvedRequest, devices: Sequence[Device], count: int, trial: TentativeUsage
     ) -> Iterable[Sequence[Device]] | None:
-        """Where the vendor of the cards arranges them: its sets, tier by tier; inside a tier the device policy's order."""
+        """Return the vendor's sets by tier, in the policy's order; None if it arranges none."""
         if request.all_devices or not devices:
             return None
         cards = [device for device in devices if not is_part(device)]
@@ -155,11 +156,13 @@ class PolicyChooser:
         return chain(of_cards, _with_parts(devices, count, self._columns.numa, arrangement.parts))
 
     def kind(self, device: Device) -> Hashable:
-        """Vendor rules look at the driver and at the card's totals, which the search compares itself; sets at the card."""
+        """Return the driver, as rules compare no more than driver and totals; the card for sets."""
         return device.id if device.id.driver in self._arranging else device.id.driver
 
     def reported(self, solution: Solution) -> tuple[tuple[str, float], ...]:
-        """`driver/pool/device` and its score at the moment it was chosen, in order of the results."""
+        """Return `driver/pool/device` and its score at the moment it was chosen, in order of the
+        results.
+        """
         return tuple(
             (str(pick.device.id), self._scores.get((pick.request.claim_key, pick.request.name, pick.device.id), 0.0))
             for picks in solution.picks
@@ -168,23 +171,23 @@ class PolicyChooser:
 
     @property
     def scores(self) -> Mapping[CardOfRequest, float]:
-        """All that was scored, as last seen: the cards of the nodes that were searched."""
+        """All scores, as last computed: the cards of the nodes that were searched."""
         return self._scores
 
     def topology(self, solution: Solution) -> float:
-        """What the vendors say of the sets that were chosen, summed over the requests."""
+        """Return the vendors' score of the chosen sets, summed over the requests."""
         chosen: dict[tuple[str, str], set[DeviceId]] = {}
         for picks in solution.picks:
             for pick in picks:
                 chosen.setdefault((pick.request.claim_key, pick.request.name), set()).add(pick.device.id)
         return sum(self._topology.get((*key, frozenset(devices)), 0.0) for key, devices in chosen.items())
 
-    # -- one request, some devices -----------------------------------------------------------------------------------
+    # -- one request, some devices -----------------------------------------------------------------
 
     def _parts(
         self, request: ResolvedRequest, devices: Sequence[Device], cards: Cards, ask: CardRequest, trial: TentativeUsage
     ) -> PartitionsView | None:
-        """Where parts of cards are among the devices of a node: how they stand to their cards and to each other."""
+        """Return the columns of parts of cards, if there are any among the devices of a node."""
         node = int(self._columns.node[devices[0].row])
         if node < 0:
             return None
@@ -201,7 +204,7 @@ class PolicyChooser:
     def _refusals(
         self, request: ResolvedRequest, devices: Sequence[Device], rows: Positions, cards: Cards, ask: CardRequest
     ) -> Codes:
-        """Vendor reasons per card; cards of drivers without a vendor have none. Shape (n,)."""
+        """Return the vendor's reason per card; none without a vendor. Shape (n,)."""
         codes = np.zeros(len(devices), dtype=np.uint8)
         for driver in {device.id.driver for device in devices}:
             vendor = vendor_of(driver)
@@ -217,7 +220,9 @@ class PolicyChooser:
         return codes
 
     def _add(self, cards: Cards, devices: Sequence[Device], trial: TentativeUsage) -> None:
-        """Count what the search has chosen so far for this pod. `cards` are copies, so they may be changed."""
+        """Add what the search has chosen so far for this pod. `cards` are copies, so they may be
+        changed.
+        """
         for position, device in enumerate(devices):
             delta = trial.added.get(device.id)
             if delta is None:
@@ -241,7 +246,7 @@ class PolicyChooser:
     def _packed(
         self, request: ResolvedRequest, allowed: Sequence[Device], cards: Cards, ask: CardRequest
     ) -> list[Ints] | None:
-        """What the node policy says of cards, with all cards of the node in view. Each of the shape of `allowed`."""
+        """Return the node policy's keys of the cards, each of the shape of `allowed`."""
         if self.ranking is None or not allowed:
             return None
         node = max(int(self._columns.node[device.row]) for device in allowed)
@@ -252,7 +257,7 @@ class PolicyChooser:
         keys = self.ranking.card_keys(request, line)
         return [key[places] for key in keys] if keys is not None else None
 
-    # -- sets --------------------------------------------------------------------------------------------------------
+    # -- sets ---------------------------------------------------------------------------------------
 
     def _arrangement(
         self,
@@ -263,7 +268,7 @@ class PolicyChooser:
         *,
         part: Device | None,
     ) -> CandidateSets | None:
-        """None: no vendor has a say here. `part`: some part of a card that could be taken as well."""
+        """Return the vendor's sets, or None. `part`: a part that could be taken instead."""
         some = cards[0] if cards else part
         assert some is not None
         driver = some.id.driver
@@ -303,17 +308,27 @@ class PolicyChooser:
     def _in_order(
         self, request: ResolvedRequest, devices: Sequence[Device], arrangement: CandidateSets, count: int
     ) -> Iterator[Sequence[Device]]:
+        """Yield the sets of each tier in the policy's order, each as devices.
+
+        Sets are compared by the ranks of their cards in `devices`, best first. With ranks 0 to 3
+        at the positions 2, 0, 3 and 1:
+
+            set of the positions {0, 1}  mask 0b0011  ranks (1, 3)
+            set of the positions {2, 3}  mask 0b1100  ranks (0, 2)  -> first
+        """
         position = self._inventory.layouts.position
         bits = [1 << int(position[device.row]) for device in devices]
         for tier in arrangement.tiers:
             listed = sorted(tuple(rank for rank, bit in enumerate(bits) if mask & bit) for mask in tier.sets)
             drawn = [combinations([rank for rank, bit in enumerate(bits) if pool & bit], count) for pool in tier.pools]
             before: tuple[int, ...] = ()
+            # `merge` of sorted sequences: a set that is in several of them comes twice in a row.
             for ranks in merge(listed, *drawn):
                 if ranks == before:
                     continue
                 before = ranks
-                # which set is a matter of the policy; inside it containers see the cards in order of their numbers
+                # The policy chooses the set; inside it containers see the cards in order of their
+                # numbers.
                 chosen = sorted((devices[rank] for rank in ranks), key=lambda device: int(position[device.row]))
                 key = request.claim_key, request.name, frozenset(device.id for device in chosen)
                 self._topology[key] = tier.score
@@ -321,7 +336,7 @@ class PolicyChooser:
 
 
 def _with_parts(devices: Sequence[Device], count: int, numa: Ints, use: PartitionUse) -> Iterator[Sequence[Device]]:
-    """Any sets, parts of cards among them or not, in order of `devices`."""
+    """Yield all sets, with parts of cards or without, in order of `devices`."""
     groups: dict[int, list[Device]] = {}
     for device in devices:
         groups.setdefault(int(numa[device.row]) if use is PartitionUse.ONE_NUMA_NODE else 0, []).append(device)
@@ -330,7 +345,7 @@ def _with_parts(devices: Sequence[Device], count: int, numa: Ints, use: Partitio
 
 
 def arranging_drivers(policies: Policies) -> frozenset[str]:
-    """Drivers whose vendor may have a say about sets for some claim of the pod."""
+    """Return the drivers whose vendor may arrange sets for some claim of the pod."""
     claims = tuple(policies.devices) or ("",)
     return _arranging(
         tuple(
@@ -341,7 +356,7 @@ def arranging_drivers(policies: Policies) -> frozenset[str]:
 
 @lru_cache(maxsize=256)
 def _arranging(stated: tuple[tuple[RequestPreferences, tuple[str, ...]], ...]) -> frozenset[str]:
-    """`stated`: wishes and device policy of each claim."""
+    """`stated`: preferences and device policy of each claim."""
     return frozenset(
         vendor.profile.driver
         for vendor in VENDORS
@@ -351,12 +366,12 @@ def _arranging(stated: tuple[tuple[RequestPreferences, tuple[str, ...]], ...]) -
 
 
 def common_values(request: ResolvedRequest, device: Device) -> Hashable:
-    """What the matchAttribute constraints of the request would make the other devices have in common with this one."""
+    """Return the values of the device for the matchAttribute constraints of the request."""
     return tuple(device.attribute(name) for name in request.match_attributes)
 
 
 def matched_count(request: ResolvedRequest) -> int:
-    """How many devices a matchAttribute constraint of the request ties together, those of other requests included."""
+    """Return how many devices one matchAttribute constraint covers, other requests included."""
     spec = request.claim.spec.devices
     most = request.count
     for number in request.constraints:

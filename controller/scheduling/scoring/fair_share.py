@@ -1,8 +1,9 @@
-"""The node policy `fair-share`: do not strand cards, do not break cards, then fewest cards left. Pure; arrays in, costs out.
+"""The node policy `fair-share`: do not strand cards, do not break cards, then fewest cards left.
+Pure; arrays in, costs out.
 
-Formula and constants: docs/packing.md. Cards are counted in millionths (`roles.WHOLE_CARD`), a card's use is the larger of its
-shares of memory and of cores; so cards of different sizes, several vendors and nodes without memory figures need no rule of
-their own. Called by `scoring.ranking`.
+Formula and constants: docs/packing.md. Cards are counted in millionths (`roles.WHOLE_CARD`), a
+card's use is the larger of its shares of memory and of cores; so cards of different sizes, several
+vendors and nodes without memory figures need no rule of their own. Called by `scoring.ranking`.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from controller.scheduling.scoring.packing import Packing
 from hami_dra.api.arrays import Floats, Ints
 
 _EIGHT: Final = 8.0
-"""Cards that the weight `left` is for."""
+"""Number of cards that the weight `left` refers to."""
 _CPU_UNIT: Final = 128_000.0
 """Millicores."""
 _CPU_WEIGHT: Final = 0.05
@@ -25,7 +26,9 @@ _ENDLESS: Final = 1e30
 
 @dataclass(frozen=True, slots=True)
 class UsableCapacity:
-    """What nodes have of one resource. Shape (nodes,), int64; a node that does not say what it offers has `MOST`."""
+    """The amounts of one resource on nodes. Shape (nodes,), int64; a node that does not declare
+    what it offers has `MOST`.
+    """
 
     offered: Ints
     left: Ints
@@ -34,7 +37,16 @@ class UsableCapacity:
         return UsableCapacity(self.offered, self.left - taken)
 
     def cards_per_unit(self, cards: Ints, theta: float) -> Floats:
-        """How many cards one unit of the resource feeds: `cards / (theta x offered)`, endlessly many where nobody knows."""
+        """Return how many cards one unit of the resource feeds: `cards / (theta x offered)`;
+        endless if unknown.
+
+        8 cards and 128 CPU, of which a card's fair share is 0.5 x 16 = 8 CPU: one CPU feeds an
+        eighth of a card.
+
+        >>> cpu = UsableCapacity(np.array([128]), np.array([128]))
+        >>> cpu.cards_per_unit(np.array([8]), 0.5).tolist()
+        [0.125]
+        """
         feeds: Floats = np.full(cards.shape, _ENDLESS)
         known = (self.offered > 0) & (self.offered < MOST)
         np.divide(cards, theta * self.offered, out=feeds, where=known)
@@ -46,24 +58,38 @@ class CardTotals:
     """Nodes at one moment; arrays of shape (nodes,)."""
 
     cards: Ints
-    """How many."""
+    """Number of cards."""
     free: Ints
-    """Sum of what is left of them, in millionths."""
+    """Sum of the free parts of the cards, in millionths."""
     partial: Ints
-    """The same over cards that are neither idle nor full."""
+    """Sum of the free parts of cards that are neither idle nor full, in millionths."""
     cpu: UsableCapacity
     memory: UsableCapacity
 
 
 def totals(free: Ints) -> tuple[Ints, Ints]:
-    """(free, partial) of `CardTotals`, from what is left of each card. Shape (nodes, cards) → (nodes,)."""
+    """Return (free, partial) of `CardTotals`, from the free part of each card. Shape (nodes, cards)
+    → (nodes,).
+
+    >>> free, partial = totals(np.array([[1_000_000, 250_000, 0]]))
+    >>> free.tolist(), partial.tolist()
+    ([1250000], [250000])
+    """
     return free.sum(axis=-1), np.where(free < WHOLE_CARD, free, 0).sum(axis=-1)
 
 
 def stranded(state: CardTotals, cpu: Floats, memory: Floats) -> Floats:
-    """Cards' worth that is free and cannot be used, for want of CPU or memory. Shape (nodes,).
+    """Return the cards' worth that is free and cannot be used for lack of CPU or memory. Shape
+    (nodes,).
 
-    `cpu`, `memory`: how many cards a unit of each feeds (`UsableCapacity.cards_per_unit`).
+    `cpu`, `memory`: number of cards that a unit of each feeds (`UsableCapacity.cards_per_unit`).
+    Four free cards, 16 CPU left at 8 a card, memory for all: two cards are stranded.
+
+    >>> one = np.array([1])
+    >>> cpu, memory = UsableCapacity(128 * one, 16 * one), UsableCapacity(one, one)
+    >>> state = CardTotals(8 * one, 4_000_000 * one, 0 * one, cpu, memory)
+    >>> stranded(state, np.array([0.125]), np.array([8.0])).tolist()
+    [2.0]
     """
     free = state.free / WHOLE_CARD
     fed = np.minimum(state.cpu.left * cpu, state.memory.left * memory)
@@ -73,12 +99,12 @@ def stranded(state: CardTotals, cpu: Floats, memory: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """In cards; lower is better. Shape (nodes,)."""
+    """Cost in cards; lower is better. Shape (nodes,)."""
 
     stranded: Floats
-    """Cards' worth that the pod would strand; below 0 where it frees some."""
+    """Cards' worth that the pod would strand; below 0 if it frees some."""
     broken: Floats
-    """By how much the free parts of used cards would grow."""
+    """Growth of the free parts of used cards."""
     left: Floats
     cpu: Floats
 
@@ -88,7 +114,7 @@ class Cost:
 
 
 def cost(before: CardTotals, after: CardTotals, weights: Packing) -> Cost:
-    """`after`: with the pod. The terms of packing by fair share, see docs/packing.md."""
+    """Return the terms of packing by fair share, see docs/packing.md. `after`: with the pod."""
     known = after.cpu.offered < MOST
     feeds = [room.cards_per_unit(before.cards, weights.theta) for room in (before.cpu, before.memory)]
     return Cost(

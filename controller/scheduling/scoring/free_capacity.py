@@ -1,7 +1,9 @@
-"""What would be left of the cards of every node with a pod on it: columns per shape of request, kept by difference.
+"""The free capacity of every node with a pod placed on it: columns per shape of request, updated
+incrementally.
 
-Called by `scoring.ranking` and, for the node that is searched, by `scoring.chooser`. Which cards are taken is the rule of
-`scoring.device_selection`. A decision looks only at nodes whose cards changed since a pod of the same shape was last decided. Pure.
+Called by `scoring.ranking` and, for the node that is searched, by `scoring.chooser`.
+`scoring.device_selection` says which cards are taken. A decision computes only nodes whose cards
+changed since the last pod of the same shape. Pure.
 """
 
 from collections.abc import Hashable, Sequence
@@ -25,12 +27,14 @@ from controller.scheduling.scoring.scarcity import Scarcity
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 
 Wanted = Sequence[tuple[RequestGroup, list[RequestColumns]]]
-"""Every request of ours with the columns of its alternatives."""
+"""Every managed request with the columns of its alternatives."""
 _SHAPES_KEPT: Final = 256
 
 
 class FreeCapacity(DerivedColumns):
-    """Of one inventory: the grid of cards, and per shape of request what would be left. A cache and nothing else."""
+    """The grid of cards of one inventory, and per shape of request the capacity left. A
+    cache only.
+    """
 
     def __init__(self, inventory: Inventory) -> None:
         self.grid = CardGrid(inventory.devices, inventory.nodes)
@@ -40,7 +44,7 @@ class FreeCapacity(DerivedColumns):
         self._afters: LruCache[AfterPlacement] = LruCache(_SHAPES_KEPT)
 
     def after(self, inventory: Inventory, weights: Packing, wanted: Wanted) -> "AfterPlacement":
-        """Up to date. The columns of `wanted` are."""
+        """Return the columns, up to date if those of `wanted` are."""
         self.refresh()
         found = self._afters.get(
             shape_key(wanted, weights), lambda: AfterPlacement(inventory, self.grid, weights, wanted)
@@ -62,12 +66,12 @@ class FreeCapacity(DerivedColumns):
 
 
 def free_capacity_of(inventory: Inventory) -> FreeCapacity:
-    """Kept as long as the inventory lives; without it the answers are the same, later."""
+    """Return the cache of the inventory; results are the same without it, only slower."""
     return inventory.derived(FreeCapacity, FreeCapacity)
 
 
 def shape_key(wanted: Wanted, weights: Packing) -> Hashable:
-    """Return what the columns of `AfterPlacement` depend on."""
+    """Return everything that the columns of `AfterPlacement` depend on."""
     requests = tuple(
         (column, view.count, view.all_devices)
         for group, columns in wanted
@@ -77,10 +81,15 @@ def shape_key(wanted: Wanted, weights: Packing) -> Hashable:
 
 
 class AfterPlacement(DerivedColumns):
-    """What would be left of the cards of every node with one pod's requests met, by the card choice of `device_selection`.
+    """The cards' capacity on every node once one pod's requests are met, with the card choice of
+    `device_selection`.
 
-    Columns of shape (nodes.size,): `free` and `partial` as in `fair_share.CardTotals`; `scarce`: how scarce the cards are that it
-    would take, in cards, on average. Nodes that cannot meet a request keep what they have.
+    Columns of shape (nodes.size,): `free` and `partial` as in `fair_share.CardTotals`; `scarce`:
+    scarcity of the cards that it would take, in cards, on average. Nodes that cannot meet a request
+    keep what they have. For a pod of 0.5 card, nodes with the free cards [1, 0.5] and [1, 1]:
+
+        free     1.5 -> [1, 0] = 1      2 -> [0.5, 1] = 1.5
+        partial  0.5 -> 0               0 -> 0.5
     """
 
     def __init__(self, inventory: Inventory, grid: CardGrid, weights: Packing, wanted: Wanted) -> None:
@@ -120,7 +129,7 @@ class AfterPlacement(DerivedColumns):
             for each in (scarcity for line in self._scarcity for scarcity in line):
                 moved |= each.refresh()
         self._layouts = grid.layouts
-        if moved:  # other cards are scarce now: what a pod would take of any node may differ
+        if moved:  # Other cards are scarce now: the choice on any node may differ.
             self._reader.restart()
         super().refresh()
 
@@ -160,13 +169,15 @@ class AfterPlacement(DerivedColumns):
     def _choose(
         self, picture: "NodeTable", free: Ints, share: Ints, may: Bools, *, count: int, scarcity: Ints
     ) -> Bools:
-        """The cards that one request takes, on every node. Arrays of shape (nodes, cards)."""
+        """Return the cards that one request takes, on every node. Arrays of shape (nodes,
+        cards).
+        """
         return first_of(
             fit_keys(picture.of_home(free), share, picture.island, may, scarcity=scarcity, count=count), may, count
         )
 
     def _finish(self, picture: "NodeTable", free: Ints) -> None:
-        """`free`: with all requests met."""
+        """Store the totals of `free`, in which all requests are met."""
         self._free[picture.nodes], self._partial[picture.nodes] = totals(free)
 
 
@@ -185,13 +196,17 @@ class NodeTable:
         self._cards = inventory.devices.cards(self.of_home(self.rows))
 
     def of_home(self, values: Ints) -> Ints:
-        """The values of the cards that parts are cut from."""
+        """Return the values of the cards that parts are cut from: `home` [[0, 0, 2]] of [[a, b, c]]
+        gives [[a, a, c]].
+        """
         found: Ints = np.take_along_axis(values, self.home, axis=1)
         return found
 
     def request(self, column: RequestColumns, free: Ints) -> tuple[Ints, Bools]:
-        """What a request would take of each card, in millionths, and whether it may. `free`: what is left of them."""
-        if not self.there.any():  # a cluster without devices has no kinds of them either
+        """Return the millionths that a request would take of each card, and whether it may. `free`:
+        what is left of them.
+        """
+        if not self.there.any():  # a cluster without devices has no kinds of devices either
             return np.zeros_like(free), np.zeros_like(self.there)
         left = self.of_home(free)
         share = asked_shares(self._cards, column.ask(self.rows))
@@ -200,7 +215,10 @@ class NodeTable:
 
 
 def first_alternative(alternatives: Sequence[ResolvedRequest], columns: list[RequestColumns], nodes: Positions) -> Ints:
-    """Per node the first alternative that it may meet; the last where it can meet none."""
+    """Return per node the first alternative that it may meet; the last if it can meet none.
+
+    Written from the last alternative to the first, so that the first overwrites the others.
+    """
     found = np.full(len(nodes), len(columns) - 1, dtype=np.int64)
     for number in reversed(range(len(columns) - 1)):
         view, column = alternatives[number], columns[number]
@@ -211,10 +229,11 @@ def first_alternative(alternatives: Sequence[ResolvedRequest], columns: list[Req
 
 @dataclass(frozen=True, slots=True)
 class NodeDevices:
-    """The cards of one node as the search sees them, what it has chosen so far included.
+    """The cards of one node as the search sees them, with its choices so far.
 
-    Shape (grid.width,), or longer for devices that no node owns. `left`: what is left of the card that a device is or is cut
-    from; `share`: what the request at hand would take of it; `may`: whether it may.
+    Shape (grid.width,), or longer for devices that no node owns. `left`: the free part of the card
+    that a device is, or is cut from; `share`: the part that the current request would take of it;
+    `may`: whether it may.
     """
 
     node: int
@@ -228,7 +247,10 @@ class NodeDevices:
 def node_devices_of(
     inventory: Inventory, node: int, rows: Positions, left: Ints, share: Ints
 ) -> tuple[NodeDevices, Positions]:
-    """`rows`, `left` and `share`: of the devices that the request may take. Also: the place of each of them in the line."""
+    """Return the line of a node, and the place of each of the devices in it.
+
+    `rows`, `left` and `share`: of the devices that the request may take.
+    """
     grid = free_capacity_of(inventory).grid.refresh()
     places = grid.places(node, rows)
     width = max(grid.width, int(places.max(initial=0)) + 1)

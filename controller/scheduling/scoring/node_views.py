@@ -1,6 +1,8 @@
-"""What a vendor is shown when it arranges the cards of one node: built the same way for one node and for many.
+"""The node as a vendor sees it when it arranges its cards: built in one way for one node and for
+many.
 
-Called by `scoring.chooser` (the node that is searched) and `decide.pre_score` (all candidate nodes). Pure.
+Called by `scoring.chooser` (the node that is searched) and `decide.pre_score` (all candidate
+nodes). Pure.
 """
 
 import numpy as np
@@ -12,7 +14,12 @@ from hami_dra.vendors.protocol import CardState, Layout, NodeView, Vendor
 
 
 def card_states_of(eligible: Bools, idle: Bools, mine: Bools) -> Codes:
-    """`CardState` by position. Arrays of one shape."""
+    """Return the `CardState` flags by position. Arrays of one shape.
+
+    >>> yes, no = np.array([True, False]), np.array([False, False])
+    >>> card_states_of(yes, yes, no).tolist() == [CardState.ELIGIBLE | CardState.IDLE, 0]
+    True
+    """
     cells: Codes = (
         eligible * np.uint8(CardState.ELIGIBLE) | idle * np.uint8(CardState.IDLE) | mine * np.uint8(CardState.MINE)
     )
@@ -29,7 +36,7 @@ def node_view_of(
     vendor: Vendor,
     request: ResolvedRequest,
 ) -> NodeView:
-    """`cells` and `states`: shape (layout.size,)."""
+    """Return the view. `cells` and `states`: shape (layout.size,)."""
     return NodeView(
         layout=layout,
         cells=cells.tobytes(),

@@ -1,7 +1,7 @@
-"""What the node policy `fair-share` weighs, and how it is written.
+"""The weights of the node policy `fair-share`, and their notation.
 
-One annotation, `hami.io/packing-weights`, or the option `--packing-weights`: `theta=0.65,left=0.5,rare=0,large=0`, any of them
-in any order, the others as they are by default. Pure.
+One annotation, `hami.io/packing-weights`, or the option `--packing-weights`:
+`theta=0.65,left=0.5,rare=0,large=0`, any of them in any order, defaults for the others. Pure.
 """
 
 import math
@@ -11,7 +11,7 @@ _LARGEST = 1000.0
 
 
 class InvalidWeights(ValueError):
-    """What stands in the annotation or option is not understood; the message says how it is written."""
+    """The annotation or option is not understood; the message says how to write it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,19 @@ class Packing:
     """Defaults and formula: docs/packing.md."""
 
     theta: float = 0.65
-    """A free card counts only while this part of its fair share of the node's CPU and memory is left."""
+    """A free card counts only while this fraction of its fair share of the node's CPU and memory is
+    left.
+    """
     left: float = 0.5
-    """What eight free cards of a node count in cards (`g`): the larger, the sooner nodes that are nearly full are filled up."""
+    """Cost of eight free cards of a node, in cards (`g`): the larger, the sooner nearly full nodes
+    are filled up.
+    """
     rare: float = 0.0
-    """What taking a card of the rarest type counts, in cards, where the commonest type would do."""
+    """Cost of taking a card of the rarest type, in cards, if the commonest type would do."""
     large: float = 0.0
-    """What taking an endlessly large card counts, in cards, where the smallest that would do has next to no memory."""
+    """Cost of taking an endlessly large card, in cards, if the smallest that would do has next to
+    no memory.
+    """
 
     @property
     def minds_scarcity(self) -> bool:
@@ -33,7 +39,11 @@ class Packing:
 
 
 def parse_packing(value: str, default: Packing) -> Packing:
-    """`theta` above 0 up to 1, the others from 0 to 1000. Raises InvalidWeights."""
+    """Parse the weights: `theta` above 0 up to 1, the others from 0 to 1000. Raises InvalidWeights.
+
+    >>> parse_packing("left=1", Packing()) == Packing(left=1.0)
+    True
+    """
     found: dict[str, float] = {}
     for part in value.split(","):
         name, equals, text = (each.strip() for each in part.partition("="))

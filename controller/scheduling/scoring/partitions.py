@@ -1,13 +1,14 @@
-"""Parts of cards (MIG instances) on the device axis: each stands for the card that it is cut from.
+"""Parts of cards (MIG instances) on the device axis: each represents the card that it is cut from.
 
-Called by `scoring.chooser` where parts are among the devices that a request may take. In: those devices, everything of the
-same drivers on the node. Out: the same columns as for cards, with the numbers of the whole card in place of a part's, and
-what else orders parts. Pure.
+Called by `scoring.chooser` if parts are among the devices that a request may take. In: those
+devices, all devices of the same drivers on the node. Out: the same columns as for cards, with the
+numbers of the whole card in place of a part's, and further keys for parts. Pure.
 
 - Which card: the device policy, on the usage of the whole card, its other parts included.
-- Which part of a card: the smallest that holds the request, and of equal ones the one after which most can still be cut from
-  the card: what it takes of the shared counters rules out least.
-- The smallest part comes before the policy where a request can only have parts, or the vendor says so.
+- Which part of a card: the smallest that holds the request, and of equal ones the one after which
+  most can still be cut from the card: its use of the shared counters rules out least.
+- The smallest part comes before the policy if a request can only have parts, or the vendor requires
+  it.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ class PartitionsView:
     cards: Cards
     ask: CardRequest
     before: list[Ints]
-    """Keys that count more than the device policy, most important first, lower is better."""
+    """Keys above the device policy, most important first, lower is better."""
     inside: list[Ints]
     """Keys among the parts of one card."""
 
@@ -48,13 +49,15 @@ class Surroundings:
     devices: Sequence[Device]
     """All cards and parts of the pools, in use or not."""
     picture: Cards
-    """Their columns, with what the search has added."""
+    """Their columns, with the additions of the search."""
 
 
 def partitions_view(
     devices: Sequence[Device], cards: Cards, ask: CardRequest, around: Surroundings, *, smallest_first: bool
 ) -> PartitionsView:
-    """`cards` and `ask`: of `devices`. `smallest_first`: the vendor wants it so."""
+    """Return the view. `cards` and `ask`: of `devices`. `smallest_first`: the vendor
+    requires it.
+    """
     parts = [position for position, device in enumerate(devices) if is_part(device)]
     wholes = {_key(device): place for place, device in enumerate(around.devices) if not is_part(device)}
     tight = smallest_first or not any(
@@ -79,7 +82,7 @@ def _key(device: Device) -> CardKey:
 
 
 def _may_take(request: ResolvedRequest, card: Device) -> bool:
-    """The request is one for whole cards too, as far as selectors tell."""
+    """Return whether the selectors of the request also match whole cards."""
     try:
         return all(selector.matches(card) for selector in request.all_selectors)
     except AllocatorError:
@@ -89,7 +92,9 @@ def _may_take(request: ResolvedRequest, card: Device) -> bool:
 def _as_their_cards(
     devices: Sequence[Device], parts: Sequence[int], cards: Cards, wholes: dict[CardKey, int], around: Surroundings
 ) -> Cards:
-    """The columns with a part's numbers replaced by those of its card: totals, and what all of its tenants use."""
+    """Return the columns with a part's numbers replaced by those of its card: totals, and the usage
+    of all its tenants.
+    """
     picture = around.picture
     used: dict[CardKey, list[int]] = {}
     for place, device in enumerate(around.devices):
@@ -108,7 +113,9 @@ def _as_their_cards(
 
 
 def _smallest_of_card(devices: Sequence[Device], parts: Sequence[int], ask: CardRequest) -> CardRequest:
-    """All parts of a card ask for what the smallest of them is, so that the policy weighs cards and not parts."""
+    """Return the request of the smallest part for all parts of a card, so that the policy compares
+    cards and not parts.
+    """
     least: dict[CardKey, int] = {}
     for position in parts:
         key = _key(devices[position])
@@ -122,7 +129,9 @@ def _smallest_of_card(devices: Sequence[Device], parts: Sequence[int], ask: Card
 
 
 def _ruled_out(around: Surroundings) -> dict[Device, int]:
-    """Part → memory of all parts that its card still offers, and would not after this one was taken."""
+    """Return by part the memory of all parts that its card still offers and would not after this
+    one is taken.
+    """
     costs: dict[Device, int] = {}
     taken = {
         device
@@ -148,7 +157,15 @@ def _ruled_out(around: Surroundings) -> dict[Device, int]:
 
 
 def _ruled_out_of(members: Sequence[Device], taken: set[Device], totals: dict[CounterName, int]) -> dict[Device, int]:
-    """Of one card. The counters that its parts draw on: shape (parts, counters), floats, for they are only compared."""
+    """Compute `_ruled_out` for one card, with the counters of its parts: shape (parts, counters),
+    floats.
+
+    `stays[i, j]`: part j still fits after part i is taken. A card of 4 slices, parts a and b of 2
+    slices each, c of all 4:
+
+        after a: 2 left, enough for a part of 2, not for c -> a costs the memory of c
+        after c: 0 left                                    -> c costs that of a, b and c
+    """
     own = {
         name: column
         for column, name in enumerate(dict.fromkeys(name for each in members for name, _ in consumption(each)))

@@ -1,7 +1,8 @@
-"""What a policy is, how it is written, and all that holds for one pod (`Policies`).
+"""Policies, their notation, and all policies of one pod (`Policies`).
 
-Used wherever policies are chosen or followed; which ones hold for a pod is found by `policy_resolution`. Pure. Values are HAMi's
-(S/policy at HEAD). An unknown value is never guessed: `InvalidPolicy` names it and the choices.
+Used wherever policies are chosen or followed; `policy_resolution` finds those of a pod. Pure.
+Values are HAMi's (S/policy at HEAD). An unknown value is never guessed: `InvalidPolicy` names it
+and the choices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +19,15 @@ UNSAID: Final = "default"
 
 
 class InvalidPolicy(ValueError):
-    """The annotation of an object has a value that is not one of the choices; the pod is not placed until it is fixed."""
+    """An annotation has a value that is not one of the choices.
+
+    The pod is not placed until it is fixed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Of the three terms of the device score; integers, at least one above 0."""
+    """The weights of the three terms of the device score; integers, at least one above 0."""
 
     slot: int = 1
     core: int = 1
@@ -32,12 +36,15 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class DevicePolicy:
-    """`keys` in their order of importance: one for a plain policy, several for a comma list such as `spread,mutex`."""
+    """A device policy and its weights.
+
+    `keys`: most important first; one for a plain policy, several for a list such as `spread,mutex`.
+    """
 
     keys: tuple[str, ...] = (names.SPREAD,)
     weights: Weights = Weights()
     origin: str = UNSAID
-    """Of `keys`: the object whose annotation says so."""
+    """The object whose annotation sets `keys`."""
     weights_origin: str = UNSAID
 
     @property
@@ -46,48 +53,54 @@ class DevicePolicy:
 
     @property
     def follows_node(self) -> bool:
-        """Cards are chosen as the node policy would have them."""
+        """Whether the node policy also orders the cards."""
         return self.keys[0] == names.FAIR_SHARE
 
     @property
     def hami_keys(self) -> tuple[str, ...]:
-        """For vendors, who know HAMi's policies: those that pack are a `binpack` to them."""
+        """The keys for vendors, who know HAMi's policies: those that pack are a `binpack`
+        to them.
+        """
         return (names.BINPACK,) if self.follows_node else self.keys
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What an annotation, or a parameter that means the same, says of the vendors' business, and where it stands."""
+    """A vendor preference: an annotation, or an equivalent parameter, and its origin."""
 
     annotation: str
     value: str
     origin: str
     """`Pod default/x`, `default`, `parameters of ResourceClaim default/c or its DeviceClass`."""
     request: str = ""
-    """Empty: it holds for the whole claim."""
+    """Empty: it applies to the whole claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What holds for one pod. `devices` is by claim key; claims that are not in it use `device`."""
+    """The policies of one pod. `devices` is by claim key; claims that are not in it use
+    `device`.
+    """
 
     node: str = names.BINPACK
     node_origin: str = "default"
     device: DevicePolicy = DevicePolicy()
     devices: Mapping[str, DevicePolicy] = field(default_factory=dict)
     request_preferences: Mapping[str, RequestPreferences] = field(default_factory=dict)
-    """By claim key: what is wanted of the vendors beyond amounts."""
+    """By claim key: preferences for the vendors beyond amounts."""
     stated: Mapping[str, tuple[Stated, ...]] = field(default_factory=dict)
-    """By claim key: where `wishes` come from. For people; decides nothing."""
+    """By claim key: the origins of `request_preferences`. For people; decides nothing."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Of defaults only: vendors' annotations that hold where no object has them (`--default`)."""
+    """Of defaults only: vendors' annotations for objects that have none (`--default`)."""
 
     packing: Packing = Packing()  # noqa: RUF009 (frozen)
     """Weights of `fair-share`, and of scarce cards under every policy."""
     packing_origin: str = "default"
 
     def for_claim(self, claim_key: str) -> DevicePolicy:
-        """Of one claim. Where nobody chose a device policy, that of a node policy that has one."""
+        """Return the device policy of a claim. If none was chosen, that of a node policy that has
+        one.
+        """
         found = self.devices.get(claim_key, self.device)
         if self.node == names.FAIR_SHARE and found.origin == UNSAID and found.keys == DevicePolicy().keys:
             return _following(self.node, self.node_origin, found.weights)
@@ -95,16 +108,18 @@ class Policies:
 
     @property
     def weighs_packing(self) -> bool:
-        """Whether `packing` has a say."""
+        """Whether `packing` has an effect."""
         return self.node == names.FAIR_SHARE or self.packing.minds_scarcity
 
     @property
     def hami_node(self) -> str:
-        """For vendors, who know HAMi's node policies."""
+        """The node policy for vendors, who know HAMi's."""
         return names.BINPACK if self.node == names.FAIR_SHARE else self.node
 
     def preferences_of(self, claim_key: str, request: str) -> RequestPreferences:
-        """Of one request of a claim; `request` as allocation results spell it."""
+        """Return the preferences of one request of a claim; `request` as allocation results spell
+        it.
+        """
         return self.request_preferences.get(claim_key, NO_WISHES).for_request(request)
 
 
@@ -114,14 +129,17 @@ def _following(node: str, origin: str, weights: Weights) -> DevicePolicy:
 
 
 def parse_node_policy(value: str, where: str) -> str:
-    """`where` the value stands, for the message: an annotation of some object, or an option. Raises InvalidPolicy."""
+    """Parse a node policy. Raises InvalidPolicy.
+
+    `where`: the place of the value, for the message: an annotation of some object, or an option.
+    """
     if value not in names.NODE_POLICIES:
         raise _unknown(where, value, names.NODE_POLICIES)
     return value
 
 
 def parse_device_policy(value: str, where: str) -> tuple[str, ...]:
-    """A policy or a comma list of policies, each at most once. Raises InvalidPolicy."""
+    """Parse a policy or a comma list of policies, each at most once. Raises InvalidPolicy."""
     keys = tuple(part.strip() for part in value.split(","))
     if not all(key in names.DEVICE_POLICIES for key in keys):
         raise _unknown(where, value, names.DEVICE_POLICIES)
@@ -131,7 +149,11 @@ def parse_device_policy(value: str, where: str) -> tuple[str, ...]:
 
 
 def parse_weights(value: str, where: str) -> Weights:
-    """`slot=1,core=2,memory=3`: all three, any order, integers >= 0 and not all 0 (HAMi HEAD). Raises InvalidPolicy."""
+    """Parse `slot=1,core=2,memory=3`: all three, any order, integers >= 0 and not all 0 (HAMi
+    HEAD).
+
+    Raises InvalidPolicy.
+    """
     problem = f"{where}: {value!r} is not like slot=1,core=1,memory=1"
     found: dict[str, int] = {}
     for part in value.split(","):
@@ -150,7 +172,9 @@ def parse_weights(value: str, where: str) -> Weights:
 
 
 def parse_packing_weights(value: str, where: str, default: Packing) -> Packing:
-    """`theta=0.65,left=0.5,rare=0,large=0`, any of them; the others as in `default`. Raises InvalidPolicy."""
+    """Parse `theta=0.65,left=0.5,rare=0,large=0`, any of them; the others as in `default`. Raises
+    InvalidPolicy.
+    """
     try:
         return parse_packing(value, default)
     except InvalidWeights as error:

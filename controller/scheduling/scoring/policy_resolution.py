@@ -1,7 +1,8 @@
-"""Which policies hold for a pod: read from annotations, checked, with where each came from.
+"""Resolution of a pod's policies: read from annotations, checked, with the origin of each.
 
-Called by `queueing.pod_assessment` and by `simulation` before `decide`. Pure. The order is pod, claim, template, class, then the
-default; the first one found wins. The node policy is one per pod; the device policy and its weights are one per claim.
+Called by `queueing.pod_assessment` and by `simulation` before `decide`. Pure. The order is pod,
+claim, template, class, then the default; the first one found wins. There is one node policy per
+pod; the device policy and its weights are per claim.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,10 +39,9 @@ def resolve(
     classes: Mapping[str, DeviceClass],
     defaults: Policies,
 ) -> Policies:
-    """The policies of `pod`.
+    """Return the policies of the pod. Raises `InvalidPolicy`.
 
-    `templates` by claim key: the template a generated claim was made from, where it is known. `classes` by name.
-    Raises `InvalidPolicy`.
+    `templates`: by claim key, the template of a generated claim, if known. `classes`: by name.
     """
     per_claim = [(claim, _sources(pod, claim, templates, classes)) for claim in claims]
     ranked = list(_by_rank(pod, [sources for _, sources in per_claim]))
@@ -73,7 +73,7 @@ def resolve(
 
 
 def _first(sources: Iterable[Object], annotation: str) -> tuple[str, str] | None:
-    """(value, the object that has it): the first that has the annotation."""
+    """Return (value, object) of the first object that has the annotation."""
     for source in sources:
         value = source.metadata.annotations.get(annotation)
         if value is not None:
@@ -90,7 +90,10 @@ class _Final(NamedTuple):
 def _claim_wishes(
     claim: ResourceClaim, sources: Sequence[Object], classes: Mapping[str, DeviceClass], defaults: Policies
 ) -> tuple[RequestPreferences, tuple[Stated, ...]]:
-    """Of all its requests, those apart whose parameters say something else. Raises InvalidPolicy."""
+    """Return the preferences of a claim, and separately those of requests with other parameters.
+
+    Raises InvalidPolicy.
+    """
     found = _found(sources, defaults.annotations)
     request_preferences = _wishes(found)
     stated = [Stated(name, value, origin) for name, (value, origin) in found.items()]
@@ -111,9 +114,9 @@ def _claim_wishes(
 def _parameters(
     claim: ResourceClaim, classes: Mapping[str, DeviceClass]
 ) -> Iterator[tuple[str, Mapping[str, str], Mapping[str, _Final]]]:
-    """Yield the requests that say in parameters what an annotation could say: (request, annotations, those that are final).
+    """Yield the requests with parameters that replace annotations: (name, annotations, final).
 
-    Parameters that are wrong say nothing here: the allocator names them.
+    Invalid parameters are left out: the allocator reports them.
     """
     for request in claim.spec.devices.requests:
         for exact in (request.exactly, *request.first_available):
@@ -140,7 +143,9 @@ def _parameters(
 
 
 def _check_final(sources: Iterable[Object], final: Mapping[str, _Final]) -> None:
-    """Raises InvalidPolicy for an annotation that says otherwise than what a DeviceClass marks final."""
+    """Raise InvalidPolicy for an annotation that contradicts a value marked final by a
+    DeviceClass.
+    """
     for source in sources:
         for name in final.keys() & source.metadata.annotations.keys():
             value, rule = source.metadata.annotations[name], final[name]
@@ -152,16 +157,21 @@ def _check_final(sources: Iterable[Object], final: Mapping[str, _Final]) -> None
 
 
 def check_preferences(annotations: Mapping[str, str], where: str) -> None:
-    """Raises InvalidPolicy where a vendor does not understand what `annotations` say. `where`: of what object they are."""
+    """Raise InvalidPolicy if a vendor does not understand the annotations. `where`: the object that
+    has them.
+    """
     _wishes({name: (value, UNSAID) for name, value in annotations.items() if name in WISH_ANNOTATIONS}, where)
 
 
 _Found = dict[str, tuple[str, str]]
-"""Annotation → (value, where it stands)."""
+"""Annotation → (value, where it is set)."""
 
 
 def _found(sources: Iterable[Object], defaults: Mapping[str, str], parameters: _Found | None = None) -> _Found:
-    """The first object that has an annotation counts, each annotation for itself; then parameters, then defaults."""
+    """Return the values by annotation: from the first object that has it, else the parameters.
+
+    Each annotation is looked up separately; defaults come last.
+    """
     found = {name: (value, UNSAID) for name, value in defaults.items() if name in WISH_ANNOTATIONS}
     if parameters:
         found |= {name: said for name, said in parameters.items() if name in WISH_ANNOTATIONS}
@@ -174,7 +184,10 @@ def _found(sources: Iterable[Object], defaults: Mapping[str, str], parameters: _
 
 
 def _wishes(found: _Found, where: str = "the controller's defaults") -> RequestPreferences:
-    """What the vendors make of it. `where`: for what comes from no object. Raises InvalidPolicy."""
+    """Return the preferences that the vendors parse from the annotations. Raises InvalidPolicy.
+
+    `where`: the place of values that come from no object.
+    """
     if not found:
         return NO_WISHES
     for name, (value, origin) in found.items():
@@ -199,7 +212,7 @@ def _sources(
     templates: Mapping[str, ResourceClaimTemplate],
     classes: Mapping[str, DeviceClass],
 ) -> list[Object]:
-    """The objects whose annotations count for one claim, most specific first."""
+    """Return the objects whose annotations count for one claim, most specific first."""
     template = templates.get(claim.key)
     found: list[Object] = [pod, claim]
     if template is not None:
@@ -213,7 +226,9 @@ def _sources(
 
 
 def _by_rank(pod: Pod, per_claim: list[list[Object]]) -> Iterable[Object]:
-    """The node policy is one per pod: all claims come before all templates before all classes."""
+    """Yield the objects in order: one node policy per pod, so all claims come before all templates
+    before all classes.
+    """
     yield pod
     for wanted in (ResourceClaim, ResourceClaimTemplate, DeviceClass):
         for sources in per_claim:

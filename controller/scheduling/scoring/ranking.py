@@ -1,8 +1,11 @@
-"""How the nodes that fit compare, by the pod's node policy: one column of values, and the order of cards that goes with it.
+"""The comparison of fitting nodes by the pod's node policy: one column of values, and the matching
+order of cards.
 
-Called by `decide` once the candidates are known, and by `scoring.chooser` for the cards of the node that is searched. HAMi's
-`binpack` and `spread` read the column that the inventory keeps; `fair-share` judges every node by the state it would be in
-with the pod (`scoring.device_selection`), in columns per shape of request that are mended for nodes that changed. Pure.
+Called by `decide` once the candidates are known, and by `scoring.chooser` for the cards of the node
+that is searched. HAMi's `binpack` and `spread` read the column that the inventory keeps;
+`fair-share` judges every node by the state it would be in with the pod
+(`scoring.device_selection`), in columns per shape of request that are updated for nodes that
+changed. Pure.
 """
 
 from typing import Final, Protocol
@@ -19,20 +22,24 @@ from hami_dra.api.arrays import Floats, Ints
 from hami_dra.api.core import Pod
 
 _HAMI_UNIT: Final = 10.0
-"""What a card's worth of scarcity counts beside HAMi's node score, which is between 0 and 30."""
+"""Weight of a card's worth of scarcity relative to HAMi's node score, which is between 0 and 30."""
 
 
 class Ranking(Protocol):
-    """One pod, all nodes."""
+    """The ranking of all nodes for one pod."""
 
     values: Floats
-    """Shape (nodes.size,); what is best is said by the policy: the lowest for `spread`, else the highest."""
+    """Shape (nodes.size,); the policy says what is best: the lowest for `spread`, else the
+    highest.
+    """
 
     def terms(self, node: int) -> list[tuple[str, float]]:
-        """What the value of a node is made of, by name."""
+        """Return the summands of a node's value, by name."""
 
     def card_keys(self, request: ResolvedRequest, line: NodeDevices) -> list[Ints] | None:
-        """By what the cards of a node are ordered, most important first, lower is better. None: by the device policy."""
+        """Return the keys that the cards of a node are ordered by, most important first, lower is
+        better. None: the device policy.
+        """
 
 
 class NodeRanker(Protocol):
@@ -40,12 +47,14 @@ class NodeRanker(Protocol):
 
 
 def reads_kept_score(policies: Policies) -> bool:
-    """Nodes are compared by what the inventory keeps of them, whatever the pod: the ranking is `Plain`."""
+    """Whether nodes are compared by what the inventory stores, regardless of the pod: the ranking
+    is `Plain`.
+    """
     return policies.node != names.FAIR_SHARE and not policies.packing.minds_scarcity
 
 
 def rank_nodes(inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> Ranking:
-    """`wanted`: the requests that are still to be met."""
+    """Return the ranking by the pod's policies. `wanted`: the requests that are still to be met."""
     if reads_kept_score(policies):
         return Plain(inventory)
     if policies.node == names.FAIR_SHARE:
@@ -54,7 +63,7 @@ def rank_nodes(inventory: Inventory, policies: Policies, pod: Pod, wanted: Wante
 
 
 class Plain:
-    """HAMi's node score, as the inventory keeps it."""
+    """HAMi's node score, as stored in the inventory."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.values: Floats = inventory.nodes.score
@@ -67,7 +76,7 @@ class Plain:
 
 
 class _Hami(Plain):
-    """The same, and scarce cards kept."""
+    """HAMi's node score, with a cost for scarce cards."""
 
     def __init__(self, inventory: Inventory, policies: Policies, wanted: Wanted) -> None:
         super().__init__(inventory)

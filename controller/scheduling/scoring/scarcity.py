@@ -1,12 +1,15 @@
-"""How scarce the types of cards are to one request: rare beside those that would do as well, or larger than need be.
+"""The scarcity of the types of cards for one request: rare among those that would do as well, or
+larger than necessary.
 
-Called by `scoring.ranking`. A type is driver, product and memory. Of the types that could serve the request at all, whatever
-is in use:
+Called by `scoring.ranking`. A type is driver, product and memory. Of the types that could serve the
+request at all, in use or not:
 
-    scarcity = rare x (1 - cards of the type / cards of the commonest) + large x (1 - memory of the smallest / memory of the type)
+    scarcity = rare x (1 - cards of the type / cards of the commonest)
+             + large x (1 - memory of the smallest / memory of the type)
 
-in cards, with the weights of `Packing`. So the commonest and smallest type has 0, and so has whatever a request can only have.
-Pure; made anew when devices come or go.
+in cards, with the weights of `Packing`. So the commonest and smallest type has 0, and so has a type
+that is the only choice. With rare = large = 1, 30 cards of 24 GiB and 6 of 96 GiB: the large ones
+have (1 - 6/30) + (1 - 24/96) = 1.55. Pure; computed again when devices come or go.
 """
 
 import numpy as np
@@ -28,19 +31,23 @@ class Scarcity:
         self._by_type: Ints = np.zeros(1, dtype=np.int64)
 
     def of(self, types: Ints) -> Ints:
-        """Millionths of a card, for numbers of types; 0 for -1. Any shape."""
+        """Return millionths of a card, for numbers of types; 0 for -1. Any shape."""
         found: Ints = self._by_type[np.where((types >= 0) & (types < len(self._by_type) - 1), types, -1)]
         return found
 
     def refresh(self) -> bool:
-        """Whether anything is different. To be called when nodes have other devices."""
+        """Recompute, and return whether anything changed. To be called when nodes have other
+        devices.
+        """
         if not self._weights.minds_scarcity:
             return False
         before, self._by_type = self._by_type, self._judged()
         return not np.array_equal(before, self._by_type)
 
     def _judged(self) -> Ints:
-        """By number of the type, and 0 behind the last."""
+        """Return the scarcity by number of the type, with a 0 after the last (index -1: no
+        type).
+        """
         grid = self._grid
         line, column = np.nonzero(grid.type >= 0)
         types = grid.type[line, column]
