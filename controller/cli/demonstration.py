@@ -28,7 +28,7 @@ from hami_dra.driver.fleet.run import Fleet
 from hami_dra.kube.embedded.control_plane import EmbeddedControlPlane
 from hami_dra.kube.manifests import apply, shipped
 from hami_dra.kube.memory import MemoryCluster
-from hami_dra.vendors.nvidia.rules import DRIVER
+from hami_dra.vendors.registry import plugin_of
 
 FLEET: Final = FleetFile(
     name="demo",
@@ -122,9 +122,10 @@ async def running() -> AsyncIterator[Demonstration]:
     synced = asyncio.Event()
     # One replica, and a scheduler that allocates nothing: no election and no fence handshake
     # needed.
+    driver = plugin_of("nvidia").driver
     settings = Settings(
-        managed=frozenset({DRIVER}),
-        own_drivers=frozenset({DRIVER}),
+        managed=frozenset({driver}),
+        own_drivers=frozenset({driver}),
         quiet_time=0.0,
         probe=False,
         leader_election=False,

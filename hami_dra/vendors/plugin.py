@@ -5,16 +5,20 @@ reads hardware (libraries, tools) is behind a function that imports it when it i
 the controller and the commands load none of it.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hami_dra.api.containers import ContainerVendor, Partitioner
+from hami_dra.api.hardware import Card, DrivenCard, Machine
 from hami_dra.discovery.backend import Backend
 from hami_dra.monitor.readings import Sampler
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.protocol import Vendor
-from hami_dra.vendors.publishing import PublishingVendor
+from hami_dra.vendors.publishing import Json, PublishingVendor
+
+Imitation = Callable[[Machine, Sequence[Card]], list[Json]]
+"""What another driver publishes of a machine with these cards."""
 
 
 class InvalidPlugin(ValueError):
@@ -42,8 +46,16 @@ class VendorPlugin:
     """Make the sampler for the cards that this back end finds; None if there is none. Touches no
     hardware.
     """
+    record: Callable[..., Card] = DrivenCard
+    """The class of its cards' records; reference machines are made of it."""
     partitioner: Callable[[Backend], Partitioner] | None = None
     """Create the partitioner that works with this back end. None: no partitions."""
+    simulated_partitioner: Callable[[Iterable[Card], Path], Partitioner] | None = None
+    """Make the same for simulated cards. In: the cards, and the file that keeps their parts."""
+    with_partition_mode: Callable[[Card, bool], Card | None] = lambda _card, _enabled: None
+    """The card with its partition mode on or off; None: it cannot be cut."""
+    imitations: Mapping[str, Imitation] = field(default_factory=dict)
+    """Other drivers that publish such cards → how; for simulated fleets."""
     use_driver_root: Callable[[Path], None] | None = None
     """Look for the vendor's libraries in this folder. None: it has none that could be elsewhere."""
 

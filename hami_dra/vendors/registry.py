@@ -1,26 +1,63 @@
 """All vendors, in one order; everything that goes by vendor or driver is derived from it.
 
-A driver that is not here has no vendor rules. A vendor is one folder next to this module and one
-line in `PLUGINS`.
+A driver that is not here has no vendor rules. A vendor of this project is one folder next to this
+module and one line in `_OWN`. A vendor of another project is an installed distribution with an
+entry point of the group `hami_dra.vendors` that names its `VendorPlugin`
+(docs/adding-a-vendor.md).
 """
 
 from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
+from typing import Final
 
 from hami_dra.api.containers import ContainerVendor
 from hami_dra.vendors import enflame, kunlunxin, metax, neuron, nvidia
 from hami_dra.vendors.legacy import LegacyVendor
-from hami_dra.vendors.plugin import VendorPlugin
+from hami_dra.vendors.plugin import InvalidPlugin, VendorPlugin
 from hami_dra.vendors.protocol import Vendor
 from hami_dra.vendors.publishing import PublishingVendor
 from hami_dra.vendors.quotas import QuotaName, Quotas
 
-PLUGINS: tuple[VendorPlugin, ...] = (
+ENTRY_POINTS: Final = "hami_dra.vendors"
+_OWN: Final[tuple[VendorPlugin, ...]] = (
     nvidia.PLUGIN,
     metax.PLUGIN,
     neuron.PLUGIN,
     enflame.PLUGIN,
     kunlunxin.PLUGIN,
 )
+
+
+def with_installed(own: tuple[VendorPlugin, ...]) -> tuple[VendorPlugin, ...]:
+    """Return these plugins, then those of other distributions, by the name of their entry point.
+
+    Raises InvalidPlugin for an entry point that cannot be loaded, names something else, or takes
+    the name, the driver or a resource of another vendor: a program that silently lacks an installed
+    vendor would decide wrongly.
+    """
+    found = list(own)
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
+        where = f"entry point {entry.name} ({entry.value}) of group {ENTRY_POINTS}"
+        try:
+            plugin = entry.load()
+        except Exception as error:
+            raise InvalidPlugin(f"{where} cannot be loaded: {error!r}; fix or uninstall its distribution") from error
+        if not isinstance(plugin, VendorPlugin):
+            raise InvalidPlugin(f"{where} is a {type(plugin).__name__}: make it name a VendorPlugin")
+        for other in found:
+            taken = sorted(_claimed(plugin) & _claimed(other))
+            if taken:
+                raise InvalidPlugin(f"{where} uses {', '.join(taken)} of vendor {other.name}: give it names of its own")
+        found.append(plugin)
+    return tuple(found)
+
+
+def _claimed(plugin: VendorPlugin) -> set[str]:
+    """Return the names that only one vendor can have."""
+    return {plugin.name, plugin.driver, *plugin.legacy.resources}
+
+
+PLUGINS: tuple[VendorPlugin, ...] = with_installed(_OWN)
 """The requests of a claim that the webhook converts come in this order."""
 VENDORS: tuple[Vendor, ...] = tuple(plugin.rules for plugin in PLUGINS)
 LEGACY_VENDORS: tuple[LegacyVendor, ...] = tuple(plugin.legacy for plugin in PLUGINS)

@@ -13,10 +13,10 @@ from hami_dra.driver.prepare.batching import Prepare, Unprepare
 from hami_dra.driver.prepare.files import Files
 from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.prepare.pods import read_pod
-from hami_dra.driver.simulated.partitions import SimulatedPartitioner
 from hami_dra.vendors.nvidia.containers import NvidiaContainers
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing
 from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.vendors.nvidia.simulated_partitions import SimulatedPartitioner
 from hami_dra.vendors.publishing import Sharing
 from tests.support.containers import PretendHost, kernel_with_mig
 from tests.support.kubelet_order import environments

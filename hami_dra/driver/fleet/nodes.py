@@ -9,14 +9,14 @@ from typing import Any
 
 from hami_dra.api import names
 from hami_dra.api.config import FleetFile, FleetNodes, SharingConfig
-from hami_dra.api.hardware import Machine, MigState
+from hami_dra.api.hardware import Machine
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.driver.simulated import UnknownMachine, machine
 from hami_dra.driver.simulated.third_party import NotPublishedBy, foreign_devices
 from hami_dra.driver.slices import Pool, machine_pools, pool_of
 from hami_dra.kube.protocol import ConfigError
-from hami_dra.vendors.nvidia.records import GpuRecord
 from hami_dra.vendors.publishing import Sharing, Unpublishable
+from hami_dra.vendors.registry import plugin_of
 
 Json = dict[str, Any]
 
@@ -64,11 +64,10 @@ def with_mig(found: Machine, *, enabled: bool) -> Machine:
     """Return the machine with all its GPUs in MIG mode, or none. Raises Unpublishable if no GPU
     supports it.
     """
-    if enabled and not any(isinstance(card, GpuRecord) and card.mig for card in found.cards):
+    switched = [plugin_of(card.vendor).with_partition_mode(card, enabled) for card in found.cards]
+    if enabled and not any(switched):
         raise Unpublishable(f"mig: {found.instance_type} has no GPU that supports MIG: leave mig out")
-    state = MigState(enabled=enabled, pending=enabled)
-    cards = [replace(card, mig=state) if isinstance(card, GpuRecord) and card.mig else card for card in found.cards]
-    return replace(found, cards=tuple(cards))
+    return replace(found, cards=tuple(new or card for card, new in zip(found.cards, switched, strict=True)))
 
 
 def _node(file: FleetFile, group: FleetNodes, name: str, zone: str) -> PlannedNode:

@@ -30,7 +30,6 @@ from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
 from hami_dra.driver.prepare.errors import PrepareError
 from hami_dra.driver.prepare.preparation import NodePreparation
 from hami_dra.driver.prepare.vanished import VanishedClaims
-from hami_dra.driver.simulated.partitions import SimulatedPartitioner
 from hami_dra.kube.protocol import Cluster, ConfigError
 from hami_dra.monitor.readings import Sampler
 from hami_dra.monitor.simulated import SimulatedSampler
@@ -124,12 +123,12 @@ class Wiring:
 
     def _partitioner(self, station: DriverRuntime, state_folder: Path) -> Partitioner | None:
         vendor = station.vendor.name
-        partitioner = plugin_of(vendor).partitioner
-        if partitioner is None:
-            return None
+        plugin = plugin_of(vendor)
         if self.simulated is None:
-            return partitioner(station.hardware.backend)
-        return SimulatedPartitioner(
+            return plugin.partitioner(station.hardware.backend) if plugin.partitioner is not None else None
+        if plugin.simulated_partitioner is None:
+            return None
+        return plugin.simulated_partitioner(
             [card for card in self.simulated if card.vendor == vendor], state_folder / _PARTITIONS
         )
 

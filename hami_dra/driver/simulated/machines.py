@@ -21,8 +21,7 @@ from pydantic import Field, PlainValidator
 from hami_dra.api.config import ConfigModel
 from hami_dra.api.hardware import Card, DrivenCard, Machine, MigState, PcieDistance
 from hami_dra.api.quantity import Quantity
-from hami_dra.vendors.neuron.records import NeuronRecord
-from hami_dra.vendors.nvidia.records import GpuRecord
+from hami_dra.vendors.registry import plugin_of
 
 _FOLDER: Final = files("hami_dra.driver.simulated") / "data"
 _UUIDS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "simulated.hami.io")
@@ -149,9 +148,9 @@ def _card(described: MachineFile, group: CardGroup, node: str, index: int) -> Ca
     fields = {field.name: getattr(card, field.name) for field in dataclasses.fields(card)}
     if group.gpu:
         mig = None if group.gpu.mig is None else MigState(enabled=group.gpu.mig, pending=group.gpu.mig)
-        return GpuRecord(**fields, **group.gpu.model_dump(exclude={"mig"}), mig=mig)
+        return plugin_of(group.vendor).record(**fields, **group.gpu.model_dump(exclude={"mig"}), mig=mig)
     if group.neuron:
-        return NeuronRecord(**fields, **group.neuron.model_dump(), instance_type=described.name)
+        return plugin_of(group.vendor).record(**fields, **group.neuron.model_dump(), instance_type=described.name)
     if group.software:
         return DrivenCard(**fields, **group.software.model_dump())
     return card

@@ -7,6 +7,7 @@ from hami_dra.monitor.readings import Sampler
 from hami_dra.vendors.enflame.containers import EnflameContainers
 from hami_dra.vendors.enflame.legacy import EnflameLegacy
 from hami_dra.vendors.enflame.publish import EnflamePublishing
+from hami_dra.vendors.enflame.records import EnflameRecord
 from hami_dra.vendors.enflame.rules import Enflame
 from hami_dra.vendors.plugin import VendorPlugin
 
@@ -30,4 +31,5 @@ PLUGIN = VendorPlugin(
     legacy=EnflameLegacy(),
     backend=_backend,
     sampler=_sampler,
+    record=EnflameRecord,
 )

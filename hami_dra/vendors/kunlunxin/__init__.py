@@ -7,6 +7,7 @@ from hami_dra.monitor.readings import Sampler
 from hami_dra.vendors.kunlunxin.containers import KunlunxinContainers
 from hami_dra.vendors.kunlunxin.legacy import KunlunxinLegacy
 from hami_dra.vendors.kunlunxin.publish import KunlunxinPublishing
+from hami_dra.vendors.kunlunxin.records import KunlunxinRecord
 from hami_dra.vendors.kunlunxin.rules import Kunlunxin
 from hami_dra.vendors.plugin import VendorPlugin
 
@@ -30,4 +31,5 @@ PLUGIN = VendorPlugin(
     legacy=KunlunxinLegacy(),
     backend=_backend,
     sampler=_sampler,
+    record=KunlunxinRecord,
 )

@@ -7,6 +7,7 @@ from hami_dra.monitor.readings import Sampler
 from hami_dra.vendors.metax.containers import MetaxContainers
 from hami_dra.vendors.metax.legacy import MetaxLegacy
 from hami_dra.vendors.metax.publish import MetaxPublishing
+from hami_dra.vendors.metax.records import MetaxRecord
 from hami_dra.vendors.metax.rules import Metax
 from hami_dra.vendors.plugin import VendorPlugin
 
@@ -30,4 +31,5 @@ PLUGIN = VendorPlugin(
     legacy=MetaxLegacy(),
     backend=_backend,
     sampler=_sampler,
+    record=MetaxRecord,
 )

@@ -7,7 +7,9 @@ from hami_dra.monitor.readings import Sampler
 from hami_dra.vendors.neuron.containers import NeuronContainers
 from hami_dra.vendors.neuron.legacy import NeuronLegacy
 from hami_dra.vendors.neuron.publish import NeuronPublishing
+from hami_dra.vendors.neuron.records import NeuronRecord
 from hami_dra.vendors.neuron.rules import Neuron
+from hami_dra.vendors.neuron.third_party import neuron_devices
 from hami_dra.vendors.plugin import VendorPlugin
 
 
@@ -30,4 +32,6 @@ PLUGIN = VendorPlugin(
     legacy=NeuronLegacy(),
     backend=_backend,
     sampler=_sampler,
+    record=NeuronRecord,
+    imitations={"neuron.aws.com": neuron_devices},
 )

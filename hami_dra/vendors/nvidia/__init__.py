@@ -2,15 +2,20 @@
 MIG.
 """
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from hami_dra.api.containers import Partitioner
+from hami_dra.api.hardware import Card, MigState
 from hami_dra.discovery.backend import Backend
 from hami_dra.monitor.readings import Sampler
 from hami_dra.vendors.nvidia.containers import NvidiaContainers
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing
+from hami_dra.vendors.nvidia.records import GpuRecord
 from hami_dra.vendors.nvidia.rules import Nvidia
+from hami_dra.vendors.nvidia.third_party import hami_devices, nvidia_devices
 from hami_dra.vendors.plugin import VendorPlugin
 
 
@@ -33,6 +38,18 @@ def _partitioner(backend: Backend) -> Partitioner:
     return backend.partitioner() if isinstance(backend, NvmlBackend) else NvmlPartitioner()
 
 
+def _simulated_partitioner(cards: Iterable[Card], file: Path) -> Partitioner:
+    from hami_dra.vendors.nvidia.simulated_partitions import SimulatedPartitioner
+
+    return SimulatedPartitioner(cards, file)
+
+
+def _with_partition_mode(card: Card, enabled: bool) -> Card | None:
+    if not isinstance(card, GpuRecord) or not card.mig:
+        return None
+    return replace(card, mig=MigState(enabled=enabled, pending=enabled))
+
+
 def _use_driver_root(folder: Path) -> None:
     from hami_dra.vendors.nvidia.nvml.visits import use_driver_root
 
@@ -46,6 +63,10 @@ PLUGIN = VendorPlugin(
     legacy=NvidiaLegacy(),
     backend=_backend,
     sampler=_sampler,
+    record=GpuRecord,
     partitioner=_partitioner,
+    simulated_partitioner=_simulated_partitioner,
+    with_partition_mode=_with_partition_mode,
+    imitations={"gpu.nvidia.com": nvidia_devices, "hami-core-gpu.project-hami.io": hami_devices},
     use_driver_root=_use_driver_root,
 )

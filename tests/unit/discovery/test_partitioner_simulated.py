@@ -9,8 +9,8 @@ from hami_dra.api.containers import PartitionPlace, PartitionRefused
 from hami_dra.api.hardware import MigState
 from hami_dra.discovery.errors import ToolFailed
 from hami_dra.driver.simulated import machine
-from hami_dra.driver.simulated.partitions import SimulatedPartitioner
 from hami_dra.vendors.nvidia.mig import profiles
+from hami_dra.vendors.nvidia.simulated_partitions import SimulatedPartitioner
 
 ON = MigState(enabled=True, pending=True)
 CARD = replace(machine("dgx-a100", "n1").cards[0], mig=ON)

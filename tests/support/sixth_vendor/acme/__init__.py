@@ -1,0 +1,31 @@
+"""Acme: cards shared by memory."""
+
+from pathlib import Path
+
+from acme.containers import AcmeContainers
+from acme.legacy import AcmeLegacy
+from acme.publish import AcmePublishing
+from acme.rules import Acme
+from hami_dra.discovery.backend import Backend
+from hami_dra.monitor.readings import Sampler
+from hami_dra.vendors.plugin import VendorPlugin
+
+
+def _backend(state_folder: Path | None) -> Backend:
+    from acme import discovery
+
+    return discovery.backend(state_folder)
+
+
+def _sampler(_backend: Backend) -> Sampler | None:
+    return None
+
+
+PLUGIN = VendorPlugin(
+    rules=Acme(),
+    publishing=AcmePublishing(),
+    containers=AcmeContainers(),
+    legacy=AcmeLegacy(),
+    backend=_backend,
+    sampler=_sampler,
+)
